@@ -1,0 +1,400 @@
+"""The configuration of a run: one tree of frozen dataclasses, presets, a YAML file, a command line.
+
+Later wins: the preset, then the YAML file (`--config`), then the command line. The result is written
+to `config.yaml` in the run directory, which is itself a valid `--config`. No TensorFlow here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+import yaml
+
+from hvd_nmt.errors import ConfigError
+
+Options = TypeVar("Options")
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the prepared data are, and what `train` may prepare by itself."""
+
+    directory: Path = Path("data/embedded-en-de")
+    """directory written by hvd_nmt.prepare"""
+    corpus: Literal["embedded", "files"] = "embedded"
+    """embedded: the package's own corpus, prepared on each host when missing; files: must exist"""
+    vocabulary_size: int = 4000
+    """joint SentencePiece pieces, for preparing the embedded corpus"""
+    seed: int = 1
+    """seed of the embedded corpus"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """A pre-norm Transformer (Vaswani et al. 2017) with one matrix for source, target and softmax."""
+
+    encoder_layers: int = 3
+    """encoder layers"""
+    decoder_layers: int = 3
+    """decoder layers"""
+    width: int = 256
+    """width of the residual stream (d_model), units"""
+    heads: int = 4
+    """attention heads; must divide the width"""
+    feed_forward_width: int = 1024
+    """hidden width of the feed-forward blocks, units"""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """position signal; sinusoidal needs no weights"""
+    max_length: int = 128
+    """longest source or target the model reads, subword tokens with eos"""
+    dropout: float = 0.1
+    """share dropped of embeddings and of each sub-layer's output"""
+    attention_dropout: float = 0.1
+    """share dropped of the attention weights"""
+    feed_forward_dropout: float = 0.1
+    """share dropped of the hidden units of the feed-forward blocks"""
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % (2 * self.heads):
+            raise ConfigError(
+                f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
+                f"make the width a multiple of {2 * max(self.heads, 1)}."
+            )
+        for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"model.{name} is {getattr(self, name)}: give a share in [0, 1).")
+        _positive(self, "model", "encoder_layers", "decoder_layers", "feed_forward_width")
+        _positive(self, "model", "max_length")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batches, optimizer and schedule."""
+
+    max_steps: int = 1000
+    """optimizer steps in all; a resumed run goes on to this number"""
+    tokens_per_step: int = 4096
+    """target tokens per optimizer step, summed over all ranks"""
+    learning_rate: float = 2.0
+    """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
+    warmup^-1.5, (s+1)^-0.5)"""
+    warmup_steps: int = 8000
+    """steps over which the rate rises"""
+    adam_beta1: float = 0.9
+    """decay of Adam's first moment"""
+    adam_beta2: float = 0.997
+    """decay of Adam's second moment"""
+    adam_epsilon: float = 1e-9
+    """added to the root of Adam's second moment"""
+    label_smoothing: float = 0.1
+    """probability mass spread over all wrong tokens"""
+    clip_norm: float = 0.0
+    """scale gradients down to this global norm; 0: never"""
+    precision: Precision = "auto"
+    """arithmetic of the forward and backward pass; auto: picked from the hardware"""
+    seed: int = 1
+    """seed of the initial weights, the order of sentences and dropout"""
+    log_every: int = 25
+    """steps between two logged values"""
+    check_replicas_every: int = 100
+    """steps between two comparisons of the weights across ranks"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
+        _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(
+                f"training.label_smoothing is {self.label_smoothing}: give a share in [0, 1)."
+            )
+
+    def peak_learning_rate(self, width: int) -> float:
+        """The highest rate of the schedule, reached after the warm-up."""
+        return self.learning_rate * width**-0.5 * self.warmup_steps**-0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Validation loss and BLEU on the dev set, shared by all ranks."""
+
+    every_steps: int = 500
+    """steps between two evaluations; the last step is always evaluated"""
+    sentences: int = 500
+    """dev sentences translated for BLEU; 0: all (the loss always uses all)"""
+    beam_size: int = 1
+    """hypotheses kept while decoding; 1 is greedy and fast"""
+    length_penalty: float = 0.6
+    """alpha of ((5+length)/6)^alpha"""
+    tokens_per_batch: int = 4096
+    """padded target tokens decoded at once on each rank"""
+    samples: int = 5
+    """translations shown after each evaluation"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """When checkpoints are written and how many are kept."""
+
+    every_steps: int = 500
+    """steps between two checkpoints; the last step is always saved"""
+    keep: int = 3
+    """newest model.ckpt-N kept"""
+    keep_best: int = 5
+    """best_models/val_loss=X-step-N kept"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "checkpoints", "every_steps", "keep", "keep_best")
+
+
+@dataclasses.dataclass(frozen=True)
+class TelemetryConfig:
+    """Samples of GPUs, network cards and host beside the training."""
+
+    interval_s: float = 1.0
+    """seconds between two samples; 0: no telemetry"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that decides a run."""
+
+    run_dir: Path = Path("runs/demo")
+    """run directory: checkpoints, metrics, telemetry; the same command resumes in it"""
+    ranks: int = 0
+    """number of Horovod ranks this run must have; 0: as many as were started"""
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
+
+
+def presets() -> dict[str, tuple[str, Config]]:
+    """The named configurations: name -> (one line of explanation, configuration)."""
+    demo = Config(
+        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
+        training=TrainingConfig(
+            max_steps=1200, tokens_per_step=2048, warmup_steps=400, adam_beta2=0.98
+        ),
+        evaluation=EvaluationConfig(every_steps=300, sentences=200),
+        checkpoints=CheckpointConfig(every_steps=300),
+    )
+    small = dataclasses.replace(
+        demo,
+        run_dir=Path("runs/small"),
+        data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
+        model=ModelConfig(),
+        training=TrainingConfig(max_steps=2000, warmup_steps=500, adam_beta2=0.98),
+    )
+    multi30k = dataclasses.replace(
+        small,
+        run_dir=Path("runs/multi30k"),
+        data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
+        training=TrainingConfig(
+            max_steps=3000, tokens_per_step=1024, warmup_steps=500, adam_beta2=0.98
+        ),
+    )
+    base = dataclasses.replace(
+        small,
+        run_dir=Path("runs/base"),
+        data=DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
+        model=ModelConfig(6, 6, 512, 8, 2048, max_length=56),
+        training=TrainingConfig(max_steps=300_000, tokens_per_step=31_200, log_every=100),
+        evaluation=EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
+        checkpoints=CheckpointConfig(every_steps=1000),
+    )
+    big = dataclasses.replace(
+        base,
+        run_dir=Path("runs/big"),
+        model=dataclasses.replace(
+            base.model, width=1024, heads=16, feed_forward_width=4096, dropout=0.3
+        ),
+    )
+    return {
+        "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
+        "small": ("3+3 layers, 256 wide, vocabulary 8,000, embedded corpus", small),
+        "multi30k": ("the small model on Multi30k prepared in data/multi30k", multi30k),
+        "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
+        "big": ("transformer-big, 6+6 layers, 1024 wide", big),
+    }
+
+
+def from_command_line(
+    argv: Sequence[str] | None = None, *, prog: str, description: str, quiet: bool = False
+) -> Config:
+    """The configuration a command line asks for: preset, then YAML file, then overrides.
+
+    Args:
+        argv: words of the command line; None: those of this process.
+        prog: command name for `--help`.
+        description: what the command does, for `--help`.
+        quiet: print no message of the parser (on all ranks but one).
+
+    Raises:
+        ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    preset, words = _take_option(words, "--preset")
+    file, words = _take_option(words, "--config")
+    table = presets()
+    if preset is not None and preset not in table:
+        raise ConfigError(
+            f"Unknown preset {preset!r}{_nearest(preset, table)}; the presets are "
+            f"{', '.join(table)}."
+        )
+    default = table[preset or "demo"][1]
+    if file is not None:
+        default = load(Path(file), default)
+    lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
+    text = "\n".join(
+        [description, "", "Presets (default: demo):", *lines]
+        + ["", "  --config FILE.yaml   values over the preset; config.yaml of any run is one"]
+    )
+    return command_line(
+        Config, prog=prog, description=text, argv=words, default=default, quiet=quiet
+    )
+
+
+def command_line(
+    options: type[Options],
+    *,
+    prog: str,
+    description: str,
+    argv: Sequence[str] | None = None,
+    default: Options | None = None,
+    quiet: bool = False,
+) -> Options:
+    """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
+
+    Raises:
+        ConfigError: a combination of values that cannot work.
+        SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
+    """
+    marked = Annotated[options, tyro.conf.FlagConversionOff]  # type: ignore[valid-type]
+    return tyro.cli(
+        marked,
+        prog=prog,
+        description=description,
+        args=None if argv is None else list(argv),
+        default=tyro.MISSING_NONPROP if default is None else default,
+        console_outputs=not quiet,
+    )
+
+
+def load(path: Path, default: Config | None = None) -> Config:
+    """Read a YAML file of configuration values over a default.
+
+    Args:
+        path: YAML file, such as config.yaml of a run.
+        default: values of keys that the file does not name.
+
+    Raises:
+        ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
+            is given) or a value of the wrong type.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
+    return _replaced(default or Config(), values, str(path))
+
+
+def save(config: Config, path: Path) -> None:
+    """Write every value of the configuration as YAML."""
+    path.write_text(yaml.safe_dump(as_plain(config), sort_keys=False), encoding="utf-8")
+
+
+def as_plain(config: Any) -> dict[str, Any]:
+    """The configuration as nested dictionaries of plain values."""
+    return {
+        field.name: as_plain(value) if dataclasses.is_dataclass(value) else _plain(value)
+        for field in dataclasses.fields(config)
+        for value in [getattr(config, field.name)]
+    }
+
+
+def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Each value that differs: (dotted name, old value, new value)."""
+
+    def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from flat(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name, value
+
+    new_values = dict(flat(as_plain(new)))
+    for name, value in flat(as_plain(old)):
+        if new_values[name] != value:
+            yield name, value, new_values[name]
+
+
+def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
+    fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    changes = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(f"{where}: unknown key {name!r}{_nearest(str(name), fields)}.")
+        old = fields[name]
+        if dataclasses.is_dataclass(old):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
+            changes[name] = _replaced(old, value, f"{where}: {name}")
+        else:
+            changes[name] = _converted(old, value, f"{where}: {name}")
+    return dataclasses.replace(default, **changes)
+
+
+def _converted(old: Any, value: Any, where: str) -> Any:
+    wanted = type(old)
+    if isinstance(old, Path) and isinstance(value, str):
+        return Path(value)
+    if isinstance(value, bool) == isinstance(old, bool):
+        if isinstance(value, wanted):
+            return value
+        try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
+            if isinstance(old, float) and isinstance(value, int | str):
+                return float(value)
+        except ValueError:
+            pass
+    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r}.")
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _positive(config: Any, group: str, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) <= 0:
+            raise ConfigError(f"{group}.{name} is {getattr(config, name)}: it must be above 0.")
+
+
+def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
+    for index, word in enumerate(words):
+        if word == option:
+            if index + 1 == len(words):
+                raise ConfigError(f"{option} needs a value.")
+            return words[index + 1], words[:index] + words[index + 2 :]
+        if word.startswith(option + "="):
+            return word.split("=", 1)[1], words[:index] + words[index + 1 :]
+    return None, words
+
+
+def _nearest(name: str, names: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,61 @@
+"""What a person did wrong, in one sentence, with the exit code a script can branch on.
+
+| code | class          | meaning                                                                    |
+|------|----------------|----------------------------------------------------------------------------|
+| 0    |                | done                                                                       |
+| 1    |                | a defect of this package or of a library below it (with a traceback)       |
+| 2    | `ConfigError`  | the command line or the configuration cannot work                          |
+| 3    | `DataError`    | the text, the vocabulary or the prepared data cannot be used               |
+| 4    | `RunError`     | the run directory or a checkpoint in it cannot be used                     |
+| 5    | `ClusterError` | the ranks or hosts do not form the cluster that was asked for              |
+| 6    | `DivergedError`| training stopped: NaN or Inf, or replicas that no longer hold equal weights|
+| 75   | `Preempted`    | stopped by a signal after saving a checkpoint: the same command goes on    |
+"""
+
+
+class UserError(Exception):
+    """An error that a person can mend: printed as one sentence, without a traceback."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError, ValueError):
+    """The command line or the configuration cannot work."""
+
+    exit_code = 2
+
+
+class DataError(UserError):
+    """The text, the vocabulary or the prepared data cannot be used."""
+
+    exit_code = 3
+
+
+class RunError(UserError):
+    """The run directory or a checkpoint in it cannot be used."""
+
+    exit_code = 4
+
+
+class ClusterError(UserError):
+    """The ranks or hosts do not form the cluster that was asked for."""
+
+    exit_code = 5
+
+
+class DivergedError(UserError):
+    """Training stopped: NaN or Inf, or replicas that no longer hold equal weights."""
+
+    exit_code = 6
+
+
+class Preempted(UserError):
+    """Stopped by a signal after saving a checkpoint: the same command goes on."""
+
+    exit_code = 75
+
+
+BY_EXIT_CODE = {
+    kind.exit_code: kind
+    for kind in (ConfigError, DataError, RunError, ClusterError, DivergedError, Preempted)
+}

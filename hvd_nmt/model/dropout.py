@@ -1,0 +1,69 @@
+"""Stateless dropout: every mask is a pure function of (seed, step, rank, site)."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+SITES_PER_STEP = 1024
+_LEVELS = 1 << 16
+
+
+class Dropout:
+    """Hands each dropout site of one training step its own random bits.
+
+    Bits are drawn as 64-bit words and read as four 16-bit numbers, a quarter of the random
+    numbers that one float per unit costs. The share dropped is a multiple of 2^-16 and the kept
+    units are scaled by exactly its inverse, so the expectation is unchanged.
+
+    Args:
+        seed_2: int32 [2], different for each training step and rank; the second number is spaced
+            by `SITES_PER_STEP`, because sites count up from it.
+    """
+
+    def __init__(self, seed_2: tf.Tensor) -> None:
+        self._seed_2 = seed_2
+        self._sites = 0
+
+    def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
+        """Drop a share of the units of x, any shape and floating dtype; scale up the others."""
+        dropped = round(rate * _LEVELS)
+        if dropped == 0:
+            return x
+        site = self._sites
+        self._sites += 1
+        if site >= SITES_PER_STEP:
+            raise ValueError(f"More than {SITES_PER_STEP} dropout sites in one step.")
+        units = tf.size(x, out_type=tf.int64)
+        words = tf.random.stateless_uniform(
+            [(units + 3) // 4],
+            self._seed_2 + tf.constant([0, site]),
+            minval=None,
+            maxval=None,
+            dtype=tf.uint64,
+        )
+        numbers = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:units]
+        scale = tf.constant(_LEVELS / (_LEVELS - dropped), x.dtype)
+        kept = tf.where(numbers >= tf.constant(dropped, tf.uint16), scale, tf.zeros([], x.dtype))
+        return x * tf.reshape(kept, tf.shape(x))
+
+
+def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
+    """What evaluation and decoding use in place of `Dropout`."""
+    del rate
+    return x
+
+
+def step_seed(seed: int, step: tf.Tensor, rank: int) -> tf.Tensor:
+    """The seed of one training step on one rank.
+
+    Args:
+        seed: of the run.
+        step: int64 scalar, optimizer steps done.
+        rank: of this process; ranks see different sentences and need different masks.
+
+    Returns:
+        int32 [2].
+    """
+    first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)
+    second = tf.cast(step % ((1 << 31) // SITES_PER_STEP), tf.int32) * SITES_PER_STEP
+    return tf.stack([first, second])

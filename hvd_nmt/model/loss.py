@@ -1,0 +1,150 @@
+"""Label-smoothed cross-entropy, summed over real tokens and divided by a global token count.
+
+N target positions, D model width, V vocabulary.
+
+The smoothed label has 1 - e on the right token and u = e / (V - 1) on each other one. The loss is
+the cross-entropy minus the entropy of that label, so a perfect model has loss 0 (the recipe's
+convention, OpenSeq2Seq `losses/sequence_loss.py`; it differs from plain smoothed cross-entropy by
+the constant `smoothing_entropy`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+
+ELEMENTS_AT_ONCE = 1 << 26
+"""logits held at a time, 256 MB in float32: larger batches are taken in pieces"""
+
+
+class Loss(NamedTuple):
+    """Sums over the real tokens of a batch, float32 scalars."""
+
+    smoothed: tf.Tensor
+    """label-smoothed cross-entropy minus the label's entropy, nats"""
+    nll: tf.Tensor
+    """negative log-likelihood of the right tokens, nats"""
+
+
+def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
+    """Entropy of the smoothed label in nats: 1.36480 for 0.1 and 32,768."""
+    if label_smoothing == 0:
+        return 0.0
+    kept, other = 1 - label_smoothing, label_smoothing / (vocabulary_size - 1)
+    return -(kept * math.log(kept) + (vocabulary_size - 1) * other * math.log(other + 1e-20))
+
+
+def cross_entropy(
+    states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
+) -> Loss:
+    """Loss of decoder states against labels, with the softmax matrix inside.
+
+    The gradient with respect to logits is p - u - (1 - e - u) x onehot. Only the softmax p is ever
+    made at the size N x V, once: the constant u and the one-hot part enter the gradients of states
+    and matrix as products of rank one and as a gather and a scatter. That leaves three matrix
+    products and one softmax, where automatic differentiation makes a dozen passes over N x V.
+
+    Args:
+        states_NxD: final decoder states, any floating dtype; products use that dtype.
+        embedding_VxD: float32 softmax matrix.
+        labels_N: int32 right tokens; 0 is padding and counts nothing.
+        label_smoothing: e, probability mass on wrong tokens.
+
+    Returns:
+        Sums over the real tokens. Gradients flow from `smoothed` alone. A token's nll is capped at
+        87 nats, where its probability underflows float32.
+    """
+    entropy = smoothing_entropy(label_smoothing, embedding_VxD.shape[0])
+
+    @tf.custom_gradient
+    def summed(states_NxD, embedding_VxD):
+        loss, dstates_NxD, dembedding_VxD = _by_pieces(
+            states_NxD, embedding_VxD, labels_N, label_smoothing
+        )
+        real_tokens = tf.math.count_nonzero(labels_N, dtype=tf.float32)
+        smoothed = loss.smoothed - entropy * real_tokens
+
+        def gradient(dsmoothed, dnll):
+            del dnll
+            return (
+                dstates_NxD * tf.cast(dsmoothed, dstates_NxD.dtype),
+                dembedding_VxD * dsmoothed,
+            )
+
+        return (smoothed, loss.nll), gradient
+
+    return Loss(*summed(states_NxD, embedding_VxD))
+
+
+def _by_pieces(states_NxD, embedding_VxD, labels_N, label_smoothing):
+    """Sums and gradients, piece by piece so that N x V never exceeds `ELEMENTS_AT_ONCE`."""
+    rows = max(1, ELEMENTS_AT_ONCE // embedding_VxD.shape[0])
+    total = tf.shape(labels_N)[0]
+
+    def one_piece():
+        return _piece(states_NxD, embedding_VxD, labels_N, label_smoothing)
+
+    def many_pieces():
+        def body(start, smoothed, nll, dstates, dembedding):
+            end = tf.minimum(start + rows, total)
+            loss, dpiece, dmatrix = _piece(
+                states_NxD[start:end], embedding_VxD, labels_N[start:end], label_smoothing
+            )
+            dstates = tf.concat([dstates, dpiece], 0)
+            return end, smoothed + loss.smoothed, nll + loss.nll, dstates, dembedding + dmatrix
+
+        zero, width = tf.zeros([]), states_NxD.shape[1]
+        none = tf.zeros([0, width], states_NxD.dtype)
+        _, smoothed, nll, dstates, dembedding = tf.while_loop(
+            lambda start, *_: start < total,
+            body,
+            (tf.constant(0), zero, zero, none, tf.zeros_like(embedding_VxD)),
+            shape_invariants=(
+                zero.shape, zero.shape, zero.shape,
+                tf.TensorShape([None, width]), embedding_VxD.shape,
+            ),
+            parallel_iterations=1,
+        )
+        return Loss(smoothed, nll), dstates, dembedding
+
+    return tf.cond(total <= rows, one_piece, many_pieces)
+
+
+def _piece(states_NxD, embedding_VxD, labels_N, label_smoothing):
+    dtype = states_NxD.dtype
+    vocabulary_size = embedding_VxD.shape[0]
+    other = label_smoothing / (vocabulary_size - 1)
+    extra = 1 - label_smoothing - other
+    real_N = tf.cast(labels_N != 0, tf.float32)
+
+    matrix_VxD = tf.cast(embedding_VxD, dtype)
+    logits_NxV = tf.matmul(states_NxD, matrix_VxD, transpose_b=True)
+    p_NxV = tf.nn.softmax(tf.cast(logits_NxV, tf.float32))
+    p_right_N = tf.gather(p_NxV, labels_N, batch_dims=1)
+    right_NxD = tf.gather(matrix_VxD, labels_N)
+    matrix_sum_D = tf.reduce_sum(embedding_VxD, 0)
+
+    # With L the log of the softmax's denominator, nll = L - logit of the label, and the smoothed
+    # loss = L - u x (sum of logits) - (1 - e - u) x logit of the label.
+    states = tf.cast(states_NxD, tf.float32)
+    nll_N = -tf.math.log(tf.maximum(p_right_N, 1e-38))
+    logit_right_N = tf.reduce_sum(states * tf.cast(right_NxD, tf.float32), -1)
+    logit_sum_N = tf.linalg.matvec(states, matrix_sum_D)
+    smoothed_N = nll_N + (1 - extra) * logit_right_N - other * logit_sum_N
+
+    weighted_NxV = tf.cast(p_NxV * real_N[:, None], dtype)
+    dlabel_N = extra * real_N
+    dstates_NxD = (
+        tf.cast(tf.matmul(weighted_NxV, matrix_VxD), tf.float32)
+        - dlabel_N[:, None] * tf.cast(right_NxD, tf.float32)
+        - other * real_N[:, None] * matrix_sum_D
+    )
+    dembedding_VxD = (
+        tf.cast(tf.matmul(weighted_NxV, states_NxD, transpose_a=True), tf.float32)
+        - tf.math.unsorted_segment_sum(dlabel_N[:, None] * states, labels_N, vocabulary_size)
+        - other * tf.reduce_sum(real_N[:, None] * states, 0)
+    )
+    loss = Loss(tf.reduce_sum(smoothed_N * real_N), tf.reduce_sum(nll_N * real_N))
+    return loss, tf.cast(dstates_NxD, dtype), dembedding_VxD

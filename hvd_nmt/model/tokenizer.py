@@ -1,0 +1,74 @@
+"""Text to subword ids and back, with the run's SentencePiece model inside TensorFlow.
+
+SentencePiece's own wheel and TensorFlow have crashed in one process, by import order; so wherever
+there is a model there is tensorflow_text, which gives the same ids from the same file.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from hvd_nmt.errors import DataError
+
+PAD, EOS, BOS = 0, 1, 2
+
+
+class Tokenizer:
+    """A SentencePiece model with the ids pad 0, eos 1, bos 2.
+
+    Args:
+        spm_path: the model, `spm.model` of a run or `m_common.model` of the recipe.
+
+    Raises:
+        DataError: the file cannot be read or is no such model.
+    """
+
+    def __init__(self, spm_path: str | Path) -> None:
+        try:
+            model = Path(spm_path).read_bytes()
+        except OSError as error:
+            raise DataError(f"{spm_path} cannot be read: {error.strerror or error}.") from None
+        try:
+            self._sentencepiece = tf_text.SentencepieceTokenizer(
+                model, out_type=tf.int32, add_eos=True
+            )
+            empty_line = self.encode([""])[0].tolist()
+        except (tf.errors.InternalError, tf.errors.InvalidArgumentError):
+            raise DataError(f"{spm_path} is no SentencePiece model.") from None
+        if empty_line != [EOS]:
+            raise DataError(
+                f"{spm_path} marks the end of a sentence with ids {empty_line}: train it with "
+                "--pad_id=0 --eos_id=1 --bos_id=2 --unk_id=3."
+            )
+        self.vocabulary_size = int(self._sentencepiece.vocab_size())
+
+    def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each line, int32, ending with eos, without bos; a blank line is eos alone.
+
+        A lone surrogate, which UTF-8 cannot express, is read as "?".
+        """
+        if not lines:
+            return []
+        ragged = self._sentencepiece.tokenize([line.encode("utf-8", "replace") for line in lines])
+        return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
+
+    def decode(self, sentences: Iterable[Sequence[int] | np.ndarray]) -> list[str]:
+        """The text of each sentence of ids, each on a single line.
+
+        A sentence ends at its first eos. Padding, bos and ids beyond the vocabulary (its embedding
+        rows are padded to a multiple of 8) have no text; unk is SentencePiece's " ⁇ ".
+        """
+        words = [self._with_text(np.asarray(ids, np.int32)) for ids in sentences]
+        if not words:
+            return []
+        ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(words), [*map(len, words)])
+        texts = self._sentencepiece.detokenize(ragged).numpy()
+        # A vocabulary may hold separators such as U+2028, at which other readers end a line.
+        return [" ".join(text.decode("utf-8", "replace").splitlines()) for text in texts]
+
+    def _with_text(self, ids_T: np.ndarray) -> np.ndarray:
+        ids_T = ids_T[: np.argmax(np.append(ids_T, EOS) == EOS)]
+        return ids_T[(ids_T != PAD) & (ids_T != BOS) & (ids_T >= 0) & (ids_T < self.vocabulary_size)]
