@@ -1,0 +1,210 @@
+"""Pools of words that carry their inflections, and sentence frames with slots for them.
+
+A frame is a pair of templates such as
+
+    "{who} flew to {country} on {date}."    "{who} flog am {date} {country.to}."
+
+A slot is named after its pool, with a digit if the pool is needed twice (`{who}`, `{who2}`; two
+slots of one pool never get the same entry). `.to` asks for a form of the entry; without it the
+form is `text`. `{job@who}` asks for the form that agrees with the gender of another slot's entry
+(`text_m`, `text_f`, ...). The first letter of a sentence is capitalised.
+"""
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_SLOT = re.compile(r"\{([a-z]+\d?)(?:\.([a-z_]+))?(?:@([a-z]+\d?))?\}")
+
+
+class Entry(NamedTuple):
+    """One word or phrase in both languages: form name -> text."""
+
+    english: Mapping[str, str]
+    german: Mapping[str, str]
+
+
+def same(english: str, german: str) -> Entry:
+    """Makes an entry that has one form only.
+
+    Args:
+        english: The English text.
+        german: The German text.
+
+    Returns:
+        The entry, with the form `text`.
+    """
+    return Entry({"text": english}, {"text": german})
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Entries numbered from 0, made when first drawn because CLDR formatting is slow."""
+
+    size: int
+    """Number of entries."""
+    make: Callable[[int], Entry]
+    """Index -> entry; must be a pure function."""
+    skew: float = 1.0
+    """Above 1, low indices (short and common things, by convention) are drawn more often."""
+    _made: dict[int, Entry] = field(default_factory=dict, repr=False, compare=False)
+
+    def draw(self, rng: random.Random) -> int:
+        """Draws an index.
+
+        Args:
+            rng: Source of randomness. Only `random()` is used: its sequence is the one that
+                Python promises to keep over its versions.
+
+        Returns:
+            An index in [0, size).
+        """
+        return int(self.size * rng.random() ** self.skew)
+
+    def entry(self, index: int) -> Entry:
+        """Returns the entry with this index.
+
+        Args:
+            index: In [0, size).
+
+        Returns:
+            The entry, always the same object for the same index.
+        """
+        found = self._made.get(index)
+        if found is None:
+            found = self._made[index] = self.make(index)
+        return found
+
+
+def pool_of(entries: Sequence[Entry], skew: float = 1.0) -> Pool:
+    """Makes a pool from a list.
+
+    Args:
+        entries: At least one entry.
+        skew: See `Pool.skew`.
+
+    Returns:
+        The pool.
+    """
+    return Pool(len(entries), entries.__getitem__, skew)
+
+
+class _Hole(NamedTuple):
+    """A place in a template: which slot, which form, and which slot it agrees with (or -1)."""
+
+    slot: int
+    form: str
+    agrees_with: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A sentence pair with slots, compiled from two templates by `compile_frame`."""
+
+    pools: tuple[Pool, ...]
+    """One pool per slot."""
+    english: tuple[str | _Hole, ...]
+    german: tuple[str | _Hole, ...]
+
+    @property
+    def combinations(self) -> int:
+        """The number of different fillings."""
+        total = 1
+        for position, pool in enumerate(self.pools):
+            total *= pool.size - sum(pool is earlier for earlier in self.pools[:position])
+        return total
+
+    def draw(self, rng: random.Random) -> tuple[str, str]:
+        """Fills the slots at random.
+
+        Args:
+            rng: Source of randomness.
+
+        Returns:
+            The English and the German sentence.
+        """
+        indices: list[int] = []
+        for position, pool in enumerate(self.pools):
+            index = pool.draw(rng)
+            while any(
+                pool is self.pools[earlier] and index == indices[earlier]
+                for earlier in range(position)
+            ):
+                index = pool.draw(rng)
+            indices.append(index)
+        return self.fill(indices)
+
+    def fill(self, indices: Sequence[int]) -> tuple[str, str]:
+        """Fills the slots with given entries.
+
+        Args:
+            indices: The index into its pool for every slot.
+
+        Returns:
+            The English and the German sentence.
+        """
+        entries = [pool.entry(index) for pool, index in zip(self.pools, indices, strict=True)]
+        german = [entry.german for entry in entries]
+        return (
+            _render(self.english, [entry.english for entry in entries], german),
+            _render(self.german, german, german),
+        )
+
+
+def _render(
+    pieces: Sequence[str | _Hole],
+    forms: Sequence[Mapping[str, str]],
+    german: Sequence[Mapping[str, str]],
+) -> str:
+    words = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            words.append(piece)
+        elif piece.agrees_with < 0:
+            words.append(forms[piece.slot][piece.form])
+        else:
+            words.append(forms[piece.slot][f"{piece.form}_{german[piece.agrees_with]['gender']}"])
+    sentence = "".join(words)
+    return sentence[0].upper() + sentence[1:]
+
+
+def compile_frame(english: str, german: str, pools: Mapping[str, Pool]) -> Frame:
+    """Compiles two templates.
+
+    Args:
+        english: The English template.
+        german: The German template; must use the same slots, so that one English sentence
+            determines one German sentence.
+        pools: Pool name -> pool.
+
+    Returns:
+        The frame.
+
+    Raises:
+        ValueError: If the two templates use different slots or a slot without a pool.
+    """
+    slots = list(dict.fromkeys(match[1] for match in _SLOT.finditer(english)))
+    if sorted({match[1] for match in _SLOT.finditer(german)}) != sorted(slots):
+        raise ValueError(f"slots differ between {english!r} and {german!r}")
+    missing = [slot for slot in slots if slot.rstrip("23") not in pools]
+    if missing:
+        raise ValueError(f"no pool for {missing} in {english!r}")
+    return Frame(
+        tuple(pools[slot.rstrip("23")] for slot in slots),
+        _split(english, slots),
+        _split(german, slots),
+    )
+
+
+def _split(template: str, slots: Sequence[str]) -> tuple[str | _Hole, ...]:
+    pieces: list[str | _Hole] = []
+    end = 0
+    for match in _SLOT.finditer(template):
+        pieces.append(template[end : match.start()])
+        agrees_with = slots.index(match[3]) if match[3] else -1
+        pieces.append(_Hole(slots.index(match[1]), match[2] or "text", agrees_with))
+        end = match.end()
+    pieces.append(template[end:])
+    return tuple(piece for piece in pieces if piece != "")

@@ -1,0 +1,104 @@
+"""Clean text, numbers in words, and the German articles: what all pools are made with."""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from babel import Locale
+from num2words import num2words
+
+EN = Locale("en")
+DE = Locale("de")
+
+_INVISIBLE = re.compile("[\u200b-\u200f\u2060-\u2064\ufeff\u00ad]")
+
+DEFINITE: Mapping[str, Mapping[str, str]] = {
+    "text": {"m": "der", "f": "die", "n": "das", "p": "die"},
+    "acc": {"m": "den", "f": "die", "n": "das", "p": "die"},
+    "dat": {"m": "dem", "f": "der", "n": "dem", "p": "den"},
+}
+"""Case -> gender (or p, plural) -> definite article. The nominative is called `text`."""
+
+ONE: Mapping[str, Mapping[str, str]] = {
+    "text": {"m": "ein", "f": "eine", "n": "ein"},
+    "acc": {"m": "einen", "f": "eine", "n": "ein"},
+    "dat": {"m": "einem", "f": "einer", "n": "einem"},
+}
+"""Case -> gender -> indefinite article, which is also the number one before a noun."""
+
+PRONOUN: Mapping[str, Mapping[str, str]] = {
+    "er": {"m": "er", "f": "sie", "n": "es"},
+    "ihn": {"m": "ihn", "f": "sie", "n": "es"},
+}
+"""Masculine form -> gender -> personal pronoun."""
+
+
+def clean(text: str) -> str:
+    """Makes CLDR text typeable: plain spaces, hyphens and apostrophes, nothing invisible.
+
+    Args:
+        text: Any text; CLDR puts no-break and thin spaces between numbers and units.
+
+    Returns:
+        The text in NFC with single plain spaces.
+    """
+    text = _INVISIBLE.sub("", text).replace("\u2011", "-").replace("\u2019", "'")
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Splits a table in the source that is easier to read as running text.
+
+    Args:
+        text: Items with blanks between them.
+
+    Returns:
+        The items.
+    """
+    return tuple(text.split())
+
+
+@functools.cache
+def cardinal(number: int) -> tuple[str, str]:
+    """Writes a number in words.
+
+    Args:
+        number: From 0 to 999; beyond that num2words' German needs mending ("eine million").
+
+    Returns:
+        English and German.
+    """
+    return clean(num2words(number, lang="en")), clean(num2words(number, lang="de"))
+
+
+@functools.cache
+def ordinal(number: int) -> tuple[str, str]:
+    """Writes an ordinal number in words.
+
+    Args:
+        number: From 1 to 99.
+
+    Returns:
+        English ("third") and the German weak nominative ("dritte").
+    """
+    return (
+        clean(num2words(number, lang="en", to="ordinal")),
+        clean(num2words(number, lang="de", to="ordinal")),
+    )
+
+
+def declined(gender: str, noun: str) -> dict[str, str]:
+    """Declines a German noun without case endings of its own, with the definite article.
+
+    Args:
+        gender: m, f or n.
+        noun: The singular.
+
+    Returns:
+        The forms text, acc, dat, zu ("zum Konzert"), noun, er, ihn and gender.
+    """
+    forms = {case: f"{article[gender]} {noun}" for case, article in DEFINITE.items()}
+    forms |= {name: pronoun[gender] for name, pronoun in PRONOUN.items()}
+    to = "zur" if gender == "f" else "zum"
+    return forms | {"noun": noun, "gender": gender, "zu": f"{to} {noun}"}

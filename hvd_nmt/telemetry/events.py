@@ -1,0 +1,292 @@
+"""The run's event store: what the training reports, in metrics.jsonl and for TensorBoard.
+
+metrics.jsonl is the record: every digit, one line per call. The TensorBoard files show the same
+(TensorBoard keeps scalars as float32). They are written with TensorBoard's own record format and
+protocol buffers, but not through its EventFileWriter: that one opens files with TensorFlow when it
+is installed, and it writes in a thread of its own that reports a full disk to the wrong caller.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from hvd_nmt.errors import RunError
+from hvd_nmt.telemetry import jsonl
+
+METRICS_FILE = "metrics.jsonl"
+TENSORBOARD_DIR = "tensorboard"
+_OWN_FIELDS = {"step", "time_s", "kind"}
+_NOT_FINITE = {"nan", "inf", "-inf"}
+_EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """Reads what a run's `EventStore` has written.
+
+    Args:
+        run_dir: the run directory.
+
+    Returns:
+        One dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines about a
+        step, and the values. Non-finite floats are floats again. Empty when nothing was written.
+
+    Raises:
+        RunError: if the file was damaged after it was written.
+    """
+    path = run_dir / METRICS_FILE
+    return [_with_floats(line) for line in jsonl.read(path)] if path.exists() else []
+
+
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Reads what a host's `Sampler` has written.
+
+    Args:
+        path: `telemetry/<host>.jsonl` of a run directory.
+
+    Returns:
+        One dict per line in the order of writing: those of kind "host" begin a start of the
+        sampler, those of kind "sample" follow.
+
+    Raises:
+        RunError: if the file was damaged after it was written.
+        FileNotFoundError: if there is no such file.
+    """
+    return list(jsonl.read(path))
+
+
+def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
+    if line.get("kind") == "text":
+        return line
+    return {
+        key: float(value) if isinstance(value, str) and value in _NOT_FINITE else value
+        for key, value in line.items()
+    }
+
+
+@final
+class EventStore:
+    """What rank 0 writes during training. For one thread; every call is on disk when it returns.
+
+    A line that has a `step` is about the training and is replaced when a resumed run passes that
+    step again (`truncate_after`). A line without one (`record`) is about the run and stays.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        """Continues the run's files, or begins them.
+
+        Args:
+            run_dir: the run directory; made if it is missing.
+
+        Raises:
+            RunError: if it cannot be written to.
+        """
+        self._path = run_dir / METRICS_FILE
+        with self._explained():
+            self._file = jsonl.JsonlFile(self._path)
+            self._events = EventWriter(run_dir / TENSORBOARD_DIR)
+
+    def scalars(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        *,
+        kind: str = "train",
+        time_s: float | None = None,
+    ) -> None:
+        """Writes the values of one step, as one line and as TensorBoard scalars.
+
+        Args:
+            step: training steps done so far.
+            values: by TensorBoard tag; what float() takes (Python, NumPy, an eager tensor).
+            kind: what the values are about, such as "train" or "eval".
+            time_s: unix time of the values; now if None.
+
+        Raises:
+            ValueError: if a tag is "step", "time_s" or "kind", which are the line's own fields.
+            RunError: if the disk is full, and the like.
+        """
+        if taken := _OWN_FIELDS & values.keys():
+            raise ValueError(f"A tag cannot be named {sorted(taken)}: metrics.jsonl uses the name.")
+        time_s = time.time() if time_s is None else time_s
+        floats = {tag: float(value) for tag, value in values.items()}
+        with self._explained():
+            self._file.append({"step": int(step), "time_s": time_s, "kind": kind, **floats})
+            self._events.scalars(step, floats, time_s)
+
+    def text(self, step: int, tag: str, markdown: str) -> None:
+        """Writes a text about one step, as a line of kind "text" and as a TensorBoard text.
+
+        Args:
+            step: training steps done so far.
+            tag: TensorBoard's tag and the line's field.
+            markdown: the text.
+
+        Raises:
+            ValueError: if the tag is "step", "time_s" or "kind".
+            RunError: if the disk is full, and the like.
+        """
+        if tag in _OWN_FIELDS:
+            raise ValueError(f"A tag cannot be named {tag!r}: metrics.jsonl uses the name.")
+        time_s = time.time()
+        with self._explained():
+            self._file.append({"step": int(step), "time_s": time_s, "kind": "text", tag: markdown})
+            self._events.text(step, tag, markdown, time_s)
+
+    def record(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Writes a line about the run, such as its start or its end, to metrics.jsonl alone.
+
+        Args:
+            kind: what happened.
+            values: JSON values.
+
+        Raises:
+            ValueError: if a name in `values` is "step", "time_s" or "kind".
+            RunError: if the disk is full, and the like.
+        """
+        if taken := _OWN_FIELDS & values.keys():
+            raise ValueError(f"A value cannot be named {sorted(taken)}: the line uses the name.")
+        with self._explained():
+            self._file.append({"time_s": time.time(), "kind": kind, **values})
+
+    def truncate_after(self, step: int) -> int:
+        """Forgets the steps beyond the checkpoint from which the run resumes.
+
+        metrics.jsonl is replaced as a whole (temporary file, fsync, rename), so a crash here leaves
+        the old file or the new one. TensorBoard files only grow; there a SessionLog START at
+        `step + 1` tells readers to drop what they saw from that step on. TensorBoard's fast loader
+        ignores it and drops a tag's later steps as soon as the tag is written at an earlier one.
+
+        Args:
+            step: the last step that stays.
+
+        Returns:
+            The number of lines dropped.
+
+        Raises:
+            RunError: if the file is damaged, or the disk is full, and the like.
+        """
+        with self._explained():
+            self._file.close()
+            try:
+                dropped = jsonl.rewrite(self._path, lambda line: line.get("step", step) <= step)
+            finally:
+                self._file = jsonl.JsonlFile(self._path)
+            self._events.restart(step + 1)
+        return dropped
+
+    def close(self) -> None:
+        """Closes the files.
+
+        Raises:
+            RunError: if something was left to write and the disk is full, and the like.
+        """
+        self._file.close()
+        with self._explained():
+            self._events.close()
+
+    def __enter__(self) -> "EventStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"The metrics of the run cannot be written to {self._path.parent} on "
+                f"{socket.gethostname()}: {error.strerror or error}. Make room or give the run "
+                "another directory; the same command goes on from the last checkpoint."
+            ) from error
+
+
+@final
+class EventWriter:
+    """One TensorBoard event file, in a folder that is one "run" in TensorBoard."""
+
+    def __init__(self, logdir: Path) -> None:
+        """Begins a new file that TensorBoard reads after those that are there.
+
+        Args:
+            logdir: the folder; made if it is missing.
+
+        Raises:
+            OSError: if the file cannot be made.
+        """
+        logdir.mkdir(parents=True, exist_ok=True)
+        earlier_s = [int(m[1]) for path in logdir.iterdir() if (m := _EVENT_FILE.match(path.name))]
+        # TensorBoard reads files in the order of their names, so a resumed run's must sort last,
+        # even when the clock was set back or the run resumes within the second.
+        begun_s = max([int(time.time()), *(second + 1 for second in earlier_s)])
+        name = f"events.out.tfevents.{begun_s:010d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (logdir / name).open("xb")
+        self._records = RecordWriter(self._file)
+        self._add(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if not earlier_s:
+            # Readers take a folder's first START for its beginning and only the next for a restart.
+            self.restart(0)
+
+    def scalars(self, step: int, values: Mapping[str, float], time_s: float | None = None) -> None:
+        """Writes the scalars of one step.
+
+        Args:
+            step: TensorBoard's horizontal axis; must grow from call to call.
+            values: by tag.
+            time_s: unix time; now if None.
+
+        Raises:
+            OSError: if the disk is full, and the like.
+        """
+        summary = summary_pb2.Summary()
+        for tag, value in values.items():
+            summary.value.add(tag=tag, simple_value=value)
+        self._add_summary(step, summary, time_s)
+
+    def text(self, step: int, tag: str, markdown: str, time_s: float | None = None) -> None:
+        """Writes a text for TensorBoard's text tab.
+
+        Args:
+            step: its step.
+            tag: its name.
+            markdown: the text.
+            time_s: unix time; now if None.
+
+        Raises:
+            OSError: if the disk is full, and the like.
+        """
+        self._add_summary(step, text_pb(tag, markdown), time_s)
+
+    def restart(self, step: int) -> None:
+        """Tells readers to drop everything from a step on; see `EventStore.truncate_after`.
+
+        Args:
+            step: the first step that is dropped.
+
+        Raises:
+            OSError: if the disk is full, and the like.
+        """
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _add_summary(self, step: int, summary: summary_pb2.Summary, time_s: float | None) -> None:
+        wall_time = time.time() if time_s is None else time_s
+        self._add(event_pb2.Event(wall_time=wall_time, step=int(step), summary=summary))
+
+    def _add(self, event: event_pb2.Event) -> None:
+        self._records.write(event.SerializeToString())
+        self._file.flush()  # events are rare; a crash then loses none

@@ -1,0 +1,151 @@
+"""CPU, memory and disk of this host, and the memory of this process tree."""
+
+import os
+import platform
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import psutil
+
+from hvd_nmt.telemetry.rates import megabytes_per_s
+
+# To find the children, every process of the host is read; 10 s keep that out of the cost.
+_TREE_REFRESH_S = 10.0
+
+
+def host_facts() -> dict[str, Any]:
+    """What this host is, for the head of its file.
+
+    Returns:
+        `host`, `boot_id` (changes when the host restarts; None if unknown), `kernel`, `cpu_model`,
+        `cores_physical`, `cores_logical`, `cores_usable` (those this process may run on) and
+        `memory_total_bytes`.
+    """
+    return {
+        "host": socket.gethostname(),
+        "boot_id": _boot_id(),
+        "kernel": platform.release(),
+        "cpu_model": _cpu_model(),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "cores_logical": psutil.cpu_count(),
+        "cores_usable": len(os.sched_getaffinity(0)),
+        "memory_total_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()  # ARM's cpuinfo has no model name
+
+
+@final
+@dataclass(frozen=True)
+class HostSample:
+    """What the host did since the sample before."""
+
+    cpu_percent: float | None
+    """time in which the CPUs ran something, 0 to 100 over all of them; None at no elapsed time"""
+    steal_percent: float | None
+    """time that the hypervisor gave to other virtual machines, likewise; None where unknown"""
+    memory_used_bytes: int
+    """memory that a new process could not get"""
+    process_tree_bytes: int
+    """resident memory of this process and its descendants; pages they share count in each"""
+    disk_read_MB_per_s: float | None
+    """mean over the interval of all disks, MB/s (1e6 bytes); None where the system hides them"""
+    disk_written_MB_per_s: float | None
+    """likewise"""
+
+
+@final
+class HostProbe:
+    """Turns the host's counters into rates; the first reading is made here."""
+
+    def __init__(self) -> None:
+        self._me = psutil.Process()
+        self._tree: list[psutil.Process] = []
+        self._tree_due_s = 0.0
+        self._disks = {link.parent.name for link in Path("/sys/block").glob("*/device")}
+        self._cpu = psutil.cpu_times()
+        self._disk = self._disk_bytes()
+        self._time_s = time.monotonic()
+
+    def sample(self) -> HostSample:
+        """Reads the counters and compares them with the reading before.
+
+        Returns:
+            The rates since then, and the memory now.
+        """
+        cpu, disk, time_s = psutil.cpu_times(), self._disk_bytes(), time.monotonic()
+        elapsed_s = time_s - self._time_s
+        read_rate = written_rate = None
+        if disk is not None and self._disk is not None:
+            read_rate = megabytes_per_s(self._disk[0], disk[0], elapsed_s)
+            written_rate = megabytes_per_s(self._disk[1], disk[1], elapsed_s)
+        cpu_percent, steal_percent = _cpu_percent(self._cpu, cpu)
+        self._cpu, self._disk, self._time_s = cpu, disk, time_s
+        memory = psutil.virtual_memory()
+        return HostSample(
+            cpu_percent=cpu_percent,
+            steal_percent=steal_percent,
+            memory_used_bytes=memory.total - memory.available,
+            process_tree_bytes=self._tree_bytes(),
+            disk_read_MB_per_s=read_rate,
+            disk_written_MB_per_s=written_rate,
+        )
+
+    def _disk_bytes(self) -> tuple[int, int] | None:
+        """Bytes read from and written to the disks since the host started."""
+        try:
+            counters = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+        except (OSError, NotImplementedError, RuntimeError):
+            return None  # some containers have no /proc/diskstats
+        # Volumes (dm-0, md0) lie on disks that count the same bytes, so only those with a device
+        # behind them are added up; where none is shown, everything.
+        names = self._disks & counters.keys() or counters.keys()
+        read_bytes = sum(counters[name].read_bytes for name in names)
+        written_bytes = sum(counters[name].write_bytes for name in names)
+        return (read_bytes, written_bytes) if counters else None
+
+    def _tree_bytes(self) -> int:
+        now_s = time.monotonic()
+        if now_s >= self._tree_due_s:
+            self._tree = [self._me, *self._me.children(recursive=True)]
+            self._tree_due_s = now_s + _TREE_REFRESH_S
+        return sum(_resident_bytes(process) for process in self._tree)
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:  # it ended since the tree was last read
+        return 0
+
+
+def _cpu_percent(before: Any, now: Any) -> tuple[float | None, float | None]:
+    spent_s = {name: max(0.0, getattr(now, name) - getattr(before, name)) for name in now._fields}
+    # Linux counts the time of guests in `user` and `nice` too.
+    total_s = sum(spent_s.values()) - spent_s.get("guest", 0.0) - spent_s.get("guest_nice", 0.0)
+    if total_s <= 0:
+        return None, None
+    stolen_s = spent_s.get("steal")
+    idle_s = spent_s["idle"] + spent_s.get("iowait", 0.0) + (stolen_s or 0.0)
+    busy_percent = min(100.0, max(0.0, 100 * (1 - idle_s / total_s)))
+    steal_percent = None if stolen_s is None else round(100 * stolen_s / total_s, 2)
+    return round(busy_percent, 2), steal_percent

@@ -1,0 +1,168 @@
+"""Files of one JSON object per line that survive a crash.
+
+A line that does not end in a newline does not exist: it is what a crash or a full disk left of one.
+Readers skip it, and the next writer cuts it off before it appends. So only the last line can ever
+be torn, and a line that cannot be read anywhere else means that something else damaged the file.
+"""
+
+import errno
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from hvd_nmt.errors import RunError
+
+_BLOCK_BYTES = 1 << 16
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """Reads the objects of a file one by one, without a torn last line.
+
+    Args:
+        path: the file.
+
+    Yields:
+        One object per line. Non-finite floats are the strings that `encode` made of them.
+
+    Raises:
+        RunError: if a whole line is no JSON object.
+        OSError: if the file cannot be read.
+    """
+    for _, values in _lines(path):
+        yield values
+
+
+def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
+    """Drops lines from a file so that a crash leaves either the old file or the new one.
+
+    Args:
+        path: the file; nothing may have it open for writing.
+        keep: tells of an object whether its line stays, to the byte.
+
+    Returns:
+        The number of dropped lines. The file is not touched when it is 0.
+
+    Raises:
+        RunError: if a whole line is no JSON object.
+        OSError: if the file cannot be read or the new one not be written.
+    """
+    kept: list[bytes] = []
+    dropped = 0
+    for line, values in _lines(path):
+        if keep(values):
+            kept.append(line)
+        else:
+            dropped += 1
+    if dropped:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.writelines(kept)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return dropped
+
+
+def encode(values: Mapping[str, Any]) -> bytes:
+    """Makes one line of an object: every digit of every float, and valid JSON even with NaN.
+
+    Args:
+        values: JSON values; NaN and infinities become the strings "nan", "inf" and "-inf", because
+            JSON has no such numbers and strict readers (jq, browsers) refuse Python's `NaN`.
+
+    Returns:
+        UTF-8 with a newline at its end and nowhere else.
+    """
+    try:
+        text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_without_nan(values), ensure_ascii=False, separators=(",", ":"))
+    # A lone surrogate (half a character, from bytes that were no UTF-8) must not stop a run.
+    return text.encode("utf-8", errors="backslashreplace") + b"\n"
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                values = json.loads(line)
+            except ValueError:
+                values = None
+            if not isinstance(values, dict):
+                raise RunError(
+                    f"Line {number} of {path} is not a JSON object, so the file was damaged after "
+                    "it was written; delete that line to use the rest."
+                )
+            yield line, values
+
+
+def _cut_torn_line(file: Any) -> None:
+    end = position = file.seek(0, os.SEEK_END)
+    whole = 0  # the size of the file up to its last newline
+    while position > 0 and whole == 0:
+        start = max(0, position - _BLOCK_BYTES)
+        file.seek(start)
+        newline = file.read(position - start).rfind(b"\n")
+        if newline >= 0:
+            whole = start + newline + 1
+        position = start
+    if whole != end:
+        file.truncate(whole)
+
+
+@final
+class JsonlFile:
+    """A file to append objects to, each of which is with the kernel when `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file, makes its folder if need be, and cuts off a torn last line.
+
+        Args:
+            path: the file; an existing one is continued.
+
+        Raises:
+            OSError: if it cannot be opened for writing.
+        """
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # No buffer of Python's: what failed to be written once is not tried again by close().
+        self._file = path.open("ab+", buffering=0)
+        _cut_torn_line(self._file)
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Writes one line.
+
+        Args:
+            values: JSON values; see `encode`.
+
+        Raises:
+            OSError: if the disk is full, the file was deleted, and the like.
+        """
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            # The kernel would take the bytes and show them to nobody.
+            raise FileNotFoundError(errno.ENOENT, "The file was deleted", str(self.path))
+        rest = memoryview(encode(values))
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

@@ -1,0 +1,258 @@
+"""A thread per host that writes one sample of GPUs, network, CPU, memory and disk per interval.
+
+Its file `telemetry/<host>.jsonl` has two kinds of lines: "host", once per start, says what the host
+is; "sample" says what it did since the sample before. No collectives, nothing over the network, and
+nothing that goes wrong here stops the training.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from hvd_nmt.errors import RunError
+from hvd_nmt.telemetry import jsonl
+from hvd_nmt.telemetry.events import EventWriter
+from hvd_nmt.telemetry.gpu import GpuProbe
+from hvd_nmt.telemetry.host import HostProbe, host_facts
+from hvd_nmt.telemetry.network import NetworkProbe, nics
+
+_log = logging.getLogger(__name__)
+_STOP_TIMEOUT_S = 5.0
+_BYTES_PER_GB = 1e9
+Answer = TypeVar("Answer")
+
+
+@final
+class Sampler:
+    """Samples this host until it is stopped; a context manager.
+
+    One per host is right: it sees all GPUs and interfaces. It can be started again after a stop.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        interval_s: float = 1.0,
+        *,
+        host: str | None = None,
+        event_dir: Path | None = None,
+    ) -> None:
+        """Sets the sampler up; nothing is opened before `start`.
+
+        Args:
+            path: the host's file, `telemetry/<host>.jsonl` of the run directory; continued if it
+                is there.
+            interval_s: seconds from sample to sample.
+            host: name in the lines; the machine's own if None.
+            event_dir: also write scalars for TensorBoard here (`tensorboard/<host>` of the run
+                directory), at most one set per second; their step is seconds since the file began.
+
+        Raises:
+            ValueError: if the interval is not above zero.
+        """
+        if not interval_s > 0:
+            raise ValueError(f"interval_s is {interval_s}; it must be above 0 seconds.")
+        self.path = path
+        self.interval_s = interval_s
+        self.host = host or socket.gethostname()
+        self.event_dir = event_dir
+        self.latest: dict[str, Any] | None = None
+        """the last sample that was written, as in the file; None before the first"""
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._said: set[str] = set()
+
+    def start(self) -> None:
+        """Starts the thread and returns at once.
+
+        Raises:
+            RuntimeError: if it is running already.
+        """
+        if self._thread is not None:
+            raise RuntimeError(f"The sampler of {self.path} is running already.")
+        self._stopping = threading.Event()
+        # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
+        self._thread = threading.Thread(target=self._run, args=(self._stopping,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and closes its files; does nothing when it is not running."""
+        if self._thread is None:
+            return
+        self._stopping.set()
+        self._thread.join(_STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            _log.warning("%s: a probe hangs (a GPU driver?); telemetry ends unfinished.", self.host)
+        self._thread = None
+
+    def __enter__(self) -> "Sampler":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self, stopping: threading.Event) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                begun_s = _begun_s(self.path)
+                file = jsonl.JsonlFile(self.path)
+                stack.callback(file.close)
+                events = EventWriter(self.event_dir) if self.event_dir else None
+                if events:
+                    stack.callback(events.close)
+                self._sample_until(stopping, file, events, begun_s)
+        except OSError as error:
+            _log.warning(
+                "Telemetry of %s stops, the training goes on: %s cannot be written (%s).",
+                self.host,
+                error.filename or self.path,
+                error.strerror or error,
+            )
+
+    def _sample_until(
+        self,
+        stopping: threading.Event,
+        file: jsonl.JsonlFile,
+        events: EventWriter | None,
+        begun_s: float | None,
+    ) -> None:
+        gpus = GpuProbe()
+        # The probes take their first reading now, so the first sample covers a whole interval.
+        host = self._ask("host", HostProbe)
+        network = self._ask("network", NetworkProbe)
+        with contextlib.closing(gpus):
+            header = self._header(gpus)
+            file.append(header)
+            started_s = time.monotonic()
+            first_step = 0 if begun_s is None else max(0, int(header["time_s"] - begun_s) + 1)
+            written_step = -1
+            deadline_s = started_s + self.interval_s
+            while not stopping.wait(max(0.0, deadline_s - time.monotonic())):
+                sample = self._sample(gpus, network, host)
+                file.append(sample)
+                self.latest = sample
+                step = first_step + int(sample["monotonic_s"] - started_s)
+                # TensorBoard takes a step that does not grow for a restart and drops the old one.
+                if events and step > written_step:
+                    events.scalars(step, scalar_tags(sample), sample["time_s"])
+                    written_step = step
+                deadline_s = next_deadline_s(deadline_s, time.monotonic(), self.interval_s)
+
+    def _header(self, gpus: GpuProbe) -> dict[str, Any]:
+        if gpus.unavailable:
+            _log.info("%s samples no GPU: %s", self.host, gpus.unavailable)
+        for problem in gpus.problems:
+            _log.warning("%s: %s", self.host, problem)
+        states = self._ask("network", nics) or {}
+        return {
+            "kind": "host",
+            "time_s": time.time(),
+            "monotonic_s": time.monotonic(),
+            "interval_s": self.interval_s,
+            "pid": os.getpid(),
+            **(self._ask("host", host_facts) or {}),
+            "host": self.host,
+            "nics": {name: dataclasses.asdict(nic) for name, nic in states.items()},
+            "gpus": [dataclasses.asdict(gpu) for gpu in gpus.gpus],
+            "gpu_problems": gpus.problems,
+            "gpu_unavailable": gpus.unavailable,
+            "gpu_driver_version": gpus.driver_version,
+        }
+
+    def _sample(
+        self, gpus: GpuProbe, network: NetworkProbe | None, host: HostProbe | None
+    ) -> dict[str, Any]:
+        time_s, monotonic_s = time.time(), time.monotonic()
+        gpu_samples = self._ask("GPU", gpus.sample) or []
+        for gpu in gpu_samples:
+            if gpu.error:
+                self._say_once(f"GPU {gpu.index} ({gpu.uuid}) does not answer: {gpu.error}")
+        nic_samples = (network and self._ask("network", network.sample)) or {}
+        host_sample = host and self._ask("host", host.sample)
+        return {
+            "kind": "sample",
+            "time_s": time_s,
+            "monotonic_s": monotonic_s,
+            "host": self.host,
+            "gpus": [dataclasses.asdict(gpu) for gpu in gpu_samples],
+            "nics": {name: dataclasses.asdict(nic) for name, nic in nic_samples.items()},
+            **(dataclasses.asdict(host_sample) if host_sample else {}),
+        }
+
+    def _ask(self, probe: str, question: Callable[[], Answer]) -> Answer | None:
+        """Asks a probe; one that fails costs its own values and nothing else."""
+        try:
+            return question()
+        except Exception as error:
+            self._say_once(f"the {probe} probe failed: {type(error).__name__}: {error}")
+            return None
+
+    def _say_once(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            _log.warning("%s: %s", self.host, what)
+
+
+def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
+    """Flattens a sample for TensorBoard.
+
+    Args:
+        sample: a line of kind "sample".
+
+    Returns:
+        Values by tag, such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
+        What is unknown has no tag, nor has an interface that never carried a byte.
+    """
+    tags: dict[str, float | None] = {}
+    for gpu in sample["gpus"]:
+        prefix = f"gpu/{gpu['index']}/"
+        for name in ("utilisation_percent", "memory_activity_percent", "power_w", "sm_clock_mhz"):
+            tags[prefix + name] = gpu[name]
+        tags[prefix + "temperature_c"] = gpu["temperature_c"]
+        tags[prefix + "memory_used_GB"] = _gigabytes(gpu["memory_used_bytes"])
+    for name, nic in sample["nics"].items():
+        if nic["sent_bytes_total"] or nic["received_bytes_total"]:
+            tags[f"nic/{name}/sent_MB_per_s"] = nic["sent_MB_per_s"]
+            tags[f"nic/{name}/received_MB_per_s"] = nic["received_MB_per_s"]
+    for name in ("cpu_percent", "steal_percent", "disk_read_MB_per_s", "disk_written_MB_per_s"):
+        tags[f"host/{name}"] = sample.get(name)
+    for name in ("memory_used", "process_tree"):
+        tags[f"host/{name}_GB"] = _gigabytes(sample.get(f"{name}_bytes"))
+    return {tag: value for tag, value in tags.items() if value is not None}
+
+
+def next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float:
+    """The next moment on the grid of the first deadline, so that lateness does not add up.
+
+    Args:
+        deadline_s: the deadline just served.
+        now_s: the time now, on the same clock.
+        interval_s: seconds between deadlines.
+
+    Returns:
+        The first deadline after now; those that were missed are skipped, not made up for.
+    """
+    missed = max(0, int((now_s - deadline_s) // interval_s))
+    return deadline_s + (missed + 1) * interval_s
+
+
+def _gigabytes(size_bytes: int | None) -> float | None:
+    return None if size_bytes is None else size_bytes / _BYTES_PER_GB
+
+
+def _begun_s(path: Path) -> float | None:
+    """Unix time of a file's first line; None for a new file."""
+    if not path.is_file():  # a device, such as /dev/full in the tests, may have no first line's end
+        return None
+    try:
+        return next(jsonl.read(path), {}).get("time_s")
+    except (OSError, RunError):
+        return None

@@ -1,0 +1,14 @@
+"""One run on all its ranks. `hvd_nmt.train` tells the story; these are its parts.
+
+horovod.py      ranks, hosts and collectives; the only module that imports Horovod
+devices.py      GPU and thread settings of this rank, and the precision the hardware is good at
+cluster.py      before step 1: one data preparation per host, equal hosts, averaging self-test
+optimizer.py    Adam with one fused kernel per weight, wrapped so that gradients are summed
+step.py         the Keras model that `fit` drives: one training step, timed
+checkpoints.py  atomic, verified checkpoints that TF1 and TF2 can read
+meta_graph.py   the `.meta` file beside a checkpoint
+evaluation.py   validation loss and BLEU, shared by all ranks
+callbacks.py    learning rate, log, replica check, evaluation, checkpoints, telemetry
+plan.py         what the run is going to do, printed before step 1
+run_directory.py  the folder that explains a run, held by one run at a time
+"""

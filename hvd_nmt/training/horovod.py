@@ -1,0 +1,178 @@
+"""Ranks, hosts and collectives. The only module that imports Horovod.
+
+Everything sent between ranks is a tensor of fixed type or JSON in bytes: Horovod's own object
+collectives unpickle what a peer sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, UserError
+
+try:
+    import horovod.tensorflow as hvd
+    import horovod.tensorflow.keras as hvd_keras
+except ImportError as error:
+    raise ClusterError(
+        f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
+    ) from error
+
+# Launchers that start processes by themselves say so in these; without Horovod's own variables
+# each process would then train alone and believe that it is the whole run.
+_OTHER_LAUNCHERS = {
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpiexec",
+    "SLURM_NTASKS": "srun",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Rank:
+    """Who this process is."""
+
+    rank: int
+    """of all ranks, from 0"""
+    size: int
+    """number of ranks"""
+    local_rank: int
+    """of the ranks on this host, from 0"""
+    local_size: int
+    """number of ranks on this host"""
+    host: str
+    """name of this host"""
+
+    @property
+    def is_first(self) -> bool:
+        """The rank that writes checkpoints and speaks."""
+        return self.rank == 0
+
+    @property
+    def is_first_on_host(self) -> bool:
+        """The rank that prepares data and samples telemetry on its host."""
+        return self.local_rank == 0
+
+
+def join(expected_ranks: int = 0) -> Rank:
+    """Take this process's place among the ranks.
+
+    Args:
+        expected_ranks: how many there must be; 0: as many as were started, or the number in
+            HVD_NMT_RANKS, which launch/horovodrun.sh sets.
+
+    Raises:
+        ClusterError: another number of ranks was started, or a launcher started several processes
+            that Horovod does not know of.
+    """
+    hvd.init()
+    me = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
+    expected = expected_ranks or int(os.environ.get("HVD_NMT_RANKS") or 0)
+    for variable, launcher in _OTHER_LAUNCHERS.items():
+        count = int(os.environ.get(variable) or 1)
+        if me.size == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
+            raise ClusterError(
+                f"{launcher} started {count} processes, but this Horovod was built without MPI, so "
+                "each would train alone: start with horovodrun, or build Horovod with MPI."
+            )
+    if expected and me.size != expected:
+        raise ClusterError(
+            f"{expected} ranks were asked for and {me.size} were started: horovodrun fills every "
+            "slot of its hosts, so give it as many slots (-H host:slots) as ranks (-np)."
+        )
+    return me
+
+
+def leave() -> None:
+    """Finish: no collective may follow."""
+    hvd.shutdown()
+
+
+def distributed(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer with gradients summed over all ranks before they are applied.
+
+    Sum, not average: each rank's loss is already divided by the token count of the whole step.
+    The tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
+    being gathered, which would grow with the number of ranks.
+    """
+    return hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
+
+
+def sum_over_ranks(x: tf.Tensor, name: str) -> tf.Tensor:
+    """Sum of a tensor over all ranks; the name must be the same on all of them."""
+    return hvd.allreduce(x, op=hvd.Sum, name=name)
+
+
+def broadcast(variables: Sequence[tf.Variable]) -> None:
+    """Give every rank the values of rank 0."""
+    hvd.broadcast_variables(variables, root_rank=0)
+
+
+def gather(value: Any) -> list[Any]:
+    """Every rank's value, by rank; a JSON value of any length."""
+    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = hvd.allgather(tf.constant([len(data)], tf.int64), name="gather.lengths").numpy()
+    everything = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()
+    ends = np.cumsum(lengths)
+    return [
+        json.loads(everything[end - length : end])
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Run a block that may fail on some ranks; a user's error there is raised on all of them.
+
+    The block must contain no collective. Without this, the other ranks would wait for ever in
+    their next collective for the one that failed.
+
+    Raises:
+        UserError: the error of the lowest rank that failed, with its host if it is another one.
+    """
+    failure: tuple[int, str] | None = None
+    try:
+        yield
+    except UserError as error:
+        failure = (error.exit_code, str(error))
+    except OSError as error:
+        failure = (1, f"{type(error).__name__}: {error}")
+    here = socket.gethostname()
+    for host, failed in gather([here, failure]):
+        if failed is not None:
+            code, message = failed
+            where = "" if host == here else f"On {host}: "
+            raise BY_EXIT_CODE.get(code, UserError)(where + message)
+
+
+def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:
+    """Wait until something is done on every rank, talking all the while.
+
+    Horovod has a time limit on silence between ranks, not on waiting: small collectives keep the
+    ranks in touch, and a rank that dies is noticed at once.
+    """
+    while True:
+        count = sum_over_ranks(tf.constant(int(done()), tf.int32), name="wait_until")
+        if int(count) == hvd.size():
+            return
+        time.sleep(poll_s)
+
+
+def build_info() -> dict[str, Any]:
+    """What this Horovod was built with."""
+    return {
+        "version": __import__("horovod").__version__,
+        "nccl": bool(hvd.nccl_built()),
+        "mpi": bool(hvd.mpi_built()),
+        "gloo": bool(hvd.gloo_built()),
+    }

@@ -1,0 +1,76 @@
+"""Adam and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+import tf_keras as keras
+
+from hvd_nmt.config import TrainingConfig
+from hvd_nmt.training import horovod
+
+
+def build(
+    config: TrainingConfig, precision: str, variables: list[tf.Variable]
+) -> keras.optimizers.Optimizer:
+    """The optimizer that `compile` gets, with all its slots.
+
+    Horovod wraps Adam and the loss scale wraps Horovod: scaled gradients are summed, so an Inf of
+    one rank reaches all, and all skip the same step.
+
+    Args:
+        config: Adam's constants.
+        precision: float16 adds a dynamic loss scale.
+        variables: the weights to be trained.
+    """
+    optimizer = horovod.distributed(
+        Adam(
+            learning_rate=0.0,  # set before each step by callbacks.WarmupSchedule
+            beta_1=config.adam_beta1,
+            beta_2=config.adam_beta2,
+            epsilon=config.adam_epsilon,
+            global_clipnorm=config.clip_norm or None,
+            jit_compile=False,
+        )
+    )
+    if precision == "float16":
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    optimizer.build(variables)
+    return optimizer
+
+
+def transformer_policy(step: int, factor: float, width: int, warmup_steps: int) -> float:
+    """Learning rate of a step: factor x d^-0.5 x min((s+1) w^-1.5, (s+1)^-0.5).
+
+    Args:
+        step: optimizer steps done, from 0.
+        factor: of the whole schedule.
+        width: d, of the model.
+        warmup_steps: w, steps over which the rate rises.
+
+    Source: Vaswani et al. 2017, eq. 3, as OpenSeq2Seq's `transformer_policy` counts steps.
+    """
+    return factor * width**-0.5 * min((step + 1) * warmup_steps**-1.5, (step + 1) ** -0.5)
+
+
+class Adam(keras.optimizers.Adam):
+    """Adam (Kingma and Ba 2015) with TensorFlow's fused kernel: one pass over each weight.
+
+    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod.distributed`.
+    """
+
+    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
+        """Update one weight and its two moments in place."""
+        index = self._index_dict[self._var_key(variable)]
+        steps = tf.cast(self.iterations + 1, variable.dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].handle,
+            v=self._velocities[index].handle,
+            beta1_power=tf.pow(tf.cast(self.beta_1, variable.dtype), steps),
+            beta2_power=tf.pow(tf.cast(self.beta_2, variable.dtype), steps),
+            lr=tf.cast(self.learning_rate, variable.dtype),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )

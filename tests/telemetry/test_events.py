@@ -1,0 +1,170 @@
+"""The event store, read back with its own reader and with TensorBoard's."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.backend.event_processing.plugin_event_accumulator import (
+    EventAccumulator as PluginEventAccumulator,
+)
+
+from hvd_nmt.errors import RunError
+from hvd_nmt.telemetry.events import EventStore, EventWriter, read_metrics, read_samples
+
+
+def tensorboard_scalars(logdir: Path, tag: str) -> list[tuple[int, float]]:
+    """What TensorBoard shows: its two Python readers must agree."""
+    old = EventAccumulator(str(logdir)).Reload()
+    new = PluginEventAccumulator(str(logdir)).Reload()
+    points = [(event.step, event.value) for event in old.Scalars(tag)]
+    assert [
+        (event.step, float(event.tensor_proto.float_val[0])) for event in new.Tensors(tag)
+    ] == points
+    return points
+
+
+def test_a_line_has_step_time_kind_and_every_digit(tmp_path):
+    with EventStore(tmp_path) as store:
+        store.scalars(7, {"train_loss": 0.1 + 0.2, "learning_rate": 1 / 3}, time_s=1700000000.25)
+        store.scalars(7, {"Eval_BLEU_Score": np.float32(0.25)}, kind="eval")
+    first, second = read_metrics(tmp_path)
+    assert first == {
+        "step": 7,
+        "time_s": 1700000000.25,
+        "kind": "train",
+        "train_loss": 0.1 + 0.2,
+        "learning_rate": 1 / 3,
+    }
+    assert (second["kind"], second["Eval_BLEU_Score"]) == ("eval", 0.25)
+
+
+def test_what_is_not_finite_is_valid_json_and_comes_back(tmp_path):
+    with EventStore(tmp_path) as store:
+        store.scalars(1, {"a": math.nan, "b": math.inf, "c": -math.inf})
+        store.text(1, "note", "nan")
+    line = (tmp_path / "metrics.jsonl").read_text().splitlines()[0]
+    values = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert [values[tag] for tag in "abc"] == ["nan", "inf", "-inf"]
+    seen, text = read_metrics(tmp_path)
+    assert math.isnan(seen["a"])
+    assert (seen["b"], seen["c"]) == (math.inf, -math.inf)
+    assert text["note"] == "nan"
+
+
+@pytest.mark.parametrize("name", ["step", "time_s", "kind"])
+def test_tags_do_not_overwrite_the_line_s_own_fields(tmp_path, name):
+    with EventStore(tmp_path) as store:
+        with pytest.raises(ValueError, match=name):
+            store.scalars(1, {name: 1.0})
+        with pytest.raises(ValueError, match=name):
+            store.text(1, name, "x")
+        with pytest.raises(ValueError, match=name):
+            store.record("start", {name: 1})
+    assert read_metrics(tmp_path) == []
+
+
+def test_tensorboard_shows_scalars_and_texts(tmp_path):
+    with EventStore(tmp_path) as store:
+        for step in (1, 2, 3):
+            store.scalars(step, {"train_loss": 1 / step, "overflow": 1e300})
+        store.text(3, "sample", "**Ein** Hund")
+    logdir = tmp_path / "tensorboard"
+    assert tensorboard_scalars(logdir, "train_loss") == [
+        (step, pytest.approx(1 / step, rel=1e-7)) for step in (1, 2, 3)
+    ]
+    assert tensorboard_scalars(logdir, "overflow")[0] == (1, math.inf)
+    reader = PluginEventAccumulator(str(logdir)).Reload()
+    assert reader.PluginTagToContent("text").keys() == {"sample"}
+    assert reader.Tensors("sample")[0].tensor_proto.string_val == [b"**Ein** Hund"]
+
+
+def test_everything_is_on_disk_before_the_store_is_closed(tmp_path):
+    store = EventStore(tmp_path)
+    store.scalars(1, {"train_loss": 2.5})
+    assert read_metrics(tmp_path)[0]["train_loss"] == 2.5
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    *_, last = EventFileLoader(str(path)).Load()
+    assert last.summary.value[0].tag == "train_loss"
+    store.close()
+
+
+def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path):
+    with EventStore(tmp_path) as store:
+        store.record("start", {"ranks": 4})
+        for step in (10, 20, 30, 40):
+            store.scalars(step, {"train_loss": float(step)})
+        store.scalars(40, {"eval_loss": 4.0}, kind="eval")
+        store.text(40, "sample", "old")
+    with EventStore(tmp_path) as store:  # after a crash beyond the checkpoint of step 20
+        assert store.truncate_after(20) == 4
+        store.record("start", {"ranks": 2})
+        store.scalars(30, {"train_loss": 300.0})
+    lines = [(line["kind"], line.get("step", line.get("ranks"))) for line in read_metrics(tmp_path)]
+    assert lines == [("start", 4), ("train", 10), ("train", 20), ("start", 2), ("train", 30)]
+    logdir = tmp_path / "tensorboard"
+    assert tensorboard_scalars(logdir, "train_loss") == [(10, 10.0), (20, 20.0), (30, 300.0)]
+    # A tag that the resumed run has not come to again is gone as well.
+    assert tensorboard_scalars(logdir, "eval_loss") == []
+
+
+def test_resuming_at_the_last_step_drops_nothing(tmp_path):
+    for first in (1, 3, 5):
+        with EventStore(tmp_path) as store:
+            assert store.truncate_after(first - 1) == 0
+            store.scalars(first, {"train_loss": 1.0})
+            store.scalars(first + 1, {"train_loss": 1.0})
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    steps = [step for step, _ in tensorboard_scalars(tmp_path / "tensorboard", "train_loss")]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_resumed_run_s_file_sorts_last_even_when_the_clock_was_set_back(tmp_path):
+    late = tmp_path / "events.out.tfevents.4000000000.host.1"
+    late.touch()
+    EventWriter(tmp_path).close()
+    EventWriter(tmp_path).close()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names[0] == late.name
+    assert [int(name.split(".")[3]) for name in names[1:]] == [4000000001, 4000000002]
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with EventStore(tmp_path) as store, pytest.raises(RunError, match="No space left on device"):
+        store.scalars(1, {"train_loss": 1.0})
+
+
+def test_a_run_without_metrics_reads_as_empty_and_samples_must_exist(tmp_path):
+    assert read_metrics(tmp_path) == []
+    with pytest.raises(FileNotFoundError):
+        read_samples(tmp_path / "v100a.jsonl")
+
+
+WRITE_AND_LIST_MODULES = """
+import json, sys
+if {blocked}:
+    sys.modules["tensorflow"] = None  # import tensorflow raises ImportError
+from pathlib import Path
+from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.telemetry import gpu, host, network, sampler, steps
+with EventStore(Path({run_dir!r})) as store:
+    store.scalars(1, {{"train_loss": 0.5}})
+    store.text(1, "sample", "text")
+    store.truncate_after(0)
+    store.scalars(1, {{"train_loss": 0.25}})
+assert [line["train_loss"] for line in read_metrics(Path({run_dir!r}))] == [0.25]
+print(json.dumps(sys.modules.get("tensorflow") is not None))
+"""
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_works_without_tensorflow_and_never_loads_it(run_python, tmp_path, blocked):
+    script = WRITE_AND_LIST_MODULES.format(blocked=blocked, run_dir=str(tmp_path))
+    assert run_python(script) is False
+    assert tensorboard_scalars(tmp_path / "tensorboard", "train_loss") == [(1, 0.25)]

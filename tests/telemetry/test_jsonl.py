@@ -1,0 +1,95 @@
+"""Files of one JSON object per line."""
+
+import json
+import math
+
+import pytest
+
+from hvd_nmt.errors import RunError
+from hvd_nmt.telemetry import jsonl
+
+
+def write(path, *lines):
+    file = jsonl.JsonlFile(path)
+    for line in lines:
+        file.append(line)
+    file.close()
+
+
+def test_every_digit_survives(tmp_path):
+    values = {
+        "loss": 0.1 + 0.2,
+        "tiny": 5e-324,
+        "big": 1.7976931348623157e308,
+        "text": "a\nü\u2028",
+    }
+    write(tmp_path / "new" / "a.jsonl", values)
+    assert list(jsonl.read(tmp_path / "new" / "a.jsonl")) == [values]
+
+
+def test_lines_are_strict_json_even_with_nan():
+    line = jsonl.encode({"a": math.nan, "b": [math.inf, {"c": -math.inf}], "d": 1.5})
+    values = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert values == {"a": "nan", "b": ["inf", {"c": "-inf"}], "d": 1.5}
+
+
+def test_half_a_character_does_not_stop_a_run(tmp_path):
+    write(tmp_path / "a.jsonl", {"name": "\udcff"})
+    assert list(jsonl.read(tmp_path / "a.jsonl")) == [{"name": "\udcff"}]
+
+
+@pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b"\0" * 9, b"x" * 200_000])
+def test_a_torn_last_line_is_skipped_and_cut_off_by_the_next_writer(tmp_path, torn):
+    path = tmp_path / "a.jsonl"
+    write(path, {"step": 1}, {"step": 2})
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    assert list(jsonl.read(path)) == [{"step": 1}, {"step": 2}]
+    write(path, {"step": 3})
+    assert path.read_bytes() == whole + b'{"step":3}\n'
+
+
+def test_a_file_that_is_nothing_but_a_torn_line_begins_anew(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"st')
+    write(path, {"step": 1})
+    assert list(jsonl.read(path)) == [{"step": 1}]
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"[1, 2]\n", b"\xff\xfe\n"])
+def test_damage_before_the_last_line_is_told_with_its_place(tmp_path, damage):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + damage + b'{"step": 2}\n')
+    with pytest.raises(RunError, match=r"^Line 2 of .*a\.jsonl"):
+        list(jsonl.read(path))
+
+
+def test_rewrite_keeps_lines_to_the_byte_and_leaves_no_other_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"step":  1}\n{"step": 2}\n{"note": "as it is" }\n{"torn')
+    assert jsonl.rewrite(path, lambda line: line.get("step", 0) < 2) == 1
+    assert path.read_bytes() == b'{"step":  1}\n{"note": "as it is" }\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_rewrite_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    write(path, {"step": 1}, {"step": 2})
+    before = path.read_bytes()
+
+    def full(_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(jsonl.os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        jsonl.rewrite(path, lambda line: line["step"] < 2)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writing_to_a_deleted_file_is_an_error(tmp_path):
+    file = jsonl.JsonlFile(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match=r"deleted.*a\.jsonl"):
+        file.append({"step": 1})
+    file.close()

@@ -1,0 +1,131 @@
+"""The network probe: real traffic on loopback, a real namespace, made-up resets."""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from hvd_nmt.telemetry.network import NetworkProbe, nics
+
+
+def send_over_loopback(size_bytes: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def receive() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while connection.recv(1 << 20):
+                    pass
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        with socket.create_connection(server.getsockname()) as sender:
+            sender.sendall(bytes(size_bytes))
+        receiver.join()
+
+
+def test_loopback_is_known_as_such():
+    found = nics()
+    assert found["lo"].is_loopback
+    assert found["lo"].is_up
+    assert found["lo"].link_mbit_per_s is None
+    assert not any(nic.is_loopback for name, nic in found.items() if name != "lo")
+
+
+def test_real_traffic_gives_rates_and_totals():
+    size_bytes = 50_000_000
+    probe = NetworkProbe()
+    began_s = time.monotonic()
+    send_over_loopback(size_bytes)
+    time.sleep(0.2)
+    seen = probe.sample()["lo"]
+    elapsed_s = time.monotonic() - began_s
+    # Above the payload are headers (1 % at most here) and what else uses loopback at this moment.
+    assert size_bytes <= seen.sent_bytes_total < 2 * size_bytes
+    assert size_bytes <= seen.received_bytes_total < 2 * size_bytes
+    assert seen.sent_MB_per_s == pytest.approx(seen.sent_bytes_total / elapsed_s / 1e6, rel=0.1)
+    assert seen.is_loopback
+
+    send_over_loopback(size_bytes)
+    assert probe.sample()["lo"].sent_bytes_total >= 2 * size_bytes
+
+
+@pytest.fixture
+def counters(monkeypatch):
+    """Interfaces whose counters the test sets: name -> (sent, received) bytes; all are up."""
+    shown: dict[str, tuple[int, int]] = {}
+    state = SimpleNamespace(isup=True, speed=10000, flags="up,running")
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: dict.fromkeys(shown, state))
+    monkeypatch.setattr(
+        psutil,
+        "net_io_counters",
+        lambda pernic, nowrap: {
+            name: SimpleNamespace(bytes_sent=sent, bytes_recv=received)
+            for name, (sent, received) in shown.items()
+        },
+    )
+    return shown
+
+
+def test_a_reset_counter_gives_no_rate_and_totals_never_fall(counters):
+    counters["eth0"] = (1_000_000, 2_000_000)
+    probe = NetworkProbe()
+    counters["eth0"] = (4_000_000, 2_000_000)
+    assert probe.sample()["eth0"].sent_bytes_total == 3_000_000
+    counters["eth0"] = (500_000, 2_500_000)
+    seen = probe.sample()["eth0"]
+    assert seen.sent_MB_per_s is None
+    assert seen.received_MB_per_s is not None
+    assert (seen.sent_bytes_total, seen.received_bytes_total) == (3_500_000, 500_000)
+
+
+def test_interfaces_come_and_go(counters):
+    counters["eth0"] = (0, 0)
+    probe = NetworkProbe()
+    counters["eth0"] = (100, 0)
+    counters["ib0"] = (700, 700)
+    first = probe.sample()
+    assert (first["ib0"].sent_MB_per_s, first["ib0"].sent_bytes_total) == (None, 0)
+    assert first["ib0"].link_mbit_per_s == 10000
+    del counters["eth0"]
+    counters["ib0"] = (900, 700)
+    second = probe.sample()
+    assert set(second) == {"ib0"}
+    assert second["ib0"].sent_bytes_total == 200
+    counters["eth0"] = (5, 0)
+    third = probe.sample()["eth0"]
+    assert (third.sent_MB_per_s, third.sent_bytes_total) == (None, 100)
+
+
+@pytest.mark.rig
+def test_in_a_namespace_only_its_own_interfaces_are_seen(run_python):
+    if os.geteuid() != 0 or not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("needs root, unshare and ip to make a network namespace")
+    script = """
+import dataclasses, json, subprocess
+from hvd_nmt.telemetry.network import NetworkProbe, nics
+ip = lambda *words: subprocess.run(["ip", *words], check=True)
+ip("link", "set", "lo", "up")
+ip("link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+ip("link", "set", "eth0", "up")
+ip("link", "set", "far0", "up")
+probe = NetworkProbe()
+both = probe.sample()
+ip("link", "set", "far0", "down")
+cut = {name: nic.is_up for name, nic in nics().items()}
+ip("link", "delete", "eth0")
+left = probe.sample()
+print(json.dumps({"both": sorted(both), "up": both["eth0"].is_up, "cut": cut, "left": [*left],
+                  "link_mbit_per_s": both["eth0"].link_mbit_per_s}))
+"""
+    seen = run_python(script, "unshare", "--net")
+    assert seen["both"] == ["eth0", "far0", "lo"]
+    assert seen["up"]
+    assert seen["cut"]["far0"] is False
+    assert seen["left"] == ["lo"]
+    assert seen["link_mbit_per_s"] == 10000  # what the kernel says of a veth
