@@ -10,7 +10,14 @@
 | 5    | `ClusterError` | the ranks or hosts do not form the cluster that was asked for              |
 | 6    | `DivergedError`| training stopped: NaN or Inf, or replicas that no longer hold equal weights|
 | 75   | `Preempted`    | stopped by a signal after saving a checkpoint: the same command goes on    |
+| 130  |                | interrupted from the keyboard                                              |
 """
+
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 
 
 class UserError(Exception):
@@ -59,3 +66,32 @@ BY_EXIT_CODE = {
     kind.exit_code: kind
     for kind in (ConfigError, DataError, RunError, ClusterError, DivergedError, Preempted)
 }
+
+
+class Outcome:
+    """How a command ended."""
+
+    exit_code = 0
+
+
+@contextlib.contextmanager
+def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
+    """Turn a person's mistake into one sentence on stderr and an exit code.
+
+    Args:
+        command: name of the command, put before the sentence.
+        speak: False on ranks whose error another rank reports too.
+    """
+    outcome = Outcome()
+    try:
+        yield outcome
+    except UserError as error:
+        outcome.exit_code = error.exit_code
+        if speak:
+            print(f"{command}: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        # Whoever read the output, such as `head`, has enough. Python flushes stdout once more at
+        # exit and must not fail then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        outcome.exit_code = 130

@@ -230,7 +230,7 @@ class Transformer(keras.Model):
     def _embed(self, ids_BxT: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
         """Embeddings x sqrt(D), zero at padding, plus the position signal."""
         x_BxTxD = tf.gather(self.embedding, ids_BxT) * self.config.width**0.5
-        x_BxTxD *= tf.cast(ids_BxT != PAD, x_BxTxD.dtype)[:, :, None]
+        x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
         if self.positions is None:
             signal_TxD = sinusoids(position_T, self.config.width)
         else:

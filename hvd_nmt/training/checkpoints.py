@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -297,11 +297,34 @@ def load_model(
     return model, manifest.step
 
 
+def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
+    """Load everything that a run saves: weights, Adam's moments, step and loss scale.
+
+    Raises:
+        RunError: the checkpoint is of another model.
+    """
+    try:
+        state.read(os.fspath(checkpoint.prefix)).assert_consumed()
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        raise RunError(
+            f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
+            "configuration it was trained with, or another --run-dir."
+        ) from error
+
+
+def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
+    """Everything that a run saves, the loss scale included, in the same order on all ranks."""
+    return [variable for _, variable in meta_graph.keyed_variables(state)]
+
+
 def sweep(run_dir: Path) -> None:
     """Remove what a killed save has left: private drafts, and files that got no manifest."""
     for folder in (run_dir, run_dir / BEST_DIR):
         for draft in folder.glob(_PRIVATE + "*"):
-            shutil.rmtree(draft, ignore_errors=True)
+            if draft.is_dir():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink()
         for data in folder.glob("*" + SUFFIXES[0]):
             prefix = Path(os.fspath(data)[: -len(SUFFIXES[0])])
             if _STEP.search(prefix.name) and not Path(f"{prefix}.json").exists():
@@ -341,8 +364,13 @@ def _manifest(path: Path) -> Manifest:
 
 def _point_to(prefix: Path) -> None:
     """Update TensorFlow's own pointer, `checkpoint`, for tools that follow it."""
-    paths = [c.prefix.name for c in reversed(newest_first(prefix.parent))]
-    tf.train.update_checkpoint_state(os.fspath(prefix.parent), prefix.name, paths)
+    names = [c.prefix.name for c in reversed(newest_first(prefix.parent))]
+    lines = [f"model_checkpoint_path: {json.dumps(prefix.name)}"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
+    draft = prefix.parent / f"{_PRIVATE}checkpoint"
+    draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _sync(draft)
+    os.replace(draft, prefix.parent / "checkpoint")
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
@@ -357,8 +385,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def variable_keys(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variable]]:
-    """Each variable of a checkpoint with its key in the files."""
-    yield from meta_graph.keyed_variables(state)

@@ -28,8 +28,8 @@ class TrainingModel(keras.Model):
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
-    `not_finite` (ranks whose own loss was NaN or Inf); and of this rank, in seconds,
-    `input_wait_s`, `compute_s`, `communication_s` and `step_s`.
+    `not_finite` (ranks whose own loss was NaN or Inf); and of this rank `own_not_finite`, and in
+    seconds `input_wait_s`, `compute_s`, `communication_s` and `step_s`.
 
     Args:
         transformer: the model.
@@ -39,7 +39,7 @@ class TrainingModel(keras.Model):
 
     _METRICS = (
         "loss", "nll", "stop", "not_finite", "gradient_norm", "source_tokens", "target_tokens",
-        "communication_s",
+        "own_not_finite", "communication_s",
     )
 
     def __init__(self, transformer: Transformer, config: TrainingConfig, rank: int) -> None:
@@ -76,26 +76,26 @@ class TrainingModel(keras.Model):
             communication_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
         self._apply(gradients, norm)
         self.step.assign_add(1)
-        return tf.concat([pulse, [norm, source_tokens, target_tokens, communication_s]], 0)
+        return tf.concat([pulse, [norm, source_tokens, target_tokens, mine[3], communication_s]], 0)
 
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        graph_step = tf.function(self.train_step, reduce_retracing=True)
-        last_s = None
+        ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.float32)
+        graph_step = tf.function(
+            # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
+            tf.autograph.experimental.do_not_convert(self.train_step),
+            input_signature=[{"source": ids, "target": ids, "tokens": counts}],
+        )
 
         def train_function(iterator: Any) -> dict[str, float]:
-            nonlocal last_s
             started_s = time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
             logs = dict(zip(self._METRICS, graph_step(batch).numpy().tolist(), strict=True))
-            ended_s = time.perf_counter()
-            times = step_time(
-                ended_s - (last_s or started_s), input_wait_s, max(0.0, logs["communication_s"])
-            )
-            last_s = ended_s
+            total_s = time.perf_counter() - started_s
+            times = step_time(total_s, input_wait_s, max(0.0, logs["communication_s"]))
             return logs | {
                 "input_wait_s": times.input_wait_s,
                 "compute_s": times.compute_s,

@@ -1,0 +1,32 @@
+# make train: install, train the embedded corpus on 2 ranks, translate, score.
+# make test:  install, run every test.
+# Other environments: make test VENV=/path/to/venv  (and see launch/setup.sh for GPU=1)
+
+VENV ?= .venv
+PYTHON_OF_VENV = $(VENV)/bin/python
+RUN ?= runs/demo
+
+.PHONY: help install train test lint clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+install:  ## everything into .venv; builds Horovod once
+	@launch/setup.sh $(VENV)
+
+train: install  ## train the embedded corpus on 2 ranks, translate its test part, print BLEU
+	@VENV=$(VENV) launch/demo.sh $(RUN)
+
+test: install  ## run the tests (those that need root say so when they are skipped)
+	@PATH="$(abspath $(VENV))/bin:$$PATH" $(PYTHON_OF_VENV) -m pytest $(ARGS)
+
+lint: install  ## style, types, import directions
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+clean:  ## remove caches and build leftovers; keeps .venv, data and runs
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find hvd_nmt tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,320 @@
+"""The global batch plan: which sentences make up which step, the same on every rank.
+
+Capitals: B rows of one rank, S padded source length, T padded target length (tokens, eos counted).
+
+The plan of an epoch is a pure function of (seed, epoch) and of the sentence lengths. It never sees
+the ranks: a step is a set of sentences, and only at the end is it dealt out, `[rank::size]`, and
+padded to the longest sentence of the *whole* step. From this follow the four properties that the
+training loop stands on (and that tests/data/test_batches.py proves):
+
+1. every rank has the same number of steps, and the same [B, S] and [B, T] in the same step;
+2. the order of sentences does not depend on the number of ranks;
+3. two integers, epoch and step, are enough to resume;
+4. every rank knows the global token count of a step without asking the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, final
+
+import numpy as np
+
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.errors import ConfigError
+
+PAD = 0
+
+# Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
+# bands of one the source is padded more, and more of the same sentences meet again in the next
+# epoch. Padding in percent of padded source + target tokens, on Multi30k and the embedded corpus:
+#   4,096 tokens per step: one 10.5 + 1.0 and 3.0 + 0.5, two 7.2 + 3.0 and 2.0 + 1.5
+#   1,024 tokens per step: one  3.3 + 0.3 and 0.7 + 0.1, two 2.1 + 1.2 and 0.5 + 0.4
+BAND_WIDTH_TOKENS = 2
+
+
+class Batch(NamedTuple):
+    """What one rank computes in one step.
+
+    Attributes:
+        source_BxS: int32 ids, each row ends with eos, then pad. Rows of pad alone fill up the
+            share of a rank that was dealt one sentence less.
+        target_BxT: int32 ids, in the same form.
+        source_tokens: real source tokens (eos counted) of the step over ALL ranks.
+        target_tokens: real target tokens of the step over ALL ranks: the loss's denominator.
+        epoch: epoch of this step, from 0.
+        step: step within the epoch, from 0.
+    """
+
+    source_BxS: np.ndarray
+    target_BxT: np.ndarray
+    source_tokens: int
+    target_tokens: int
+    epoch: int
+    step: int
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """The next step to be done: all that a resumed run has to know about the data."""
+
+    epoch: int = 0  # from 0
+    step: int = 0  # within the epoch, from 0
+
+
+def batches(
+    corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int
+) -> Iterator[Batch]:
+    """Yields this rank's batches from `start` on, epoch after epoch, without end.
+
+    Args:
+        corpus: the training pairs that `plan` was made for.
+        plan: the plan, equal on all ranks.
+        start: the first step to be yielded.
+        rank: this rank, 0 <= rank < size.
+        size: number of ranks.
+    """
+    epoch, step = start.epoch, start.step
+    while True:
+        epoch_plan = plan.epoch(epoch)
+        for at in range(step, epoch_plan.steps):
+            source_BxS, target_BxT, _ = _share(corpus, epoch_plan.sentences(at), rank, size)
+            yield Batch(
+                source_BxS,
+                target_BxT,
+                epoch_plan.source_tokens(at),
+                epoch_plan.target_tokens(at),
+                epoch,
+                at,
+            )
+        epoch, step = epoch + 1, 0
+
+
+def evaluation_batches(
+    corpus: ParallelCorpus, tokens_per_batch: int, rank: int, size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields this rank's share of every sentence pair, each exactly once over all ranks.
+
+    The number of batches and the shapes are the same on all ranks, so that collectives inside the
+    evaluation match. The longest sources come first: what does not fit into memory fails at once.
+
+    Args:
+        corpus: the pairs to evaluate.
+        tokens_per_batch: target tokens of one batch over ALL ranks, as `tokens_per_step`.
+        rank: this rank, 0 <= rank < size.
+        size: number of ranks.
+
+    Yields:
+        (indices_B, source_BxS, target_BxT): int64 positions in the corpus, -1 for a row of pad
+        alone, and int32 ids.
+    """
+    order = np.lexsort((corpus.target.lengths, corpus.source.lengths))[::-1]
+    edges = _cut(corpus.target.lengths[order], tokens_per_batch)
+    for first, last in pairwise(edges):
+        source_BxS, target_BxT, indices_B = _share(corpus, order[first:last], rank, size)
+        yield indices_B, source_BxS, target_BxT
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """All epochs of a corpus, cut into global steps.
+
+    An epoch has ceil(target tokens / tokens_per_step) steps, the same number in every epoch. The
+    steps share the real target tokens evenly: each has the corpus mean, which is at most
+    `tokens_per_step`, give or take less than one sentence. Padding comes on top.
+
+    Args:
+        source_lengths: int [sentences], tokens of each source sentence, eos counted.
+        target_lengths: int [sentences], tokens of each target sentence, eos counted.
+        tokens_per_step: real target tokens of one step over all ranks.
+        seed: seed of all epochs.
+
+    Raises:
+        ConfigError: no sentence, or the longest target sentence does not fit into a step.
+    """
+
+    source_lengths: np.ndarray
+    target_lengths: np.ndarray
+    tokens_per_step: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if len(self.source_lengths) != len(self.target_lengths):
+            raise ValueError(
+                f"{len(self.source_lengths)} source lengths, {len(self.target_lengths)} target ones"
+            )
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"The seed is {self.seed}: use one from 0 to 2**64 - 1.")
+        if not len(self.target_lengths):
+            raise ConfigError("The corpus has no sentence pair to train on.")
+        longest = int(self.target_lengths.max())
+        if self.tokens_per_step < longest:
+            raise ConfigError(
+                f"tokens_per_step is {self.tokens_per_step}, but the longest target sentence has "
+                f"{longest} tokens: use at least {longest} tokens per step, or prepare the data "
+                "with a smaller --max-length."
+            )
+
+    @classmethod
+    def of(cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int) -> BatchPlan:
+        """The plan of a corpus."""
+        return cls(corpus.source.lengths, corpus.target.lengths, tokens_per_step, seed)
+
+    @cached_property
+    def steps_per_epoch(self) -> int:
+        """Steps of every epoch."""
+        return _step_count(self.target_lengths, self.tokens_per_step)
+
+    def epoch(self, epoch: int) -> EpochPlan:
+        """The plan of one epoch, a pure function of (seed, epoch)."""
+        # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
+        # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
+        philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))
+        # Bands begin elsewhere in the next epoch, so that a sentence meets others than last time.
+        order = _sorted_by_length(
+            self.source_lengths, self.target_lengths, epoch % BAND_WIDTH_TOKENS, philox
+        )
+        edges = _cut(self.target_lengths[order], self.tokens_per_step)
+        shuffled = np.argsort(philox.random_raw(len(edges) - 1), kind="stable")
+        source_tokens, target_tokens = (
+            np.add.reduceat(lengths[order], edges[:-1], dtype=np.int64)[shuffled]
+            for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return EpochPlan(
+            order, edges[:-1][shuffled], edges[1:][shuffled], source_tokens, target_tokens
+        )
+
+    def position(self, global_step: int) -> Position:
+        """Where the data stands after `global_step` steps from the very start."""
+        return Position(*divmod(global_step, self.steps_per_epoch))
+
+    def global_step(self, position: Position) -> int:
+        """Steps done before `position`: the inverse of `position`."""
+        return position.epoch * self.steps_per_epoch + position.step
+
+    def advance(self, position: Position, steps: int = 1) -> Position:
+        """The position `steps` steps later."""
+        return self.position(self.global_step(position) + steps)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The steps of one epoch.
+
+    Attributes:
+        order: int64 [sentences], a permutation of the corpus; steps are slices of it.
+        first: int64 [steps], where each step starts in `order`, in the order of training.
+        last: int64 [steps], where each step ends.
+        step_source_tokens: int64 [steps], real source tokens over all ranks.
+        step_target_tokens: int64 [steps], real target tokens over all ranks.
+    """
+
+    order: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    step_source_tokens: np.ndarray
+    step_target_tokens: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return len(self.first)
+
+    def sentences(self, step: int) -> np.ndarray:
+        """int64 corpus indices of a step's sentences, in an order that no rank count changes."""
+        return self.order[self.first[step] : self.last[step]]
+
+    def source_tokens(self, step: int) -> int:
+        """Real source tokens of a step over all ranks, eos counted."""
+        return int(self.step_source_tokens[step])
+
+    def target_tokens(self, step: int) -> int:
+        """Real target tokens of a step over all ranks, eos counted."""
+        return int(self.step_target_tokens[step])
+
+
+def _sorted_by_length(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    band_offset: int,
+    philox: np.random.Philox,
+) -> np.ndarray:
+    """A random permutation in which neighbours have similar lengths on both sides.
+
+    One 64-bit key per sentence: the band of target lengths (16 bits), the source length (16), the
+    target length within the band (1), then chance (31). So where many sentences have one source
+    length a step holds one target length, and where few do it holds both of the band. Every second
+    band runs backwards, and every second source length does within its band, so that lengths do
+    not jump where two groups meet inside a step.
+    """
+    longest = np.uint64(0xFFFF)
+    shifted = (target_lengths + band_offset).astype(np.uint64)
+    band, within = np.divmod(shifted, np.uint64(BAND_WIDTH_TOKENS))
+    source = np.minimum(source_lengths.astype(np.uint64), longest)
+    within ^= source & np.uint64(1)
+    source = np.where(band % 2 == 1, longest - source, source)
+    chance = philox.random_raw(len(target_lengths)) >> np.uint64(33)
+    key = (
+        np.minimum(band, longest) << np.uint64(48)
+        | source << np.uint64(32)
+        | within << np.uint64(31)
+        | chance
+    )
+    return np.argsort(key, kind="stable")
+
+
+def _step_count(lengths: np.ndarray, tokens_per_step: int) -> int:
+    return min(len(lengths), -(-int(lengths.sum(dtype=np.int64)) // tokens_per_step))
+
+
+def _cut(lengths: np.ndarray, tokens_per_step: int) -> np.ndarray:
+    """Cuts a sequence of sentences into steps of as equal token counts as possible.
+
+    Returns:
+        int64 [steps + 1], strictly increasing: step i is the slice [edges[i], edges[i + 1]).
+    """
+    if not len(lengths):
+        return np.zeros(1, np.int64)
+    steps = _step_count(lengths, tokens_per_step)
+    tokens = np.cumsum(lengths, dtype=np.int64)
+    wanted = np.arange(1, steps, dtype=np.int64) * tokens[-1] // steps
+    inner = np.searchsorted(tokens, wanted) + 1
+    # One sentence may be longer than a step's share, and two cuts then fall together: keep at
+    # least one sentence in each step, counted from the left and then from the right.
+    counter = np.arange(1, steps, dtype=np.int64)
+    inner = np.maximum.accumulate(np.maximum(inner - counter, 0)) + counter
+    inner = np.minimum(inner, len(lengths) - steps + counter)
+    return np.concatenate(([0], inner, [len(lengths)])).astype(np.int64)
+
+
+def _share(
+    corpus: ParallelCorpus, sentences: np.ndarray, rank: int, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """This rank's rows of a step as (source_BxS, target_BxT, indices_B); -1 marks a pad row."""
+    if not 0 <= rank < size:
+        raise ValueError(f"rank {rank} of {size}")
+    rows = -(-len(sentences) // size)
+    dealt = sentences[rank::size]
+    indices_B = np.full(rows, -1, np.int64)
+    indices_B[: len(dealt)] = dealt
+    source_BxS = _padded(corpus.source, dealt, rows, int(corpus.source.lengths[sentences].max()))
+    target_BxT = _padded(corpus.target, dealt, rows, int(corpus.target.lengths[sentences].max()))
+    return source_BxS, target_BxT, indices_B
+
+
+def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) -> np.ndarray:
+    """The ids of some sentences as an int32 [rows, width] matrix, filled up with pad."""
+    lengths = np.zeros(rows, np.int64)
+    lengths[: len(indices)] = sentences.lengths[indices]
+    real = np.arange(width) < lengths[:, None]
+    # Where each token lies in the flat file: its sentence's start, plus how far it is into it.
+    shift = sentences.offsets[indices] - (np.cumsum(lengths) - lengths)[: len(indices)]
+    places = np.repeat(shift, lengths[: len(indices)]) + np.arange(lengths.sum())
+    matrix = np.full((rows, width), PAD, np.int32)
+    matrix[real] = sentences.ids[places]
+    return matrix

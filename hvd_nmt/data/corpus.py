@@ -1,0 +1,339 @@
+"""The prepared data directory: encoded sentences, the text to score against, and a manifest.
+
+    data/multi30k-en-de/
+        manifest.json                   what is in here and how it was made: `Manifest`
+        spm.model spm.vocab             the joint SentencePiece vocabulary
+        train.en.ids.npy                ids of all sentences, one after the other
+        train.en.offsets.npy            where each sentence begins, and the end of the last one
+        train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
+        dev.en dev.de test.en test.de   raw text, one sentence per line, to score against
+
+A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and
+renames it. Nothing in it depends on where it lies, so that it can be copied to other hosts; two
+hosts hold the same data if and only if `Manifest.hash` is equal.
+
+Reading needs nothing of how the ids were made: whoever can offer two `Sentences` has a
+`ParallelCorpus`, whatever the files behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.errors import DataError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+SPM_MODEL = "spm.model"
+SPM_VOCAB = "spm.vocab"
+
+
+def load(directory: str | Path, verify: bool = False) -> DataDirectory:
+    """Opens a prepared data directory.
+
+    Every file is checked to be there with the size that the manifest records. The ids are
+    memory-mapped, not read.
+
+    Args:
+        directory: where `hvd_nmt.prepare` put it.
+        verify: read every file and compare its sha256 too.
+
+    Raises:
+        DataError: the directory is missing, is something else, or is damaged.
+    """
+    path = Path(directory)
+    manifest = read_manifest(path)
+    for name, file in manifest.files.items():
+        try:
+            n_bytes = (path / name).stat().st_size
+        except OSError as error:
+            raise DataError(f"{path / name} is missing ({error.strerror}): {_AGAIN}") from None
+        if n_bytes != file.n_bytes:
+            raise DataError(
+                f"{path / name} has {n_bytes} bytes instead of {file.n_bytes}: {_AGAIN}"
+            )
+        if verify and fingerprint(path / name) != file:
+            raise DataError(f"{path / name} is damaged (its sha256 has changed): {_AGAIN}")
+    return DataDirectory(
+        path, manifest, _parallel(path, manifest, "train"), _parallel(path, manifest, "dev")
+    )
+
+
+_AGAIN = "copy the directory again, or make it again with `python -m hvd_nmt.prepare`."
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """One side of a corpus, encoded: flat ids and where each sentence begins.
+
+    Attributes:
+        ids: uint16 or int32 [tokens], all sentences in a row, each ending with eos (1), no bos.
+        offsets: int64 [sentences + 1], sentence i is ids[offsets[i] : offsets[i + 1]].
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """The ids of one sentence, 0 <= index < len."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int32 [sentences], tokens of each sentence, eos counted."""
+        return np.diff(self.offsets).astype(np.int32)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ParallelCorpus:
+    """Sentence pairs: source i belongs to target i."""
+
+    source: Sentences
+    target: Sentences
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.target):
+            raise ValueError(f"{len(self.source)} source and {len(self.target)} target sentences")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DataDirectory:
+    """A prepared data directory, opened."""
+
+    path: Path
+    manifest: Manifest
+    train: ParallelCorpus
+    dev: ParallelCorpus
+
+    @property
+    def spm_path(self) -> Path:
+        """The SentencePiece model."""
+        return self.path / SPM_MODEL
+
+    def text_path(self, part: str, language: str) -> Path:
+        """The raw text of "dev" or "test", for example `dev.de`."""
+        return self.path / f"{part}.{language}"
+
+    def text(self, part: str) -> tuple[list[str], list[str]]:
+        """The raw source and target lines of "dev" or "test", line i of dev being dev[i].
+
+        Raises:
+            DataError: the directory holds no such part.
+        """
+        if part == "train" or part not in self.manifest.parts:
+            raise DataError(f"{self.path} has no text of a {part} part.")
+        source, target = (
+            list(read_lines(self.text_path(part, language)))
+            for language in (self.manifest.source_language, self.manifest.target_language)
+        )
+        return source, target
+
+
+@dataclass(frozen=True)
+class File:
+    """What a file is, whatever its name."""
+
+    n_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of one part."""
+
+    input: File  # the raw file as it was given, compressed if it was
+    text_bytes: int  # UTF-8 text read from it and cleaned, one byte per line end
+    kept_text_bytes: int  # the same of the pairs that were kept
+    tokens: int  # of the pairs that were kept, eos counted; 0 for "test", which is not encoded
+
+
+@dataclass(frozen=True)
+class Part:
+    """The train, dev or test pairs."""
+
+    pairs_read: int
+    pairs: int  # kept
+    removed: dict[str, int]  # pairs removed by each rule
+    truncated: int  # pairs kept with a side cut to max_length
+    source: Side
+    target: Side
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is in a prepared data directory, and how it was made."""
+
+    format_version: int
+    source_language: str
+    target_language: str
+    vocabulary_pieces: int  # pieces of the SentencePiece model
+    vocabulary_size: int  # rows of the embedding: pieces rounded up to a multiple of 8
+    max_length: int  # tokens of the longest sentence kept, eos counted
+    request: dict[str, Any]  # the settings and inputs it was made from
+    versions: dict[str, str]  # of the programs that made it
+    parts: dict[str, Part]  # "train", "dev" and perhaps "test"
+    files: dict[str, File]  # every file of the directory but this manifest
+
+    @property
+    def hash(self) -> str:
+        """sha256 over all files and their names: equal on two hosts iff the data are equal."""
+        lines = (f"{file.sha256}  {name}\n" for name, file in sorted(self.files.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @property
+    def vocabulary_hash(self) -> str:
+        """sha256 of the SentencePiece model: what a checkpoint is bound to."""
+        return self.files[SPM_MODEL].sha256
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Reads the manifest of a prepared directory.
+
+    Raises:
+        DataError: there is none, or it is not one that this version reads.
+    """
+    path = directory / MANIFEST
+    try:
+        raw = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
+        raise DataError(
+            f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory}`."
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None
+    version = raw.get("format_version") if isinstance(raw, dict) else None
+    if version != FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version!r}, this version reads {FORMAT_VERSION}: {_AGAIN}"
+        )
+    try:
+        parts = {name: _part(**part) for name, part in raw.pop("parts").items()}
+        files = {name: File(**file) for name, file in raw.pop("files").items()}
+        raw.pop("hash", None)
+        manifest = Manifest(parts=parts, files=files, **raw)
+        if SPM_MODEL not in files or not {"train", "dev"} <= set(parts):
+            raise ValueError("files or parts are missing in it")
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"{path} is damaged ({error}): {_AGAIN}") from None
+    return manifest
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
+    content = asdict(manifest) | {"hash": manifest.hash}
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def fingerprint(path: Path) -> File:
+    """Size and sha256 of a file."""
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+        return File(stream.tell(), digest.hexdigest())
+
+
+@final
+class SentencesWriter:
+    """Writes one side of a corpus sentence by sentence, without holding its ids in memory.
+
+    Args:
+        stem: path without the ending: writes `<stem>.ids.npy` and `<stem>.offsets.npy`.
+        vocabulary_size: decides the type of the ids.
+    """
+
+    def __init__(self, stem: Path, vocabulary_size: int) -> None:
+        self._offsets_path = Path(f"{stem}.offsets.npy")
+        self._dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
+        self._lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
+        self.tokens = 0
+        self._stream = open(f"{stem}.ids.npy", "wb")  # noqa: SIM115 - closed in __exit__
+        self._header_bytes = self._write_header()
+
+    def append(self, sentences: list[list[int]]) -> None:
+        """Appends the ids of some sentences, eos included."""
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        ids = np.fromiter(_flat(sentences), self._dtype, int(lengths.sum()))
+        self._stream.write(ids.tobytes())
+        self._lengths.append(lengths)
+        self.tokens += len(ids)
+
+    def __enter__(self) -> SentencesWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._stream.seek(0)
+            # NumPy keeps room in the header for the length to grow, for just this use.
+            if self._write_header() != self._header_bytes:
+                raise RuntimeError(f"the header of {self._stream.name} has grown")
+            np.save(self._offsets_path, np.cumsum(np.concatenate(self._lengths)))
+        self._stream.close()
+
+    def _write_header(self) -> int:
+        header = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self.tokens,),
+        }
+        np.lib.format.write_array_header_1_0(self._stream, header)
+        return self._stream.tell()
+
+
+def _flat(sentences: list[list[int]]) -> Iterator[int]:
+    for sentence in sentences:
+        yield from sentence
+
+
+def _part(source: dict[str, Any], target: dict[str, Any], **rest: Any) -> Part:
+    return Part(source=_side(**source), target=_side(**target), **rest)
+
+
+def _side(input: dict[str, Any], **rest: Any) -> Side:
+    return Side(input=File(**input), **rest)
+
+
+def _parallel(path: Path, manifest: Manifest, part: str) -> ParallelCorpus:
+    pairs = manifest.parts[part].pairs
+    return ParallelCorpus(
+        _sentences(path / f"{part}.{manifest.source_language}", pairs),
+        _sentences(path / f"{part}.{manifest.target_language}", pairs),
+    )
+
+
+def _sentences(stem: Path, pairs: int) -> Sentences:
+    try:
+        # asarray: the same mapped memory without the memmap class, which makes indexing slow.
+        ids = np.asarray(np.load(f"{stem}.ids.npy", mmap_mode="r"))
+        offsets = np.asarray(np.load(f"{stem}.offsets.npy", mmap_mode="r"))
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{stem}.*.npy cannot be read ({error}): {_AGAIN}") from None
+    if offsets.shape != (pairs + 1,) or offsets[0] != 0 or offsets[-1] != len(ids):
+        raise DataError(f"{stem}.ids.npy and {stem}.offsets.npy do not belong together: {_AGAIN}")
+    return Sentences(ids, offsets)

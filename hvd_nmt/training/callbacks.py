@@ -1,0 +1,332 @@
+"""What happens around the steps of a run, as Keras callbacks.
+
+Every rank runs every callback at the same step; inside, rank 0 alone writes and prints. A step is
+counted from 1 when it is done: step 500 is the state after 500 updates.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tf_keras as keras
+
+from hvd_nmt.config import Config
+from hvd_nmt.errors import DivergedError, Preempted
+from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.sampler import Sampler
+from hvd_nmt.telemetry.steps import StepTime, StepTimeMeans
+from hvd_nmt.training import cluster, horovod
+from hvd_nmt.training.checkpoints import Saver
+from hvd_nmt.training.evaluation import Evaluator, Scores
+from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.optimizer import transformer_policy
+
+SKIPPED_STEPS_IN_A_ROW = 50
+"""float16: so many steps without a finite gradient mean that no loss scale helps any more"""
+
+
+class StepCallback(keras.callbacks.Callback):
+    """Base of callbacks that count the steps of the run, not of this `fit`.
+
+    Args:
+        start_step: steps done before `fit`.
+    """
+
+    def __init__(self, start_step: int) -> None:
+        super().__init__()
+        self._start_step = start_step
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Call `after_step` with the number of steps done."""
+        self.after_step(self._start_step + batch + 1, logs or {})
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """What to do after a step."""
+
+
+class WarmupSchedule(StepCallback):
+    """Sets the learning rate before each step, a pure function of the step."""
+
+    def __init__(self, config: Config, start_step: int) -> None:
+        super().__init__(start_step)
+        self._config = config
+
+    def rate(self, step: int) -> float:
+        """Learning rate of the update that follows `step` updates."""
+        training = self._config.training
+        return transformer_policy(
+            step, training.learning_rate, self._config.model.width, training.warmup_steps
+        )
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Set the rate."""
+        self.model.optimizer.learning_rate.assign(self.rate(self._start_step + batch))
+
+
+class StepLog(StepCallback):
+    """Writes and prints means over the last steps.
+
+    Args:
+        config: of the run.
+        start_step: steps done before `fit`.
+        steps_per_epoch: of the batch plan.
+        schedule: for the learning rate.
+        store: where values go; None except on rank 0.
+    """
+
+    def __init__(
+        self, config: Config, start_step: int, steps_per_epoch: int, schedule: WarmupSchedule,
+        store: EventStore | None,
+    ) -> None:
+        super().__init__(start_step)
+        self._config, self._schedule, self._store = config, schedule, store
+        self._steps_per_epoch = steps_per_epoch
+        self._times = StepTimeMeans()
+        self._sums: dict[str, float] = {}
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """Collect; every `log_every` steps, and at the end, write and print."""
+        if self._store is None:
+            return
+        for name in ("loss", "nll", "source_tokens", "target_tokens"):
+            self._sums[name] = self._sums.get(name, 0.0) + logs[name]
+        self._times.add(
+            StepTime(
+                logs["input_wait_s"], logs["compute_s"], logs["communication_s"], logs["step_s"]
+            )
+        )
+        last = self._config.training.max_steps
+        if step % self._config.training.log_every == 0 or step == last:
+            self._write(step, logs["gradient_norm"])
+
+    def _write(self, step: int, gradient_norm: float) -> None:
+        count, times = len(self._times), self._times.take()
+        assert self._store is not None and times is not None
+        mean = {name: total / count for name, total in self._sums.items()}
+        self._sums.clear()
+        tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
+        rate = self._schedule.rate(step - 1)
+        self._store.scalars(step, {
+            "train_loss": mean["loss"],
+            "train_nll": mean["nll"],
+            "learning_rate": rate,
+            "Loss_Optimization/global_gradient_norm": gradient_norm,
+            "global_step/sec": 1 / times.total_s,
+            "epoch": step / self._steps_per_epoch,
+            "tokens_per_s": tokens_per_s,
+            "step_time/total_s": times.total_s,
+            "step_time/input_wait_s": times.input_wait_s,
+            "step_time/compute_s": times.compute_s,
+            "step_time/communication_s": times.communication_s,
+        })
+        left_s = (self._config.training.max_steps - step) * times.total_s
+        print(
+            f"step {step:,}/{self._config.training.max_steps:,}  "
+            f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
+            f"rate {rate:.2e}  norm {gradient_norm:.2f}  {tokens_per_s:,.0f} tokens/s  "
+            f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
+            f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
+            flush=True,
+        )
+
+
+class StopIfNotFinite(StepCallback):
+    """Ends the run, on all ranks alike, when a gradient is NaN or Inf.
+
+    The update of such a step was skipped on every rank, so the weights are as before it. With a
+    loss scale (float16) single overflows are normal and only a long row of them ends the run.
+
+    Args:
+        start_step: steps done before `fit`.
+        me: this rank.
+        with_loss_scale: whether overflows are expected.
+    """
+
+    def __init__(self, start_step: int, me: Rank, with_loss_scale: bool) -> None:
+        super().__init__(start_step)
+        self._me = me
+        self._allowed = SKIPPED_STEPS_IN_A_ROW if with_loss_scale else 0
+        self._in_a_row = 0
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """Decide from values that are equal on all ranks."""
+        finite = math.isfinite(logs["gradient_norm"]) and not logs["not_finite"]
+        self._in_a_row = 0 if finite else self._in_a_row + 1
+        if self._in_a_row <= self._allowed:
+            return
+        guilty = [
+            f"rank {rank} ({host})"
+            for rank, (host, mine) in enumerate(
+                horovod.gather([self._me.host, logs["own_not_finite"]])
+            )
+            if mine
+        ]
+        raise DivergedError(
+            f"At step {step} the {'loss' if guilty else 'gradient'} became NaN or Inf"
+            f"{' on ' + ', '.join(guilty) if guilty else ''}. No weight was changed by it; the "
+            "last checkpoint is good. Lower training.learning_rate or set training.clip_norm."
+        )
+
+
+class ReplicaCheck(StepCallback):
+    """Compares the weights of all ranks after the first step and then now and again."""
+
+    def __init__(self, start_step: int, every_steps: int, me: Rank) -> None:
+        super().__init__(start_step)
+        self._every_steps, self._me = every_steps, me
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """Compare."""
+        if step == self._start_step + 1 or step % self._every_steps == 0:
+            weights = self.model.transformer.trainable_variables
+            cluster.require_equal_weights(weights, step, self._me)
+
+
+class Evaluation(StepCallback):
+    """Validation loss and BLEU; keeps the best checkpoints.
+
+    Args:
+        config: of the run.
+        start_step: steps done before `fit`.
+        evaluator: does the work on all ranks.
+        saver: on rank 0.
+        store: on rank 0.
+    """
+
+    def __init__(
+        self, config: Config, start_step: int, evaluator: Evaluator,
+        saver: Saver | None, store: EventStore | None,
+    ) -> None:
+        super().__init__(start_step)
+        self._config, self._evaluator = config, evaluator
+        self._saver, self._store = saver, store
+        self.latest: tuple[int, Scores] | None = None
+        """the last step that was evaluated, and its scores"""
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """Evaluate every `every_steps` steps and after the last one."""
+        last = step == self._config.training.max_steps
+        if step % self._config.evaluation.every_steps and not last:
+            return
+        scores = self._evaluator()
+        self.latest = step, scores
+        with horovod.together():
+            if self._saver is not None and self._store is not None:
+                self._write(step, scores, self._saver, self._store)
+
+    def _write(self, step: int, scores: Scores, saver: Saver, store: EventStore) -> None:
+        store.scalars(step, {
+            "eval_loss": scores.val_loss,
+            "eval_nll": scores.val_nll,
+            "eval_perplexity": math.exp(min(scores.val_nll, 700)),
+            "Eval_BLEU_Score": scores.pseudo_bleu,
+            "sacrebleu": scores.bleu,
+            "chrf": scores.chrf,
+            "eval_seconds": scores.seconds,
+        }, kind="eval")
+        samples = self._evaluator.samples(scores)
+        store.text(step, "samples", samples)
+        folder = Path(self._config.run_dir) / "hypotheses"
+        folder.mkdir(exist_ok=True)
+        text = "".join(line + "\n" for line in scores.hypotheses)
+        (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
+        print(
+            f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f}  "
+            f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
+            f"{scores.seconds:.0f} s; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
+            flush=True,
+        )
+        saver.save_best(step, scores.val_loss)
+
+
+class Checkpoints(StepCallback):
+    """Saves every so many steps, at the end, and when a rank was asked to stop.
+
+    On SIGTERM or SIGINT to any rank, all ranks finish the same step, rank 0 saves, and all leave.
+
+    Args:
+        config: of the run.
+        start_step: steps done before `fit`.
+        saver: on rank 0.
+        evaluation: knows the validation loss of a step.
+    """
+
+    def __init__(
+        self, config: Config, start_step: int, saver: Saver | None, evaluation: Evaluation
+    ) -> None:
+        super().__init__(start_step)
+        self._config, self._saver, self._evaluation = config, saver, evaluation
+        self._asked_to_stop = False
+        self._previous: dict[int, Any] = {}
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Listen to signals."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._stop)
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Stop listening."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Tell the others with the next step's all-reduce."""
+        if self._asked_to_stop:
+            self.model.stop_requested.assign(1.0)
+
+    def after_step(self, step: int, logs: dict[str, float]) -> None:
+        """Save if it is time; leave if any rank was asked to."""
+        stop = logs["stop"] > 0
+        last = step == self._config.training.max_steps
+        if stop or last or step % self._config.checkpoints.every_steps == 0:
+            evaluated = self._evaluation.latest
+            val_loss = evaluated[1].val_loss if evaluated and evaluated[0] == step else None
+            with horovod.together():
+                if self._saver is not None:
+                    self._saver.save(step, val_loss)
+        if stop and not last:
+            raise Preempted(
+                f"Stopped by a signal after step {step}; the checkpoint is saved: the same "
+                "command goes on from here."
+            )
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self._asked_to_stop = True
+
+
+class Telemetry(keras.callbacks.Callback):
+    """Samples GPUs, network cards and host while `fit` runs; on the first rank of each host."""
+
+    def __init__(self, run_dir: Path, interval_s: float, me: Rank) -> None:
+        super().__init__()
+        self._sampler = None
+        if me.is_first_on_host and interval_s > 0:
+            self._sampler = Sampler(
+                run_dir / "telemetry" / f"{me.host}.jsonl",
+                interval_s,
+                event_dir=run_dir / "tensorboard" / me.host,
+            )
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Start sampling."""
+        if self._sampler is not None:
+            self._sampler.start()
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Stop; harmless when it never started."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 45 s, 12 min, 3 h 05 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

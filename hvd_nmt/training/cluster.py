@@ -1,0 +1,234 @@
+"""Before step 1: data on every host, the same everything on every host, and gradients that add up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+import hvd_nmt
+from hvd_nmt.config import Config, DataConfig, as_plain
+from hvd_nmt.data import corpus
+from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
+from hvd_nmt.telemetry.gpu import gpu_names
+from hvd_nmt.training import horovod
+from hvd_nmt.training.horovod import Rank
+
+
+def prepared_data(config: DataConfig, me: Rank) -> corpus.DataDirectory:
+    """Open the data directory; where the embedded corpus is missing, make it first.
+
+    No shared file system is assumed: the first rank of each host makes it there, in a process
+    without TensorFlow, and the others wait.
+
+    Raises:
+        DataError: the data are missing or damaged, or preparing them failed, on some host.
+    """
+    if config.corpus == "embedded":
+        _prepare_embedded(config, me)
+    with horovod.together():
+        data = corpus.load(config.directory)
+    return data
+
+
+def require_equal(facts: dict[str, Any], me: Rank) -> list[dict[str, Any]]:
+    """Compare what must be the same on all hosts.
+
+    Args:
+        facts: name -> value or digest of this rank.
+        me: this rank.
+
+    Returns:
+        Every rank's facts, by rank.
+
+    Raises:
+        ClusterError: something differs; names what, where, and both values.
+    """
+    everyone = horovod.gather({"host": me.host, **facts})
+    for name in facts:
+        values = {str(other[name]): other["host"] for other in reversed(everyone)}
+        if len(values) > 1:
+            listed = ", ".join(f"{value[:60]} on {host}" for value, host in values.items())
+            raise ClusterError(
+                f"The {name} differs between hosts ({listed}): make them equal, then start again."
+            )
+    return everyone
+
+
+def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[str, Any]:
+    """What `require_equal` compares: data, vocabulary, configuration, code and versions."""
+    settings = as_plain(config)
+    del settings["run_dir"], settings["telemetry"]
+    return {
+        "data hash": data.manifest.hash,
+        "vocabulary hash": data.manifest.vocabulary_hash,
+        "configuration": hashlib.sha256(repr(settings).encode()).hexdigest(),
+        "code of hvd_nmt": _code_hash(),
+        "Python version": platform.python_version(),
+        "TensorFlow version": tf.__version__,
+        "Horovod version": horovod.build_info()["version"],
+        "precision": precision,
+    }
+
+
+def check_averaging(
+    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], me: Rank
+) -> float:
+    """Prove that the optimizer given to `compile` sums gradients over all ranks.
+
+    Each rank offers gradients of its own, (rank + 1) x a pattern; every rank must get back exactly
+    1 + 2 + ... + size times it, in every weight. There are many ways to wrap an optimizer after
+    which each rank silently trains alone.
+
+    Args:
+        optimizer: the compiled one.
+        weights: the weights it is going to train.
+        me: this rank.
+
+    Returns:
+        Seconds that one all-reduce of all gradients takes.
+
+    Raises:
+        DivergedError: on all ranks, if it is wrong on any.
+    """
+    patterns = [tf.constant(_pattern(weight.shape)) for weight in weights]
+
+    @tf.function(autograph=False)
+    def reduced() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([
+                (me.rank + 1.0) * tf.reduce_sum(pattern * weight)
+                for pattern, weight in zip(patterns, weights, strict=True)
+            ])
+        pairs = optimizer.compute_gradients(loss, weights, tape)
+        return [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+
+    total = me.size * (me.size + 1) / 2
+    sums = tf.autograph.experimental.do_not_convert(reduced)()
+    wrong = [
+        weight.name
+        for weight, pattern, gradient in zip(weights, patterns, sums, strict=True)
+        if not np.array_equal(gradient.numpy(), pattern.numpy() * total)
+    ]
+    found = [(other["host"], other["wrong"]) for other in horovod.gather(
+        {"host": me.host, "wrong": wrong[:1]}
+    )]
+    for rank, (host, names) in enumerate(found):
+        if names:
+            raise DivergedError(
+                f"Gradients do not add up: on rank {rank} ({host}) the gradient of {names[0]} is "
+                f"not the sum over {me.size} ranks. Each rank would train a model of its own."
+            )
+    started_s = time.perf_counter()
+    reduced()
+    return time.perf_counter() - started_s
+
+
+def _pattern(shape: tf.TensorShape) -> np.ndarray:
+    """Small whole numbers, so that sums over ranks are exact in float32."""
+    size = int(np.prod(shape))
+    return (np.arange(size, dtype=np.float32) % 7 - 3).reshape(shape)
+
+
+def weights_checksum(weights: list[tf.Variable]) -> int:
+    """A number that changes with any single bit of the weights."""
+    parts = [
+        tf.reduce_sum(tf.cast(tf.bitcast(weight, tf.int32), tf.int64)) * (2 * index + 1)
+        for index, weight in enumerate(weights)
+    ]
+    return int(tf.add_n(parts))
+
+
+def require_equal_weights(weights: list[tf.Variable], step: int, me: Rank) -> None:
+    """Compare the weights of all ranks.
+
+    Raises:
+        DivergedError: they differ; names the ranks that are in the minority.
+    """
+    found = horovod.gather([me.host, weights_checksum(weights)])
+    sums = [checksum for _, checksum in found]
+    majority = max(sums, key=sums.count)
+    odd = [f"rank {rank} ({host})" for rank, (host, s) in enumerate(found) if s != majority]
+    if odd:
+        raise DivergedError(
+            f"After step {step} the weights of {', '.join(odd)} differ from the other ranks': an "
+            "update did not reach every rank. The same command goes on from the last checkpoint."
+        )
+
+
+def _prepare_embedded(config: DataConfig, me: Rank) -> None:
+    process = None
+    if me.is_first_on_host and not _is_prepared(config):
+        # A process of its own, because SentencePiece and TensorFlow do not mix in one.
+        process = subprocess.Popen(
+            [
+                sys.executable, "-m", "hvd_nmt.prepare", "--corpus", "embedded",
+                "--out", os.fspath(config.directory), "--seed", str(config.seed),
+                "--vocabulary-size", str(config.vocabulary_size),
+            ],
+            stdout=None if me.is_first else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    horovod.wait_until(lambda: process is None or process.poll() is not None)
+    with horovod.together():
+        if process is not None and process.returncode:
+            said = (process.communicate()[1] or "").strip().splitlines()
+            kind = BY_EXIT_CODE.get(process.returncode, DataError)
+            raise kind(said[-1] if said else "Preparing the embedded corpus failed.")
+
+
+def _is_prepared(config: DataConfig) -> bool:
+    try:
+        request = corpus.load(config.directory).manifest.request
+    except UserError:
+        return False
+    wanted = {"seed": config.seed, "vocabulary_size": config.vocabulary_size}
+    return all(request.get(name) == value for name, value in wanted.items())
+
+
+def _code_hash() -> str:
+    root = Path(hvd_nmt.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def environment(everyone: list[dict[str, Any]], precision: str) -> dict[str, Any]:
+    """What a run ran on, for environment.json."""
+    return {
+        "hvd_nmt": hvd_nmt.__version__,
+        "commit": _commit(),
+        "hosts": [facts["host"] for facts in everyone],
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "horovod": horovod.build_info(),
+        "precision": precision,
+        "platform": platform.platform(),
+        "gpus": gpu_names(),
+        "code": _code_hash(),
+    }
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that this code runs from, if it is one."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    done = subprocess.run(
+        [git, "-C", os.fspath(Path(hvd_nmt.__file__).parent), "rev-parse", "--short=12", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )
+    return done.stdout.strip() or None

@@ -1,0 +1,154 @@
+"""Validation loss and BLEU on the dev set, shared by all ranks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import sacrebleu
+import tensorflow as tf
+
+from hvd_nmt.config import Config
+from hvd_nmt.data.batches import evaluation_batches
+from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.model.loss import cross_entropy
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import EOS, Transformer
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training import horovod
+from hvd_nmt.training.horovod import Rank
+
+
+class Scores(NamedTuple):
+    """One evaluation."""
+
+    val_loss: float
+    """smoothed cross-entropy minus the label's entropy, nats per target token, whole dev set"""
+    val_nll: float
+    """negative log-likelihood, nats per target token; exp of it is the perplexity"""
+    bleu: float
+    """sacreBLEU of detokenised translations, 0 to 100"""
+    chrf: float
+    """chrF2, 0 to 100"""
+    bleu_signature: str
+    """how BLEU was computed"""
+    pseudo_bleu: float
+    """the recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with the
+    right prefix at hand. It is not translation quality; it compares with the recipe's old curves"""
+    hypotheses: list[str]
+    """translations, in the order of the dev set"""
+    seconds: float
+
+
+class Evaluator:
+    """Evaluates a model on the dev set of prepared data.
+
+    Args:
+        transformer: the model, with whatever weights it has when called.
+        data: prepared data.
+        config: of the run.
+        me: this rank; every rank must call `__call__` at the same step.
+    """
+
+    def __init__(
+        self, transformer: Transformer, data: DataDirectory, config: Config, me: Rank
+    ) -> None:
+        self._transformer, self._data, self._config, self._me = transformer, data, config, me
+        self._tokenizer = Tokenizer(data.spm_path)
+        sources, references = data.text("dev")
+        count = config.evaluation.sentences or len(sources)
+        self.sources, self.references = sources[:count], references[:count]
+        self._translator = Translator(
+            transformer,
+            beam_size=config.evaluation.beam_size,
+            length_penalty=config.evaluation.length_penalty,
+        )
+        ids = tf.TensorSpec([None, None], tf.int32)
+        self._teacher_forced = tf.function(
+            tf.autograph.experimental.do_not_convert(self._teacher_forced_step),
+            input_signature=[ids, ids],
+        )
+
+    def __call__(self) -> Scores:
+        """Every rank takes its share; every rank gets the scores."""
+        started_s = time.perf_counter()
+        loss, nll, pseudo_bleu = self._losses()
+        hypotheses = self._translations()
+        bleu = sacrebleu.BLEU()
+        score = bleu.corpus_score(hypotheses, [self.references])
+        return Scores(
+            val_loss=loss,
+            val_nll=nll,
+            bleu=score.score,
+            chrf=sacrebleu.CHRF().corpus_score(hypotheses, [self.references]).score,
+            bleu_signature=str(bleu.get_signature()),
+            pseudo_bleu=pseudo_bleu,
+            hypotheses=hypotheses,
+            seconds=time.perf_counter() - started_s,
+        )
+
+    def samples(self, scores: Scores) -> str:
+        """The first few translations as a Markdown table."""
+        rows = zip(self.sources, self.references, scores.hypotheses, strict=True)
+        lines = ["| source | reference | translation |", "|---|---|---|"]
+        for row, _ in zip(rows, range(self._config.evaluation.samples), strict=False):
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        return "\n".join(lines)
+
+    def _losses(self) -> tuple[float, float, float]:
+        me, dev = self._me, self._data.dev
+        tokens_per_batch = self._config.evaluation.tokens_per_batch * me.size
+        sums = np.zeros(3)
+        predictions: dict[int, str] = {}
+        for indices_B, source_BxS, target_BxT in evaluation_batches(
+            dev, tokens_per_batch, me.rank, me.size
+        ):
+            *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
+            sums += [float(value) for value in batch_sums]
+            for index, ids in zip(indices_B.tolist(), best_BxT.numpy(), strict=True):
+                if index >= 0:
+                    predictions[index] = _pieces(ids)
+        loss, nll, tokens = horovod.sum_over_ranks(tf.constant(sums), "evaluation").numpy()
+        gathered = _merged(horovod.gather(list(predictions.items())))
+        return loss / tokens, nll / tokens, self._pseudo_bleu(gathered)
+
+    def _translations(self) -> list[str]:
+        me, dev = self._me, self._data.dev
+        mine = range(me.rank, len(self.sources), me.size)
+        tokens = self._config.evaluation.tokens_per_batch
+        found = self._translator.translate([dev.source[index] for index in mine], tokens)
+        ids = {mine[position]: translation.ids for position, translation in found}
+        texts = self._tokenizer.decode(ids.values())
+        gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
+        return [gathered[index] for index in range(len(self.sources))]
+
+    def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
+        transformer = self._transformer
+        states_BxTxD = transformer.decode(target_BxT, transformer.encode(source_BxS))
+        loss = cross_entropy(
+            tf.reshape(states_BxTxD, [-1, transformer.config.width]),
+            transformer.embedding,
+            tf.reshape(target_BxT, [-1]),
+            self._config.training.label_smoothing,
+        )
+        best_BxT = tf.argmax(transformer.logits(states_BxTxD), -1, output_type=tf.int32)
+        return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
+
+    def _pseudo_bleu(self, predictions: dict[int, str]) -> float:
+        dev = self._data.dev.target
+        order = sorted(predictions)
+        score = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
+            [predictions[index] for index in order], [[_pieces(dev[index]) for index in order]]
+        )
+        return score.score / 100
+
+
+def _pieces(ids: np.ndarray) -> str:
+    """Ids up to the first eos as a line of words, which is all that BLEU looks at."""
+    ends = np.flatnonzero(ids == EOS)
+    return " ".join(map(str, ids[: ends[0]] if len(ends) else ids))
+
+
+def _merged(parts: list[list[tuple[int, str]]]) -> dict[int, str]:
+    return {index: text for part in parts for index, text in part}

@@ -1,0 +1,86 @@
+"""What the run is going to do, in numbers, printed before step 1."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_nmt.config import Config
+from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.corpus import DataDirectory
+
+BYTES_PER_GRADIENT = 4
+"""gradients travel as float32, whatever the precision of the computation"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Derived numbers of a run."""
+
+    config: Config
+    data: DataDirectory
+    batch_plan: BatchPlan
+    parameters: int
+    hosts: list[str]
+    """host of each rank"""
+    precision: str
+    start_step: int
+    all_reduce_s: float
+    """measured: one all-reduce of all gradients"""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.hosts)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of all gradients of a step."""
+        return self.parameters * BYTES_PER_GRADIENT
+
+    @property
+    def sent_bytes_per_step(self) -> float:
+        """Bytes that each rank sends, and receives, in a step; see `ring_bytes`."""
+        return ring_bytes(self.gradient_bytes, self.ranks)
+
+    def lines(self) -> list[str]:
+        """The plan for a reader."""
+        config, training = self.config, self.config.training
+        counts = {host: self.hosts.count(host) for host in self.hosts}
+        train = self.data.manifest.parts["train"]
+        epochs = training.max_steps / self.batch_plan.steps_per_epoch
+        peak = training.peak_learning_rate(config.model.width)
+        wire = self.sent_bytes_per_step / 1e6
+        return [
+            f"ranks       {self.ranks} on " + ", ".join(f"{h}:{n}" for h, n in counts.items()),
+            f"model       {self.parameters:,} parameters, {config.model.encoder_layers}+"
+            f"{config.model.decoder_layers} layers, {config.model.width} wide, vocabulary "
+            f"{self.data.manifest.vocabulary_size:,}, {self.precision}",
+            f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
+            f"{train.target.tokens:,} tokens",
+            f"batches     {training.tokens_per_step:,} target tokens a step, "
+            f"{training.tokens_per_step // self.ranks:,} a rank; "
+            f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
+            f"run         steps {self.start_step:,} to {training.max_steps:,} ({epochs:.1f} epochs)",
+            f"rate        rises to {peak:.2e} over {training.warmup_steps:,} steps "
+            f"({training.warmup_steps / self.batch_plan.steps_per_epoch:.1f} epochs)",
+            f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients, {wire:.1f} MB sent by "
+            f"each rank a step; just measured: {self.all_reduce_s * 1e3:.0f} ms",
+        ]
+
+
+def ring_bytes(gradient_bytes: int, ranks: int) -> float:
+    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradient.
+
+    Where a host holds neighbours of the ring, this is also what the host sends over its network.
+
+    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
+    """
+    return 2 * (ranks - 1) / ranks * gradient_bytes
+
+
+def count_parameters(weights: list[tf.Variable]) -> int:
+    """Number of trained values."""
+    return sum(int(np.prod(weight.shape)) for weight in weights)

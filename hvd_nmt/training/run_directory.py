@@ -1,0 +1,104 @@
+"""The folder that explains a run, held by one run at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from hvd_nmt import config as configuration
+from hvd_nmt.config import Config
+from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.errors import RunError
+from hvd_nmt.training.horovod import Rank
+
+VOCABULARY = "spm.model"
+_MAY_CHANGE = ("run_dir", "ranks", "evaluation.", "checkpoints.", "telemetry.", "data.directory",
+               "training.max_steps", "training.log_every", "training.check_replicas_every")
+_DECIDES_RESUME = ("model.", "training.tokens_per_step", "training.seed", "data.seed")
+
+
+def claim(run_dir: Path, me: Rank) -> TextIO | None:
+    """Make the run directory and hold it for this run. On rank 0's host it holds the checkpoints.
+
+    The lock belongs to the process: it ends with it, however it ends, and cannot go stale.
+
+    Returns:
+        The open lock file, to be kept, on rank 0; None elsewhere.
+
+    Raises:
+        RunError: it cannot be written to, or another run is in it.
+    """
+    try:
+        for folder in (run_dir, run_dir / "telemetry"):
+            folder.mkdir(parents=True, exist_ok=True)
+        probe = run_dir / f".writable-{me.host}-{me.rank}"
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+        if not me.is_first:
+            return None
+        lock = (run_dir / ".lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"The run directory {run_dir} cannot be written to on {me.host} "
+            f"({error.strerror}): give another --run-dir or mend its permissions."
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        lock.close()
+        raise RunError(
+            f"Another run is in {run_dir} ({holder}): wait for it, end it, or give another "
+            "--run-dir."
+        ) from None
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()} on {me.host}, since {time.strftime('%F %T')}\n")
+    lock.flush()
+    return lock
+
+
+def describe(
+    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any], say: Any
+) -> None:
+    """Write what a reader and `translate` need to know; compare with what an earlier start wrote.
+
+    Raises:
+        RunError: the run in this directory was started with another model, vocabulary or order
+            of data.
+    """
+    vocabulary = run_dir / VOCABULARY
+    if vocabulary.exists() and vocabulary.read_bytes() != data.spm_path.read_bytes():
+        raise RunError(
+            f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
+            f"{data.path}: give the data of that run, or another --run-dir."
+        )
+    earlier = run_dir / "config.yaml"
+    if earlier.exists():
+        for name, old, new in configuration.differences(configuration.load(earlier), config):
+            if name.startswith(_DECIDES_RESUME):
+                raise RunError(
+                    f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
+                    "value to go on, or give another --run-dir."
+                )
+            if not name.startswith(_MAY_CHANGE):
+                say(f"Changed since this run was started: {name} {old} -> {new}")
+    shutil.copyfile(data.spm_path, _draft(vocabulary))
+    os.replace(_draft(vocabulary), vocabulary)
+    configuration.save(config, _draft(earlier))
+    os.replace(_draft(earlier), earlier)
+    with (run_dir / "command.txt").open("a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
+    text = json.dumps(environment, indent=1, ensure_ascii=False)
+    (run_dir / "environment.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")

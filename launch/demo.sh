@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Trains the embedded corpus on 2 ranks, translates its test part and scores it: `make train`.
+#
+#   launch/demo.sh [RUN_DIR]      runs/demo by default; the same command again resumes
+#
+# Environment: VENV=.venv
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv=${VENV:-.venv}
+run=${1:-runs/demo}
+corpus=data/embedded-en-de
+samples=10
+
+launch/horovodrun.sh -n 2 -- python -m hvd_nmt.train --run-dir "$run"
+
+"$venv/bin/python" -m hvd_nmt.translate --run "$run" <"$corpus/test.en" >"$run/test.de"
+
+echo
+paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" | head -n $((3 * samples)) |
+    sed '1~3s/^/  source      /; 2~3s/^/  translation /; 0~3{s/^/  reference   /;G}'
+"$venv/bin/sacrebleu" "$corpus/test.de" -i "$run/test.de" -m bleu chrf --format text
+
+cat <<END
+
+Checkpoints   $run/model.ckpt-*
+Translation   $run/test.de
+TensorBoard   $venv/bin/tensorboard --logdir $run/tensorboard
+Logs          $run/logs
+END

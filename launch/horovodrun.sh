@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Starts a command on every rank with horovodrun, with a clean environment and exactly as many ranks
+# as asked for.
+#
+#   launch/horovodrun.sh [-f HOSTFILE] [-n RANKS] [--nic NAME] -- COMMAND...
+#
+#   launch/horovodrun.sh -- python -m hvd_nmt.train                     2 ranks on this machine
+#   launch/horovodrun.sh -f hostfiles/v100 --nic eth0 -- python -m hvd_nmt.train
+#
+#   -f HOSTFILE   hosts and their slots, hostfiles/localhost if not given
+#   -n RANKS      how many ranks, all slots of the file if not given
+#   --nic NAME    the network card between the hosts, of the same name on each; give it: otherwise
+#                 horovodrun probes for one with services that listen on every address
+#
+# Only variables that training needs reach the ranks (list in launch/lib.sh); HVD_NMT_RANKS tells
+# them how many they should be. Environment: VENV=.venv
+set -euo pipefail
+# shellcheck source=launch/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+read_options "$@"
+choose_hosts
+choose_environment
+printf 'Starting %d ranks on %s\n' "$ranks" "$hosts" >&2
+# Without --disable-cache horovodrun may use network cards it saw up to an hour ago.
+exec env -i "${clean[@]}" "$venv/bin/horovodrun" -np "$ranks" -H "$hosts" --disable-cache \
+    ${nic:+--network-interface "$nic"} "${command[@]}"

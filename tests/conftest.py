@@ -1,0 +1,123 @@
+"""Fixtures that more than one folder of tests needs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RIG = ROOT / "launch" / "two-hosts-on-one.sh"
+RIG_LOCK = Path("/run/lock/hvd_nmt-two-hosts.lock")
+
+
+class TwoHosts:
+    """Hosts v100a and v100b on this machine (launch/two-hosts-on-one.sh), linked by eth0."""
+
+    names = ("v100a", "v100b")
+
+    def run(
+        self, command: Sequence[str], timeout_s: float = 300.0, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command on v100a, with this Python's programs first on PATH, to its end.
+
+        Raises:
+            TimeoutError: it ran over `timeout_s` and was stopped; the message has its output.
+        """
+        process = subprocess.Popen(
+            [RIG, "run", *command],
+            cwd=cwd,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="backslashreplace",
+        )
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            stdout, stderr = _stop(process)
+            raise TimeoutError(f"over {timeout_s} s: {command}\n{stdout}\n{stderr}") from None
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    def limit(self, rate: str) -> None:
+        """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
+        _rig("limit", rate)
+
+    def unlimit(self) -> None:
+        """Makes the link fast again."""
+        _rig("unlimit")
+
+    def cut(self) -> None:
+        """Pulls the cable between the hosts."""
+        _rig("cut")
+
+    def heal(self) -> None:
+        """Plugs the cable in and waits until the hosts reach each other."""
+        _rig("heal")
+
+
+@pytest.fixture(scope="session")
+def two_hosts() -> Iterator[TwoHosts]:
+    """The rig, up; skipped with the reason where it cannot be."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root for network namespaces")
+    if shutil.which("ip") is None:
+        pytest.skip("needs iproute2 (apt-get install iproute2)")
+    with RIG_LOCK.open("w") as lock:  # one session at a time: host names are the machine's
+        _wait_for(lock.fileno())
+        found_up = _rig("status") != "down\n"
+        _rig("up")
+        yield TwoHosts()
+        if not found_up:
+            _rig("down")
+
+
+@pytest.fixture(autouse=True)
+def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "two_hosts" in request.fixturenames and hasattr(request.node, "funcargs"):
+        rig = request.node.funcargs.get("two_hosts")
+        if rig is not None:
+            rig.unlimit()
+            rig.heal()
+
+
+def _rig(*arguments: str) -> str:
+    done = subprocess.run(
+        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "VENV": sys.prefix}
+
+
+def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.terminate()  # horovodrun then stops its ranks
+    try:
+        return process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
+
+
+def _wait_for(lock: int, timeout_s: float = 900.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                pytest.fail(f"another test session has held {RIG_LOCK} for {timeout_s} s")
+            time.sleep(1.0)

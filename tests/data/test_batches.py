@@ -1,0 +1,243 @@
+"""The four properties that the training loop stands on, and the plan's promises about tokens."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvd_nmt.data.batches import (
+    Batch,
+    BatchPlan,
+    Position,
+    batches,
+    evaluation_batches,
+)
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.errors import ConfigError
+
+property_test = settings(deadline=None, max_examples=100)
+
+
+def sentences(lengths, first_id):
+    """Sentences whose ids are all different within a few thousand tokens, ending with eos."""
+    lengths = np.asarray(lengths, np.int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    ids = (first_id + np.arange(offsets[-1]) % 30_000).astype(np.uint16)
+    ids[offsets[1:] - 1] = 1
+    return Sentences(ids, offsets)
+
+
+def corpus_of(pairs):
+    source, target = zip(*pairs, strict=True)
+    return ParallelCorpus(sentences(source, 4), sentences(target, 4))
+
+
+@st.composite
+def worlds(draw):
+    """A corpus, a plan and a number of ranks."""
+    lengths = st.integers(1, 40)
+    corpus = corpus_of(draw(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=60)))
+    tokens_per_step = draw(st.integers(int(corpus.target.lengths.max()), 200))
+    plan = BatchPlan.of(corpus, tokens_per_step, seed=draw(st.integers(0, 2**64 - 1)))
+    return corpus, plan, draw(st.integers(1, 5))
+
+
+def take(corpus, plan, start, rank, size, n_batches):
+    return list(itertools.islice(batches(corpus, plan, start, rank, size), n_batches))
+
+
+def rows(matrix):
+    """The rows that are not pad alone, without their padding."""
+    return [tuple(row[row != 0]) for row in matrix.tolist() and matrix if row.any()]
+
+
+def assert_equal(a: Batch, b: Batch):
+    np.testing.assert_array_equal(a.source_BxS, b.source_BxS)
+    np.testing.assert_array_equal(a.target_BxT, b.target_BxT)
+    assert a[2:] == b[2:]
+
+
+@property_test
+@given(worlds())
+def test_every_rank_has_the_same_steps_and_shapes(world):
+    corpus, plan, size = world
+    n_batches = 2 * plan.steps_per_epoch + 1
+    by_rank = [take(corpus, plan, Position(), rank, size, n_batches) for rank in range(size)]
+    for step in zip(*by_rank, strict=True):
+        assert len({batch.source_BxS.shape for batch in step}) == 1
+        assert len({batch.target_BxT.shape for batch in step}) == 1
+        assert len({batch[2:] for batch in step}) == 1
+        assert step[0].source_BxS.dtype == step[0].target_BxT.dtype == np.int32
+        assert len(step[0].source_BxS) == len(step[0].target_BxT)
+    assert by_rank[0][-1].epoch == 2
+
+
+@property_test
+@given(worlds())
+def test_the_order_of_sentences_does_not_depend_on_the_ranks(world):
+    corpus, plan, size = world
+    by_rank = [take(corpus, plan, Position(), r, size, plan.steps_per_epoch) for r in range(size)]
+    alone = take(corpus, plan, Position(), 0, 1, plan.steps_per_epoch)
+    seen = []
+    for step, one in enumerate(alone):
+        dealt = [rows(by_rank[rank][step].source_BxS) for rank in range(size)]
+        interleaved = [row for row in itertools.chain(*itertools.zip_longest(*dealt)) if row]
+        assert interleaved == rows(one.source_BxS)
+        indices = plan.epoch(0).sentences(step)
+        assert interleaved == [tuple(corpus.source[i].tolist()) for i in indices]
+        assert rows(one.target_BxT) == [tuple(corpus.target[i].tolist()) for i in indices]
+        seen.extend(indices.tolist())
+    assert sorted(seen) == list(range(len(corpus)))
+
+
+@property_test
+@given(worlds(), st.integers(0, 200), st.integers(0, 4))
+def test_resuming_gives_the_same_continuation(world, done, rank):
+    corpus, plan, size = world
+    rank %= size
+    done %= 3 * plan.steps_per_epoch
+    whole = take(corpus, plan, Position(), rank, size, done + 3)
+    position = plan.position(done)
+    assert 0 <= position.step < plan.steps_per_epoch
+    assert position == plan.advance(Position(), done)
+    assert plan.global_step(position) == done
+    fresh = BatchPlan.of(corpus, plan.tokens_per_step, plan.seed)
+    for a, b in zip(whole[done:], take(corpus, fresh, position, rank, size, 3), strict=True):
+        assert_equal(a, b)
+
+
+@property_test
+@given(worlds())
+def test_every_rank_knows_the_global_token_count(world):
+    corpus, plan, size = world
+    by_rank = [take(corpus, plan, Position(), r, size, plan.steps_per_epoch) for r in range(size)]
+    for step in zip(*by_rank, strict=True):
+        assert step[0].source_tokens == sum(np.count_nonzero(b.source_BxS) for b in step)
+        assert step[0].target_tokens == sum(np.count_nonzero(b.target_BxT) for b in step)
+    assert sum(batch.target_tokens for batch in by_rank[0]) == corpus.target.lengths.sum()
+
+
+@property_test
+@given(worlds())
+def test_evaluation_sees_each_sentence_once_in_equal_shapes(world):
+    corpus, plan, size = world
+    by_rank = [
+        list(evaluation_batches(corpus, plan.tokens_per_step, rank, size)) for rank in range(size)
+    ]
+    seen = []
+    for step in zip(*by_rank, strict=True):
+        assert len({(source.shape, target.shape) for _, source, target in step}) == 1
+        for indices, source, target in step:
+            for index, source_row, target_row in zip(indices, source, target, strict=True):
+                if index < 0:
+                    assert not source_row.any()
+                    assert not target_row.any()
+                    continue
+                seen.append(int(index))
+                assert source_row[source_row != 0].tolist() == corpus.source[index].tolist()
+                assert target_row[target_row != 0].tolist() == corpus.target[index].tolist()
+    assert sorted(seen) == list(range(len(corpus)))
+
+
+def test_evaluating_nothing_gives_no_batches():
+    nothing = Sentences(np.zeros(0, np.uint16), np.zeros(1, np.int64))
+    assert list(evaluation_batches(ParallelCorpus(nothing, nothing), 100, 0, 2)) == []
+
+
+@property_test
+@given(worlds())
+def test_steps_share_the_tokens_evenly(world):
+    corpus, plan, _ = world
+    epoch = plan.epoch(0)
+    total, longest = int(corpus.target.lengths.sum()), int(corpus.target.lengths.max())
+    tokens = [epoch.target_tokens(step) for step in range(epoch.steps)]
+    assert epoch.steps == min(len(corpus), -(-total // plan.tokens_per_step))
+    assert min(tokens) > 0
+    if 2 * longest <= plan.tokens_per_step:
+        assert max(abs(count - total / epoch.steps) for count in tokens) < longest + 1
+
+
+def realistic_lengths(n_pairs, seed=0):
+    random = np.random.default_rng(seed)
+    source = np.clip(random.gamma(6, 2.6, n_pairs), 3, 60)
+    target = np.clip(source * random.normal(1.03, 0.15, n_pairs), 3, 60)
+    return source.astype(np.int32), target.astype(np.int32)
+
+
+def test_epochs_and_seeds_differ_and_are_reproducible():
+    source, target = realistic_lengths(3000)
+    plan = BatchPlan(source, target, 1000, seed=1)
+    same = BatchPlan(source.astype(np.int64), target.astype(np.int64), 1000, seed=1)
+    other = BatchPlan(source, target, 1000, seed=2)
+    np.testing.assert_array_equal(plan.epoch(3).order, same.epoch(3).order)
+    np.testing.assert_array_equal(plan.epoch(3).first, same.epoch(3).first)
+    assert (plan.epoch(3).order != plan.epoch(4).order).any()
+    assert (plan.epoch(3).order != other.epoch(3).order).any()
+    # Steps come in random order, not from short to long.
+    means = [target[plan.epoch(0).sentences(step)].mean() for step in range(plan.steps_per_epoch)]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.4
+
+
+def test_golden_order():
+    """The plan must never change unnoticed: a resumed run would see other sentences."""
+    source, target = np.arange(1, 13) % 5 + 1, np.arange(1, 13) % 4 + 1
+    epoch = BatchPlan(source, target, 10, seed=7).epoch(2)
+    steps = [epoch.sentences(step).tolist() for step in range(epoch.steps)]
+    assert steps == GOLDEN
+
+
+GOLDEN = [[11, 7, 3, 8, 1, 0], [6, 2], [5, 9, 4, 10]]
+
+
+def test_little_padding():
+    source, target = realistic_lengths(30_000)
+    plan = BatchPlan(source, target, 4096, seed=1)
+    epoch = plan.epoch(0)
+    padded = np.zeros(2)
+    for step in range(epoch.steps):
+        chosen = epoch.sentences(step)
+        padded += len(chosen) * np.array([source[chosen].max(), target[chosen].max()])
+    waste = 1 - np.array([source.sum(), target.sum()]) / padded
+    assert waste.max() < 0.09
+    assert waste[1] < 0.04
+
+
+def test_a_sentence_meets_others_in_the_next_epoch():
+    source, target = realistic_lengths(30_000)
+    plan = BatchPlan(source, target, 4096, seed=1)
+    step_of = []
+    for number in range(4):
+        epoch = plan.epoch(number)
+        steps = np.empty(len(source), np.int64)
+        for step in range(epoch.steps):
+            steps[epoch.sentences(step)] = step
+        step_of.append(steps)
+    mates = [np.unique(step_of[0] * 10**6 + steps, return_counts=True)[1] for steps in step_of]
+    share = [(counts.astype(float) ** 2).sum() / len(source) for counts in mates]
+    assert share[1] < 0.55 * share[0]
+    assert max(share[1:]) < 0.8 * share[0]
+
+
+def test_a_sentence_longer_than_a_step_is_refused():
+    with pytest.raises(ConfigError, match=r"tokens_per_step is 9, but the longest .* 10 tokens"):
+        BatchPlan(np.array([3]), np.array([10]), 9, seed=0)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ConfigError, match="no sentence pair"):
+        BatchPlan(np.zeros(0, int), np.zeros(0, int), 9, seed=0)
+    with pytest.raises(ConfigError, match="seed is -1"):
+        BatchPlan(np.array([3]), np.array([3]), 9, seed=-1)
+    corpus = corpus_of([(3, 3)])
+    with pytest.raises(ValueError, match="rank 2 of 2"):
+        next(batches(corpus, BatchPlan.of(corpus, 9, 0), Position(), 2, 2))
+
+
+def test_a_plan_for_a_large_corpus_is_quick():
+    source, target = realistic_lengths(1_000_000)
+    start = time.process_time()
+    BatchPlan(source, target, 25_000, seed=1).epoch(0)
+    assert time.process_time() - start < 5

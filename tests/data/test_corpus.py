@@ -1,0 +1,197 @@
+"""The prepared directory: what is written is read, and damage is named."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from hvd_nmt.data import corpus
+from hvd_nmt.data.corpus import (
+    File,
+    Manifest,
+    ParallelCorpus,
+    Part,
+    Sentences,
+    SentencesWriter,
+    Side,
+)
+from hvd_nmt.errors import DataError
+
+TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
+DEV = ([[5, 1]], [[6, 1]])
+
+
+def write_part(directory, part, source, target, vocabulary_size):
+    for language, ids in (("en", source), ("de", target)):
+        with SentencesWriter(directory / f"{part}.{language}", vocabulary_size) as writer:
+            writer.append(ids[:2])
+            writer.append(ids[2:])
+
+
+@pytest.fixture
+def directory(tmp_path):
+    path = tmp_path / "data"
+    path.mkdir()
+    write_part(path, "train", *TRAIN, vocabulary_size=16)
+    write_part(path, "dev", *DEV, vocabulary_size=16)
+    (path / "dev.en").write_bytes(b"Hello\x0bthere\n")
+    (path / "dev.de").write_text("Grüß Gott\n", encoding="utf-8")
+    (path / corpus.SPM_MODEL).write_bytes(b"model")
+    side = Side(File(1, "0"), 1, 1, 1)
+    manifest = Manifest(
+        format_version=corpus.FORMAT_VERSION,
+        source_language="en",
+        target_language="de",
+        vocabulary_pieces=13,
+        vocabulary_size=16,
+        max_length=8,
+        request={"a": ["b", 1]},
+        versions={},
+        parts={
+            "train": Part(4, 3, {"too long": 1}, 0, side, side),
+            "dev": Part(1, 1, {}, 0, side, side),
+        },
+        files={file.name: corpus.fingerprint(file) for file in path.iterdir()},
+    )
+    corpus.write_manifest(path, manifest)
+    return path
+
+
+def test_what_is_written_is_read(directory):
+    data = corpus.load(directory, verify=True)
+    for part, expected in ((data.train, TRAIN), (data.dev, DEV)):
+        for side, ids in zip((part.source, part.target), expected, strict=True):
+            assert [side[i].tolist() for i in range(len(side))] == ids
+            assert side.lengths.tolist() == [len(sentence) for sentence in ids]
+            assert side.ids.dtype == np.uint16
+    assert len(data.train) == 3
+    assert data.text("dev") == (["Hello there"], ["Grüß Gott"])
+    assert data.text_path("dev", "de") == directory / "dev.de"
+    assert data.spm_path.read_bytes() == b"model"
+    assert data.manifest == corpus.read_manifest(directory)
+    assert data.manifest.parts["train"].removed == {"too long": 1}
+
+
+def test_ids_are_mapped_not_read(directory):
+    source = corpus.load(directory).train.source
+    assert isinstance(source.ids.base, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        source.ids[0] = 1
+
+
+def test_there_is_no_text_of_train_or_of_a_part_not_given(directory):
+    for part in ("train", "test"):
+        with pytest.raises(DataError, match=f"has no text of a {part} part"):
+            corpus.load(directory).text(part)
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65_536, np.uint16), (65_544, np.int32)])
+def test_the_type_of_ids_follows_the_vocabulary(tmp_path, size, dtype):
+    with SentencesWriter(tmp_path / "x", size) as writer:
+        writer.append([[size - 1, 1]])
+    ids = np.load(tmp_path / "x.ids.npy")
+    assert ids.dtype == dtype
+    assert ids.tolist() == [size - 1, 1]
+
+
+def test_an_index_outside_is_an_error(directory):
+    source = corpus.load(directory).train.source
+    for index in (-1, 3):
+        with pytest.raises(IndexError):
+            source[index]
+
+
+def test_sides_of_different_length_are_no_corpus():
+    one = Sentences(np.array([1]), np.array([0, 1]))
+    two = Sentences(np.array([1, 1]), np.array([0, 1, 2]))
+    with pytest.raises(ValueError, match="1 source and 2 target"):
+        ParallelCorpus(one, two)
+
+
+def test_the_hash_follows_names_and_contents(directory):
+    manifest = corpus.read_manifest(directory)
+    assert json.loads((directory / "manifest.json").read_text())["hash"] == manifest.hash
+    shuffled = dataclasses.replace(manifest, files=dict(reversed(manifest.files.items())))
+    assert shuffled.hash == manifest.hash
+    other = dict(manifest.files)
+    other["dev.en"], other["dev.de"] = other["dev.de"], other["dev.en"]
+    assert dataclasses.replace(manifest, files=other).hash != manifest.hash
+    assert manifest.vocabulary_hash == corpus.fingerprint(directory / "spm.model").sha256
+
+
+def test_a_missing_or_foreign_directory_is_named_with_the_remedy(tmp_path):
+    with pytest.raises(DataError, match=r"none does not exist: make one with `python -m hvd_nmt"):
+        corpus.load(tmp_path / "none")
+    with pytest.raises(DataError, match="is not a prepared data directory: make one"):
+        corpus.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["train.en.ids.npy", "dev.de.offsets.npy", "spm.model", "dev.en"])
+def test_a_missing_torn_or_changed_file_is_named(directory, name):
+    raw = (directory / name).read_bytes()
+    (directory / name).write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(DataError, match=f"{name} is damaged"):
+        corpus.load(directory, verify=True)
+    (directory / name).write_bytes(raw[:-1])
+    with pytest.raises(DataError, match=f"{name} has {len(raw) - 1} bytes instead of {len(raw)}"):
+        corpus.load(directory)
+    (directory / name).unlink()
+    with pytest.raises(DataError, match=f"{name} is missing"):
+        corpus.load(directory)
+
+
+def change(**values):
+    return lambda raw: {**raw, **values}
+
+
+def without(key):
+    return lambda raw: {k: v for k, v in raw.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (change(format_version=2), "has format version 2, this version reads 1"),
+        (without("format_version"), "has format version None"),
+        (lambda raw: [raw], "has format version None"),
+        (without("max_length"), "is damaged"),
+        (without("files"), "is damaged"),
+        (change(parts={}), "is damaged"),
+        (change(parts=[1]), "is damaged"),
+        (change(files={"spm.model": 3}), "is damaged"),
+        (change(unheard_of=1), "is damaged"),
+    ],
+)
+def test_a_wrong_manifest_is_named(directory, damage, message):
+    path = directory / "manifest.json"
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(DataError, match=message):
+        corpus.load(directory)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_a_manifest_that_is_no_json_is_named(directory, raw):
+    (directory / "manifest.json").write_bytes(raw)
+    with pytest.raises(DataError, match=r"manifest\.json cannot be read"):
+        corpus.load(directory)
+
+
+def test_arrays_that_do_not_belong_together_are_named(directory):
+    """Same size, other offsets: only their relation shows it without reading everything."""
+    path = directory / "train.en.offsets.npy"
+    offsets = np.load(path)
+    offsets[-1] += 1
+    np.save(path, offsets)
+    with pytest.raises(DataError, match="do not belong together"):
+        corpus.load(directory)
+
+
+def test_pickled_arrays_are_never_loaded(directory):
+    path = directory / "dev.de.ids.npy"
+    size = path.stat().st_size
+    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    raw = path.read_bytes()[:size].ljust(size, b"\0")
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match="cannot be read"):
+        corpus.load(directory)

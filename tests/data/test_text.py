@@ -1,0 +1,137 @@
+"""One policy for lines: 0x0A only, BOM and CR once, strict or lenient UTF-8, equal counts."""
+
+import gzip
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvd_nmt.data.text import is_blank, read_lines, read_pairs
+from hvd_nmt.errors import DataError
+
+# Everything that some reader takes for a line end, and the bytes that break decoders.
+NASTY = [
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b"\x0b",
+    b"\x0c",
+    b"\x1c",
+    b"\x1d",
+    b"\x1e",
+    b"\x00",
+    b"\t",
+    b"\x7f",
+    "\x85\u2028\u2029\u00a0\u3000\ufeff\ufffdäß😀".encode(),
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xc3",
+    b"\xc0\xaf",
+    b"\xef\xbb\xbf",
+    b"word",
+    b" ",
+]
+
+
+def test_a_line_ends_at_lf_only():
+    raw = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj\nlast".encode()
+    assert list(read_lines(io.BytesIO(raw))) == ["a b c d e f g h i j", "last"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\r\nb\n\r\n", ["a", "b", ""]),
+        (b"a\r\r\n", ["a "]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b"\xef\xbb\xbf\xef\xbb\xbfa", ["\ufeffa"]),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        (b"a\x00b\tc\n", ["a b c"]),
+        ("a\u00a0b\u3000c\n".encode(), ["a\u00a0b\u3000c"]),
+    ],
+)
+def test_the_policy(raw, lines):
+    assert list(read_lines(io.BytesIO(raw))) == lines
+
+
+def test_wrong_bytes_stop_strict_reading_with_file_line_and_remedy(tmp_path):
+    path = tmp_path / "train.en"
+    path.write_bytes(b"good\nGr\xfc\xdfe\n")
+    with pytest.raises(DataError, match=r"train\.en, line 2: byte 0xfc at column 3 .*iconv"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xc0\xaf", b"\xf8\x88\x80\x80\x80", b"\xc3"])
+def test_surrogates_overlong_and_torn_characters_are_wrong_bytes(raw):
+    with pytest.raises(DataError, match="the input, line 1"):
+        list(read_lines(io.BytesIO(raw)))
+    assert len(list(read_lines(io.BytesIO(raw), lenient=True))) == 1
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(NASTY)).map(b"".join))
+def test_lenient_reading_gives_one_line_per_lf(raw):
+    lines = list(read_lines(io.BytesIO(raw), lenient=True))
+    body = raw.removeprefix(b"\xef\xbb\xbf")
+    assert len(lines) == body.count(b"\n") + (not body.endswith(b"\n") and body != b"")
+    # What is written from here has the same lines for every other reader.
+    for line in lines:
+        assert len(line.splitlines()) <= 1
+    assert all(
+        character.isprintable() or character >= "\xa0" for line in lines for character in line
+    )
+
+
+def test_gz_by_name_and_torn_gz(tmp_path):
+    path = tmp_path / "a.en.gz"
+    whole = gzip.compress("\ufeffä\r\nb".encode())
+    path.write_bytes(whole)
+    assert list(read_lines(path)) == ["ä", "b"]
+    for torn in (whole[:-4], whole[:12], b"plain text", whole[:20] + b"\0\0\0\0" + whole[24:]):
+        path.write_bytes(torn)
+        with pytest.raises(DataError, match=r"a\.en\.gz is not a whole gzip file"):
+            list(read_lines(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"none\.en cannot be read: No such file"):
+        list(read_lines(tmp_path / "none.en"))
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        list(read_lines(tmp_path))
+
+
+def test_pairs(tmp_path):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_bytes(b"a\n\nc")
+    target.write_bytes(b"x\r\ny\r\nz\r\n")
+    assert list(read_pairs(source, target)) == [("a", "x"), ("", "y"), ("c", "z")]
+
+
+@pytest.mark.parametrize(("n_source", "n_target"), [(3, 5), (5, 3), (1, 1000)])
+def test_unequal_files_name_both_counts(tmp_path, n_source, n_target):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_text("x\n" * n_source)
+    target.write_text("y\n" * n_target)
+    with pytest.raises(
+        DataError, match=rf"a\.en has {n_source} lines, but .*a\.de has {n_target}:"
+    ):
+        list(read_pairs(source, target))
+
+
+def test_an_empty_file_is_named(tmp_path):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_text("x\n")
+    target.write_bytes(b"")
+    with pytest.raises(DataError, match=r"a\.de is empty"):
+        list(read_pairs(source, target))
+
+
+def test_blank():
+    assert all(map(is_blank, ("", " ", "\u00a0\u3000 ")))
+    assert not is_blank(" a")

@@ -1,0 +1,106 @@
+"""The subword tokenizer gives the ids of SentencePiece's own wheel, and text on single lines."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hvd_nmt.errors import DataError
+from hvd_nmt.model.tokenizer import BOS, EOS, PAD, Tokenizer
+
+LINES = [
+    "A man in an orange hat starring at something.",
+    "Ein Mann mit einem orangefarbenen Hut, der etwas anstarrt.",
+    "",
+    "   ",
+    "  two  spaces\tand a tab ",
+    "ﬁ ½ Ａ é é \u00a0 \u3000 \u200b \ufeff x",
+    "zero\x00byte",
+    "a\rb\x0bc\x0cd\x85e\u2028f\u2029g",
+    "\ufffd日本語 😀 </s> <pad> ▁",
+    "word " * 3000,
+    "a" * 30_000,
+]
+
+# The wheel must not share a process with TensorFlow: both ways it has crashed.
+WHEEL = """
+import json, sys
+import sentencepiece
+from hvd_nmt.data import subwords
+lines = json.load(sys.stdin)
+text = [line for line in lines if line.strip() and len(line) < 4000] * 20
+model = subwords.train(text, 200)
+open(sys.argv[1], "wb").write(model)
+processor = subwords.load(model)
+ids = [processor.encode(line) + [1] for line in lines]
+json.dump([ids, [processor.decode(line) for line in ids]], sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A model file, and what the wheel makes of LINES with it: ids, and text decoded from them."""
+    path = tmp_path_factory.mktemp("spm") / "spm.model"
+    done = subprocess.run(
+        [sys.executable, "-c", WHEEL, path], input=json.dumps(LINES), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return path, *json.loads(done.stdout)
+
+
+def test_ids_and_text_are_those_of_the_wheel(wheel):
+    path, ids, texts = wheel
+    tokenizer = Tokenizer(path)
+    encoded = tokenizer.encode(LINES)
+    assert [line.tolist() for line in encoded] == ids
+    assert {line.dtype for line in encoded} == {np.dtype(np.int32)}
+    assert tokenizer.decode(encoded) == [" ".join(text.splitlines()) for text in texts]
+    assert tokenizer.decode(encoded)[:2] == LINES[:2]
+
+
+def test_decoding_stops_at_eos_and_skips_what_has_no_text(wheel):
+    tokenizer = Tokenizer(wheel[0])
+    (ids,) = tokenizer.encode(["a man"])
+    beyond = tokenizer.vocabulary_size  # embedding rows are padded to a multiple of 8
+    noisy = [BOS, PAD, *ids[:-1], beyond, beyond + 7, -1, EOS, *ids]
+    assert tokenizer.decode([noisy, [], [EOS, 5], ids[:-1]]) == ["a man", "", "", "a man"]
+    assert tokenizer.decode([]) == []
+    assert tokenizer.encode([]) == []
+
+
+def test_decoded_text_is_one_line_whatever_the_ids(wheel):
+    tokenizer = Tokenizer(wheel[0])
+    ids = np.random.default_rng(1).integers(2, tokenizer.vocabulary_size, [200, 40])
+    everything = [[piece] for piece in range(tokenizer.vocabulary_size)]
+    for text in tokenizer.decode([*ids, *everything]):
+        assert len(text.splitlines()) <= 1
+        text.encode()  # valid UTF-8
+
+
+def test_lone_surrogate_is_a_question_mark(wheel):
+    tokenizer = Tokenizer(wheel[0])
+    surrogate, question = tokenizer.encode(["a\ud800b", "a?b"])
+    assert surrogate.tolist() == question.tolist()
+
+
+def test_says_what_is_wrong_with_the_file(tmp_path):
+    with pytest.raises(DataError, match=r"missing\.model cannot be read: No such file"):
+        Tokenizer(tmp_path / "missing.model")
+    for content in (b"", b"no model at all"):
+        (tmp_path / "bad.model").write_bytes(content)
+        with pytest.raises(DataError, match=r"bad\.model is no SentencePiece model"):
+            Tokenizer(tmp_path / "bad.model")
+
+
+def test_refuses_a_model_with_other_ids(tmp_path):
+    path = tmp_path / "other.model"
+    train = (
+        "import io, sys, sentencepiece; sentencepiece.SentencePieceTrainer.train("
+        "sentence_iterator=iter(['a b c d'] * 9), model_writer=open(sys.argv[1], 'wb'),"
+        "vocab_size=12, model_type='bpe', hard_vocab_limit=False, minloglevel=2)"
+    )
+    subprocess.run([sys.executable, "-c", train, path], check=True)
+    with pytest.raises(DataError, match=r"marks the end of a sentence with ids \[2\]"):
+        Tokenizer(path)

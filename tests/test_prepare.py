@@ -1,0 +1,422 @@
+"""The command: raw text to a prepared directory, wrong input as one sentence and nothing left."""
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from hvd_nmt import prepare
+from hvd_nmt.data import corpus, embedded
+from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
+
+NOUNS = ["man", "woman", "child", "dog", "garden", "house", "street", "ball", "hat", "tree"]
+VERBS = ["sees", "likes", "paints", "finds", "holds"]
+
+
+def toy_pairs(n_pairs):
+    """Different pairs whose target names the source's words in capitals, backwards."""
+    pairs = []
+    for i in range(n_pairs):
+        words = [NOUNS[i % 10], VERBS[i // 10 % 5], NOUNS[i // 50 % 10], str(i)]
+        pairs.append((" ".join(words), " ".join(reversed(words)).upper()))
+    return pairs
+
+
+def write(path, lines, ending="\n"):
+    path.write_bytes("".join(line + ending for line in lines).encode())
+    return path
+
+
+class Toy:
+    """A small corpus on disk and the command line that prepares it."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.out = directory / "out"
+        self.options = {"out": self.out, "vocabulary-size": 120, "max-length": 24}
+        self.write("train", toy_pairs(300))
+        self.write("dev", toy_pairs(20))
+
+    def write(self, part, pairs):
+        for side, lines in zip(("source", "target"), zip(*pairs, strict=True), strict=True):
+            self.options[f"{part}-{side}"] = write(self.directory / f"{part}.{side}", lines)
+
+    def argv(self, **changes):
+        options = self.options | {key.replace("_", "-"): v for key, v in changes.items()}
+        return [
+            word
+            for key, value in options.items()
+            if value is not None
+            for word in (f"--{key}", str(value))
+        ]
+
+    def run(self, **changes):
+        return prepare.main(self.argv(**changes))
+
+    def left(self):
+        """What lies beside the raw files."""
+        return sorted(
+            e.name for e in self.directory.iterdir() if not e.name.startswith(("train", "dev"))
+        )
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return Toy(tmp_path)
+
+
+def decoded(data, side):
+    model = sentencepiece.SentencePieceProcessor(model_file=str(data.spm_path))
+    return [model.decode(side[i].tolist()) for i in range(len(side))]
+
+
+def test_the_directory_holds_the_text(toy, capsys):
+    assert toy.run() == 0
+    data = corpus.load(toy.out, verify=True)
+    sources, targets = map(list, zip(*toy_pairs(300), strict=True))
+    assert decoded(data, data.train.source) == sources
+    assert decoded(data, data.train.target) == targets
+    assert data.text("dev") == (sources[:20], targets[:20])
+    assert decoded(data, data.dev.target) == targets[:20]
+    assert toy.left() == ["out"]
+    train = data.manifest.parts["train"]
+    assert (train.pairs_read, train.pairs, train.removed, train.truncated) == (300, 300, {}, 0)
+    assert train.source.text_bytes == toy.options["train-source"].stat().st_size
+    assert train.source.input == corpus.fingerprint(toy.options["train-source"])
+    assert train.target.tokens == len(data.train.target.ids)
+    assert data.manifest.vocabulary_pieces == data.manifest.vocabulary_size == 120
+    out = capsys.readouterr().out
+    assert "300" in out
+    assert data.manifest.hash[:12] in out
+
+
+def test_the_same_command_again_is_done_and_other_settings_are_refused(toy, capsys):
+    assert toy.run() == 0
+    before = (toy.out / "manifest.json").stat().st_mtime_ns
+    assert toy.run() == 0
+    assert "already prepared" in capsys.readouterr().out
+    assert (toy.out / "manifest.json").stat().st_mtime_ns == before
+    assert toy.run(max_length=23) == 3
+    assert "prepared with other settings or from other text. Choose" in capsys.readouterr().err
+    assert toy.run(max_length=23, overwrite=True) == 0
+    assert corpus.load(toy.out).manifest.max_length == 23
+    toy.write("dev", toy_pairs(21))
+    assert toy.run(max_length=23) == 3
+
+
+def test_a_damaged_directory_is_named_and_can_be_replaced(toy, capsys):
+    assert toy.run() == 0
+    (toy.out / "dev.en").write_text("torn")
+    assert toy.run() == 3
+    assert "dev.en has 4 bytes instead of" in capsys.readouterr().err
+    assert toy.run(overwrite=True) == 0
+    corpus.load(toy.out, verify=True)
+
+
+def test_a_directory_of_something_else_is_never_replaced(toy, capsys):
+    toy.out.mkdir()
+    write(toy.out / "thesis.tex", ["precious"])
+    assert toy.run(overwrite=True) == 3
+    assert "is not a prepared data directory: choose another --out" in capsys.readouterr().err
+    assert (toy.out / "thesis.tex").read_text() == "precious\n"
+
+
+def test_an_empty_directory_may_be_filled(toy):
+    toy.out.mkdir()
+    assert toy.run() == 0
+    corpus.load(toy.out)
+
+
+def test_two_hosts_get_the_same_data(toy, tmp_path):
+    """From other paths, compressed or not, with CRLF or without: equal text, equal hash."""
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    pairs = toy_pairs(300)
+    source = write(other / "train.en", [source for source, _ in pairs], ending="\r\n")
+    target = other / "train.de.gz"
+    target.write_bytes(gzip.compress(b"\xef\xbb\xbf" + "\n".join(t for _, t in pairs).encode()))
+    assert toy.run() == 0
+    assert toy.run(out=other / "out", train_source=source, train_target=target) == 0
+    here, there = corpus.load(toy.out).manifest, corpus.load(other / "out").manifest
+    assert here.hash == there.hash
+    assert here.vocabulary_hash == there.vocabulary_hash
+    assert here.request != there.request
+
+
+def test_what_is_not_fatal_is_left_out_as_pairs_and_counted(toy):
+    pairs = toy_pairs(300)
+    pairs[10] = ("", pairs[10][1])
+    pairs[11] = (pairs[11][0], " \t ")
+    pairs[12] = ("x" * 1_000_000, pairs[12][1])
+    pairs[13] = (pairs[13][0], "word " * 24)
+    pairs[14] = ("two\x0blines\u2028in one\x00", pairs[14][1])
+    toy.write("train", pairs)
+    assert toy.run() == 0
+    data = corpus.load(toy.out)
+    part = data.manifest.parts["train"]
+    assert part.removed == {"a side is empty": 2, "too long": 2}
+    assert (part.pairs_read, part.pairs) == (300, 296)
+    sources = decoded(data, data.train.source)
+    assert sources == [
+        "two lines in one" if i == 14 else pairs[i][0] for i in range(300) if i not in range(10, 14)
+    ]
+    assert max(data.train.source.lengths.max(), data.train.target.lengths.max()) <= 24
+    # Text is counted as it is used: U+2028, three bytes, has become a space.
+    text_bytes = [len(source.encode()) + 1 for source, _ in pairs]
+    assert part.source.text_bytes == sum(text_bytes) - 2
+    assert part.source.kept_text_bytes == sum(text_bytes) - 2 - sum(text_bytes[10:14])
+
+
+def test_too_long_pairs_can_be_cut_instead(toy):
+    pairs = toy_pairs(300)
+    pairs[13] = (pairs[13][0], "word " * 24)
+    toy.write("train", pairs)
+    assert toy.run(too_long="truncate") == 0
+    data = corpus.load(toy.out)
+    part = data.manifest.parts["train"]
+    assert (part.pairs, part.truncated, part.removed) == (300, 1, {})
+    assert len(data.train.target[13]) == 24
+    assert data.train.target[13][-1] == 1
+    assert decoded(data, data.train.source)[13] == pairs[13][0]
+
+
+def test_dev_and_test_pairs_are_all_kept(toy):
+    toy.write("dev", [("", "LEER"), ("man " * 100, "MAN"), ("dog", "DOG")])
+    toy.write("dev2", [("", ""), ("dog", "DOG")])
+    assert (
+        toy.run(
+            dev2_source=None,
+            dev2_target=None,
+            test_source=toy.options.pop("dev2-source"),
+            test_target=toy.options.pop("dev2-target"),
+        )
+        == 0
+    )
+    data = corpus.load(toy.out)
+    assert data.text("test") == (["", "dog"], ["", "DOG"])
+    assert data.text("dev")[0][1] == "man " * 100
+    assert data.dev.source.lengths[:2].tolist() == [1, 24]
+    assert data.manifest.parts["dev"].truncated == 1
+
+
+def test_dev_pairs_can_be_held_out(toy):
+    pairs = [*toy_pairs(100), *toy_pairs(90)]
+    toy.write("train", pairs)
+    assert toy.run(dev_source=None, dev_target=None, dev_size=10) == 0
+    data = corpus.load(toy.out)
+    dev_sources, dev_targets = data.text("dev")
+    expected = [pairs[i] for i in (9, 28, 47, 66, 85, 104, 123, 142, 161, 180)]
+    assert list(zip(dev_sources, dev_targets, strict=True)) == expected
+    rest = [pair for pair in pairs if pair[0] not in dev_sources]
+    assert (
+        list(zip(decoded(data, data.train.source), decoded(data, data.train.target), strict=True))
+        == rest
+    )
+    part = data.manifest.parts["train"]
+    assert part.removed == {
+        "held out for dev": 10,
+        "source is in dev": part.pairs_read - 10 - part.pairs,
+    }
+    assert part.pairs == len(rest)
+
+
+def test_holding_out_too_much_is_refused(toy, capsys):
+    assert toy.run(dev_source=None, dev_target=None, dev_size=151) == 3
+    assert "--dev-size 151 is more than half of the 300" in capsys.readouterr().err
+
+
+def spoil_line_count(toy):
+    with open(toy.options["train-target"], "ab") as stream:
+        stream.write(b"one more\n")
+
+
+def spoil_missing(toy):
+    toy.options["dev-target"].unlink()
+
+
+def spoil_empty(toy):
+    toy.options["train-source"].write_bytes(b"")
+
+
+def spoil_utf8(toy):
+    path = toy.options["train-target"]
+    lines = path.read_bytes().split(b"\n")
+    lines[41] = b"Stra\xdfe"
+    path.write_bytes(b"\n".join(lines))
+
+
+def spoil_gz(toy):
+    path = toy.options["dev-source"]
+    path = path.rename(path.with_suffix(".gz"))
+    toy.options["dev-source"] = path
+
+
+def spoil_all_blank(toy):
+    toy.write("train", [("", "x"), ("y", "")])
+
+
+def spoil_all_long(toy):
+    toy.options["max-length"] = 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_line_count, r"train\.source has 300 lines, but .*train\.target has 301"),
+        (spoil_missing, r"dev\.target cannot be read: No such file"),
+        (spoil_empty, r"train\.source is empty"),
+        (spoil_utf8, r"train\.target, line 42: byte 0xdf at column 5 is not UTF-8"),
+        (spoil_gz, r"dev\.gz is not a whole gzip file"),
+        (spoil_all_blank, "There is no text to make a vocabulary from"),
+        (spoil_all_long, "No training pair is left of 300: 300 too long"),
+    ],
+)
+def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, spoil, message):
+    spoil(toy)
+    assert toy.run() == 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("hvd_nmt.prepare: ")
+    assert re.search(message, err)
+    assert toy.left() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_target": None}, "Give both --train-source and --train-target"),
+        ({"train_source": None, "train_target": None}, "or --corpus embedded"),
+        ({"dev_source": None, "dev_target": None}, "or --dev-size 1000"),
+        ({"dev_size": 5}, "Give either --dev-source"),
+        ({"corpus": "embedded"}, "brings its own dev and test"),
+        ({"source_language": "../en"}, "is no language name"),
+        ({"source_language": "de"}, "must have different names"),
+        ({"max_length": 1}, "--max-length must be at least 2"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):
+    try:
+        code = toy.run(**changes)
+    except SystemExit as stop:  # the command line's parser may end the process itself
+        code = stop.code
+    assert code == 2
+    words = re.sub("[\u2500-\u257f]", " ", capsys.readouterr().err).split()  # without a drawn box
+    assert message in " ".join(words)
+    assert toy.left() == []
+
+
+def test_options_that_cannot_work_are_refused_when_built(tmp_path):
+    with pytest.raises(ConfigError, match="must have different names"):
+        prepare.Options(
+            tmp_path, train_source=tmp_path, train_target=tmp_path, dev_size=1,
+            source_language="de",
+        )  # fmt: skip
+
+
+def fake_generate(seed, **_):
+    pairs = toy_pairs(200 + seed)
+    return {"train": pairs, "dev": pairs[:10], "test": pairs[10:15]}
+
+
+def test_the_embedded_corpus(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(embedded, "generate", fake_generate)
+    out = tmp_path / "embedded-en-de"
+    argv = ["--corpus", "embedded", "--out", str(out), "--vocabulary-size", "120"]
+    assert prepare.main(argv) == 0
+    data = corpus.load(out, verify=True)
+    assert (len(data.train), len(data.dev)) == (201, 10)
+    assert data.text("test")[0] == [source for source, _ in toy_pairs(15)[10:]]
+    assert data.manifest.parts["train"].source.input.n_bytes == sum(
+        len(source) + 1 for source, _ in toy_pairs(201)
+    )
+    assert prepare.main(argv) == 0
+    assert "already prepared" in capsys.readouterr().out
+    assert prepare.main([*argv, "--seed", "2"]) == 3
+
+
+def start(argv):
+    command = [sys.executable, "-m", "hvd_nmt.prepare", *argv]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_two_processes_at_once_prepare_once(toy):
+    outputs = []
+    for process in [start(toy.argv()) for _ in range(2)]:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        outputs.append("already prepared" in out)
+    assert sorted(outputs) == [False, True]
+    assert toy.left() == ["out"]
+
+
+def test_a_killed_process_leaves_no_directory_and_the_next_one_works(toy):
+    toy.write("train", toy_pairs(300) * 200)
+    process = start(toy.argv())
+    deadline = time.monotonic() + 30
+    while not any(".partial-" in name for name in toy.left()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert not toy.out.exists()
+    assert toy.run() == 0
+    assert toy.left() == ["out"]
+
+
+def test_no_tensorflow_is_imported():
+    code = "import sys, hvd_nmt.prepare; print([m for m in sys.modules if 'tensorflow' in m])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason=f"{MULTI30K} is not there")
+def test_multi30k(tmp_path):
+    def pair(part, name):
+        return [
+            word
+            for side, language in (("source", "en"), ("target", "de"))
+            for word in (f"--{part}-{side}", str(MULTI30K / f"{name}.{language}.gz"))
+        ]
+
+    out = tmp_path / "multi30k"
+    assert (
+        prepare.main(
+            [
+                *pair("train", "train"),
+                *pair("dev", "val"),
+                *pair("test", "test_2016_flickr"),
+                "--vocabulary-size",
+                "8000",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
+    data = corpus.load(out, verify=True)
+    assert (len(data.train), len(data.dev), len(data.text("test")[0])) == (29_000, 1_014, 1_000)
+    assert data.manifest.vocabulary_size == 8000
+    assert data.manifest.vocabulary_hash.startswith("b1913b3d90eb")
+    with gzip.open(MULTI30K / "train.de.gz", "rb") as stream:
+        raw = stream.read().decode().split("\n")
+    assert data.manifest.parts["train"].target.text_bytes == len("\n".join(raw).encode())
+    normal = [" ".join(line.split()) for line in raw[:2000]]
+    same = np.mean([a == b for a, b in zip(decoded(data, data.train.target), normal, strict=False)])
+    assert same > 0.99  # the rest holds characters that SentencePiece normalises
+    plan = BatchPlan.of(data.train, 4096, seed=1)
+    assert plan.steps_per_epoch == -(-int(data.train.target.lengths.sum()) // 4096)
