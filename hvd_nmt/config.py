@@ -6,13 +6,15 @@ to `config.yaml` in the run directory, which is itself a valid `--config`. No Te
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import tyro
 import yaml
@@ -281,15 +283,26 @@ def command_line(
         ConfigError: a combination of values that cannot work.
         SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
     """
-    marked = Annotated[options, tyro.conf.FlagConversionOff]  # type: ignore[valid-type]
-    return tyro.cli(
-        marked,
-        prog=prog,
-        description=description,
-        args=None if argv is None else list(argv),
-        default=tyro.MISSING_NONPROP if default is None else default,
-        console_outputs=not quiet,
-    )
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                options,
+                prog=prog,
+                description=description,
+                args=None if argv is None else list(argv),
+                default=tyro.MISSING_NONPROP if default is None else default,
+            )
+    except SystemExit as stopped:
+        # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
+        cause: BaseException | None = stopped
+        while cause is not None:
+            if isinstance(cause, ConfigError):
+                raise cause from None
+            cause = cause.__context__
+        if not quiet:
+            print(said.getvalue(), end="", file=sys.stderr)
+        raise
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -345,6 +358,7 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
 
 def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
     fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    types = get_type_hints(type(default))
     changes = {}
     for name, value in values.items():
         if name not in fields:
@@ -354,8 +368,11 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
             if not isinstance(value, dict):
                 raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
             changes[name] = _replaced(old, value, f"{where}: {name}")
-        else:
-            changes[name] = _converted(old, value, f"{where}: {name}")
+            continue
+        changes[name] = _converted(old, value, f"{where}: {name}")
+        choices = get_args(types[name])
+        if choices and value not in choices:
+            raise ConfigError(f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}.")
     return dataclasses.replace(default, **changes)
 
 

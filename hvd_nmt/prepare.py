@@ -33,7 +33,7 @@ from hvd_nmt.data import corpus, drafts, embedded, subwords
 from hvd_nmt.data.atomic import exclusive, replacing
 from hvd_nmt.data.drafts import Draft
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, UserError
+from hvd_nmt.errors import ConfigError, DataError, reported
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,12 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    try:
+    with reported("hvd_nmt.prepare") as outcome:
         options = config.command_line(
-            Options, prog="hvd_nmt.prepare", description=str(__doc__), argv=argv
+            Options, prog="python -m hvd_nmt.prepare", description=str(__doc__), argv=argv
         )
         prepare(options)
-    except UserError as error:
-        print(f"hvd_nmt.prepare: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    return outcome.exit_code
 
 
 def prepare(options: Options) -> None:
@@ -202,7 +199,7 @@ def _is_done(options: Options, request: dict[str, Any]) -> bool:
         state = str(error)
     if options.overwrite:
         return False
-    raise DataError(f"{state} Choose another --out, or add --overwrite True to replace it.")
+    raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
 
 
 def _build(

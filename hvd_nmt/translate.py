@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from hvd_nmt import config
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, RunError, UserError
+from hvd_nmt.errors import ConfigError, DataError, UserError
 
 if TYPE_CHECKING:
     from hvd_nmt.model.tokenizer import Tokenizer
@@ -159,13 +159,8 @@ def _load(options: Options) -> tuple[Translator, Tokenizer]:
     from hvd_nmt.model.translator import Translator
     from hvd_nmt.training.checkpoints import load_model
 
-    tokenizer = Tokenizer(options.run / "spm.model")
     model, _ = load_model(options.run, options.checkpoint)
-    if tokenizer.vocabulary_size > model.vocabulary_size:
-        raise RunError(
-            f"{options.run / 'spm.model'} has {tokenizer.vocabulary_size} pieces, but the model"
-            f" knows {model.vocabulary_size}: copy the spm.model it was trained with."
-        )
+    tokenizer = Tokenizer(options.run / "spm.model")
     translator = Translator(
         model, beam_size=options.beam_size, length_penalty=options.length_penalty
     )
@@ -174,8 +169,6 @@ def _load(options: Options) -> tuple[Translator, Tokenizer]:
 
 def _check_files(options: Options) -> None:
     """What can be told before the model is loaded and an older output is overwritten."""
-    if not options.run.is_dir():
-        raise RunError(f"There is no run directory {options.run}.")
     if options.input is None:
         return
     if not options.input.exists():
@@ -190,7 +183,8 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
         if path is None:
             yield sys.stdout.buffer
         else:
-            with (gzip.open if path.suffix == ".gz" else open)(path, "wb") as stream:
+            opener: Any = gzip.open if path.suffix == ".gz" else open
+            with opener(path, "wb") as stream:
                 yield stream
     except BrokenPipeError:
         raise

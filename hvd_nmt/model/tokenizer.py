@@ -71,4 +71,5 @@ class Tokenizer:
 
     def _with_text(self, ids_T: np.ndarray) -> np.ndarray:
         ids_T = ids_T[: np.argmax(np.append(ids_T, EOS) == EOS)]
-        return ids_T[(ids_T != PAD) & (ids_T != BOS) & (ids_T >= 0) & (ids_T < self.vocabulary_size)]
+        in_vocabulary = (ids_T >= 0) & (ids_T < self.vocabulary_size)
+        return ids_T[in_vocabulary & (ids_T != PAD) & (ids_T != BOS)]

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

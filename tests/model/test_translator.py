@@ -76,7 +76,8 @@ def test_follows_the_weights_and_survives_nan(sources):
 def test_batches_are_full_sorted_and_complete():
     lengths = np.random.default_rng(2).integers(1, 60, 500).tolist()
     found = list(batches(lengths, 256))
-    assert sorted(sum(found, [])) == [i for i, n in enumerate(lengths) if n > 1]
+    indices = [index for batch in found for index in batch]
+    assert sorted(indices) == [i for i, n in enumerate(lengths) if n > 1]
     longest = [max(lengths[i] for i in batch) for batch in found]
     assert longest == sorted(longest, reverse=True)
     sizes = [n * len(batch) for n, batch in zip(longest, found, strict=True)]
