@@ -1,7 +1,8 @@
-"""The configuration of a run: one tree of frozen dataclasses, presets, a YAML file, a command line.
+"""The configuration of a run: one tree of frozen dataclasses, presets, YAML files, a command line.
 
-Later wins: the preset, then the YAML file (`--config`), then the command line. The result is written
-to `config.yaml` in the run directory, which is itself a valid `--config`. No TensorFlow here.
+Later wins: the preset, then `hvd_nmt.yaml` in the working directory if there is one, then the YAML
+file named by `--config`, then the command line. The result is written to `config.yaml` in the run
+directory, which is itself a valid `--config`. No TensorFlow here.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ import yaml
 from hvd_nmt.errors import ConfigError
 
 Options = TypeVar("Options")
+LOCAL_FILE = Path("hvd_nmt.yaml")
+"""defaults of a working directory, read when the file is there"""
+PAD, EOS, BOS, UNK = 0, 1, 2, 3
+"""ids with a meaning, in every vocabulary (the recipe's)"""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
@@ -41,7 +46,7 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """A pre-norm Transformer (Vaswani et al. 2017) with one matrix for source, target and softmax."""
+    """A pre-norm Transformer (Vaswani et al. 2017), one matrix for source, target and softmax."""
 
     encoder_layers: int = 3
     """encoder layers"""
@@ -182,6 +187,9 @@ class Config:
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
 
 
+RunOptions = TypeVar("RunOptions", bound=Config)
+
+
 def presets() -> dict[str, tuple[str, Config]]:
     """The named configurations: name -> (one line of explanation, configuration)."""
     demo = Config(
@@ -233,12 +241,18 @@ def presets() -> dict[str, tuple[str, Config]]:
 
 
 def from_command_line(
-    argv: Sequence[str] | None = None, *, prog: str, description: str, quiet: bool = False
-) -> Config:
-    """The configuration a command line asks for: preset, then YAML file, then overrides.
+    argv: Sequence[str] | None = None,
+    *,
+    prog: str,
+    description: str,
+    quiet: bool = False,
+    kind: type[RunOptions] = Config,  # type: ignore[assignment]
+) -> RunOptions:
+    """The configuration a command line asks for: preset, then YAML files, then overrides.
 
     Args:
         argv: words of the command line; None: those of this process.
+        kind: Config, or a subclass with options of its own.
         prog: command name for `--help`.
         description: what the command does, for `--help`.
         quiet: print no message of the parser (on all ranks but one).
@@ -256,16 +270,13 @@ def from_command_line(
             f"{', '.join(table)}."
         )
     default = table[preset or "demo"][1]
-    if file is not None:
-        default = load(Path(file), default)
+    for path in ([LOCAL_FILE] if LOCAL_FILE.exists() else []) + ([Path(file)] if file else []):
+        default = load(path, default)
     lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
-    text = "\n".join(
-        [description, "", "Presets (default: demo):", *lines]
-        + ["", "  --config FILE.yaml   values over the preset; config.yaml of any run is one"]
-    )
-    return command_line(
-        Config, prog=prog, description=text, argv=words, default=default, quiet=quiet
-    )
+    files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
+    text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
+    own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
+    return command_line(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
 
 
 def command_line(
@@ -372,7 +383,9 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
         changes[name] = _converted(old, value, f"{where}: {name}")
         choices = get_args(types[name])
         if choices and value not in choices:
-            raise ConfigError(f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}.")
+            raise ConfigError(
+                f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}."
+            )
     return dataclasses.replace(default, **changes)
 
 

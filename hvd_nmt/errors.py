@@ -15,6 +15,7 @@
 
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,17 @@ BY_EXIT_CODE = {
     kind.exit_code: kind
     for kind in (ConfigError, DataError, RunError, ClusterError, DivergedError, Preempted)
 }
+
+
+def speak_utf8() -> None:
+    """Let no character stop the output.
+
+    horovodrun reads the ranks' output as UTF-8 and stops reading at the first byte that is not,
+    after which the rank blocks as soon as the pipe is full.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 class Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -121,3 +124,39 @@ def _wait_for(lock: int, timeout_s: float = 900.0) -> None:
             if time.monotonic() > deadline:
                 pytest.fail(f"another test session has held {RIG_LOCK} for {timeout_s} s")
             time.sleep(1.0)
+
+
+@pytest.fixture(scope="session")
+def toy() -> ModuleType:
+    """Helpers in tests/toy.py: tiny data, and launches of the training command."""
+    path = Path(__file__).with_name("toy.py")
+    spec = importlib.util.spec_from_file_location("toy", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["toy"] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def toy_data(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny prepared data directory, shared by all tests: read only."""
+    return toy.toy_data(tmp_path_factory.mktemp("toy_data"))
+
+
+@pytest.fixture(scope="session")
+def toy_commands(toy: ModuleType) -> Iterator[Any]:
+    """The package's commands as processes that start in milliseconds: `toy.Commands`."""
+    with toy.Commands() as commands:
+        yield commands
+
+
+@pytest.fixture(scope="session")
+def toy_run(toy: ModuleType, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 40 steps on one rank, evaluated at 20 and 40: read only, copy to change."""
+    cwd = tmp_path_factory.mktemp("toy_run")
+    done = toy.run_train(*toy.run_options(toy_data, "run"), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    (cwd / "run" / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+    return cwd / "run"

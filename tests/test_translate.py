@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from hvd_nmt import translate
 from hvd_nmt.errors import ConfigError, RunError
-from hvd_nmt.model.tokenizer import EOS, PAD, Tokenizer
+from hvd_nmt.config import EOS, PAD
+from hvd_nmt.model.tokenizer import Tokenizer
 
 MAX_LENGTH = 40
 
@@ -57,7 +58,7 @@ class CopyModel:
     def encode(self, source_BxS):
         return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
 
-    def initial_cache(self, rows, length):
+    def initial_cache(self, rows):
         return ()
 
     def decode_step(self, ids_N, position, memory, cache):

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import sentencepiece
 
+from hvd_nmt.config import BOS, EOS, PAD, UNK
 from hvd_nmt.errors import DataError
-
-PAD, EOS, BOS, UNK = 0, 1, 2, 3
 
 
 def train(lines: Iterable[str], vocabulary_size: int) -> bytes:

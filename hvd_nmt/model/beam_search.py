@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-PAD_ID, EOS_ID, BOS_ID = 0, 1, 2
+from hvd_nmt.config import BOS, EOS, PAD
 
 # step(ids_N, position, state) -> (logits_NxV, state)
 Step = Callable[[tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, Any]]
@@ -49,8 +49,8 @@ def beam_search(
     beam_size: int = 4,
     length_penalty_alpha: float = 0.6,
     exact_best: int = 1,
-    bos: int = BOS_ID,
-    eos: int = EOS_ID,
+    bos: int = BOS,
+    eos: int = EOS,
 ) -> BeamResult:
     """Find the most probable target sentences, B at a time.
 
@@ -184,7 +184,7 @@ def _start(state: Any, max_length_B: tf.Tensor, max_length: tf.Tensor, K: int) -
     """One alive hypothesis per sentence, the empty one: K equal ones would stay equal."""
     B = tf.size(max_length_B)
     first_BxK = tf.one_hot(tf.where(max_length_B > 0, 0, -1), K) > 0
-    ids_BxKxT = tf.fill([B, K, max_length], PAD_ID)
+    ids_BxKxT = tf.fill([B, K, max_length], PAD)
     none_BxK = tf.fill([B, K], -float("inf"))
     return _Search(
         position=tf.constant(0),

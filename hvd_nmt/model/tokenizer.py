@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.errors import DataError
-
-PAD, EOS, BOS = 0, 1, 2
 
 
 class Tokenizer:

@@ -1,9 +1,7 @@
 """The Transformer (Vaswani et al. 2017), pre-norm, with one matrix for source, target and softmax.
 
 B sentences, S source and T target positions, D model width, V vocabulary, H heads, K units per
-head, N = B x beam hypotheses, L positions a cache has room for.
-
-Ids: 0 is padding, 1 ends a sentence, 2 begins one.
+head, N = B x beam hypotheses.
 """
 
 from __future__ import annotations
@@ -14,12 +12,10 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.config import ModelConfig
+from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import layers
 from hvd_nmt.model.dropout import no_dropout
 from hvd_nmt.model.layers import Cache, Drop
-
-PAD, EOS, BOS = 0, 1, 2
 
 
 class Memory(NamedTuple):
@@ -91,8 +87,6 @@ class DecoderLayer(layers.Block):
         x_Nx1xD: tf.Tensor,
         keys_values: Cache,
         cross_bias_Bx1x1xS: tf.Tensor,
-        cached_bias_1x1x1xL: tf.Tensor,
-        position: tf.Tensor,
         cache: Cache,
     ) -> tuple[tf.Tensor, Cache]:
         """One position of N = B x beam hypotheses.
@@ -100,9 +94,7 @@ class DecoderLayer(layers.Block):
         The hypotheses of one sentence enter cross-attention as that sentence's queries, so the
         keys and values of the source are not repeated for each of them.
         """
-        y_Nx1xD, cache = self.attention.step(
-            self.attention_norm(x_Nx1xD), cached_bias_1x1x1xL, position, cache
-        )
+        y_Nx1xD, cache = self.attention.step(self.attention_norm(x_Nx1xD), cache)
         x_Nx1xD += y_Nx1xD
         sentences, width = tf.shape(keys_values[0])[0], x_Nx1xD.shape[-1]
         x_BxQxD = tf.reshape(self.cross_attention_norm(x_Nx1xD), [sentences, -1, width])
@@ -167,7 +159,8 @@ class Transformer(keras.Model):
         """Read the source; int32 ids, padded with 0."""
         is_pad_BxS = tf.equal(source_BxS, PAD)
         bias_Bx1x1xS = layers.padding_bias(is_pad_BxS)
-        x_BxSxD = drop(self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1])), self.config.dropout)
+        x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
+        x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
             x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
         x_BxSxD = self.encoder_norm(x_BxSxD)
@@ -193,9 +186,9 @@ class Transformer(keras.Model):
         shape = tf.concat([tf.shape(x_BxTxD)[:-1], [self.vocabulary_size]], 0)
         return tf.cast(tf.reshape(logits_NxV, shape), tf.float32)
 
-    def initial_cache(self, rows: tf.Tensor, length: tf.Tensor) -> tuple[Cache, ...]:
-        """Empty self-attention keys and values of `rows` hypotheses for `length` positions."""
-        shape = [rows, self.config.heads, length, self.config.width // self.config.heads]
+    def initial_cache(self, rows: tf.Tensor) -> tuple[Cache, ...]:
+        """Self-attention keys and values of `rows` hypotheses at no position yet, NxHx0xK each."""
+        shape = [rows, self.config.heads, 0, self.config.width // self.config.heads]
         empty = tf.zeros(shape, self.activation_dtype)
         return tuple((empty, empty) for _ in self.decoder)
 
@@ -209,23 +202,21 @@ class Transformer(keras.Model):
                 sentence are neighbours.
             position: int32 scalar, of this token.
             memory: of the B sentences.
-            cache: of the N hypotheses.
+            cache: of the N hypotheses, up to the position before.
 
         Returns:
-            Logits NxV float32, and the cache with this position filled in.
+            Logits NxV float32, and the cache one position longer.
         """
         x_Nx1xD = self._embed(ids_N[:, None], position[None])
-        length = tf.shape(cache[0][0])[2]
-        bias_1x1x1xL = tf.where(tf.range(length) > position, -1e4, 0.0)[None, None, None]
-        filled = []
+        grown = []
         for layer, keys_values, layer_cache in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
             x_Nx1xD, layer_cache = layer.step(
-                x_Nx1xD, keys_values, memory.bias_Bx1x1xS, bias_1x1x1xL, position, layer_cache
+                x_Nx1xD, keys_values, memory.bias_Bx1x1xS, layer_cache
             )
-            filled.append(layer_cache)
-        return self.logits(self.decoder_norm(x_Nx1xD))[:, 0], tuple(filled)
+            grown.append(layer_cache)
+        return self.logits(self.decoder_norm(x_Nx1xD))[:, 0], tuple(grown)
 
     def _embed(self, ids_BxT: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
         """Embeddings x sqrt(D), zero at padding, plus the position signal."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.config import EOS, PAD
 from hvd_nmt.model.beam_search import BeamResult, beam_search
-from hvd_nmt.model.tokenizer import EOS, PAD
 
 if TYPE_CHECKING:
     from hvd_nmt.model.transformer import Transformer
@@ -95,7 +95,7 @@ class Translator:
         max_length_B = tf.minimum(length_B + EXTRA_TOKENS, model.max_length)
         max_length_B = tf.where(length_B > 0, max_length_B, 0)
         rows = tf.shape(source_BxS)[0] * self._beam_size
-        cache = model.initial_cache(rows, tf.maximum(tf.reduce_max(max_length_B), 0))
+        cache = model.initial_cache(rows)
         return beam_search(
             lambda ids_N, position, cache: model.decode_step(ids_N, position, memory, cache),
             cache,

@@ -14,14 +14,15 @@ newest first, and every tensor is read before a checkpoint is believed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ from hvd_nmt.training import meta_graph
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
 BEST_DIR = "best_models"
+DAMAGED_DIR = "damaged"
 _PRIVATE = ".saving-"
-_STEP = re.compile(r"(?:model\.ckpt|val_loss=[\d.a-z]+-step)-(\d+)$")
+_STEP = re.compile(r"(?:model\.ckpt|val_loss=[\d.]+-step)-(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,30 +101,41 @@ class Saver:
         Raises:
             RunError: the disk is full or the file system fails; what was there before is intact.
         """
-        done = self._write(self._run_dir / f"model.ckpt-{step}", step, val_loss)
-        _point_to(done.prefix)
-        for old in newest_first(self._run_dir)[self._keep :]:
-            remove(old.prefix)
+        with _explained(self._run_dir / f"model.ckpt-{step}") as prefix:
+            done = self._write(prefix, step, val_loss)
+            _point_to(prefix)
+            for old in newest_first(self._run_dir)[self._keep :]:
+                remove(old.prefix)
         return done
 
     def save_best(self, step: int, val_loss: float) -> Checkpoint | None:
-        """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` lowest losses."""
+        """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` lowest losses.
+
+        Returns:
+            None if it is not: neither is a loss of NaN or Inf.
+
+        Raises:
+            RunError: as `save`.
+        """
+        if not math.isfinite(val_loss):
+            return None
         best = best_first(self._run_dir)
         if len(best) >= self._keep_best:
             worst = best[self._keep_best - 1].manifest.val_loss
             if worst is not None and val_loss >= worst:
                 return None
         name = f"val_loss={val_loss:.4f}-step-{step}"
-        saved = self._write(self._run_dir / BEST_DIR / name, step, val_loss)
-        for old in best_first(self._run_dir)[self._keep_best :]:
-            remove(old.prefix)
+        with _explained(self._run_dir / BEST_DIR / name) as prefix:
+            saved = self._write(prefix, step, val_loss)
+            for old in best_first(self._run_dir)[self._keep_best :]:
+                remove(old.prefix)
         return saved
 
     def _write(self, prefix: Path, step: int, val_loss: float | None) -> Checkpoint:
-        private = prefix.parent / (_PRIVATE + prefix.name)
+        private = _private(prefix)
+        renaming = False
         try:
-            prefix.parent.mkdir(parents=True, exist_ok=True)
-            private.mkdir(exist_ok=True)
+            private.mkdir(parents=True, exist_ok=True)
             draft = private / prefix.name
             self._state.write(os.fspath(draft))
             if self._meta is None:
@@ -130,22 +143,23 @@ class Saver:
             Path(f"{draft}.meta").write_bytes(self._meta)
             read_fully(draft)
             files = {suffix: _fingerprint(Path(f"{draft}{suffix}")) for suffix in SUFFIXES}
-            for suffix in SUFFIXES:
-                _sync(Path(f"{draft}{suffix}"))
-                os.replace(f"{draft}{suffix}", f"{prefix}{suffix}")
             manifest = Manifest(step=step, val_loss=val_loss, files=files, **self._facts)
             draft_manifest = private / "manifest"
-            text = json.dumps(dataclasses.asdict(manifest), indent=1)
+            content = dataclasses.asdict(manifest)
+            text = json.dumps(content | {"sha256": _digest(content)}, indent=1)
             draft_manifest.write_text(text + "\n", encoding="utf-8")
-            _sync(draft_manifest)
+            for path in (*(Path(f"{draft}{suffix}") for suffix in SUFFIXES), draft_manifest):
+                _sync(path)
+            renaming = True
+            remove(prefix)  # a resumed run writes the same best model again
+            for suffix in SUFFIXES:
+                os.replace(f"{draft}{suffix}", f"{prefix}{suffix}")
             os.replace(draft_manifest, f"{prefix}.json")
             _sync(prefix.parent)
-        except (OSError, tf.errors.OpError) as error:
-            reason = getattr(error, "strerror", None) or getattr(error, "message", error)
-            raise RunError(
-                f"The checkpoint {prefix} cannot be written ({reason}); earlier checkpoints are "
-                "intact: make room, then start the same command again."
-            ) from error
+        except BaseException:
+            if renaming:
+                remove(prefix)
+            raise
         finally:
             shutil.rmtree(private, ignore_errors=True)
         return Checkpoint(prefix, manifest)
@@ -160,17 +174,9 @@ def newest_first(run_dir: Path) -> list[Checkpoint]:
 def best_first(run_dir: Path) -> list[Checkpoint]:
     """The complete `best_models/*` of a run, by validation loss."""
     found = [_opened(path) for path in (run_dir / BEST_DIR).glob("val_loss=*.json")]
-    return sorted((c for c in found if c), key=lambda c: (c.manifest.val_loss or 0.0, c.step))
-
-
-def traces(run_dir: Path) -> list[Path]:
-    """Any sign that a checkpoint was ever written here: complete, torn or without a manifest."""
-    return [
-        path
-        for folder in (run_dir, run_dir / BEST_DIR)
-        for pattern in ("model.ckpt-*", "val_loss=*")
-        for path in folder.glob(pattern)
-    ]
+    by_loss = ((math.inf if c.manifest.val_loss is None else c.manifest.val_loss, c.step, c)
+               for c in found if c)
+    return [c for _, _, c in sorted(by_loss, key=lambda item: item[:2])]
 
 
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
@@ -184,21 +190,29 @@ def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkp
         None in a fresh run directory.
 
     Raises:
-        RunError: there are checkpoints and none can be used: starting from scratch here would
-            bury them.
+        RunError: there are, or were, checkpoints and none can be used: starting from scratch here
+            would bury them.
     """
-    candidates = newest_first(run_dir) or sorted(best_first(run_dir), key=lambda c: -c.step)
-    for candidate in candidates:
+    prefixes = [
+        prefix
+        for folder in (run_dir, run_dir / BEST_DIR)
+        for prefix in sorted(_prefixes(folder), key=lambda p: -(_step(p) or 0))
+        if not _private(prefix).exists() or Path(f"{prefix}.json").exists()  # not a killed save
+    ]
+    for prefix in prefixes:
         try:
+            candidate = Checkpoint(prefix, _manifest(Path(f"{prefix}.json")))
             verify(candidate)
             return candidate
         except RunError as error:
-            say(f"{error} Trying the one before.")
-            _quarantine(candidate.prefix)
-    if left := traces(run_dir):
+            _quarantine(prefix)
+            say(f"{error} It was moved to {prefix.parent / DAMAGED_DIR}; trying the one before.")
+    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", "checkpoint")
+    if once_held := [path for sign in signs for path in run_dir.glob(sign)]:
         raise RunError(
-            f"{run_dir} holds checkpoint files ({left[0].name}, ...) but none is complete and "
-            "undamaged: restore one from a copy, or choose another --run-dir to start afresh."
+            f"{run_dir} held checkpoints ({once_held[0].relative_to(run_dir)} says so) and none "
+            "that is complete and undamaged is left: restore one from a copy, or choose another "
+            "--run-dir to start afresh."
         )
     return None
 
@@ -207,8 +221,10 @@ def verify(checkpoint: Checkpoint) -> None:
     """Read every tensor and compare every file with the manifest.
 
     Raises:
-        RunError: a file is missing, or a byte of it has changed.
+        RunError: a file is missing, a byte of it has changed, or it has another checkpoint's name.
     """
+    if _step(checkpoint.prefix) not in (None, checkpoint.step):
+        raise RunError(f"{checkpoint.prefix} is the checkpoint of step {checkpoint.step}.")
     for suffix, wanted in checkpoint.manifest.files.items():
         path = Path(f"{checkpoint.prefix}{suffix}")
         try:
@@ -325,9 +341,8 @@ def sweep(run_dir: Path) -> None:
                 shutil.rmtree(draft, ignore_errors=True)
             else:
                 draft.unlink()
-        for data in folder.glob("*" + SUFFIXES[0]):
-            prefix = Path(os.fspath(data)[: -len(SUFFIXES[0])])
-            if _STEP.search(prefix.name) and not Path(f"{prefix}.json").exists():
+        for prefix in _prefixes(folder):
+            if not Path(f"{prefix}.json").exists():
                 remove(prefix)
 
 
@@ -337,13 +352,41 @@ def remove(prefix: Path) -> None:
         Path(f"{prefix}{suffix}").unlink(missing_ok=True)
 
 
+def _prefixes(folder: Path) -> set[Path]:
+    """Of every checkpoint of which any file is there."""
+    names = (path.name.removesuffix(suffix) for path in folder.glob("*")
+             for suffix in (".json", *SUFFIXES) if path.name.endswith(suffix))
+    return {folder / name for name in names if _STEP.fullmatch(name)}
+
+
+def _step(prefix: Path) -> int | None:
+    match = _STEP.fullmatch(prefix.name)
+    return int(match[1]) if match else None
+
+
+def _private(prefix: Path) -> Path:
+    """Where the files of a checkpoint are until they are complete; left behind by a killed save."""
+    return prefix.parent / (_PRIVATE + prefix.name)
+
+
+@contextlib.contextmanager
+def _explained(prefix: Path) -> Iterator[Path]:
+    try:
+        yield prefix
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "message", error)
+        raise RunError(
+            f"The checkpoint {prefix} cannot be written ({reason}); earlier checkpoints are "
+            "intact: make room, then start the same command again."
+        ) from error
+
+
 def _quarantine(prefix: Path) -> None:
-    folder = prefix.parent / "damaged"
+    folder = prefix.parent / DAMAGED_DIR
     folder.mkdir(exist_ok=True)
     for suffix in (".json", *SUFFIXES):
         if Path(f"{prefix}{suffix}").exists():
             os.replace(f"{prefix}{suffix}", folder / (prefix.name + suffix))
-    print(f"{prefix} was moved to {folder}.", file=sys.stderr)
 
 
 def _opened(path: Path) -> Checkpoint | None:
@@ -355,11 +398,18 @@ def _opened(path: Path) -> Checkpoint | None:
 
 def _manifest(path: Path) -> Manifest:
     try:
-        return Manifest(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("sha256") != _digest(content):
+            raise ValueError("it has changed since it was written")
+        return Manifest(**content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(
             f"{path}, the manifest of a checkpoint, cannot be read ({error})."
         ) from error
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _point_to(prefix: Path) -> None:
@@ -368,9 +418,12 @@ def _point_to(prefix: Path) -> None:
     lines = [f"model_checkpoint_path: {json.dumps(prefix.name)}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in names]
     draft = prefix.parent / f"{_PRIVATE}checkpoint"
-    draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _sync(draft)
-    os.replace(draft, prefix.parent / "checkpoint")
+    try:
+        draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _sync(draft)
+        os.replace(draft, prefix.parent / "checkpoint")
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

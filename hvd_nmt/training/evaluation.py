@@ -9,12 +9,12 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
-from hvd_nmt.config import Config
+from hvd_nmt.config import EOS, Config
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.tokenizer import Tokenizer
-from hvd_nmt.model.transformer import EOS, Transformer
+from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.model.beam_search import BOS_ID, EOS_ID, beam_search, length_penalty, top_k
+from hvd_nmt.config import BOS, EOS
+from hvd_nmt.model.beam_search import beam_search, length_penalty, top_k
 
 HASHES = 997
 
 
 def make_table(seed, vocabulary_size, sharpness=1.0, eos_bonus=0.0):
     logits = sharpness * np.random.default_rng(seed).normal(size=(HASHES, vocabulary_size))
-    logits[:, EOS_ID] += eos_bonus
+    logits[:, EOS] += eos_bonus
     logits -= logits.max(-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
     return logits.astype(np.float32)
@@ -68,7 +69,7 @@ def penalty(length, alpha):
 
 
 def logp_of(table, seed, ids):
-    total, last = 0.0, BOS_ID
+    total, last = 0.0, BOS
     for token in ids:
         seed = next_hash(seed, last)
         total += float(table[seed, token])
@@ -78,11 +79,11 @@ def logp_of(table, seed, ids):
 
 def enumerate_finished(table, seed, max_length, alpha):
     """Every finished sentence up to the maximum length with its score, best first."""
-    others = [v for v in range(table.shape[1]) if v != EOS_ID]
+    others = [v for v in range(table.shape[1]) if v != EOS]
     found = []
     for length in range(1, max_length + 1):
         for words in itertools.product(others, repeat=length - 1):
-            ids = (*words, EOS_ID)
+            ids = (*words, EOS)
             found.append((ids, logp_of(table, seed, ids) / penalty(length, alpha)))
     return sorted(found, key=lambda pair: -pair[1])
 
@@ -98,10 +99,10 @@ def reference_search(table, seed, K, max_length, alpha):
         ]
         grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * K]
         finished += [
-            (ids, logp / penalty(length, alpha)) for ids, logp in grown if ids[-1] == EOS_ID
+            (ids, logp / penalty(length, alpha)) for ids, logp in grown if ids[-1] == EOS
         ]
         finished = sorted(finished, key=lambda pair: -pair[1])[:K]
-        alive = [pair for pair in grown if pair[0][-1] != EOS_ID][:K]
+        alive = [pair for pair in grown if pair[0][-1] != EOS][:K]
     return finished or [(ids, logp / penalty(max_length, alpha)) for ids, logp in alive]
 
 
@@ -125,7 +126,7 @@ def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
 
 
 @pytest.mark.parametrize(
-    ("K", "vocabulary_size", "alpha"), [(2, 7, 0.0), (4, 16, 0.6), (5, 640, 1.0)]
+    ("K", "vocabulary_size", "alpha"), [(2, 7, 0.0), (4, 16, 0.6), (5, 640, 1.0), (3, 10, 2.0)]
 )
 def test_equals_plain_search(K, vocabulary_size, alpha):
     rng = np.random.default_rng(K)
@@ -149,8 +150,8 @@ def test_beam_1_is_greedy(alpha):
     result = search_table(table, seeds, 1, max_length, length_penalty_alpha=alpha)
     lengths = []
     for i, seed in enumerate(seeds):
-        ids, state, last = [], seed, BOS_ID
-        while len(ids) < max_length and last != EOS_ID:
+        ids, state, last = [], seed, BOS
+        while len(ids) < max_length and last != EOS:
             state = next_hash(state, last)
             last = int(table[state].argmax())
             ids.append(last)
@@ -184,7 +185,7 @@ def test_maximum_length_holds_for_each_sentence():
     ids, lengths, scores = search_table(table, [1, 2, 3, 4], 3, [4, 0, 7, 1])
     assert ids.shape == (4, 3, 7)
     assert lengths.tolist() == [[4] * 3, [0] * 3, [7] * 3, [1] * 3]
-    assert not (ids == EOS_ID).any()
+    assert not (ids == EOS).any()
     assert np.isneginf(scores[1]).all()
     assert np.isfinite(scores[[0, 2, 3]]).all()
     assert (np.diff(scores[[0, 2, 3]], axis=1) <= 0).all()
@@ -206,7 +207,7 @@ def test_nan_ends_only_the_sentence_it_is_in(K, poison):
     table, seeds = make_table(8, 30, 2.0, 1.0), [3, 99]
     sound = search_table(table, seeds, K, 10)
     sick_table = table.copy()
-    sick_table[next_hash(3, BOS_ID)] = poison
+    sick_table[next_hash(3, BOS)] = poison
     sick = search_table(sick_table, seeds, K, 10)
     assert hypotheses(sick, 0) == []
     assert np.isneginf(sick[2][0]).all()
@@ -216,7 +217,7 @@ def test_nan_ends_only_the_sentence_it_is_in(K, poison):
 def test_one_sick_row_leaves_the_other_beams():
     table = make_table(9, 30, 1.0, -1.0)
     seed = 3
-    first = next_hash(seed, BOS_ID)
+    first = next_hash(seed, BOS)
     best = int(table[first].argmax())
     table[next_hash(first, best), 5] = np.nan
     found = hypotheses(search_table(table, [seed], 3, 10), 0)

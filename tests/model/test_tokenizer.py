@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hvd_nmt.errors import DataError
-from hvd_nmt.model.tokenizer import BOS, EOS, PAD, Tokenizer
+from hvd_nmt.config import BOS, EOS, PAD
+from hvd_nmt.model.tokenizer import Tokenizer
 
 LINES = [
     "A man in an orange hat starring at something.",

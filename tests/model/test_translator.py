@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.model.tokenizer import EOS
+from hvd_nmt.config import EOS
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator, batches, padded
 

@@ -1,0 +1,150 @@
+"""Dropout masks: the right share, the right expectation, and a function of the seed alone."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.model.dropout import SITES_PER_STEP, Dropout, no_dropout, step_seed
+
+ONES = tf.ones([997, 101])
+
+
+def seed_of(seed=1, step=0, rank=0):
+    return step_seed(seed, tf.constant(step, tf.int64), rank)
+
+
+def mask(seed_2, sites=0, shape=(64, 33), rate=0.5):
+    """The mask of the site after `sites` others."""
+    drop = Dropout(seed_2)
+    for _ in range(sites):
+        drop(tf.ones([3]), rate)
+    return drop(tf.ones(shape), rate).numpy() != 0
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_share_dropped_is_the_rate_and_the_expectation_is_kept(rate, seed):
+    y = Dropout(seed_of(seed))(ONES, rate).numpy()
+    count, exact = y.size, round(rate * 65536) / 65536
+    assert abs(exact - rate) < 2**-17
+    bound = 5 * (exact * (1 - exact) / count) ** 0.5  # five standard deviations
+    assert abs(np.mean(y == 0) - exact) < bound
+    np.testing.assert_allclose(np.unique(y), [0, 1 / (1 - exact)], rtol=1e-6)
+    assert abs(y.mean() - 1) < bound / (1 - exact)
+
+
+def test_every_unit_of_a_word_of_four_is_dropped_alike_and_alone():
+    dropped = (Dropout(seed_of())(tf.ones([200_000]), 0.3).numpy() == 0).reshape(-1, 4)
+    np.testing.assert_allclose(dropped.mean(0), 0.3, atol=5 * (0.21 / 50_000) ** 0.5)
+    correlation = np.corrcoef(dropped.T) - np.eye(4)
+    assert np.abs(correlation).max() < 5 / 50_000**0.5
+    neighbours = np.corrcoef(dropped[:-1].ravel(), dropped[1:].ravel())[0, 1]
+    assert abs(neighbours) < 5 / 200_000**0.5
+
+
+@pytest.mark.parametrize("shape", [[], [1], [2, 3], [5], [7, 0], [2, 3, 5, 7]])
+def test_any_shape(shape):
+    y = Dropout(seed_of())(tf.ones(shape), 0.5)
+    assert y.shape == shape
+    assert set(np.unique(y)) <= {0.0, 2.0}
+
+
+def test_the_same_seed_gives_the_same_mask():
+    np.testing.assert_array_equal(mask(seed_of()), mask(seed_of()))
+    np.testing.assert_array_equal(mask(seed_of(), sites=3), mask(seed_of(), sites=3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        mask(seed_of(seed=2)),
+        mask(seed_of(step=1)),
+        mask(seed_of(step=1_000_000)),
+        mask(seed_of(rank=1)),
+        mask(seed_of(), sites=1),
+        mask(seed_of(step=1), sites=1),
+    ],
+    ids=["seed", "step", "late step", "rank", "site", "step and site"],
+)
+def test_another_seed_step_rank_or_site_gives_an_independent_mask(other):
+    agree = np.mean(mask(seed_of()) == other)
+    assert abs(agree - 0.5) < 5 * 0.5 / other.size**0.5
+
+
+def test_no_two_sites_of_neighbouring_steps_ranks_and_seeds_share_random_numbers():
+    seen = {
+        (int(first), int(second) + site)
+        for seed in (1, 2)
+        for rank in range(3)
+        for step in range(3)
+        for first, second in [seed_of(seed, step, rank).numpy()]
+        for site in (0, 1, SITES_PER_STEP - 1)
+    }
+    assert len(seen) == 2 * 3 * 3 * 3
+
+
+def test_seeds_of_any_size_are_int32():
+    for seed in (0, 2**31, 10**12):
+        for step in (0, 2**31, 2**40):
+            found = seed_of(seed, step, rank=7)
+            assert found.dtype == tf.int32
+            assert np.all(found.numpy() >= 0)
+            # Room for every site of the step.
+            assert int(found[1]) + SITES_PER_STEP - 1 < 2**31
+
+
+def test_rate_0_is_the_identity_and_takes_no_site():
+    drop = Dropout(seed_of())
+    assert drop(ONES, 0.0) is ONES
+    np.testing.assert_array_equal(drop(tf.ones([64, 33]), 0.5).numpy() != 0, mask(seed_of()))
+    assert no_dropout(ONES, 0.5) is ONES
+
+
+# x: dropped.
+GOLDEN = [
+    "..xx.x.xx..x.x..",
+    "xxxxxx....xxx.x.",
+    ".....xx.xxx.x...",
+    "xx...x...x..xxxx",
+]
+
+
+def test_the_first_mask_is_the_same_on_every_machine():
+    # Golden: a change of these bits makes runs of older versions impossible to resume bit by bit.
+    kept = Dropout(seed_of(seed=1, step=2, rank=3))(tf.ones([4, 16]), 0.5).numpy() != 0
+    assert ["".join("x."[int(unit)] for unit in row) for row in kept] == GOLDEN
+
+
+def test_a_graph_gives_the_same_mask_each_time_and_as_eager_code():
+    @tf.function
+    def graph(step):
+        return Dropout(step_seed(1, step, 0))(tf.ones([64, 33]), 0.5)
+
+    for step in (0, 1, 0):
+        found = graph(tf.constant(step, tf.int64)).numpy() != 0
+        np.testing.assert_array_equal(found, mask(seed_of(step=step)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_gradient_passes_the_same_mask(dtype):
+    x = tf.cast(tf.random.stateless_normal([8, 50], [1, 2]), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = Dropout(seed_of())(x, 0.5)
+    gradient = tape.gradient(y, x)
+    assert y.dtype == gradient.dtype == dtype
+    np.testing.assert_array_equal(gradient.numpy() != 0, mask(seed_of(), shape=(8, 50)))
+    np.testing.assert_array_equal(y.numpy(), (x * gradient).numpy())
+
+
+def test_more_sites_than_there_are_numbers_is_refused():
+    drop, one = Dropout(seed_of()), tf.ones([1])
+    drop._sites = SITES_PER_STEP - 1
+    drop(one, 0.5)
+    with pytest.raises(ValueError, match="sites"):
+        drop(one, 0.5)
+
+
+@pytest.mark.parametrize("rate", [1e-7, 0.999999])
+def test_a_rate_near_a_bound_does_not_fail(rate):
+    assert np.all(np.isfinite(Dropout(seed_of())(ONES, rate)))

@@ -1,0 +1,175 @@
+"""The fused loss against automatic differentiation of its definition."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.model import loss as loss_module
+from hvd_nmt.model.loss import Loss, cross_entropy, smoothing_entropy
+
+TOKENS, WIDTH, VOCABULARY = 13, 8, 24
+
+
+def batch(tokens=TOKENS, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    states = rng.normal(0, scale, (tokens, WIDTH)).astype(np.float32)
+    embedding = rng.normal(0, 0.7, (VOCABULARY, WIDTH)).astype(np.float32)
+    labels = rng.integers(1, VOCABULARY, tokens).astype(np.int32)
+    labels[::4] = 0
+    return states, embedding, labels
+
+
+def reference(states, embedding, labels, smoothing):
+    """The definition, in float64: cross-entropy with the smoothed label minus its entropy."""
+    logp = tf.nn.log_softmax(tf.matmul(states, embedding, transpose_b=True))
+    size = embedding.shape[0]
+    label = tf.one_hot(labels, size, 1 - smoothing, smoothing / (size - 1), dtype=tf.float64)
+    entropy = -tf.reduce_sum(tf.math.multiply_no_nan(tf.math.log(label), label), -1)
+    real = tf.cast(labels != 0, tf.float64)
+    smoothed = -tf.reduce_sum(label * logp, -1) - entropy
+    nll = -tf.gather(logp, labels, batch_dims=1)
+    return Loss(tf.reduce_sum(smoothed * real), tf.reduce_sum(nll * real))
+
+
+def with_gradients(function, states, embedding, labels, smoothing, dtype=tf.float32, factor=1.0):
+    embedding_dtype = tf.float64 if dtype == tf.float64 else tf.float32
+    states, embedding = tf.Variable(tf.cast(states, dtype)), tf.Variable(
+        tf.cast(embedding, embedding_dtype)
+    )
+    with tf.GradientTape() as tape:
+        found = function(states, embedding, tf.constant(labels), smoothing)
+        score = found.smoothed * tf.cast(factor, found.smoothed.dtype)
+    gradients = tape.gradient(score, [states, embedding])
+    return [tf.cast(x, tf.float64).numpy() for x in (*found, *map(tf.convert_to_tensor, gradients))]
+
+
+def assert_close(found, wanted, rtol):
+    for name, mine, right in zip(("smoothed", "nll", "dstates", "dmatrix"), found, wanted, strict=True):
+        largest = max(np.abs(right).max(), 1e-3)
+        np.testing.assert_allclose(mine, right, rtol=rtol, atol=rtol * largest, err_msg=name)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+def test_value_and_gradients_equal_the_definition(smoothing, scale):
+    states, embedding, labels = batch(scale=scale)
+    found = with_gradients(cross_entropy, states, embedding, labels, smoothing)
+    wanted = with_gradients(reference, states, embedding, labels, smoothing, tf.float64)
+    assert_close(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 12, 13, 14])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_pieces_change_nothing(rows, in_graph, monkeypatch):
+    states, embedding, labels = batch()
+    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", rows * VOCABULARY + VOCABULARY // 2)
+    function = tf.function(cross_entropy, autograph=False) if in_graph else cross_entropy
+    assert_close(with_gradients(function, states, embedding, labels, 0.1), wanted, 1e-6)
+
+
+def test_pieces_of_half_precision_keep_their_dtype(monkeypatch):
+    states, embedding, labels = batch()
+    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1, tf.bfloat16)
+    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 4 * VOCABULARY)
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, tf.bfloat16)
+    assert_close(found, wanted, 2**-7)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
+def test_half_precision_is_close(dtype, bits):
+    states, embedding, labels = batch()
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, dtype)
+    wanted = with_gradients(reference, states, embedding, labels, 0.1, tf.float64)
+    assert_close(found, wanted, 4 * 2.0**-bits)
+
+
+def test_the_gradient_scales_with_what_comes_from_above():
+    states, embedding, labels = batch()
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, factor=0.25)
+    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    np.testing.assert_allclose(found[2], 0.25 * wanted[2], rtol=1e-6)
+    np.testing.assert_allclose(found[3], 0.25 * wanted[3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(TOKENS, np.int32), np.zeros(0, np.int32)])
+def test_padding_alone_is_zero_with_zero_gradient(labels):
+    states, embedding, _ = batch(len(labels))
+    for x in with_gradients(cross_entropy, states, embedding, labels, 0.1):
+        np.testing.assert_array_equal(x, 0)
+
+
+def test_padding_gets_no_gradient():
+    states, embedding, labels = batch()
+    states[labels == 0] *= 100
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    real = labels != 0
+    wanted = with_gradients(cross_entropy, states[real], embedding, labels[real], 0.1)
+    np.testing.assert_array_equal(found[2][~real], 0)
+    found[2] = found[2][real]
+    assert_close(found, wanted, 1e-5)
+
+
+def test_two_halves_add_up_to_the_whole():
+    states, embedding, labels = batch()
+    whole = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    one = with_gradients(cross_entropy, states[:5], embedding, labels[:5], 0.1)
+    two = with_gradients(cross_entropy, states[5:], embedding, labels[5:], 0.1)
+    summed = [one[0] + two[0], one[1] + two[1], np.concatenate([one[2], two[2]]), one[3] + two[3]]
+    assert_close(summed, whole, 1e-5)
+
+
+def test_the_entropy_of_the_smoothed_label():
+    assert smoothing_entropy(0.1, 32_768) == pytest.approx(1.36480, abs=5e-6)
+    assert smoothing_entropy(0.0, 32_768) == 0
+    labels = np.array([0.9, *[0.1 / 23] * 23])
+    assert smoothing_entropy(0.1, 24) == pytest.approx(-(labels * np.log(labels)).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_perfect_prediction_is_zero(smoothing):
+    labels = np.arange(1, VOCABULARY, dtype=np.int32)
+    margin = 50.0 if smoothing == 0 else np.log((1 - smoothing) / (smoothing / (VOCABULARY - 1)))
+    states = np.float32(margin) * np.eye(VOCABULARY, dtype=np.float32)[labels]
+    found = with_gradients(
+        cross_entropy, states, np.eye(VOCABULARY, dtype=np.float32), labels, smoothing
+    )
+    np.testing.assert_allclose(found[0] / len(labels), 0, atol=1e-5)
+    np.testing.assert_allclose(found[2], 0, atol=1e-5)
+    np.testing.assert_allclose(found[3], 0, atol=margin * 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_extremely_confident_wrong_logits_stay_finite(smoothing, dtype):
+    labels = np.arange(1, VOCABULARY, dtype=np.int32)
+    states = 1000 * np.eye(VOCABULARY, dtype=np.float32)[(labels + 1) % VOCABULARY]
+    embedding = np.eye(VOCABULARY, dtype=np.float32)
+    found = with_gradients(cross_entropy, states, embedding, labels, smoothing, dtype)
+    assert all(np.all(np.isfinite(x)) for x in found)
+    assert found[1] / len(labels) > 80
+    # The gradient is exact: the wrong token down, the right one up.
+    wanted = with_gradients(reference, states, embedding, labels, smoothing, tf.float64)
+    np.testing.assert_allclose(found[2], wanted[2], atol=1e-2)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_wrong_token_costs_more_the_more_confident(smoothing):
+    """Beyond 87 nats too, where the probability of the right token underflows float32."""
+    embedding, labels = np.eye(VOCABULARY, dtype=np.float32), np.array([3], np.int32)
+    losses = [
+        with_gradients(
+            cross_entropy, logit * (embedding[[5]] - embedding[[3]]), embedding, labels, smoothing
+        )[0]
+        for logit in (5.0, 20.0, 40.0, 60.0, 200.0, 1000.0)
+    ]
+    assert np.all(np.isfinite(losses))
+    assert losses == sorted(losses)
+
+
+def test_nan_is_not_hidden():
+    states, embedding, labels = batch()
+    states[1, 2] = np.nan
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    assert np.isnan(found[0])
+    assert np.isnan(found[1])

@@ -1,0 +1,294 @@
+"""The Transformer: what may influence what, the cached step, dtypes, initial weights, learning."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from hvd_nmt.config import ModelConfig, presets
+from hvd_nmt.model.loss import cross_entropy
+from hvd_nmt.config import BOS, EOS, PAD
+from hvd_nmt.model.transformer import Transformer, sinusoids
+from hvd_nmt.model.translator import Translator
+
+VOCABULARY = 40
+TINY = {"feed_forward_width": 32, "max_length": 24}
+POSITIONS = ["sinusoidal", "learned"]
+
+
+def tiny(positions="sinusoidal", seed=3, **more):
+    """A tiny model whose norms and biases are random too, so that nothing cancels by symmetry."""
+    config = ModelConfig(2, 2, 16, 2, positions=positions, **TINY)
+    model = Transformer(config, VOCABULARY, seed=seed, **more)
+    rng = np.random.default_rng(seed)
+    for weight in model.trainable_variables:
+        if len(weight.shape) == 1:
+            weight.assign_add(rng.normal(0, 0.2, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module", params=POSITIONS)
+def model(request):
+    return tiny(request.param)
+
+
+def ids(lengths, seed=5, width=None):
+    """Random sentences that end with eos, padded to the longest or to `width`."""
+    rng = np.random.default_rng(seed)
+    rows = np.full((len(lengths), width or max(lengths)), PAD, np.int32)
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = np.append(rng.integers(3, VOCABULARY, max(0, length - 1)), EOS)[:length]
+    return rows
+
+
+def padded_to(rows, width):
+    return np.pad(rows, [(0, 0), (0, width - rows.shape[1])])
+
+
+# Sizes
+
+
+def test_base_has_the_recipes_number_of_parameters():
+    model = Transformer(presets()["base"][1].model, 32_768)
+    sizes = [int(np.prod(weight.shape)) for weight in model.trainable_variables]
+    assert sum(sizes) == 60_880_896
+    assert len(model.trainable_variables) == len(model.variables)
+    assert all(weight.dtype == tf.float32 for weight in model.variables)
+
+
+def test_learned_positions_are_one_more_matrix():
+    plain, learned = (tiny(positions) for positions in POSITIONS)
+    extra = learned.count_params() - plain.count_params()
+    assert extra == 24 * 16
+
+
+# What may influence what
+
+
+def test_no_gradient_flows_from_a_target_token_to_an_earlier_position(model):
+    memory = model.encode(ids([5]))
+    target_T = np.arange(10, 17, dtype=np.int32)  # all different: one embedding row per position
+    inputs_T = [BOS, *target_T[:-1]]
+    direction_D = tf.random.stateless_normal([16], [1, 2])
+    for position in range(len(target_T)):
+        with tf.GradientTape() as tape:
+            states_BxTxD = model.decode(target_T[None], memory)
+            score = tf.tensordot(states_BxTxD[0, position], direction_D, 1)
+        slices = tape.gradient(score, model.embedding)
+        rows_VxD = np.zeros([VOCABULARY, 16], np.float32)
+        np.add.at(rows_VxD, slices.indices.numpy(), slices.values.numpy())
+        influence_T = np.abs(rows_VxD[inputs_T]).max(-1)
+        assert np.all(influence_T[: position + 1] > 1e-6)
+        assert np.all(influence_T[position + 1 :] == 0.0)
+
+
+def test_the_last_target_token_influences_no_logits(model):
+    source, target = ids([7]), ids([9])
+    other = target.copy()
+    other[0, 4:] = 39 - other[0, 4:] % 30
+    one, two = (model(source, each).numpy() for each in (target, other))
+    np.testing.assert_array_equal(one[0, :5], two[0, :5])
+    assert np.abs(one[0, 5:] - two[0, 5:]).max() > 1e-3
+
+
+def test_every_source_token_influences_every_target_position(model):
+    source, target = ids([7]), ids([5])
+    logits = model(source, target).numpy()
+    for position in range(7):
+        other = source.copy()
+        other[0, position] = 3 if other[0, position] != 3 else 4
+        change_T = np.abs(model(other, target).numpy() - logits).max(-1)[0]
+        assert np.all(change_T > 1e-6)
+
+
+def test_padding_and_company_change_nothing(model):
+    lengths_S, lengths_T = [5, 9, 2], [7, 3, 8]
+    source, target = ids(lengths_S), ids(lengths_T, seed=6)
+    together = model(padded_to(source, 17), padded_to(target, 20)).numpy()
+    for row, (length_S, length_T) in enumerate(zip(lengths_S, lengths_T, strict=True)):
+        alone = model(source[row : row + 1, :length_S], target[row : row + 1, :length_T]).numpy()
+        np.testing.assert_allclose(together[row, :length_T], alone[0], rtol=0, atol=2e-5)
+
+
+def test_order_matters_in_source_and_target(model):
+    source, target = ids([7]), ids([7], seed=8)
+    swapped_S, swapped_T = source[:, [1, 0, *range(2, 7)]], target[:, [1, 0, *range(2, 7)]]
+    logits = model(source, target).numpy()
+    assert np.abs(model(swapped_S, target).numpy() - logits).max() > 1e-3
+    assert np.abs(model(source, swapped_T).numpy() - logits)[:, 2:].max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_row_of_padding_alone_is_finite_and_disturbs_no_other(dtype):
+    model = tiny(compute_dtype=dtype)
+    source, target = ids([5, 0]), ids([6, 0])
+    with tf.GradientTape() as tape:
+        logits = model(source, target)
+        loss = tf.reduce_sum(logits[0])
+    assert np.all(np.isfinite(logits.numpy()))
+    alone = model(source[:1], target[:1]).numpy()
+    tolerance = {"float32": 2e-5, "float16": 5e-3, "bfloat16": 5e-2}[dtype]
+    np.testing.assert_allclose(logits[0], alone[0], rtol=0, atol=tolerance)
+    for gradient in tape.gradient(loss, model.trainable_variables):
+        assert np.all(np.isfinite(tf.convert_to_tensor(gradient).numpy()))
+
+
+# The cached step
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_cached_step_equals_the_full_decoder_at_every_position(model, beams):
+    source = ids([6, 9])
+    rows, length = len(source) * beams, 8
+    target = ids([length] * rows, seed=9)  # a different hypothesis in each beam
+    full_NxTxV = model(np.repeat(source, beams, 0), target).numpy()
+
+    memory = model.encode(source)
+    cache = model.initial_cache(rows, length + 3)
+    step = tf.function(model.decode_step)
+    for position in range(length):
+        newest_N = target[:, position - 1] if position else np.full(rows, BOS, np.int32)
+        logits_NxV, cache = step(tf.constant(newest_N), tf.constant(position), memory, cache)
+        assert logits_NxV.dtype == tf.float32
+        np.testing.assert_allclose(logits_NxV, full_NxTxV[:, position], rtol=0, atol=2e-5)
+    assert step.experimental_get_tracing_count() == 1
+
+
+def test_a_step_leaves_the_rest_of_the_cache_as_it_is():
+    model = tiny()
+    memory, cache = model.encode(ids([6])), model.initial_cache(1, 5)
+    cache = tuple((k + 7.0, v - 7.0) for k, v in cache)
+    _, after = model.decode_step(tf.constant([BOS]), tf.constant(2), memory, cache)
+    for (k, v), (k_after, v_after) in zip(cache, after, strict=True):
+        for old, new in ((k, k_after), (v, v_after)):
+            changed_L = np.any(old.numpy() != new.numpy(), axis=(0, 1, 3))
+            assert changed_L.tolist() == [False, False, True, False, False]
+
+
+# Precision
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", 8), ("float16", 11)])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_half_precision_is_close_and_its_logits_are_float32(dtype, bits, positions):
+    source, target = ids([5, 9]), ids([7, 8], seed=6)
+    exact = tiny(positions)(source, target).numpy()
+    model = tiny(positions, compute_dtype=dtype)
+    assert model.decode(target, model.encode(source)).dtype == dtype
+    assert model.initial_cache(2, 3)[0][0].dtype == dtype
+    logits = model(source, target)
+    assert logits.dtype == tf.float32
+    assert all(weight.dtype == tf.float32 for weight in model.variables)
+    error = np.sqrt(np.mean((logits.numpy() - exact) ** 2)) / exact.std()
+    assert 0 < error < 4 * 2.0**-bits
+
+
+# Initial weights
+
+
+def test_a_seed_decides_the_initial_weights():
+    config = ModelConfig(2, 2, 16, 2, positions="learned", **TINY)
+    one, same, other = (Transformer(config, VOCABULARY, seed=seed) for seed in (1, 1, 2))
+    weights = one.trainable_variables
+    for a, b, c in zip(weights, same.variables, other.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+        if len(a.shape) == 2:
+            assert np.all(a.numpy() != c.numpy())
+    matrices = [weight.numpy().ravel() for weight in weights if len(weight.shape) == 2]
+    for index, matrix in enumerate(matrices):
+        for another in matrices[:index]:
+            n = min(len(matrix), len(another))
+            assert np.mean(matrix[:n] == another[:n]) < 0.01
+
+
+def test_initial_distributions():
+    width, hidden, vocabulary = 128, 320, 1000
+    model = Transformer(ModelConfig(1, 1, width, 4, hidden), vocabulary, seed=11)
+    embedding = model.embedding.numpy() * width**0.5  # standard normal
+    assert abs(embedding.mean()) < 0.015
+    assert abs(embedding.std() - 1) < 0.015
+    assert abs(np.mean(np.abs(embedding) < 1) - 0.6827) < 0.01
+    assert np.abs(embedding).max() > 3.5  # not truncated
+
+    encoder, decoder = model.encoder[0], model.decoder[0]
+    square, wide = (6 / (2 * width)) ** 0.5, (6 / (width + hidden)) ** 0.5
+    fused = [
+        *np.split(encoder.attention.qkv.numpy(), 3, axis=1),
+        *np.split(decoder.attention.qkv.numpy(), 3, axis=1),
+        *np.split(decoder.cross_attention.key_value.numpy(), 2, axis=1),
+    ]
+    single = [
+        encoder.attention.output_kernel,
+        decoder.attention.output_kernel,
+        decoder.cross_attention.query,
+        decoder.cross_attention.output_kernel,
+    ]
+    affine = [
+        weight
+        for layer in (encoder, decoder)
+        for weight in (layer.feed_forward.inner, layer.feed_forward.outer)
+    ]
+    for kernels, limit in (((*fused, *single), square), (affine, wide)):
+        for kernel in map(np.asarray, kernels):
+            assert 0.99 * limit < np.abs(kernel).max() <= limit
+            assert abs(kernel.std() / (limit / 3**0.5) - 1) < 0.02
+            assert abs(kernel.mean()) < 0.02 * limit
+    for weight in model.variables:
+        if len(weight.shape) == 1:
+            name = weight.name.rpartition("/")[-1]
+            np.testing.assert_array_equal(weight, float(name.startswith("scale")))
+
+
+# Positions
+
+
+def test_sinusoids_follow_the_formula_in_the_recipes_layout():
+    width, half = 12, 6
+    signal_TxD = sinusoids(tf.range(50), width).numpy()
+    for position in (0, 1, 7, 49):
+        for unit in range(half):
+            angle = position / 10_000 ** (unit / (half - 1))
+            assert signal_TxD[position, unit] == pytest.approx(np.sin(angle), abs=2e-5)
+            assert signal_TxD[position, half + unit] == pytest.approx(np.cos(angle), abs=2e-5)
+
+
+# Learning
+
+
+def test_a_tiny_model_learns_to_copy():
+    """Random sequences: only attention to the right source position can predict the next token."""
+    vocabulary, longest = 16, 8
+
+    def sentences(count, seed):
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(3, vocabulary, (count, longest + 1)).astype(np.int32)
+        length_B = rng.integers(3, longest + 1, count)[:, None]
+        position_T = np.arange(longest + 1)
+        rows = np.where(position_T < length_B, rows, PAD)
+        return np.where(position_T == length_B, EOS, rows).astype(np.int32)
+
+    config = ModelConfig(1, 1, 64, 4, 128, max_length=longest + 1)
+    model = Transformer(config, vocabulary, seed=1)
+    weights, adam = model.trainable_variables, keras.optimizers.Adam(3e-3, clipnorm=1.0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    def train(rows_BxT):
+        with tf.GradientTape() as tape:
+            states_BxTxD = model.decode(rows_BxT, model.encode(rows_BxT))
+            labels_N = tf.reshape(rows_BxT, [-1])
+            loss = cross_entropy(
+                tf.reshape(states_BxTxD, [-1, 64]), model.embedding, labels_N, 0.1
+            ).smoothed / tf.math.count_nonzero(labels_N, dtype=tf.float32)
+        adam.apply_gradients(zip(map(tf.convert_to_tensor, tape.gradient(loss, weights)), weights,
+                                 strict=True))
+        return loss
+
+    training, held_out = sentences(128 * 500, 1), sentences(256, 2)
+    for batch in np.split(training, 500):
+        train(tf.constant(batch))
+    right = np.argmax(model(held_out, held_out), -1) == held_out
+    assert right[held_out != PAD].mean() > 0.97
+
+    found, _ = Translator(model).translate_ids(held_out[:64])
+    rows = padded_to(found, max(found.shape[1], longest + 1))[:, : longest + 1]
+    assert np.mean(np.all(rows == held_out[:64], axis=1)) > 0.9

@@ -1,0 +1,71 @@
+"""Contracts of the code base that tools can check: import directions, style, types, sizes."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted((ROOT / "hvd_nmt").rglob("*.py"))
+MOST_LINES_OF_A_MODULE = 400
+MOST_LINES_OF_A_FUNCTION = 60
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("lint-imports",), ("ruff", "check", "hvd_nmt", "tests"), ("mypy",)],
+    ids=lambda command: command[0],
+)
+def test_a_tool_has_nothing_to_say(command):
+    tool = Path(sys.executable).parent / command[0]
+    done = subprocess.run([tool, *command[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+def test_modules_are_of_a_size_to_read():
+    assert len(MODULES) > 20
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: n for name, n in lines.items() if n > MOST_LINES_OF_A_MODULE} == {}
+
+
+def test_functions_are_of_a_size_to_read():
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": lines
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := _lines_without_docstring(node)) > MOST_LINES_OF_A_FUNCTION
+    }
+    assert found == {}
+
+
+def test_every_public_module_class_and_function_says_what_it_is():
+    silent = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in MODULES
+        for name, node in _public(ast.parse(path.read_text()))
+        if ast.get_docstring(node) is None
+    ]
+    assert silent == []
+
+
+def _lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        lines -= docstring.end_lineno - docstring.lineno + 1
+    return lines
+
+
+def _public(module: ast.Module):
+    """The module, its public classes and functions, and the public methods of those classes."""
+    yield "module", module
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, node
+            if isinstance(node, ast.ClassDef) and not node.bases:
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                        yield f"{node.name}.{method.name}", method

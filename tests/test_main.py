@@ -1,0 +1,92 @@
+"""One name for all commands."""
+
+import configparser
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import hvd_nmt
+from hvd_nmt import __main__ as front
+from hvd_nmt import translate
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_it_lists_the_commands_with_a_line_each(argv, capsys):
+    assert front.main(argv) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    for name in ("prepare", "train", "translate"):
+        (line,) = [line for line in said.out.splitlines() if line.startswith(f"  {name} ")]
+        assert len(line.removeprefix(f"  {name}").strip()) > 20
+
+
+def test_every_command_has_an_explanation_and_modules_without_main_are_none():
+    known = front.commands()
+    assert all(known.values())
+    assert not {"config", "errors", "__init__", "__main__"} & known.keys()
+
+
+@pytest.mark.parametrize(("word", "near"), [("trian", "'train'"), ("translat", "'translate'")])
+def test_an_unknown_name_is_one_sentence_with_the_nearest(word, near, capsys):
+    assert front.main([word, "--help"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert f"did you mean {near}?" in said.err
+    assert "translate" in said.err
+
+
+def test_a_name_like_nothing_gets_no_guess(capsys):
+    assert front.main(["zzz"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_a_module_that_is_no_command_cannot_be_run(capsys):
+    assert front.main(["config"]) == 2
+    assert front.main(["../x"]) == 2
+    assert front.main(["--verbose"]) == 2
+
+
+def test_version(capsys):
+    assert front.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hvd_nmt {hvd_nmt.__version__}\n"
+
+
+def test_the_command_gets_the_other_words_and_gives_the_exit_code(monkeypatch):
+    calls = []
+    monkeypatch.setattr(translate, "main", lambda argv: calls.append(argv) or 75)
+    assert front.main(["translate", "--run", "x", "--help"]) == 75
+    assert calls == [["--run", "x", "--help"]]
+
+
+def test_python_dash_m_and_listing_without_heavy_modules():
+    code = """
+import sys, runpy
+sys.argv = ["hvd_nmt"]
+try:
+    runpy.run_module("hvd_nmt", run_name="__main__")
+except SystemExit as stopped:
+    print("code", stopped.code)
+print("heavy", {"tensorflow", "numpy", "sentencepiece", "horovod"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert "code 0\nheavy set()\n" in done.stdout, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "hvd_nmt", "train", "--help"], capture_output=True, text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--training.max-steps" in done.stdout
+
+
+def test_the_console_script_is_this_function():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    name, _, target = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = target.partition(":")
+    assert (name, getattr(import_module(module), function)) == ("hvd-nmt", front.main)

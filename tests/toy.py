@@ -1,0 +1,321 @@
+"""Tiny data and real launches of the training command, for tests. Reach it as the fixture `toy`.
+
+A launch costs tens of seconds, nearly all of it TensorFlow's import and the tracing of the graph:
+share runs between tests (module or session scope), and ask for few steps of a small model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parent.parent
+DEV_PAIRS = 24
+SMALL = (
+    "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.width", "16",
+    "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
+    "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
+    "--training.precision", "float32", "--training.log-every", "1", "--telemetry.interval-s", "0.2",
+)  # fmt: skip
+"""options of a model of a few thousand parameters that logs every step"""
+
+_WORDS = {
+    "the": "der", "man": "Mann", "dog": "Hund", "sees": "sieht", "eats": "isst", "red": "rot",
+    "house": "Haus", "big": "groß", "a": "ein", "tree": "Baum", "street": "Straße", "and": "und",
+    "bird": "Vogel", "sings": "singt", "small": "klein", "old": "alt",
+}  # fmt: skip
+_RUN_ID = "HVD_NMT_TOY_RUN"
+
+
+def toy_data(folder: Path, *, pairs: int = 400, vocabulary_size: int = 120, seed: int = 1) -> Path:
+    """Makes a tiny prepared data directory, word by word translations.
+
+    Args:
+        folder: an existing folder; the data directory is made in it.
+        pairs: training pairs; about 9 target tokens each.
+        vocabulary_size: SentencePiece pieces.
+        seed: of the text, and so of the vocabulary.
+
+    Returns:
+        The data directory, with 24 dev pairs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    source = _sentences(pairs + DEV_PAIRS, seed)
+    target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
+    for name, lines in (("en", source), ("de", target)):
+        for part, kept in (("train", lines[DEV_PAIRS:]), ("dev", lines[:DEV_PAIRS])):
+            text = "".join(line + "\n" for line in kept)
+            (folder / f"{part}.{name}").write_text(text, encoding="utf-8")
+    out = folder / "data"
+    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(out)]
+    for part in ("train", "dev"):
+        command += [f"--{part}-source", os.fspath(folder / f"{part}.en")]
+        command += [f"--{part}-target", os.fspath(folder / f"{part}.de")]
+    command += ["--vocabulary-size", str(vocabulary_size), "--max-length", "32"]
+    done = subprocess.run(
+        command, env=environment(folder), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def train_options(data: Path, run_dir: Path | str, steps: int, *more: str) -> tuple[str, ...]:
+    """Command line of a small run; `more` may repeat an option, the last one counts."""
+    return (
+        "--data.corpus", "files", "--data.directory", os.fspath(data),
+        "--run-dir", os.fspath(run_dir), *SMALL, "--training.max-steps", str(steps), *more,
+    )  # fmt: skip
+
+
+def run_options(data: Path, run_dir: Path | str, *more: str) -> tuple[str, ...]:
+    """The same of the run of 40 steps that tests share, as the fixture `toy_run`."""
+    every = ("--evaluation.every-steps", "20", "--checkpoints.every-steps", "10")
+    return train_options(data, run_dir, 40, *every, *more)
+
+
+def run_train(
+    *options: str,
+    ranks: int = 1,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 240.0,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m hvd_nmt.train OPTIONS` to its end, under horovodrun if ranks > 1.
+
+    Raises:
+        TimeoutError: it ran over `timeout` seconds and was killed with all it started; the message
+            has its output.
+    """
+    run = start_train(*options, ranks=ranks, cwd=cwd, env=env)
+    return run.finished(timeout)
+
+
+def start_train(
+    *options: str, ranks: int = 1, cwd: Path, env: Mapping[str, str] | None = None
+) -> Run:
+    """Starts the same and returns at once."""
+    command = [sys.executable, "-m", "hvd_nmt.train", *options]
+    if ranks > 1:
+        command = [
+            os.fspath(BIN / "horovodrun"), "-np", str(ranks), "-H", f"localhost:{ranks}",
+            "--network-interface", "lo", "--disable-cache", *command,
+        ]  # fmt: skip
+    return Run(command, cwd, {**environment(cwd), **(env or {})})
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A clean environment: nothing of the launcher, GPU or home of who runs the tests."""
+    return {
+        "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": os.fspath(home),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.fspath(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+class Run:
+    """A started command, and everything it starts.
+
+    Args:
+        command: words of the command line.
+        cwd: its working directory; its output goes there too, under a name of its own.
+        env: its whole environment.
+    """
+
+    def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str]) -> None:
+        self._id = uuid.uuid4().hex
+        cwd.mkdir(parents=True, exist_ok=True)
+        self._out, self._err = (cwd / f"{self._id[:8]}.{name}" for name in ("out", "err"))
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=cwd, env={**env, _RUN_ID: self._id}, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def stdout(self) -> str:
+        """What it has written so far."""
+        return self._out.read_text(encoding="utf-8", errors="backslashreplace")
+
+    @property
+    def stderr(self) -> str:
+        """What it has written so far."""
+        return self._err.read_text(encoding="utf-8", errors="backslashreplace")
+
+    def finished(self, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+        """Waits for its end; kills it and fails after `timeout` seconds."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(
+                f"over {timeout} s: {self.process.args}\n{self.stdout}\n{self.stderr}"
+            ) from None
+        return subprocess.CompletedProcess(
+            self.process.args, self.process.returncode, self.stdout, self.stderr
+        )
+
+    def wait_for(self, what: Callable[[], Any], timeout: float = 240.0) -> Any:
+        """Waits until `what()` is true and returns it; fails when the command ends before."""
+        deadline = time.monotonic() + timeout
+        while not (found := what()):
+            ended = self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                if found := what():
+                    break
+                self.kill()
+                raise TimeoutError(f"{'ended' if ended else 'late'}:\n{self.stdout}\n{self.stderr}")
+            time.sleep(0.02)
+        return found
+
+    def processes(self) -> list[psutil.Process]:
+        """What is alive of it: found by a mark in the environment, so orphans count too."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(_RUN_ID) == self._id:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+    def ranks(self) -> list[psutil.Process]:
+        """The training processes, in the order of their ranks."""
+        ranks = {}
+        for process in self.processes():
+            try:
+                words, env = process.cmdline(), process.environ()
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            if words[1:3] == ["-m", "hvd_nmt.train"]:
+                ranks[int(env.get("HOROVOD_RANK", 0))] = process
+        return [ranks[rank] for rank in sorted(ranks)]
+
+    def kill(self) -> None:
+        """SIGKILL to all of it at once, and waits until it is gone."""
+        for _ in range(50):
+            if not (alive := self.processes()):
+                break
+            for process in alive:
+                _send(process, signal.SIGKILL)
+            psutil.wait_procs(alive, 5)
+        self.process.wait(10)
+
+
+class Commands:
+    """Runs the package's commands in forks of a process that has imported TensorFlow already.
+
+    Each is a process of its own with its own output, exit code and working directory, but starts in
+    milliseconds. A context manager; one command at a time.
+    """
+
+    def __enter__(self) -> Commands:
+        env = environment(Path("/nonexistent"))
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER], env=env, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.communicate()
+
+    def run(
+        self, module: str, *options: str, cwd: Path, env: Mapping[str, str] | None = None,
+        input: str = "", timeout: float = 240.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run([sys.executable, "-m", module, *options])`.
+
+        Args:
+            module: a module with a `main`, or the source of a script.
+            options: its command line.
+            cwd: its working directory; made if missing.
+            env: added to the clean environment.
+            input: its standard input.
+            timeout: seconds, after which an alarm ends it: exit code -14.
+        """
+        cwd.mkdir(parents=True, exist_ok=True)
+        files = [cwd / f".{uuid.uuid4().hex[:8]}.{name}" for name in ("in", "out", "err")]
+        files[0].write_text(input, encoding="utf-8")
+        job = {
+            "module": module, "argv": [module.split("\n")[0], *options], "cwd": os.fspath(cwd),
+            "env": {**environment(cwd), **(env or {})}, "files": list(map(os.fspath, files)),
+            "timeout_s": timeout,
+        }  # fmt: skip
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(job) + "\n")
+        self._server.stdin.flush()
+        code = int(self._server.stdout.readline())
+        out, err = (
+            file.read_text(encoding="utf-8", errors="backslashreplace") for file in files[1:]
+        )
+        for file in files:
+            file.unlink()
+        return subprocess.CompletedProcess([module, *options], code, out, err)
+
+
+_SERVER = """
+import importlib, json, os, signal, sys
+import tensorflow, hvd_nmt.translate, hvd_nmt.train, sacrebleu
+from hvd_nmt.training import callbacks, checkpoints, cluster, evaluation, plan, run_directory, step
+for line in iter(sys.stdin.readline, ""):
+    job = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(round(job["timeout_s"]))
+        os.setsid()
+        os.chdir(job["cwd"])
+        os.environ.clear()
+        os.environ.update(job["env"], TF_USE_LEGACY_KERAS="1")
+        flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
+        for number, (name, flag) in enumerate(zip(job["files"], flags)):
+            os.dup2(os.open(name, flag), number)
+        sys.stdin = open(0, encoding="utf-8")
+        sys.argv = job["argv"]
+        if "\\n" in job["module"]:
+            exec(compile(job["module"], "script", "exec"), {"__name__": "__main__"})
+            sys.exit()
+        sys.exit(importlib.import_module(job["module"]).main())
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def metrics(run_dir: Path, kind: str = "train") -> list[dict[str, Any]]:
+    """The lines of one kind in metrics.jsonl, in the order of writing."""
+    text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def steps_done(run_dir: Path) -> int:
+    """The last step in metrics.jsonl, 0 before there is one; safe while the run writes."""
+    if not (run_dir / "metrics.jsonl").exists():
+        return 0
+    return max((line["step"] for line in metrics(run_dir)), default=0)
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _sentences(count: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(list(_WORDS), k=chance.randint(3, 9))) for _ in range(count)]

@@ -1,0 +1,167 @@
+"""Worker of test_horovod.py: real runs of hvd_nmt.train in which one rank is made to fail.
+
+    horovodrun -np 2 -H localhost:2 python faulty_runs.py OUT DATA
+
+Runs `hvd_nmt.train.main` once per fault, in one process to save TensorFlow's start. What `main`
+returns and prints becomes one JSON line of OUT/RANK.jsonl; the run directories are OUT/FAULT.
+"""
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import hvd_nmt
+
+# isort: split
+import tensorflow as tf
+
+from hvd_nmt import train
+from hvd_nmt.training import callbacks, cluster, horovod, optimizer, setup
+from hvd_nmt.training.step import TrainingModel
+
+NAN_STEP = 6
+SLOW_S = 0.4
+FAULTS = {}
+OPTIONS = (
+    "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.width", "16",
+    "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
+    "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
+    "--training.precision", "float32", "--training.log-every", "1", "--telemetry.interval-s", "0",
+    "--data.corpus", "files", "--training.max-steps", "8", "--checkpoints.every-steps", "3",
+)  # fmt: skip
+
+
+def main(out, data):
+    me = horovod.join(2)
+    # Each `main` would end Horovod for good; the next fault needs it.
+    horovod.leave, leave = (lambda: None), horovod.leave
+    with open(out / f"{me.rank}.jsonl", "w", encoding="utf-8") as file:
+        for name, fault in FAULTS.items():
+            said = io.StringIO(), io.StringIO()
+            options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
+            with fault(me, options), streams(*said):
+                code = train.main(options)
+            answer = {"fault": name, "code": code, "out": said[0].getvalue()}
+            answer |= {"err": said[1].getvalue(), "checksums": CHECKSUMS[:]}
+            CHECKSUMS.clear()
+            file.write(json.dumps(answer) + "\n")
+            file.flush()
+    leave()
+    return code
+
+
+def fault(function):
+    FAULTS[function.__name__] = contextlib.contextmanager(function)
+    return function
+
+
+@contextlib.contextmanager
+def patched(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield before
+    finally:
+        setattr(owner, name, before)
+
+
+class Stream(io.TextIOWrapper):
+    """A stream in memory that `main` may reconfigure."""
+
+    def __init__(self, text):
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._text = text
+
+    def write(self, text):
+        return self._text.write(text)
+
+
+@contextlib.contextmanager
+def streams(out, err):
+    with contextlib.redirect_stdout(Stream(out)), contextlib.redirect_stderr(Stream(err)):
+        yield
+
+
+CHECKSUMS = []
+"""of this rank's weights, after each step"""
+
+
+@fault
+def another_configuration(me, options):
+    if me.rank == 1:
+        options += ["--training.learning-rate", "1.5"]
+    yield
+
+
+@fault
+def another_code(me, options):
+    """Rank 1 runs a copy of the package with one more comment."""
+    package = Path(hvd_nmt.__file__).parent
+    copy = Path(options[-1]).parent / "copy" / "hvd_nmt"
+    if me.rank == 1:
+        shutil.copytree(package, copy)
+        with (copy / "model" / "loss.py").open("a") as file:
+            file.write("# one comment more\n")
+    root = copy if me.rank == 1 else package
+    with patched(hvd_nmt, "__file__", str(root / "__init__.py")):
+        yield
+
+
+@fault
+def optimizer_not_wrapped(me, options):
+    """Both ranks would train alone, without any error of Horovod or Keras."""
+
+    def build(config, precision, variables):
+        plain = optimizer.Adam(learning_rate=0.0)
+        plain.build(variables)
+        return plain
+
+    with patched(optimizer, "build", build):
+        yield
+
+
+@fault
+def nan_on_one_rank(me, options):
+    """Rank 1's loss is NaN at step NAN_STEP."""
+
+    def states(model, batch, drop):
+        found = states_before(model, batch, drop)
+        hit = tf.logical_and(model.rank == 1, tf.equal(model.step, NAN_STEP - 1))
+        return found + tf.where(hit, float("nan"), 0.0)
+
+    def after_step(guard, step, logs):
+        CHECKSUMS.append(cluster.weights_checksum(guard.model.transformer.trainable_variables))
+        return after_step_before(guard, step, logs)
+
+    with (
+        patched(TrainingModel, "_states", states) as states_before,
+        patched(callbacks.StopIfNotFinite, "after_step", after_step) as after_step_before,
+    ):
+        yield
+
+
+@fault
+def slow_input_on_one_rank(me, options):
+    """Rank 1 gets each batch SLOW_S late."""
+
+    def dataset(*arguments):
+        data = before(*arguments)
+        if me.rank == 0:
+            return data
+
+        def late(batch):
+            tf.py_function(lambda: time.sleep(SLOW_S), [], [])
+            return batch
+
+        return data.map(late, num_parallel_calls=1)
+
+    with patched(setup, "dataset", dataset) as before:
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,375 @@
+"""Worker of test_cluster.py: every way to train without the right sum, and what the guards say.
+
+    horovodrun -np 3 -H localhost:3 python silent_averaging.py OUT
+
+Each function named in CHECKS runs on all ranks, in order; its answer becomes one JSON line of
+OUT/RANK.jsonl. To the guards, rank r runs on a host of its own, `host<r>`.
+"""
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+
+import hvd_nmt  # noqa: F401 - first: picks tf_keras
+
+# isort: split
+import horovod.tensorflow as hvd
+import horovod.tensorflow.keras as hvd_keras
+import keras as keras_3
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.errors import BY_EXIT_CODE, UserError
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import callbacks, checkpoints, cluster, horovod, optimizer
+from hvd_nmt.training.step import TrainingModel
+
+FIRST_ONLY = hvd.ProcessSet([0])
+TINY = ModelConfig(1, 1, 16, 2, 32, max_length=16, dropout=0.0, attention_dropout=0.0,
+                   feed_forward_dropout=0.0)  # fmt: skip
+TRAINING = TrainingConfig(tokens_per_step=64, warmup_steps=10, precision="float32")
+CHECKS = []
+
+
+def main(out):
+    hvd.init(process_sets=[FIRST_ONLY])
+    socket.gethostname = lambda: f"host{hvd.rank()}"
+    me = horovod.join(3)
+    with open(out / f"{me.rank}.jsonl", "w", encoding="utf-8") as file:
+        for check in CHECKS:
+            started_s = time.monotonic()
+            answer = check(me)
+            seconds = round(time.monotonic() - started_s, 2)
+            file.write(json.dumps({"check": check.__name__, "seconds": seconds, **answer}) + "\n")
+            file.flush()
+    horovod.leave()
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def refused(guard, *arguments):
+    """What a guard raises, as {"error": class name or None, "text": sentence}."""
+    try:
+        guard(*arguments)
+    except UserError as error:
+        return {"error": type(error).__name__, "text": str(error)}
+    return {"error": None, "text": ""}
+
+
+def variables():
+    """Two weights under one name each; the second holds more values than the first."""
+    return [tf.Variable(tf.ones([3, 2]), name="first"), tf.Variable(tf.ones([7]), name="second")]
+
+
+def averaging(me, make):
+    """What `check_averaging` says to the optimizer that `make` builds for some weights."""
+    weights = variables()
+    made = make(weights)
+    made.build(weights)
+    return refused(cluster.check_averaging, made, weights, me)
+
+
+# What must pass.
+
+
+@check
+def right_optimizer(me):
+    weights = variables()
+    return averaging(me, lambda _: optimizer.build(TRAINING, "float32", weights))
+
+
+@check
+def right_optimizer_with_loss_scale(me):
+    return averaging(me, lambda weights: optimizer.build(TRAINING, "float16", weights))
+
+
+@check
+def right_optimizer_on_the_transformer(me):
+    """The weights of a real model, with its tied matrix, after the guard: unchanged."""
+    model, transformer = training_model(me)
+    weights = transformer.trainable_variables
+    before = cluster.weights_checksum(weights)
+    answer = refused(cluster.check_averaging, model.optimizer, weights, me)
+    return answer | {"changed": cluster.weights_checksum(weights) != before,
+                     "iterations": int(model.optimizer.iterations)}  # fmt: skip
+
+
+# Cases 1 to 8 of Horovod's silent averaging: no averaging at all.
+
+
+@check
+def case_01_apply_gradients_of_local_gradients(me):
+    """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
+    transformer = Transformer(TINY, 24, "float32", 1)
+    model = LocalGradients(transformer, TRAINING, me.rank)
+    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
+    model.optimizer.learning_rate.assign(0.1)
+    before = refused(
+        cluster.check_averaging, model.optimizer, transformer.trainable_variables, me
+    )
+    guard = callbacks.ReplicaCheck(0, 100, me)
+    answer = refused(lambda: fit(model, me, [guard]))
+    return answer | {"self_test": before["error"], "steps": int(model.step)}
+
+
+class LocalGradients(TrainingModel):
+    def train_step(self, batch):
+        weights = self.transformer.trainable_variables
+        with tf.GradientTape() as tape:
+            states = self._states(batch, lambda x, rate: x)
+            loss = tf.reduce_mean(states**2 * tf.cast(self.rank + 1, tf.float32))
+            loss += tf.reduce_sum(self.transformer.embedding) * (self.rank - 1.0)
+        gradients = tape.gradient(loss, weights)
+        pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
+        self.optimizer.apply_gradients(pairs)
+        self.step.assign_add(1)
+        return tf.zeros([len(self._METRICS)])
+
+
+@check
+def case_02_keras_3_optimizer(me):
+    """tf_keras' `compile` must not take it; wrapped or not."""
+    said = []
+    for made in (keras_3.optimizers.Adam(), hvd_keras.DistributedOptimizer):
+        try:
+            if made is hvd_keras.DistributedOptimizer:
+                made = made(keras_3.optimizers.Adam(), op=hvd.Sum)
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile(optimizer=made)
+            said.append("compiled")
+        except Exception as error:  # noqa: BLE001 - any refusal will do
+            said.append(type(error).__name__)
+    return {"said": said}
+
+
+@check
+def case_03_plain_optimizer(me):
+    return averaging(me, lambda _: optimizer.Adam())
+
+
+@check
+def case_03_wrapped_after_compile(me):
+    weights = variables()
+    model = keras.Sequential([keras.layers.Dense(1)])
+    plain = optimizer.Adam()
+    model.compile(optimizer=plain)
+    horovod.distributed(plain)  # its result goes nowhere
+    model.optimizer.build(weights)
+    return refused(cluster.check_averaging, model.optimizer, weights, me)
+
+
+@check
+def case_04_optimizer_loaded_from_a_saved_model(me):
+    """Horovod saves its optimizer under the class name that it wraps."""
+
+    def loaded(_):
+        saved = keras.optimizers.serialize(hvd_keras.DistributedOptimizer(keras.optimizers.Adam()))
+        return keras.optimizers.deserialize(saved)
+
+    return averaging(me, loaded)
+
+
+@check
+def case_06_process_set_without_some_ranks(me):
+    return averaging(
+        me, lambda _: hvd_keras.DistributedOptimizer(
+            optimizer.Adam(), op=hvd.Sum, process_set=FIRST_ONLY
+        ),
+    )  # fmt: skip
+
+
+@check
+def case_07_one_variable_is_local(me):
+    def made(weights):
+        distributed = horovod.distributed(optimizer.Adam())
+        distributed.register_local_var(weights[1])
+        return distributed
+
+    return averaging(me, made)
+
+
+@check
+def case_08_groups_of_variables_of_one_name(me):
+    weights = [tf.Variable(tf.ones([2]), name="same"), tf.Variable(tf.ones([3]), name="same")]
+    made = hvd_keras.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, groups=[weights])
+    made.build(weights)
+    return refused(cluster.check_averaging, made, weights, me)
+
+
+# Cases 9 to 14: averaged, but wrongly.
+
+
+@check
+def case_09_unequal_loss_scales(me):
+    def made(weights):
+        scaled = optimizer.build(TRAINING, "float16", weights)
+        scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + me.rank))
+        return scaled
+
+    return averaging(me, made)
+
+
+@check
+def case_12_horovod_tensorflow_drops_op(me):
+    return averaging(
+        me, lambda _: hvd.DistributedOptimizer(
+            optimizer.Adam(), op=hvd.Sum, sparse_as_dense=True
+        ),
+    )  # fmt: skip
+
+
+@check
+def case_12_average(me):
+    return averaging(me, lambda _: hvd_keras.DistributedOptimizer(optimizer.Adam()))
+
+
+@check
+def two_backward_passes_per_step(me):
+    return averaging(
+        me, lambda _: hvd_keras.DistributedOptimizer(
+            optimizer.Adam(), op=hvd.Sum, backward_passes_per_step=2
+        ),
+    )  # fmt: skip
+
+
+@check
+def case_13_restored_on_the_first_rank_only(me):
+    weights = variables()
+    if me.is_first:
+        weights[1].assign(tf.range(7.0))
+    return refused(cluster.require_equal_weights, weights, 500, me)
+
+
+@check
+def case_14_reduced_by_the_tape_too(me):
+    """The self-test brings its own tape and cannot see this; all replicas stay equal."""
+    weights = variables()
+    made = horovod.distributed(optimizer.Adam())
+    made.build(weights)
+    sums = []
+    for wrap in (lambda tape: tape, lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Sum)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights[1])
+        pairs = made.compute_gradients(loss, weights[1:], wrap(tape))
+        sums.append(float(pairs[0][0][0]))
+    return {"once": sums[0], "twice": sums[1]} | refused(
+        cluster.check_averaging, made, weights, me
+    )
+
+
+# Weights.
+
+
+@check
+def equal_weights_pass(me):
+    return refused(cluster.require_equal_weights, variables(), 7, me)
+
+
+@check
+def any_single_bit_of_one_rank_is_named(me):
+    """Flip the lowest and the highest bit of one value on rank 1, and a bit on rank 0."""
+    said = []
+    for guilty, bit in ((1, 0), (1, 31), (0, 13)):
+        weights = variables()
+        if me.rank == guilty:
+            bits = weights[1].numpy().view(np.uint32)
+            bits[5] ^= np.uint32(1 << bit)
+            weights[1].assign(bits.view(np.float32))
+        said.append(refused(cluster.require_equal_weights, weights, 40, me))
+    return {"said": said}
+
+
+@check
+def broadcast_reaches_everything_that_is_saved(me):
+    """Weights, moments, step, iterations, loss scale: all of rank 0, whatever the others had."""
+    _, transformer = training_model(me)
+    scaled = optimizer.build(TRAINING, "float16", transformer.trainable_variables)
+    step = tf.Variable(0, dtype=tf.int64, name="step")
+    state = tf.train.Checkpoint(model=transformer, optimizer=scaled, step=step)
+    everything = checkpoints.variables(state)
+    scale = scaled._loss_scale
+    named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
+    for index, variable in enumerate(everything):
+        value = tf.cast(index % 5 + 10 * me.rank + 1, variable.dtype)
+        variable.assign(tf.fill(variable.shape, value))
+    wanted = [float(tf.reduce_max(tf.cast(v, tf.float64))) - 10 * me.rank for v in everything]
+    horovod.broadcast(everything)
+    found = [float(tf.reduce_max(tf.cast(v, tf.float64))) for v in everything]
+    return {
+        "equal": found == wanted,
+        "variables": len(everything),
+        "weights": len(transformer.trainable_variables),
+        "named": all(any(v is w for w in everything) for v in named),
+        **refused(cluster.require_equal_weights, transformer.trainable_variables, 0, me),
+    }
+
+
+# Talking to each other.
+
+
+@check
+def facts_that_differ(me):
+    facts = {"size": 3, "data hash": "good", "precision": "float16" if me.rank == 1 else "float32"}
+    return refused(cluster.require_equal, facts, me)
+
+
+@check
+def facts_that_agree(me):
+    everyone = cluster.require_equal({"size": 3, "none": None}, me)
+    return {"everyone": everyone}
+
+
+@check
+def gather_of_unequal_lengths(me):
+    mine = [None, "ü" * 1000, {"deep": [1.5, []]}][me.rank]
+    return {"right": horovod.gather(mine) == [None, "ü" * 1000, {"deep": [1.5, []]}]}
+
+
+@check
+def errors_are_shared(me):
+    """Each kind of error, raised on one rank, and then by two ranks at once."""
+    said = []
+    for guilty, kind in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), strict=True):
+        said.append(refused(fail_on, {guilty: kind("The disk is full.")}, me))
+    said.append(refused(fail_on, {1: OSError(28, "No space left"), 2: UserError("second")}, me))
+    said.append(refused(fail_on, {}, me))
+    return {"said": said}
+
+
+def fail_on(failures, me):
+    with horovod.together():
+        if me.rank in failures:
+            raise failures[me.rank]
+
+
+@check
+def all_wait_for_the_last(me):
+    ready_s = time.monotonic() + me.rank  # the last rank is ready after two seconds
+    horovod.wait_until(lambda: time.monotonic() >= ready_s, poll_s=0.05)
+    return {"late_s": time.monotonic() - ready_s, "rank": me.rank}
+
+
+def training_model(me):
+    transformer = Transformer(TINY, 24, "float32", 1)
+    model = TrainingModel(transformer, TRAINING, me.rank)
+    model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
+    return model, transformer
+
+
+def fit(model, me, guards):
+    ids = np.full([4, 6], 5 + me.rank, np.int32)
+    ids[:, -1] = 1
+    batch = {"source": ids, "target": ids, "tokens": np.array([72, 72], np.float32)}
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    model.fit(data, steps_per_epoch=3, verbose=0, callbacks=guards)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

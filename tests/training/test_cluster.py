@@ -1,0 +1,287 @@
+"""Ranks that would train apart are stopped before they do, on every rank, with a sentence.
+
+Horovod 0.28.1 with tf_keras 2.18 has 14 known ways to train without averaging, or with a wrong
+one, and without an error. What stops each of them here:
+
+| case                                             | caught by                                     |
+|--------------------------------------------------|-----------------------------------------------|
+| 1  GradientTape + apply_gradients                | weights compared after the first step         |
+| 2  Keras 3 optimizer                             | tf_keras' compile takes none                  |
+| 3  wrapped optimizer not compiled; wrapped later | check_averaging, which asks the compiled one  |
+| 4  optimizer loaded from a saved model           | check_averaging                               |
+| 5  size 1 in each process                        | horovod.join, by what the launcher has set    |
+| 6  process set without this rank                 | check_averaging                               |
+| 7  local layers, register_local_var              | check_averaging                               |
+| 8  groups of variables of the same name          | check_averaging                               |
+| 9  unequal loss scales                           | check_averaging; broadcast makes them equal   |
+| 10 hvd.join for the tail of an epoch             | cannot occur: nothing calls it (by syntax     |
+|                                                  | tree, below); steps are equal (test_batches)  |
+| 11 ranks in different epochs                     | cannot occur: one endless stream of global    |
+|                                                  | steps, equal on all ranks (test_batches)      |
+| 12 op or groups dropped: Sum becomes Average     | check_averaging                               |
+| 13 rank 0 alone restored                         | weights compared before the first step        |
+| 14 DistributedGradientTape beside the optimizer  | cannot occur: nothing calls it (syntax tree); |
+|                                                  | 1 x 4N = 4 x N would fail (test_step)         |
+"""
+
+import ast
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, DivergedError
+from hvd_nmt.training import cluster, horovod
+
+RANKS = 3
+HERE = Path(__file__).parent
+PACKAGE = Path(cluster.__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def answers(toy, tmp_path_factory):
+    """What silent_averaging.py found: check -> one answer per rank."""
+    out = tmp_path_factory.mktemp("silent_averaging")
+    command = [
+        os.fspath(BIN / "horovodrun"), "-np", str(RANKS), "-H", f"localhost:{RANKS}",
+        "--network-interface", "lo", "--disable-cache",
+        sys.executable, os.fspath(HERE / "silent_averaging.py"), os.fspath(out),
+    ]  # fmt: skip
+    done = toy.Run(command, out, toy.environment(out)).finished(240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    by_rank = [
+        {line["check"]: line for line in map(json.loads, open(out / f"{rank}.jsonl"))}
+        for rank in range(RANKS)
+    ]
+    return lambda name: [found[name] for found in by_rank]
+
+
+@pytest.mark.parametrize("name", ["right_optimizer", "right_optimizer_with_loss_scale"])
+def test_the_right_optimizer_passes(answers, name):
+    assert [answer["error"] for answer in answers(name)] == [None] * RANKS
+
+
+def test_the_self_test_of_a_model_changes_nothing(answers):
+    for answer in answers("right_optimizer_on_the_transformer"):
+        assert answer["error"] is None
+        assert not answer["changed"]
+        assert answer["iterations"] == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "case_03_plain_optimizer",
+        "case_03_wrapped_after_compile",
+        "case_04_optimizer_loaded_from_a_saved_model",
+        "case_06_process_set_without_some_ranks",
+        "case_07_one_variable_is_local",
+        "case_08_groups_of_variables_of_one_name",
+        "case_09_unequal_loss_scales",
+        "case_12_horovod_tensorflow_drops_op",
+        "case_12_average",
+        "two_backward_passes_per_step",
+    ],
+)
+def test_gradients_that_do_not_add_up_are_refused_on_every_rank(answers, name):
+    for answer in answers(name):
+        assert answer["error"] == "DivergedError"
+        assert answer["text"].startswith("Gradients do not add up: on rank ")
+        assert f"is not the sum over {RANKS} ranks" in answer["text"]
+
+
+def test_the_variable_that_is_not_summed_is_named(answers):
+    for answer in answers("case_07_one_variable_is_local"):
+        assert "on rank 0 (host0) the gradient of second:0 is not" in answer["text"]
+
+
+def test_case_1_weights_apart_are_found_after_the_first_step(answers):
+    for answer in answers("case_01_apply_gradients_of_local_gradients"):
+        assert answer["self_test"] is None  # the optimizer itself is right
+        assert answer["error"] == "DivergedError"
+        assert answer["text"].startswith("After step 1 the weights")
+        assert answer["steps"] == 1
+
+
+def test_case_2_a_keras_3_optimizer_is_not_compiled(answers):
+    for answer in answers("case_02_keras_3_optimizer"):
+        assert len(answer["said"]) == 2
+        assert "compiled" not in answer["said"]
+
+
+def test_case_13_the_rank_that_alone_restored_is_named_before_step_1(answers):
+    for answer in answers("case_13_restored_on_the_first_rank_only"):
+        assert answer["error"] == "DivergedError"
+        assert "After step 500 the weights of rank 0 (host0) differ" in answer["text"]
+
+
+def test_case_14_a_second_reduction_is_seen_by_no_guard(answers):
+    """Why the syntax tree is searched for it, below."""
+    for answer in answers("case_14_reduced_by_the_tape_too"):
+        assert answer["once"] == RANKS
+        assert answer["twice"] == RANKS**2
+        assert answer["error"] is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["join", "DistributedGradientTape", "register_local_var", "ProcessSet", "groups",
+     "backward_passes_per_step", "load_model", "DistributedOptimizer"],
+)  # fmt: skip
+def test_what_horovod_does_silently_is_used_nowhere(name):
+    """Calls on Horovod and its keywords: only `DistributedOptimizer`, once, in `distributed`."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_call = (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ("hvd", "hvd_keras")
+                and node.attr == name
+            )
+            is_keyword = isinstance(node, ast.keyword) and node.arg == name
+            if is_call or is_keyword:
+                found.append(f"{path.name}:{node.value.id if is_call else name}")
+    assert found == (["horovod.py:hvd_keras"] if name == "DistributedOptimizer" else [])
+
+
+def test_the_compiled_optimizer_is_the_one_that_is_tested():
+    """Case 3: asking any other object would prove nothing."""
+    tree = ast.parse((PACKAGE / "train.py").read_text(encoding="utf-8"))
+    arguments = [
+        ast.unparse(node.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "cluster.check_averaging"
+    ]
+    assert arguments == ["model.optimizer"]
+
+
+@pytest.fixture
+def one_process(monkeypatch):
+    """Nothing of a launcher in the environment."""
+    for variable in ("HVD_NMT_RANKS", "HOROVOD_SIZE", *horovod._OTHER_LAUNCHERS):
+        monkeypatch.delenv(variable, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("variable", "launcher"),
+    [("OMPI_COMM_WORLD_SIZE", "mpirun"), ("PMI_SIZE", "mpiexec"), ("SLURM_NTASKS", "srun")],
+)
+def test_case_5_processes_that_horovod_does_not_know_of(one_process, variable, launcher):
+    one_process.setenv(variable, "4")
+
+    with pytest.raises(ClusterError, match=f"^{launcher} started 4 processes, but .* train alone"):
+        horovod.join()
+
+
+def test_case_5_another_number_of_ranks_than_asked_for(one_process):
+    with pytest.raises(ClusterError, match="^4 ranks were asked for and 1 were started"):
+        horovod.join(4)
+
+    one_process.setenv("HVD_NMT_RANKS", "2")
+    with pytest.raises(ClusterError, match="^2 ranks were asked for and 1 were started"):
+        horovod.join()
+
+
+def test_one_process_that_was_meant_to_be_one(one_process):
+    one_process.setenv("SLURM_NTASKS", "1")
+
+    me = horovod.join(1)
+
+    assert (me.rank, me.size, me.local_rank, me.local_size) == (0, 1, 0, 1)
+    assert me.host == socket.gethostname()
+    assert me.is_first
+    assert me.is_first_on_host
+
+
+def test_equal_weights_pass(answers):
+    assert [answer["error"] for answer in answers("equal_weights_pass")] == [None] * RANKS
+
+
+def test_a_single_bit_names_rank_and_host(answers):
+    for answer in answers("any_single_bit_of_one_rank_is_named"):
+        assert [said["error"] for said in answer["said"]] == ["DivergedError"] * 3
+        named = [said["text"].split(" differ ")[0] for said in answer["said"]]
+        assert named == [
+            "After step 40 the weights of rank 1 (host1)",
+            "After step 40 the weights of rank 1 (host1)",
+            "After step 40 the weights of rank 0 (host0)",
+        ]
+
+
+def test_of_two_ranks_nobody_knows_which_is_wrong(monkeypatch):
+    monkeypatch.setattr(horovod, "gather", lambda mine: [["v100a", 1], ["v100b", 2]])
+    monkeypatch.setattr(cluster, "weights_checksum", lambda weights: 1)
+    me = horovod.Rank(0, 2, 0, 1, "v100a")
+
+    with pytest.raises(DivergedError) as raised:
+        cluster.require_equal_weights([], 9, me)
+
+    assert "rank 0 (v100a)" in str(raised.value)
+    assert "rank 1 (v100b)" in str(raised.value)
+
+
+def test_broadcast_leaves_nothing_of_a_rank_s_own(answers):
+    for answer in answers("broadcast_reaches_everything_that_is_saved"):
+        assert answer["equal"]
+        assert answer["named"]  # loss scale, its counter, iterations and step are among them
+        assert answer["variables"] >= 3 * answer["weights"] + 4
+        assert answer["error"] is None
+
+
+def test_a_fact_that_differs_is_named_with_both_values_and_hosts(answers):
+    for answer in answers("facts_that_differ"):
+        assert answer["error"] == "ClusterError"
+        assert "The precision differs between hosts" in answer["text"]
+        assert "float16 on host1" in answer["text"]
+        assert "float32 on host0" in answer["text"]
+        assert "data hash" not in answer["text"]
+
+
+def test_equal_facts_are_returned_by_rank(answers):
+    wanted = [{"host": f"host{rank}", "size": 3, "none": None} for rank in range(RANKS)]
+    assert [answer["everyone"] for answer in answers("facts_that_agree")] == [wanted] * RANKS
+
+
+def test_gather_takes_any_length(answers):
+    assert all(answer["right"] for answer in answers("gather_of_unequal_lengths"))
+
+
+def test_an_error_of_one_rank_is_raised_on_all_with_its_host(answers):
+    for rank, answer in enumerate(answers("errors_are_shared")):
+        *kinds, two_ranks, none = answer["said"]
+        for guilty, kind, said in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), kinds, strict=True):
+            where = "" if guilty == rank else f"On host{guilty}: "
+            assert said == {"error": kind.__name__, "text": where + "The disk is full."}
+        assert "No space left" in two_ranks["text"]  # the lowest rank's, on all three
+        assert two_ranks["text"].startswith("On host1: ") == (rank != 1)
+        assert none["error"] is None
+
+
+def test_all_ranks_wait_for_the_last_one(answers):
+    for answer in answers("all_wait_for_the_last"):
+        others_s = RANKS - 1 - answer["rank"]
+        assert answer["late_s"] == pytest.approx(others_s, abs=0.9)
+        assert answer["late_s"] >= others_s - 0.5
+
+
+def test_the_code_hash_sees_any_byte_of_any_module(tmp_path, monkeypatch):
+    package = tmp_path / "hvd_nmt"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "deep" / "module.py").write_text("x = 1\n")
+    monkeypatch.setattr(cluster.hvd_nmt, "__file__", os.fspath(package / "__init__.py"))
+
+    first = cluster._code_hash()
+    assert cluster._code_hash() == first
+    (package / "deep" / "module.py").write_text("x = 2\n")
+    second = cluster._code_hash()
+    (package / "deep" / "module.py").rename(package / "deep" / "renamed.py")
+
+    assert len({first, second, cluster._code_hash()}) == 3

@@ -1,0 +1,112 @@
+"""Whole runs on two ranks in which one rank fails: all ranks decide alike, and say why."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+NAN_STEP, MAX_STEPS, SLOW_S = 6, 8, 0.4  # as in faulty_runs.py
+
+
+@pytest.fixture(scope="module")
+def out(toy, toy_data, tmp_path_factory):
+    """Where faulty_runs.py ran: a run directory per fault."""
+    out = tmp_path_factory.mktemp("faulty_runs")
+    command = [
+        os.fspath(BIN / "horovodrun"), "-np", "2", "-H", "localhost:2",
+        "--network-interface", "lo", "--disable-cache", sys.executable,
+        os.fspath(HERE / "faulty_runs.py"), os.fspath(out), os.fspath(toy_data),
+    ]  # fmt: skip
+    done = toy.Run(command, out, toy.environment(out)).finished(240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def answers(out):
+    """Fault -> what each rank's `main` returned and printed."""
+    by_rank = [
+        {line["fault"]: line for line in map(json.loads, open(out / f"{rank}.jsonl"))}
+        for rank in range(2)
+    ]
+    return lambda name: [found[name] for found in by_rank]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "sentence"),
+    [
+        ("another_configuration", 5, "The configuration differs between hosts"),
+        ("another_code", 5, "The code of hvd_nmt differs between hosts"),
+        ("optimizer_not_wrapped", 6, "Gradients do not add up: on rank 0"),
+        ("nan_on_one_rank", 6, f"At step {NAN_STEP} the loss became NaN or Inf on rank 1 ("),
+    ],
+)
+def test_all_ranks_leave_with_the_same_code_and_one_says_why(answers, fault, code, sentence):
+    first, second = answers(fault)
+
+    assert (first["code"], second["code"]) == (code, code)
+    assert f"hvd_nmt.train: {sentence}" in first["err"]
+    assert "Traceback" not in first["err"] + second["err"]
+    assert second["out"] == second["err"] == ""
+
+
+@pytest.mark.parametrize(
+    "fault", ["another_configuration", "another_code", "optimizer_not_wrapped"]
+)
+def test_nothing_was_trained_before_the_refusal(out, fault):
+    assert not list((out / fault).glob("model.ckpt-*"))
+    assert not (out / fault / "metrics.jsonl").exists()
+
+
+def test_a_nan_of_one_rank_changes_no_weight_on_any(answers):
+    first, second = (answer["checksums"] for answer in answers("nan_on_one_rank"))
+
+    assert len(first) == NAN_STEP  # the run ended there
+    assert first == second
+    assert len(set(first)) == NAN_STEP - 1  # each step moved the weights, the last one did not
+    assert first[-1] == first[-2]
+
+
+def test_no_checkpoint_holds_a_nan(out):
+    """Saved every 3 steps: at 3, and neither at 6, where the loss became NaN, nor after it."""
+    import numpy as np
+    import tensorflow as tf
+
+    run_dir = out / "nan_on_one_rank"
+    assert [path.name for path in run_dir.glob("model.ckpt-*.index")] == ["model.ckpt-3.index"]
+    assert not list((run_dir / "best_models").glob("*"))
+    reader = tf.train.load_checkpoint(os.fspath(run_dir / "model.ckpt-3"))
+    tensors = [
+        reader.get_tensor(name)
+        for name, dtype in reader.get_variable_to_dtype_map().items()
+        if dtype.is_floating
+    ]
+    assert len(tensors) > 30
+    assert all(np.isfinite(tensor).all() for tensor in tensors)
+
+
+def test_one_slow_rank_shows_as_communication_on_the_other(toy, out, answers):
+    assert [answer["code"] for answer in answers("slow_input_on_one_rank")] == [0, 0]
+    lines = toy.metrics(out / "slow_input_on_one_rank")
+    assert [line["step"] for line in lines] == list(range(1, MAX_STEPS + 1))
+    for line in lines[2:]:  # rank 1 prepares the first batches while both trace the graph
+        assert line["step_time/communication_s"] > SLOW_S / 2
+        assert line["step_time/input_wait_s"] < SLOW_S / 2
+
+
+def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(toy, out, answers):
+    answers("slow_input_on_one_rank")
+    for line in toy.metrics(out / "slow_input_on_one_rank"):
+        parts = [line[f"step_time/{part}_s"] for part in ("input_wait", "compute", "communication")]
+        assert min(parts) >= 0
+        assert sum(parts) == pytest.approx(line["step_time/total_s"], rel=1e-6)
+
+
+def test_the_end_names_the_checksum_of_all_ranks(answers):
+    first, _ = answers("slow_input_on_one_rank")
+    assert re.search(r"^weights +checksum -?0x[0-9a-f]+ equal on 2 rank", first["out"], re.M)

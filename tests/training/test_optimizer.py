@@ -1,0 +1,208 @@
+"""Adam, its schedule, and how Horovod and the loss scale wrap it (one rank, in this process)."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+from hvd_nmt.config import TrainingConfig, presets
+from hvd_nmt.training import horovod
+from hvd_nmt.training.optimizer import Adam, build, transformer_policy
+
+BASE = presets()["base"][1]
+CONFIG = TrainingConfig(adam_beta1=0.8, adam_beta2=0.997, adam_epsilon=1e-7)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_rank():
+    me = horovod.join()
+    assert me.size == 1
+    # No leave(): tests of other modules in this process may use Horovod too.
+
+
+def weights():
+    rng = np.random.default_rng(1)
+    shapes = [(4, 3), (3,), (5, 2)]
+    return [tf.Variable(rng.normal(size=shape).astype(np.float32)) for shape in shapes]
+
+
+def gradients(step):
+    rng = np.random.default_rng(100 + step)
+    return [tf.constant(rng.normal(size=v.shape).astype(np.float32)) for v in weights()]
+
+
+def run(optimizer, variables, steps=20, scale=1.0):
+    optimizer.build(variables)
+    apply = tf.function(
+        lambda *values: optimizer.apply_gradients(zip(values, variables, strict=True))
+    )
+    for step in range(steps):
+        optimizer.learning_rate = 0.01 * (step + 1)
+        apply(*(scale * value for value in gradients(step)))
+    return [variable.numpy() for variable in variables]
+
+
+# Adam
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_the_fused_adam_equals_kerass(clip):
+    constants = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3, "global_clipnorm": clip}
+    mine, theirs = weights(), weights()
+    found = run(Adam(jit_compile=False, **constants), mine)
+    wanted = run(keras.optimizers.Adam(jit_compile=False, **constants), theirs)
+    # Keras adds epsilon to the root of the bias-corrected... see test below for what epsilon means.
+    for ours, reference, start in zip(found, wanted, weights(), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=1e-5, atol=1e-6)
+        assert np.abs(ours - start.numpy()).max() > 0.1
+
+
+def test_adam_follows_the_paper():
+    beta1, beta2, epsilon, rate = 0.8, 0.95, 1e-8, 0.02
+    variables = weights()
+    optimizer = Adam(rate, beta1, beta2, epsilon, jit_compile=False)
+    optimizer.build(variables)
+    w = [variable.numpy().astype(np.float64) for variable in variables]
+    m, v = ([np.zeros_like(x) for x in w] for _ in range(2))
+    for step in range(20):
+        optimizer.apply_gradients(zip(gradients(step), variables, strict=True))
+        for i, g in enumerate(map(np.asarray, gradients(step))):
+            m[i] = beta1 * m[i] + (1 - beta1) * g
+            v[i] = beta2 * v[i] + (1 - beta2) * g**2
+            corrected = m[i] / (1 - beta1 ** (step + 1)), v[i] / (1 - beta2 ** (step + 1))
+            w[i] -= rate * corrected[0] / (np.sqrt(corrected[1]) + epsilon)
+    for variable, wanted in zip(variables, w, strict=True):
+        np.testing.assert_allclose(variable, wanted, rtol=1e-4, atol=1e-5)
+    assert int(optimizer.iterations) == 20
+
+
+def test_after_build_both_moments_of_every_weight_exist():
+    variables = weights()
+    optimizer = build(CONFIG, "float32", variables)
+    shapes = sorted(tuple(variable.shape) for variable in optimizer.variables)
+    moments = [tuple(variable.shape) for variable in variables for _ in range(2)]
+    assert shapes == sorted([(), (), *moments])  # and the step and the rate
+
+
+# The schedule
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [(7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4)],
+)
+def test_the_schedule_has_the_recipes_values(step, rate):
+    training = BASE.training
+    assert (training.learning_rate, training.warmup_steps) == (2.0, 8000)
+    found = transformer_policy(step, 2.0, 512, 8000)
+    digits = len(f"{rate:.10e}".partition("e")[0].rstrip("0")) - 2
+    assert f"{found:.{digits}e}" == f"{rate:.{digits}e}"
+
+
+def test_the_schedule_rises_in_a_line_to_its_peak_and_falls_after_it():
+    rates = np.array([transformer_policy(step, 2.0, 512, 100) for step in range(1000)])
+    assert rates[0] > 0
+    assert rates.argmax() == 99
+    np.testing.assert_allclose(np.diff(rates[:100]), rates[0], rtol=1e-6)
+    assert np.all(np.diff(rates[99:]) < 0)
+    np.testing.assert_allclose(rates[399], rates[99] / 2, rtol=1e-12)
+    config = dataclasses.replace(BASE.training, warmup_steps=100)
+    assert rates.max() == pytest.approx(config.peak_learning_rate(512), rel=1e-12)
+
+
+# Horovod around Adam, the loss scale around Horovod
+
+
+def test_horovod_keeps_the_constants_and_the_kernel():
+    config = dataclasses.replace(CONFIG, clip_norm=0.25)
+    optimizer = build(config, "float32", weights())
+    assert isinstance(optimizer, Adam)
+    assert type(optimizer) is not Adam
+    assert type(optimizer).update_step is Adam.update_step
+    constants = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon, optimizer.global_clipnorm
+    assert constants == (0.8, 0.997, 1e-7, 0.25)
+    assert optimizer.jit_compile is False
+    assert build(CONFIG, "float32", weights()).global_clipnorm is None
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_whole_equals_kerass_adam_at_one_rank(precision):
+    mine, theirs = weights(), weights()
+    optimizer = build(CONFIG, precision, mine)
+    assert not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    found = run(optimizer, mine)
+    reference = keras.optimizers.Adam(beta_1=0.8, beta_2=0.997, epsilon=1e-7, jit_compile=False)
+    for ours, wanted in zip(found, run(reference, theirs), strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_come_summed_and_dense():
+    """A gathered matrix has a sparse gradient; its sum over ranks must be dense."""
+    matrix, start = tf.Variable(tf.ones([6, 2])), tf.ones([6, 2])
+    optimizer = build(CONFIG, "float32", [matrix])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.gather(matrix, [1, 1, 4]))
+    ((gradient, variable),) = optimizer.compute_gradients(loss, [matrix], tape)
+    assert variable is matrix
+    assert isinstance(gradient, tf.Tensor)
+    np.testing.assert_array_equal(gradient[:, 0], [0, 2, 0, 0, 1, 0])
+    optimizer.learning_rate = 0.1
+    optimizer.apply_gradients([(gradient, matrix)])
+    moved = np.any(matrix.numpy() != start.numpy(), axis=1)
+    assert moved.tolist() == [False, True, False, False, True, False]
+
+
+def test_clipping_scales_by_the_global_norm():
+    clipped = build(dataclasses.replace(CONFIG, clip_norm=0.5), "float32", variables := weights())
+    norm = tf.linalg.global_norm(gradients(0))
+    assert norm > 1
+    run(clipped, variables, steps=1)
+    plain = build(CONFIG, "float32", others := weights())
+    run(plain, others, steps=1, scale=0.5 / norm)
+    for one, two in zip(clipped.variables, plain.variables, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-9)
+
+
+def test_a_small_gradient_is_not_clipped():
+    clipped = build(dataclasses.replace(CONFIG, clip_norm=1e6), "float32", variables := weights())
+    plain = build(CONFIG, "float32", others := weights())
+    for one, two in zip(run(clipped, variables), run(plain, others), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_float16_scales_the_loss_outside_horovod():
+    variables = weights()
+    optimizer = build(CONFIG, "float16", variables)
+    assert isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
+    assert isinstance(optimizer.inner_optimizer, Adam)
+    assert type(optimizer.inner_optimizer) is not Adam  # Horovod's subclass of it
+    assert type(optimizer.inner_optimizer)._allreduce is not None
+    assert optimizer.dynamic
+    scale = float(optimizer.loss_scale)
+    assert scale > 1
+    shapes = [tuple(variable.shape) for variable in optimizer.variables]
+    assert sum(len(shape) > 0 for shape in shapes) == 2 * len(variables)
+
+    # What is summed over ranks is scaled, what reaches Adam is not.
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variables[1] ** 2)
+    ((gradient, _),) = optimizer.compute_gradients(loss, variables[1:2], tape)
+    np.testing.assert_allclose(gradient, 2 * variables[1], rtol=1e-6)
+
+
+def test_float16_skips_a_step_that_overflows_and_lowers_the_scale():
+    variables = weights()
+    optimizer = build(CONFIG, "float16", variables)
+    optimizer.learning_rate = 0.1
+    before, scale = [v.numpy() for v in variables], float(optimizer.loss_scale)
+    bad = [g * np.inf if i == 1 else g for i, g in enumerate(gradients(0))]
+    optimizer.apply_gradients(zip(bad, variables, strict=True))
+    for variable, old in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable, old)
+    assert float(optimizer.loss_scale) == scale / 2
+    assert int(optimizer.iterations) == 0
+    optimizer.apply_gradients(zip(gradients(0), variables, strict=True))
+    assert int(optimizer.iterations) == 1
+    assert all(np.any(v.numpy() != old) for v, old in zip(variables, before, strict=True))

@@ -1,0 +1,154 @@
+"""A killed run resumes as if nothing had happened: the same losses, to the last digit and bit.
+
+Dropout is on. The killed runs save every 3 steps, so that a kill costs steps that are trained again
+and often lands in a save; the run they are compared with was never interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.training import checkpoints
+
+EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
+SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
+
+
+def losses(toy, run_dir: Path) -> list[tuple[int, ...]]:
+    """(step, values) of every logged step, as exact text."""
+    return [(line["step"], *(repr(line[name]) for name in EXACT)) for line in toy.metrics(run_dir)]
+
+
+def tokens(toy, run_dir: Path) -> list[tuple[int, int]]:
+    """(step, source and target tokens of it): a fingerprint of which sentences it had."""
+    return [
+        (line["step"], round(line["tokens_per_s"] * line["step_time/total_s"]))
+        for line in toy.metrics(run_dir)
+    ]
+
+
+def state(run_dir: Path, step: int) -> dict[str, bytes]:
+    """Every bit of a checkpoint: weights, Adam's moments, learning rate, steps."""
+    reader = tf.train.load_checkpoint(os.fspath(run_dir / f"model.ckpt-{step}"))
+    names = sorted(reader.get_variable_to_shape_map())
+    assert sum(name.startswith("optimizer/_momentums") for name in names) > 10
+    return {
+        name: reader.get_tensor(name).tobytes()
+        for name in names
+        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
+    }
+
+
+def kill_in_the_middle(toy, run, run_dir: Path, steps: int) -> int:
+    """SIGKILL to all of it, at once; returns the last step it had logged."""
+    run.wait_for(lambda: toy.steps_done(run_dir) >= steps)
+    run.kill()
+    reached = toy.steps_done(run_dir)
+    assert steps <= reached < 40, "the run ended before it was killed: save more often"
+    return reached
+
+
+@pytest.fixture(scope="module")
+def one_rank(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """A run on one rank: killed, resumed, stopped by SIGTERM, resumed to its end."""
+    cwd = tmp_path_factory.mktemp("one_rank")
+    options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
+    run_dir = cwd / "run"
+    run = toy.start_train(*options, cwd=cwd)
+    found = {"run_dir": run_dir, "killed_at": kill_in_the_middle(toy, run, run_dir, 10)}
+
+    run = toy.start_train(*options, cwd=cwd)
+    run.wait_for(lambda: toy.steps_done(run_dir) >= 20)
+    (rank,) = run.ranks()
+    rank.send_signal(signal.SIGTERM)
+    found["stopped"] = run.finished()
+    found["stopped_after"] = toy.steps_done(run_dir)
+    found["saved"] = [c.step for c in checkpoints.newest_first(run_dir)]
+
+    found["resumed"] = toy.run_train(*options, cwd=cwd)
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_ranks(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank."""
+    cwd = tmp_path_factory.mktemp("two_ranks")
+    whole = toy.run_train(*toy.train_options(toy_data, "whole", 40), cwd=cwd, ranks=2)
+    assert whole.returncode == 0, whole.stderr
+
+    options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
+    run_dir = cwd / "run"
+    run = toy.start_train(*options, cwd=cwd, ranks=2)
+    killed_at = kill_in_the_middle(toy, run, run_dir, 15)
+    shutil.copytree(run_dir, cwd / "alone")
+    resumed = toy.run_train(*options, cwd=cwd, ranks=2)
+    alone = toy.run_train(*options, "--run-dir", "alone", cwd=cwd)
+    return {
+        "cwd": cwd, "killed_at": killed_at, "resumed": resumed, "alone": alone,
+    }  # fmt: skip
+
+
+def test_one_rank_is_killed_and_resumes_bit_by_bit(toy, one_rank: dict, toy_run: Path) -> None:
+    done = one_rank["resumed"]
+    assert done.returncode == 0, done.stderr
+    assert losses(toy, one_rank["run_dir"]) == losses(toy, toy_run)
+    assert [step for step, *_ in losses(toy, toy_run)] == list(range(1, 41))
+    assert state(one_rank["run_dir"], 40) == state(toy_run, 40)
+
+
+def test_evaluation_says_the_same_after_resuming(toy, one_rank: dict, toy_run: Path) -> None:
+    mine, other = (toy.metrics(path, "eval")[-1] for path in (one_rank["run_dir"], toy_run))
+    for line in (mine, other):
+        del line["time_s"], line["eval_seconds"]
+    assert mine == other
+
+
+def test_sigterm_saves_and_says_so(one_rank: dict) -> None:
+    stopped = one_rank["stopped"]
+    assert stopped.returncode == 75
+    assert "Stopped by a signal" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert one_rank["saved"][0] == one_rank["stopped_after"] >= 20
+
+
+def test_resuming_says_from_where(one_rank: dict) -> None:
+    assert f"model.ckpt-{one_rank['stopped_after']}" in one_rank["resumed"].stdout
+
+
+def test_two_ranks_are_killed_and_resume_bit_by_bit(toy, two_ranks: dict) -> None:
+    assert two_ranks["resumed"].returncode == 0, two_ranks["resumed"].stderr
+    whole, run = two_ranks["cwd"] / "whole", two_ranks["cwd"] / "run"
+    assert losses(toy, run) == losses(toy, whole)
+    assert state(run, 40) == state(whole, 40)
+
+
+def test_one_rank_goes_on_where_two_were_killed(toy, two_ranks: dict, toy_run: Path) -> None:
+    """The same sentences in the same steps; only dropout is drawn otherwise."""
+    assert two_ranks["alone"].returncode == 0, two_ranks["alone"].stderr
+    alone, whole = two_ranks["cwd"] / "alone", two_ranks["cwd"] / "whole"
+    assert tokens(toy, alone) == tokens(toy, whole) == tokens(toy, toy_run)
+    last, wanted = (toy.metrics(path, "eval")[-1]["eval_loss"] for path in (alone, whole))
+    assert last == pytest.approx(wanted, rel=0.1)
+    before = two_ranks["killed_at"] // 3 * 3 - 3
+    assert losses(toy, alone)[:before] == losses(toy, whole)[:before]
+
+
+def test_one_and_two_ranks_learn_alike(toy, two_ranks: dict, toy_run: Path) -> None:
+    """The first loss has seen no update: with other dropout, but the same weights and sentences."""
+    one, two = (toy.metrics(path)[0] for path in (toy_run, two_ranks["cwd"] / "whole"))
+    assert one["train_loss"] == pytest.approx(two["train_loss"], rel=0.02)
+
+
+def test_nothing_is_left_of_the_kills(one_rank: dict, two_ranks: dict) -> None:
+    for run_dir in (one_rank["run_dir"], two_ranks["cwd"] / "run"):
+        assert not list(run_dir.rglob(".saving-*"))
+        assert not list(run_dir.rglob("damaged"))
+        prefixes = {c.prefix.name for c in checkpoints.newest_first(run_dir)}
+        found = {path.name.split(".data")[0] for path in run_dir.glob("model.ckpt-*.data*")}
+        assert found == prefixes
