@@ -64,9 +64,9 @@ class ModelConfig:
     """longest source or target the model reads, subword tokens with eos"""
     dropout: float = 0.1
     """share dropped of embeddings and of each sub-layer's output"""
-    attention_dropout: float = 0.1
+    attention_dropout: float = 0.0
     """share dropped of the attention weights"""
-    feed_forward_dropout: float = 0.1
+    feed_forward_dropout: float = 0.0
     """share dropped of the hidden units of the feed-forward blocks"""
 
     def __post_init__(self) -> None:
@@ -195,7 +195,8 @@ def presets() -> dict[str, tuple[str, Config]]:
     demo = Config(
         model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
         training=TrainingConfig(
-            max_steps=1200, tokens_per_step=2048, warmup_steps=400, adam_beta2=0.98
+            max_steps=1200, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
+            adam_beta2=0.98,
         ),
         evaluation=EvaluationConfig(every_steps=300, sentences=200),
         checkpoints=CheckpointConfig(every_steps=300),
@@ -219,7 +220,9 @@ def presets() -> dict[str, tuple[str, Config]]:
         small,
         run_dir=Path("runs/base"),
         data=DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
-        model=ModelConfig(6, 6, 512, 8, 2048, max_length=56),
+        model=ModelConfig(
+            6, 6, 512, 8, 2048, max_length=256, attention_dropout=0.1, feed_forward_dropout=0.1
+        ),
         training=TrainingConfig(max_steps=300_000, tokens_per_step=31_200, log_every=100),
         evaluation=EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
         checkpoints=CheckpointConfig(every_steps=1000),

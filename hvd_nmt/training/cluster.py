@@ -141,12 +141,12 @@ def _pattern(shape: tf.TensorShape) -> np.ndarray:
 
 
 def weights_checksum(weights: list[tf.Variable]) -> int:
-    """A number that changes with any single bit of the weights."""
+    """A number from 0 to 2^64 - 1 that changes with any single bit of the weights."""
     parts = [
         tf.reduce_sum(tf.cast(tf.bitcast(weight, tf.int32), tf.int64)) * (2 * index + 1)
         for index, weight in enumerate(weights)
     ]
-    return int(tf.add_n(parts))
+    return int(tf.add_n(parts)) % (1 << 64)
 
 
 def require_equal_weights(weights: list[tf.Variable], step: int, me: Rank) -> int:

@@ -32,6 +32,7 @@ OPTIONS = (
     "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
     "--training.precision", "float32", "--training.log-every", "1", "--telemetry.interval-s", "0",
     "--data.corpus", "files", "--training.max-steps", "8", "--checkpoints.every-steps", "3",
+    "--evaluation.sentences", "2",
 )  # fmt: skip
 
 

@@ -1,0 +1,92 @@
+"""The plan's numbers, against the ring law and the recipe's own figures."""
+
+import dataclasses
+import types
+
+import pytest
+
+from hvd_nmt import config as configuration
+from hvd_nmt.training.plan import Plan, ring_bytes
+
+BASE_PARAMETERS = 60_880_896
+
+
+@pytest.mark.parametrize(
+    ("gradient_bytes", "ranks", "sent"),
+    [(100, 1, 0), (100, 2, 100), (100, 4, 150), (100, 8, 175), (30_300_000, 4, 45_450_000)],
+)
+def test_ring_law(gradient_bytes, ranks, sent):
+    assert ring_bytes(gradient_bytes, ranks) == sent
+
+
+def test_a_ring_counted_link_by_link():
+    """N ranks pass pieces of 1/N: N-1 times to add them up, N-1 times to hand the sums around."""
+    for ranks in range(2, 9):
+        piece = 840 / ranks
+        sent = sum(piece for _ in range(ranks - 1)) + sum(piece for _ in range(ranks - 1))
+        assert ring_bytes(840, ranks) == pytest.approx(sent)
+
+
+def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b", "v100b"),
+         steps_per_epoch=4000):  # fmt: skip
+    side = types.SimpleNamespace
+    train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
+    manifest = side(parts={"train": train}, vocabulary_size=32_768)
+    return Plan(
+        config,
+        side(path="data/wmt16-en-de", manifest=manifest),
+        side(steps_per_epoch=steps_per_epoch),
+        parameters,
+        list(hosts),
+        "float16",
+        1234,
+        1.827,
+    )
+
+
+@pytest.fixture
+def base():
+    return configuration.presets()["base"][1]
+
+
+def test_the_recipe_on_two_hosts(base):
+    """DESIGN.md section 1: 243.5 MB of gradients, 365 MB per host and direction and step."""
+    plan = make(base)
+
+    assert plan.ranks == 4
+    assert plan.gradient_bytes == 243_523_584
+    assert plan.sent_bytes_per_step == 365_285_376
+
+
+def test_one_rank_sends_nothing(base):
+    assert make(base, hosts=["laptop"]).sent_bytes_per_step == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "4 on v100a:2, v100b:2",
+        "60,880,896 parameters, 6+6 layers, 512 wide, vocabulary 32,768, float16",
+        "data/wmt16-en-de: 4,500,000 pairs, 123,456,789 + 130,000,000 tokens",
+        "31,200 target tokens a step, 7,800 a rank; 4,000 steps an epoch",
+        "steps 1,234 to 300,000 (75.0 epochs)",
+        # 2.0 x 512^-0.5 x 8000^-0.5 = 9.88e-4; 8,000 steps of 4,000 are 2 epochs
+        "rises to 9.88e-04 over 8,000 steps (2.0 epochs)",
+        "243.5 MB of gradients, 365.3 MB sent by each rank a step; just measured: 1827 ms",
+    ],
+)
+def test_the_plan_says_every_number(base, words):
+    assert words in "\n".join(make(base).lines())
+
+
+def test_the_plan_follows_the_configuration(base):
+    """A number that is printed but does not depend on its source would pass the test above."""
+    other = dataclasses.replace(
+        base, training=dataclasses.replace(base.training, warmup_steps=2000, learning_rate=1.0)
+    )
+    text = "\n".join(make(other, hosts=["a", "b"], steps_per_epoch=1000).lines())
+
+    assert "2 on a:1, b:1" in text
+    assert "15,600 a rank; 1,000 steps an epoch" in text
+    assert f"rises to {512**-0.5 * 2000**-0.5:.2e} over 2,000 steps (2.0 epochs)" in text
+    assert "243.5 MB sent by each rank" in text
