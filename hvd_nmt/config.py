@@ -195,11 +195,11 @@ def presets() -> dict[str, tuple[str, Config]]:
     demo = Config(
         model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
         training=TrainingConfig(
-            max_steps=1200, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
+            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
             adam_beta2=0.98,
         ),
-        evaluation=EvaluationConfig(every_steps=300, sentences=200),
-        checkpoints=CheckpointConfig(every_steps=300),
+        evaluation=EvaluationConfig(every_steps=200, sentences=200),
+        checkpoints=CheckpointConfig(every_steps=200),
     )
     small = dataclasses.replace(
         demo,

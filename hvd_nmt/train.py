@@ -76,7 +76,8 @@ def train(config: Config) -> None:
     say("\n".join(plan.lines()))
 
     started_s = time.monotonic()
-    _fit(model, state, cast, plan)
+    with horovod.lost_peers_reported():
+        _fit(model, state, cast, plan)
     checksum = cluster.require_equal_weights(
         model.transformer.trainable_variables, config.training.max_steps, me
     )

@@ -77,7 +77,9 @@ print("heavy", {"tensorflow", "numpy", "sentencepiece", "horovod"} & set(sys.mod
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert "code 0\nheavy set()\n" in done.stdout, done.stderr
     done = subprocess.run(
-        [sys.executable, "-m", "hvd_nmt", "train", "--help"], capture_output=True, text=True,
+        [sys.executable, "-m", "hvd_nmt", "train", "--help"],
+        capture_output=True,
+        text=True,
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr

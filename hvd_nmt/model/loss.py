@@ -53,8 +53,7 @@ def cross_entropy(
         label_smoothing: e, probability mass on wrong tokens.
 
     Returns:
-        Sums over the real tokens. Gradients flow from `smoothed` alone. A token's nll is capped at
-        87 nats, where its probability underflows float32.
+        Sums over the real tokens. Gradients flow from `smoothed` alone.
     """
     entropy = smoothing_entropy(label_smoothing, embedding_VxD.shape[0])
 
@@ -118,33 +117,41 @@ def _piece(states_NxD, embedding_VxD, labels_N, label_smoothing):
     other = label_smoothing / (vocabulary_size - 1)
     extra = 1 - label_smoothing - other
     real_N = tf.cast(labels_N != 0, tf.float32)
+    real_Nx1 = real_N[:, None]
 
     matrix_VxD = tf.cast(embedding_VxD, dtype)
     logits_NxV = tf.matmul(states_NxD, matrix_VxD, transpose_b=True)
-    p_NxV = tf.nn.softmax(tf.cast(logits_NxV, tf.float32))
-    p_right_N = tf.gather(p_NxV, labels_N, batch_dims=1)
+    # bfloat16 has float32's range and stays as it is; in float16 small probabilities would be 0.
+    wide = tf.float32 if dtype == tf.float16 else dtype
+    p_NxV = tf.nn.softmax(tf.cast(logits_NxV, wide))
+    p_right_N = tf.cast(tf.gather(p_NxV, labels_N, batch_dims=1), tf.float32)
     right_NxD = tf.gather(matrix_VxD, labels_N)
     matrix_sum_D = tf.reduce_sum(embedding_VxD, 0)
 
     # With L the log of the softmax's denominator, nll = L - logit of the label, and the smoothed
     # loss = L - u x (sum of logits) - (1 - e - u) x logit of the label.
     states = tf.cast(states_NxD, tf.float32)
-    nll_N = -tf.math.log(tf.maximum(p_right_N, 1e-38))
     logit_right_N = tf.reduce_sum(states * tf.cast(right_NxD, tf.float32), -1)
+    nll_N = tf.cond(
+        tf.reduce_min(p_right_N) > 1e-30,
+        lambda: -tf.math.log(p_right_N),
+        # Where a probability underflows, or is NaN, the exact way costs more passes over N x V.
+        lambda: tf.reduce_logsumexp(tf.cast(logits_NxV, tf.float32), -1) - logit_right_N,
+    )
     logit_sum_N = tf.linalg.matvec(states, matrix_sum_D)
     smoothed_N = nll_N + (1 - extra) * logit_right_N - other * logit_sum_N
 
-    weighted_NxV = tf.cast(p_NxV * real_N[:, None], dtype)
-    dlabel_N = extra * real_N
-    dstates_NxD = (
-        tf.cast(tf.matmul(weighted_NxV, matrix_VxD), tf.float32)
-        - dlabel_N[:, None] * tf.cast(right_NxD, tf.float32)
-        - other * real_N[:, None] * matrix_sum_D
+    # Padding is masked in matrices of width D, never in one of width V.
+    p_NxV, real_states_NxD = tf.cast(p_NxV, dtype), states * real_Nx1
+    dstates_NxD = real_Nx1 * (
+        tf.cast(tf.matmul(p_NxV, matrix_VxD), tf.float32)
+        - extra * tf.cast(right_NxD, tf.float32)
+        - other * matrix_sum_D
     )
     dembedding_VxD = (
-        tf.cast(tf.matmul(weighted_NxV, states_NxD, transpose_a=True), tf.float32)
-        - tf.math.unsorted_segment_sum(dlabel_N[:, None] * states, labels_N, vocabulary_size)
-        - other * tf.reduce_sum(real_N[:, None] * states, 0)
+        tf.cast(tf.matmul(p_NxV, tf.cast(real_states_NxD, dtype), transpose_a=True), tf.float32)
+        - tf.math.unsorted_segment_sum(extra * real_states_NxD, labels_N, vocabulary_size)
+        - other * tf.reduce_sum(real_states_NxD, 0)
     )
     loss = Loss(tf.reduce_sum(smoothed_N * real_N), tf.reduce_sum(nll_N * real_N))
     return loss, tf.cast(dstates_NxD, dtype), dembedding_VxD

@@ -16,6 +16,7 @@ import tf_keras as keras
 from hvd_nmt.config import Config
 from hvd_nmt.errors import DivergedError, Preempted
 from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.telemetry.steps import StepTime, StepTimeMeans
 from hvd_nmt.training import cluster, horovod
@@ -311,8 +312,12 @@ class Telemetry(keras.callbacks.Callback):
             )
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Start sampling."""
+        """Start sampling, and say once what of this host is sampled."""
         if self._sampler is not None:
+            gpus = GpuProbe()
+            names = ", ".join(gpu.name for gpu in gpus.gpus) or f"no GPU ({gpus.unavailable})"
+            gpus.close()
+            print(f"telemetry   {self._sampler.host}: {names}; network, CPU, memory", flush=True)
             self._sampler.start()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:

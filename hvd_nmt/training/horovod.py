@@ -19,11 +19,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, UserError
+from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 
 try:
     import horovod.tensorflow as hvd
     import horovod.tensorflow.keras as hvd_keras
+    from horovod.common.exceptions import HorovodInternalError
 except ImportError as error:
     raise ClusterError(
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
@@ -146,13 +147,32 @@ def together() -> Iterator[None]:
     except UserError as error:
         failure = (error.exit_code, str(error))
     except OSError as error:
-        failure = (1, f"{type(error).__name__}: {error}")
+        failure = (RunError.exit_code, f"The file system failed: {error}.")
     here = socket.gethostname()
     for host, failed in gather([here, failure]):
         if failed is not None:
             code, message = failed
             where = "" if host == here else f"On {host}: "
             raise BY_EXIT_CODE.get(code, UserError)(where + message)
+
+
+@contextlib.contextmanager
+def lost_peers_reported() -> Iterator[None]:
+    """Say in one sentence what Horovod says in a page when another rank is gone.
+
+    Raises:
+        ClusterError: a collective failed because a rank or its host is gone.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, HorovodInternalError) as error:
+        if not any(word in str(error) for word in ("Horovod", "gloo", "NCCL")):
+            raise
+        raise ClusterError(
+            f"{socket.gethostname()} lost another rank in the middle of the run; its own message, "
+            "if it had the time for one, is above. The same command goes on from the last "
+            "checkpoint."
+        ) from error
 
 
 def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:

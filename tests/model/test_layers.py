@@ -30,7 +30,7 @@ def test_layer_norm_and_its_gradients_equal_kerass(shape, offset, spread):
     theirs = keras.layers.LayerNormalization(epsilon=1e-6)
     theirs.build(shape)
     found = []
-    for layer, weights in ((ours, (ours.scale, ours.offset)), (theirs, (theirs.gamma, theirs.beta))):
+    for layer, *weights in (ours, ours.scale, ours.offset), (theirs, theirs.gamma, theirs.beta):
         for weight, value in zip(weights, (scale, shift), strict=True):
             weight.assign(value)
         x_variable = tf.Variable(x)
@@ -122,9 +122,7 @@ def test_cross_attention_equals_the_reference():
     x, memory = normal(BATCH, 4, WIDTH), normal(BATCH, LENGTH, WIDTH, seed=1)
     k, v = np.split(memory @ attention.key_value.numpy(), 2, axis=-1)
     allowed = ~is_pad()[:, None].repeat(4, 1)
-    wanted = reference(
-        x @ attention.query.numpy(), k, v, allowed, attention.output_kernel.numpy()
-    )
+    wanted = reference(x @ attention.query.numpy(), k, v, allowed, attention.output_kernel.numpy())
     bias = layers.padding_bias(tf.constant(is_pad()))
     found = attention(x, attention.remember(memory), bias, no_dropout)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

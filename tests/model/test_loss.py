@@ -33,8 +33,9 @@ def reference(states, embedding, labels, smoothing):
 
 def with_gradients(function, states, embedding, labels, smoothing, dtype=tf.float32, factor=1.0):
     embedding_dtype = tf.float64 if dtype == tf.float64 else tf.float32
-    states, embedding = tf.Variable(tf.cast(states, dtype)), tf.Variable(
-        tf.cast(embedding, embedding_dtype)
+    states, embedding = (
+        tf.Variable(tf.cast(states, dtype)),
+        tf.Variable(tf.cast(embedding, embedding_dtype)),
     )
     with tf.GradientTape() as tape:
         found = function(states, embedding, tf.constant(labels), smoothing)
@@ -44,7 +45,8 @@ def with_gradients(function, states, embedding, labels, smoothing, dtype=tf.floa
 
 
 def assert_close(found, wanted, rtol):
-    for name, mine, right in zip(("smoothed", "nll", "dstates", "dmatrix"), found, wanted, strict=True):
+    names = "smoothed", "nll", "dstates", "dmatrix"
+    for name, mine, right in zip(names, found, wanted, strict=True):
         largest = max(np.abs(right).max(), 1e-3)
         np.testing.assert_allclose(mine, right, rtol=rtol, atol=rtol * largest, err_msg=name)
 
@@ -82,6 +84,21 @@ def test_half_precision_is_close(dtype, bits):
     found = with_gradients(cross_entropy, states, embedding, labels, 0.1, dtype)
     wanted = with_gradients(reference, states, embedding, labels, 0.1, tf.float64)
     assert_close(found, wanted, 4 * 2.0**-bits)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
+def test_half_precision_is_close_over_a_real_vocabulary(dtype, bits):
+    """Sums over 32,768 small probabilities must not lose what each of them adds."""
+    rng = np.random.default_rng(3)
+    embedding = rng.normal(0, 512**-0.5, (32_768, 16)).astype(np.float32)
+    states = rng.normal(0, 5, (48, 16)).astype(np.float32)
+    labels = rng.integers(1, 32_768, 48).astype(np.int32)
+    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, dtype)
+    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2.0**-bits)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=2.0**-bits)
+    for mine, right in zip(found[2:], wanted[2:], strict=True):
+        assert np.linalg.norm(mine - right) < 2 * 2.0**-bits * np.linalg.norm(right)
 
 
 def test_the_gradient_scales_with_what_comes_from_above():

@@ -20,7 +20,7 @@ import hvd_nmt
 import tensorflow as tf
 
 from hvd_nmt import train
-from hvd_nmt.training import callbacks, cluster, horovod, optimizer, setup
+from hvd_nmt.training import callbacks, cluster, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
 
 NAN_STEP = 6
@@ -48,6 +48,7 @@ def main(out, data):
                 code = train.main(options)
             answer = {"fault": name, "code": code, "out": said[0].getvalue()}
             answer |= {"err": said[1].getvalue(), "checksums": CHECKSUMS[:]}
+            answer["input_waits_s"] = INPUT_WAITS_S[:]
             CHECKSUMS.clear()
             file.write(json.dumps(answer) + "\n")
             file.flush()
@@ -89,6 +90,8 @@ def streams(out, err):
 
 CHECKSUMS = []
 """of this rank's weights, after each step"""
+INPUT_WAITS_S = []
+"""of rank 1 while its input is slow"""
 
 
 @fault
@@ -149,19 +152,29 @@ def nan_on_one_rank(me, options):
 def slow_input_on_one_rank(me, options):
     """Rank 1 gets each batch SLOW_S late."""
 
-    def dataset(*arguments):
-        data = before(*arguments)
-        if me.rank == 0:
-            return data
+    def make_train_function(model, force=False):
+        step = before(model, force)
 
-        def late(batch):
-            tf.py_function(lambda: time.sleep(SLOW_S), [], [])
-            return batch
+        def late_step(iterator):
+            logs = step(Late(iterator))
+            INPUT_WAITS_S.append(logs["input_wait_s"])
+            return logs
 
-        return data.map(late, num_parallel_calls=1)
+        return late_step if me.rank == 1 else step
 
-    with patched(setup, "dataset", dataset) as before:
+    with patched(TrainingModel, "make_train_function", make_train_function) as before:
         yield
+
+
+class Late:
+    """An iterator whose batches come SLOW_S late."""
+
+    def __init__(self, iterator):
+        self._iterator = iterator
+
+    def __next__(self):
+        time.sleep(SLOW_S)
+        return next(self._iterator)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import tf_keras as keras
 
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.errors import BY_EXIT_CODE, UserError
+from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import callbacks, checkpoints, cluster, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
@@ -262,6 +263,58 @@ def case_14_reduced_by_the_tape_too(me):
     return {"once": sums[0], "twice": sums[1]} | refused(
         cluster.check_averaging, made, weights, me
     )
+
+
+@check
+def gradients_are_exact_per_token(me):
+    """Rank 0 has 28 of the step's 37 target tokens; compared with one process that has them all."""
+    sources, targets = zip(*(unequal_share(rank) for rank in range(3)), strict=True)
+    model, transformer = training_model(me)
+    weights = transformer.trainable_variables
+    with tf.GradientTape() as tape:
+        states = transformer.decode(
+            np.concatenate(targets), transformer.encode(np.concatenate(sources))
+        )
+        labels = tf.reshape(np.concatenate(targets), [-1])
+        flat = tf.reshape(states, [-1, TINY.width])
+        loss = cross_entropy(flat, transformer.embedding, labels, 0.1).smoothed / 37
+    wanted = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+    share = {"source": sources[me.rank], "target": targets[me.rank]}
+    own = np.count_nonzero(share["target"])
+
+    def error_of(distributed, tokens):
+        made = Capture(transformer, TRAINING, me.rank)
+        distributed.build(weights)
+        made.compile(optimizer=distributed)
+        logs = made.train_step(share | {"tokens": tf.constant([37, tokens], tf.float32)})
+        difference = tf.linalg.global_norm([a - b for a, b in zip(made.found, wanted, strict=True)])
+        error = float(difference / tf.linalg.global_norm(wanted))
+        return error, abs(float(logs[0]) / float(loss) - 1)
+
+    def averaged():
+        return hvd_keras.DistributedOptimizer(optimizer.Adam(), sparse_as_dense=True)
+
+    return {
+        "ours": error_of(horovod.distributed(optimizer.Adam()), 37),
+        "average_of_sums": error_of(averaged(), 37)[0],
+        "average_of_means": error_of(averaged(), own)[0],
+    }
+
+
+class Capture(TrainingModel):
+    """Keeps the gradients instead of applying them."""
+
+    def _apply(self, gradients, norm):
+        self.found = [tf.convert_to_tensor(gradient) for gradient, _ in gradients]
+
+
+def unequal_share(rank):
+    """Two long sentences, two short ones, or one and a row of pad; as int32 [2, 14] twice."""
+    rows = np.zeros([2, 14], np.int32)
+    for row, length in enumerate([(14, 14), (2, 2), (5, 0)][rank]):
+        rows[row, :length] = 4 + (np.arange(length) * 7 + 3 * rank + row) % 19
+        rows[row, length - 1 : length] = 1
+    return rows, np.where(rows > 3, 4 + (rows * 5) % 20, rows)
 
 
 # Weights.

@@ -371,7 +371,7 @@ def test_kill_before_every_change_to_the_file_system(
         wanted = files_of(*(c.prefix.name for c in complete))
         assert names(run_dir / folder) - {"checkpoint"} == wanted, f"kill {n}"
         assert {c.step for c in complete} >= {2}, f"kill {n}"
-        assert not [path for path in run_dir.rglob(".*")], f"kill {n}"
+        assert not list(run_dir.rglob(".*")), f"kill {n}"
         found.append(chosen.step)
         shutil.rmtree(run_dir)
         if ended.returncode == 0:
@@ -434,8 +434,7 @@ def test_full_disk(state: tf.train.Checkpoint, small_disk, room_bytes: int) -> N
     (run_dir / "ballast").write_bytes(bytes(usage.free - room_bytes // 4096 * 4096))
     mark(state, 2)
     with pytest.raises(RunError, match="earlier checkpoints are intact"):
-        for step in range(2, 5):
-            saver.save(step)
+        [saver.save(step) for step in range(2, 6)]
     (run_dir / "ballast").unlink()
     found, said = newest(run_dir)
     assert found is not None

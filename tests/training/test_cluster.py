@@ -28,7 +28,6 @@ import ast
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -55,8 +54,8 @@ def answers(toy, tmp_path_factory):
     done = toy.Run(command, out, toy.environment(out)).finished(240)
     assert done.returncode == 0, done.stdout + done.stderr
     by_rank = [
-        {line["check"]: line for line in map(json.loads, open(out / f"{rank}.jsonl"))}
-        for rank in range(RANKS)
+        {line["check"]: line for line in map(json.loads, text.splitlines())}
+        for text in ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(RANKS))
     ]
     return lambda name: [found[name] for found in by_rank]
 
@@ -198,6 +197,16 @@ def test_one_process_that_was_meant_to_be_one(one_process):
     assert me.host == socket.gethostname()
     assert me.is_first
     assert me.is_first_on_host
+
+
+def test_the_summed_gradient_is_exact_per_token(answers):
+    """Very unequal shares: averages of any kind, measured in the same way, are far off."""
+    for answer in answers("gradients_are_exact_per_token"):
+        gradient_error, loss_error = answer["ours"]
+        assert gradient_error < 1e-5
+        assert loss_error < 1e-6
+        assert answer["average_of_sums"] == pytest.approx(1 - 1 / RANKS, rel=1e-4)
+        assert answer["average_of_means"] > 0.1
 
 
 def test_equal_weights_pass(answers):

@@ -89,9 +89,7 @@ def test_each_rank_gets_its_own_gpu(hardware, monkeypatch):
     hardware(capability=(7, 0), gpus=2)
     calls = []
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: calls.append(a))
-    monkeypatch.setattr(
-        tf.config.experimental, "set_memory_growth", lambda *a: calls.append(a)
-    )
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: calls.append(a))
     for local_rank in (0, 1):
         devices.set_up(rank(local_rank, 2))
     assert calls == [("GPU:0", "GPU"), ("GPU:0", True), ("GPU:1", "GPU"), ("GPU:1", True)]
@@ -110,9 +108,7 @@ def test_ranks_on_cpus_share_the_cores(hardware, monkeypatch, cores, ranks, thre
     hardware()
     calls = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
-    monkeypatch.setattr(
-        tf.config.threading, "set_intra_op_parallelism_threads", calls.append
-    )
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", calls.append)
     monkeypatch.setattr(devices, "keep_freed_memory", lambda: calls.append("memory"))
     devices.set_up(rank(0, ranks))
     assert calls == [threads, "memory"]

@@ -31,8 +31,8 @@ def out(toy, toy_data, tmp_path_factory):
 def answers(out):
     """Fault -> what each rank's `main` returned and printed."""
     by_rank = [
-        {line["fault"]: line for line in map(json.loads, open(out / f"{rank}.jsonl"))}
-        for rank in range(2)
+        {line["fault"]: line for line in map(json.loads, text.splitlines())}
+        for text in ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(2))
     ]
     return lambda name: [found[name] for found in by_rank]
 
@@ -94,9 +94,12 @@ def test_one_slow_rank_shows_as_communication_on_the_other(toy, out, answers):
     assert [answer["code"] for answer in answers("slow_input_on_one_rank")] == [0, 0]
     lines = toy.metrics(out / "slow_input_on_one_rank")
     assert [line["step"] for line in lines] == list(range(1, MAX_STEPS + 1))
-    for line in lines[2:]:  # rank 1 prepares the first batches while both trace the graph
+    for line in lines[1:]:  # both trace the graph in the first step
         assert line["step_time/communication_s"] > SLOW_S / 2
         assert line["step_time/input_wait_s"] < SLOW_S / 2
+    waits_s = answers("slow_input_on_one_rank")[1]["input_waits_s"]
+    assert len(waits_s) == MAX_STEPS
+    assert min(waits_s) >= SLOW_S
 
 
 def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(toy, out, answers):

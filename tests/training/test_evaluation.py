@@ -1,0 +1,196 @@
+"""Validation loss and BLEU: the same on any number of ranks, and equal to plain definitions."""
+
+import collections
+import importlib.util
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from hvd_nmt.config import EOS
+from hvd_nmt.data import corpus
+from hvd_nmt.model.loss import smoothing_entropy
+from hvd_nmt.training import horovod
+from hvd_nmt.training.evaluation import Evaluator
+
+HERE = Path(__file__).parent
+BIN = Path(sys.executable).parent
+LABEL_SMOOTHING = 0.1
+
+
+@pytest.fixture(scope="module")
+def worker():
+    """evaluate_dev.py as a module."""
+    spec = importlib.util.spec_from_file_location("evaluate_dev", HERE / "evaluate_dev.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def data(toy_data):
+    return corpus.load(toy_data)
+
+
+@pytest.fixture(scope="module")
+def alone(worker, toy_data):
+    """Scores of one rank, and the sources it decoded."""
+    return worker.evaluate(toy_data, horovod.join(), worker.CONFIG)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(toy, toy_data, tmp_path_factory):
+    """What each of two ranks found."""
+    out = tmp_path_factory.mktemp("evaluate_dev")
+    command = [
+        os.fspath(BIN / "horovodrun"), "-np", "2", "-H", "localhost:2",
+        "--network-interface", "lo", "--disable-cache", sys.executable,
+        os.fspath(HERE / "evaluate_dev.py"), os.fspath(out), os.fspath(toy_data),
+    ]  # fmt: skip
+    done = toy.Run(command, out, toy.environment(out)).finished(240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_the_translations_are_worth_comparing(alone):
+    hypotheses = alone[0].hypotheses
+    assert len(set(hypotheses)) > len(hypotheses) / 2
+
+
+def test_every_dev_sentence_is_decoded_once_over_all_ranks(two_ranks, data):
+    wanted = sorted(data.dev.source[index].tolist() for index in range(len(data.dev)))
+    shares = [answer["decoded"] for answer in two_ranks]
+
+    assert sorted(shares[0] + shares[1]) == wanted
+    assert abs(len(shares[0]) - len(shares[1])) <= 1
+
+
+def test_two_ranks_give_the_scores_of_one(alone, two_ranks):
+    one = alone[0]._asdict()
+    for answer in two_ranks:
+        two = answer["scores"]
+        assert two["hypotheses"] == one["hypotheses"]
+        for name in ("val_loss", "val_nll", "bleu", "chrf", "pseudo_bleu"):
+            assert two[name] == pytest.approx(one[name], rel=1e-6), name
+
+
+def test_fewer_sentences_than_ranks(alone, two_ranks):
+    for answer in two_ranks:
+        assert answer["one_sentence"] == alone[0].hypotheses[:1]
+
+
+def test_bleu_and_chrf_are_sacrebleu_s_own(worker, data, toy_data, tmp_path):
+    """Against references made of the model's own translations, so that the scores are not 0."""
+    evaluator = Evaluator(
+        worker.model(data.manifest.vocabulary_size), data, worker.CONFIG, horovod.join()
+    )
+    first = evaluator().hypotheses
+    evaluator.references = [
+        " ".join(word for at, word in enumerate(line.split()) if (at + number) % 6)
+        for number, line in enumerate(first)
+    ]
+    scores = evaluator()
+    path = tmp_path / "dev.txt"
+    path.write_text("".join(line + "\n" for line in scores.hypotheses), encoding="utf-8")
+
+    hypotheses = path.read_text(encoding="utf-8").split("\n")[:-1]
+    bleu = sacrebleu.corpus_bleu(hypotheses, [evaluator.references])
+    chrf = sacrebleu.corpus_chrf(hypotheses, [evaluator.references])
+
+    assert 5 < bleu.score < 95
+    assert scores.bleu == bleu.score
+    assert scores.chrf == chrf.score
+    assert scores.bleu > 10 * scores.pseudo_bleu  # another number, of another thing
+
+
+def test_the_signature_says_how(alone):
+    version = sacrebleu.__version__
+    assert alone[0].bleu_signature == (
+        f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    )
+
+
+def test_losses_are_those_of_each_sentence_alone(worker, alone, data):
+    """One sentence at a time, without padding, from the definition, in float64."""
+    transformer = worker.model(data.manifest.vocabulary_size)
+    vocabulary_size = data.manifest.vocabulary_size
+    other = LABEL_SMOOTHING / (vocabulary_size - 1)
+    smoothed = nll = tokens = 0.0
+    for logits_TxV, target_T in teacher_forced(transformer, data):
+        log_p = logits_TxV - np.log(np.exp(logits_TxV).sum(-1, keepdims=True))
+        right = log_p[np.arange(len(target_T)), target_T]
+        nll -= right.sum()
+        smoothed -= ((1 - LABEL_SMOOTHING - other) * right + other * log_p.sum(-1)).sum()
+        tokens += len(target_T)
+    entropy = smoothing_entropy(LABEL_SMOOTHING, vocabulary_size)
+
+    assert alone[0].val_nll == pytest.approx(nll / tokens, rel=1e-6)
+    assert alone[0].val_loss == pytest.approx(smoothed / tokens - entropy, rel=1e-6)
+
+
+def test_pseudo_bleu_is_bleu_of_the_pieces_predicted_with_the_right_prefix(worker, data):
+    """Papineni et al. 2002, counted here: no smoothing, brevity penalty, up to the first eos.
+
+    With the right tokens made likely, so that it is not 0.
+    """
+    transformer = worker.model(data.manifest.vocabulary_size)
+    evaluator = Evaluator(transformer, data, worker.CONFIG, horovod.join())
+    helped = hint(transformer.logits, data)
+    transformer.logits = helped
+    predicted, right = [], []
+    for logits_TxV, target_T in teacher_forced(transformer, data):
+        predicted.append(until_eos(logits_TxV.argmax(-1)))
+        right.append(until_eos(target_T))
+    wanted = corpus_bleu(predicted, right)
+
+    scores = evaluator()
+
+    assert 0.02 < wanted < 0.98
+    assert scores.pseudo_bleu == pytest.approx(wanted, rel=1e-6)
+
+
+def hint(logits, data):
+    """Logits with the most frequent target pieces made more likely."""
+    counts = np.bincount(data.dev.target.ids, minlength=data.manifest.vocabulary_size)
+    bonus = tf.constant(np.log1p(counts), tf.float32)
+    return lambda states: 0.05 * logits(states) + bonus
+
+
+def teacher_forced(transformer, data):
+    """(logits_TxV float64, target_T) of each dev sentence alone."""
+    for index in range(len(data.dev)):
+        source_T, target_T = data.dev.source[index], data.dev.target[index]
+        source_1xS, target_1xT = (tf.constant(ids[None].astype(np.int32)) for ids in (source_T, target_T))
+        states = transformer.decode(target_1xT, transformer.encode(source_1xS))
+        yield transformer.logits(states)[0].numpy().astype(np.float64), target_T.astype(int)
+
+
+def until_eos(ids):
+    ids = [int(i) for i in ids]
+    return ids[: ids.index(EOS)] if EOS in ids else ids
+
+
+def corpus_bleu(hypotheses, references):
+    """BLEU of lists of ids, 0 to 1."""
+    logs = []
+    for order in range(1, 5):
+        matched = total = 0
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            ours, theirs = ngrams(hypothesis, order), ngrams(reference, order)
+            matched += sum((ours & theirs).values())
+            total += sum(ours.values())
+        if not matched:
+            return 0.0
+        logs.append(math.log(matched / total))
+    length, wanted = (sum(map(len, lines)) for lines in (hypotheses, references))
+    return min(1.0, math.exp(1 - wanted / length)) * math.exp(sum(logs) / 4)
+
+
+def ngrams(ids, order):
+    return collections.Counter(tuple(ids[at : at + order]) for at in range(len(ids) - order + 1))

@@ -1,0 +1,197 @@
+"""The training step: the number of ranks changes nothing, and nothing changes unnoticed.
+
+That an average instead of the sum would be seen, on very unequal shares, is shown in test_cluster.
+"""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.config import Config, ModelConfig, TrainingConfig
+from hvd_nmt.data.batches import BatchPlan, batches
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import callbacks, horovod, optimizer
+from hvd_nmt.training.step import TrainingModel
+
+STEPS = 20
+NO_DROPOUT = (
+    "--model.dropout", "0", "--model.attention-dropout", "0", "--model.feed-forward-dropout", "0",
+    "--training.learning-rate", "0.2", "--training.tokens-per-step", "160",
+    "--evaluation.sentences", "2",
+)  # fmt: skip
+
+# Loss (nats per target token) and gradient norm of each step of `golden_model`, from an EPYC with
+# AVX-512. Kernels of other processors add in another order, so the digits beyond the sixth may
+# differ there; a change of the computation moves the first ones.
+GOLDEN_LOSS = []
+GOLDEN_NORM = []
+
+
+@pytest.fixture(scope="module")
+def curves(toy, toy_data, tmp_path_factory):
+    """Real runs on 1, 2 and 4 ranks: ranks -> (metrics of each step, run directory)."""
+    found = {}
+    for ranks in (1, 2, 4):
+        cwd = tmp_path_factory.mktemp(f"ranks{ranks}")
+        options = toy.train_options(toy_data, "run", STEPS, *NO_DROPOUT)
+        done = toy.run_train(*options, ranks=ranks, cwd=cwd)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = toy.metrics(cwd / "run")
+        assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+        found[ranks] = lines, cwd / "run"
+    return found
+
+
+def values(curves, ranks, tag):
+    return np.array([line[tag] for line in curves[ranks][0]])
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    "tag", ["train_loss", "train_nll", "Loss_Optimization/global_gradient_norm"]
+)
+def test_one_rank_equals_many(curves, ranks, tag):
+    """1 x 4N = 4 x N: the same curve to rounding, over as many updates as it has steps."""
+    np.testing.assert_allclose(values(curves, ranks, tag), values(curves, 1, tag), rtol=1e-5)
+
+
+def test_the_curve_is_one_of_learning(curves):
+    """A curve that stands still would agree too."""
+    loss = values(curves, 1, "train_loss")
+    assert loss[-3:].mean() < 0.9 * loss[:3].mean()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_many_ranks_end_at_the_weights_of_one(curves, ranks):
+    one, many = (
+        tf.train.load_checkpoint(os.fspath(curves[n][1] / f"model.ckpt-{STEPS}"))
+        for n in (1, ranks)
+    )
+    names = [
+        name for name, shape in one.get_variable_to_shape_map().items()
+        if name.startswith("model/") and shape
+    ]  # fmt: skip
+    assert len(names) >= 30
+    for name in names:
+        difference = np.abs(one.get_tensor(name) - many.get_tensor(name)).max()
+        assert difference < 1e-4, name
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(curves, ranks):
+    parts = np.array([
+        values(curves, ranks, f"step_time/{part}_s")
+        for part in ("input_wait", "compute", "communication")
+    ])
+    assert parts.min() >= 0
+    np.testing.assert_allclose(parts.sum(0), values(curves, ranks, "step_time/total_s"), rtol=1e-6)
+
+
+def test_one_rank_does_not_communicate(curves):
+    """The sum over one rank is a copy: at most a few of Horovod's cycles of 1 ms."""
+    communication_s = values(curves, 1, "step_time/communication_s")[1:]
+    assert np.median(communication_s) < 0.01
+
+
+def test_golden_loss_curve(golden_curve):
+    """With dropout. If this moves on purpose, say why in CHANGELOG.md and put the new digits."""
+    loss, norm = golden_curve
+    np.testing.assert_allclose(loss, GOLDEN_LOSS, rtol=1e-5, err_msg=repr(loss))
+    np.testing.assert_allclose(norm, GOLDEN_NORM, rtol=1e-4, err_msg=repr(norm))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2}, {"label_smoothing": 0.1001}, {"adam_beta1": 0.91}, {"adam_beta2": 0.98},
+        {"adam_epsilon": 1e-5}, {"learning_rate": 0.201}, {"tokens_per_step": 330},
+        {"clip_norm": 1.0}, {"warmup_steps": 11},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_golden_curve_moves_when_anything_does(golden_curve, change):
+    """A curve that nothing moves would guard nothing."""
+    loss, _ = run_golden(training=change, steps=4, eager=True)
+    assert np.abs(np.array(loss) / golden_curve[0][:4] - 1).max() > 1e-5
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_the_golden_curve_sees_each_dropout(golden_curve, name):
+    loss, _ = run_golden(model={name: 0.11}, steps=1, eager=True)
+    assert abs(loss[0] / golden_curve[0][0] - 1) > 1e-5
+
+
+def test_the_golden_curve_does_not_move_by_itself(golden_curve):
+    """Without a change, and step by step in Python instead of a graph."""
+    loss, norm = run_golden(steps=4, eager=True)
+    np.testing.assert_allclose(loss, golden_curve[0][:4], rtol=1e-5)
+    np.testing.assert_allclose(norm, golden_curve[1][:4], rtol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def golden_curve():
+    return run_golden()
+
+
+def run_golden(*, model=None, training=None, steps=STEPS, eager=False):
+    """Train a fixed tiny model on fixed ids, in float32, on one rank.
+
+    Returns:
+        loss and gradient norm of each step, with all digits.
+    """
+    config = Config(
+        model=ModelConfig(**{
+            "encoder_layers": 2, "decoder_layers": 2, "width": 32, "heads": 2,
+            "feed_forward_width": 64, "max_length": 32, **(model or {}),
+        }),
+        training=TrainingConfig(**{
+            "max_steps": STEPS, "tokens_per_step": 300, "learning_rate": 0.2, "warmup_steps": 10,
+            "precision": "float32", **(training or {}),
+        }),
+    )  # fmt: skip
+    me = horovod.join()
+    corpus = fixed_corpus()
+    plan = BatchPlan.of(corpus, config.training.tokens_per_step, config.training.seed)
+    transformer = Transformer(config.model, 64, "float32", config.training.seed)
+    training_model = TrainingModel(transformer, config.training, me.rank)
+    training_model.compile(
+        optimizer=optimizer.build(config.training, "float32", transformer.trainable_variables)
+    )
+    schedule = callbacks.WarmupSchedule(config, 0)
+    schedule.set_model(training_model)
+    step = training_model.make_train_function()
+    if eager:  # seconds sooner for a few steps: nothing is traced
+
+        def step(stream):
+            logs = training_model.train_step(next(stream)).numpy().tolist()
+            return dict(zip(training_model._METRICS, logs, strict=True))
+
+    stream = (
+        {
+            "source": tf.constant(batch.source_BxS),
+            "target": tf.constant(batch.target_BxT),
+            "tokens": tf.constant([batch.source_tokens, batch.target_tokens], tf.float32),
+        }
+        for batch in batches(corpus, plan, plan.position(0), 0, 1)
+    )
+    logs = []
+    for number in range(steps):
+        schedule.on_train_batch_begin(number)
+        logs.append(step(stream))
+    return [log["loss"] for log in logs], [log["gradient_norm"] for log in logs]
+
+
+def fixed_corpus(sentences=150, vocabulary_size=64):
+    """Pairs of 2 to 17 tokens whose ids are raw Philox numbers, which never change (NEP 19)."""
+    sides = []
+    for key in (7, 8):
+        philox = np.random.Philox(key=np.array([key, 0], np.uint64))
+        lengths = 2 + (philox.random_raw(sentences) % np.uint64(16)).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = 4 + philox.random_raw(int(offsets[-1])) % np.uint64(vocabulary_size - 4)
+        ids[offsets[1:] - 1] = 1
+        sides.append(Sentences(ids.astype(np.int32), offsets))
+    return ParallelCorpus(*sides)
