@@ -1,4 +1,4 @@
-"""Every command of the package under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`.
+"""All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`.
 
     hvd-nmt                 lists the commands
     hvd-nmt NAME --help     explains one
@@ -53,10 +53,9 @@ def _overview() -> str:
     known = commands()
     width = max(map(len, known))
     lines = [f"  {name:{width}}  {line}" for name, line in known.items()]
-    return "\n".join(
-        ["usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])", "", *lines]
-        + ["", "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.errors."]
-    )
+    usage = "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])"
+    more = "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.errors."
+    return "\n".join([usage, "", *lines, "", more])
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ class TrainingConfig:
     warmup^-1.5, (s+1)^-0.5)"""
     warmup_steps: int = 8000
     """steps over which the rate rises"""
+    cooldown_steps: int = 0
+    """last steps, over which the rate falls to 0 in a straight line; 0: none, as in the recipe"""
     adam_beta1: float = 0.9
     """decay of Adam's first moment"""
     adam_beta2: float = 0.997
@@ -206,14 +208,17 @@ def presets() -> dict[str, tuple[str, Config]]:
         run_dir=Path("runs/small"),
         data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
         model=ModelConfig(),
-        training=TrainingConfig(max_steps=2000, warmup_steps=500, adam_beta2=0.98),
+        training=TrainingConfig(
+            max_steps=2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98
+        ),
     )
     multi30k = dataclasses.replace(
         small,
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
         training=TrainingConfig(
-            max_steps=3000, tokens_per_step=1024, warmup_steps=500, adam_beta2=0.98
+            max_steps=2700, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
+            cooldown_steps=900, adam_beta2=0.98,
         ),
     )
     base = dataclasses.replace(

@@ -1,16 +1,16 @@
 """What a person did wrong, in one sentence, with the exit code a script can branch on.
 
-| code | class          | meaning                                                                    |
-|------|----------------|----------------------------------------------------------------------------|
-| 0    |                | done                                                                       |
-| 1    |                | a defect of this package or of a library below it (with a traceback)       |
-| 2    | `ConfigError`  | the command line or the configuration cannot work                          |
-| 3    | `DataError`    | the text, the vocabulary or the prepared data cannot be used               |
-| 4    | `RunError`     | the run directory or a checkpoint in it cannot be used                     |
-| 5    | `ClusterError` | the ranks or hosts do not form the cluster that was asked for              |
-| 6    | `DivergedError`| training stopped: NaN or Inf, or replicas that no longer hold equal weights|
-| 75   | `Preempted`    | stopped by a signal after saving a checkpoint: the same command goes on    |
-| 130  |                | interrupted from the keyboard                                              |
+| code | class           | meaning                                                                 |
+|------|-----------------|-------------------------------------------------------------------------|
+| 0    |                 | done                                                                    |
+| 1    |                 | a defect of this package or of a library below it (with a traceback)    |
+| 2    | `ConfigError`   | the command line or the configuration cannot work                       |
+| 3    | `DataError`     | the text, the vocabulary or the prepared data cannot be used            |
+| 4    | `RunError`      | the run directory or a checkpoint in it cannot be used                  |
+| 5    | `ClusterError`  | the ranks or hosts do not form the cluster that was asked for           |
+| 6    | `DivergedError` | training stopped: NaN or Inf, or replicas with unequal weights          |
+| 75   | `Preempted`     | stopped by a signal after saving a checkpoint: the same command goes on |
+| 130  |                 | interrupted from the keyboard                                           |
 """
 
 

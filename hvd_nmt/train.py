@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     speak_utf8()
     first = os.environ.get("HOROVOD_RANK", "0") == "0"
     with reported("hvd_nmt.train", speak=first) as outcome:
-        config = configuration.from_command_line(
+        config: Config = configuration.from_command_line(
             argv, prog="python -m hvd_nmt.train", description=__doc__ or "", quiet=not first
         )
         train(config)

@@ -299,7 +299,7 @@ DOCUMENTS = st.recursive(
 
 @settings(
     deadline=None,
-    max_examples=200,
+    max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

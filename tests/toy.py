@@ -91,7 +91,7 @@ def run_train(
     ranks: int = 1,
     cwd: Path,
     env: Mapping[str, str] | None = None,
-    timeout: float = 240.0,
+    timeout: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m hvd_nmt.train OPTIONS` to its end, under horovodrun if ranks > 1.
 
@@ -158,7 +158,7 @@ class Run:
         """What it has written so far."""
         return self._err.read_text(encoding="utf-8", errors="backslashreplace")
 
-    def finished(self, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+    def finished(self, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
         """Waits for its end; kills it and fails after `timeout` seconds."""
         try:
             self.process.wait(timeout)
@@ -171,7 +171,7 @@ class Run:
             self.process.args, self.process.returncode, self.stdout, self.stderr
         )
 
-    def wait_for(self, what: Callable[[], Any], timeout: float = 240.0) -> Any:
+    def wait_for(self, what: Callable[[], Any], timeout: float = 600.0) -> Any:
         """Waits until `what()` is true and returns it; fails when the command ends before."""
         deadline = time.monotonic() + timeout
         while not (found := what()):
@@ -238,7 +238,7 @@ class Commands:
 
     def run(
         self, module: str, *options: str, cwd: Path, env: Mapping[str, str] | None = None,
-        input: str = "", timeout: float = 240.0,
+        input: str = "", timeout: float = 600.0,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run([sys.executable, "-m", module, *options])`.
 

@@ -11,7 +11,7 @@ the constant `smoothing_entropy`).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -58,14 +58,14 @@ def cross_entropy(
     entropy = smoothing_entropy(label_smoothing, embedding_VxD.shape[0])
 
     @tf.custom_gradient
-    def summed(states_NxD, embedding_VxD):
+    def summed(states_NxD: tf.Tensor, embedding_VxD: tf.Tensor) -> Any:
         loss, dstates_NxD, dembedding_VxD = _by_pieces(
             states_NxD, embedding_VxD, labels_N, label_smoothing
         )
         real_tokens = tf.math.count_nonzero(labels_N, dtype=tf.float32)
         smoothed = loss.smoothed - entropy * real_tokens
 
-        def gradient(dsmoothed, dnll):
+        def gradient(dsmoothed: tf.Tensor, dnll: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del dnll
             return (
                 dstates_NxD * tf.cast(dsmoothed, dstates_NxD.dtype),
@@ -77,16 +77,24 @@ def cross_entropy(
     return Loss(*summed(states_NxD, embedding_VxD))
 
 
-def _by_pieces(states_NxD, embedding_VxD, labels_N, label_smoothing):
+def _by_pieces(
+    states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
+) -> tuple[Loss, tf.Tensor, tf.Tensor]:
     """Sums and gradients, piece by piece so that N x V never exceeds `ELEMENTS_AT_ONCE`."""
     rows = max(1, ELEMENTS_AT_ONCE // embedding_VxD.shape[0])
     total = tf.shape(labels_N)[0]
 
-    def one_piece():
+    def one_piece() -> tuple[Loss, tf.Tensor, tf.Tensor]:
         return _piece(states_NxD, embedding_VxD, labels_N, label_smoothing)
 
-    def many_pieces():
-        def body(start, smoothed, nll, dstates, dembedding):
+    def many_pieces() -> tuple[Loss, tf.Tensor, tf.Tensor]:
+        def body(
+            start: tf.Tensor,
+            smoothed: tf.Tensor,
+            nll: tf.Tensor,
+            dstates: tf.Tensor,
+            dembedding: tf.Tensor,
+        ) -> tuple[tf.Tensor, ...]:
             end = tf.minimum(start + rows, total)
             loss, dpiece, dmatrix = _piece(
                 states_NxD[start:end], embedding_VxD, labels_N[start:end], label_smoothing
@@ -111,7 +119,9 @@ def _by_pieces(states_NxD, embedding_VxD, labels_N, label_smoothing):
     return tf.cond(total <= rows, one_piece, many_pieces)
 
 
-def _piece(states_NxD, embedding_VxD, labels_N, label_smoothing):
+def _piece(
+    states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
+) -> tuple[Loss, tf.Tensor, tf.Tensor]:
     dtype = states_NxD.dtype
     vocabulary_size = embedding_VxD.shape[0]
     other = label_smoothing / (vocabulary_size - 1)

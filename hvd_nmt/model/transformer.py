@@ -6,6 +6,7 @@ head, N = B x beam hypotheses.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class Memory(NamedTuple):
 class EncoderLayer(layers.Block):
     """Self-attention and feed-forward, each normalised before and added to the stream."""
 
-    def __init__(self, config: ModelConfig, seed, name: str) -> None:
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
         width = config.width
         self.rate = config.dropout
@@ -52,7 +53,7 @@ class EncoderLayer(layers.Block):
 class DecoderLayer(layers.Block):
     """Causal self-attention, attention over the source, feed-forward."""
 
-    def __init__(self, config: ModelConfig, seed, name: str) -> None:
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
         width, heads, rate = config.width, config.heads, config.attention_dropout
         self.rate = config.dropout
@@ -118,7 +119,11 @@ class Transformer(keras.Model):
     """
 
     def __init__(
-        self, config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed=1
+        self,
+        config: ModelConfig,
+        vocabulary_size: int,
+        compute_dtype: str = "float32",
+        seed: int = 1,
     ) -> None:
         super().__init__(name="transformer", autocast=False, dtype="float32")
         self.config, self.vocabulary_size = config, vocabulary_size
@@ -151,7 +156,9 @@ class Transformer(keras.Model):
         """Longest source or target, tokens with eos."""
         return self.config.max_length
 
-    def call(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor, drop: Drop = no_dropout):
+    def call(
+        self, source_BxS: tf.Tensor, target_BxT: tf.Tensor, drop: Drop = no_dropout
+    ) -> tf.Tensor:
         """Logits of every target token given the source and the tokens before it, float32 BxTxV."""
         return self.logits(self.decode(target_BxT, self.encode(source_BxS, drop), drop))
 

@@ -58,9 +58,11 @@ class WarmupSchedule(StepCallback):
     def rate(self, step: int) -> float:
         """Learning rate of the update that follows `step` updates."""
         training = self._config.training
-        return transformer_policy(
+        rate = transformer_policy(
             step, training.learning_rate, self._config.model.width, training.warmup_steps
         )
+        left = training.max_steps - step
+        return rate * min(1.0, left / training.cooldown_steps) if training.cooldown_steps else rate
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Set the rate."""
@@ -105,7 +107,8 @@ class StepLog(StepCallback):
 
     def _write(self, step: int, gradient_norm: float) -> None:
         count, times = len(self._times), self._times.take()
-        assert self._store is not None and times is not None
+        assert self._store is not None
+        assert times is not None
         mean = {name: total / count for name, total in self._sums.items()}
         self._sums.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s

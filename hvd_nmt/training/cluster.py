@@ -1,4 +1,4 @@
-"""Before step 1: data on every host, the same everything on every host, and gradients that add up."""
+"""Before step 1: data on every host, the same on every host, and gradients that add up."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def prepared_data(config: DataConfig, me: Rank) -> corpus.DataDirectory:
     if config.corpus == "embedded":
         _prepare_embedded(config, me)
     with horovod.together():
-        data = corpus.load(config.directory)
-    return data
+        return corpus.load(config.directory)
 
 
 def require_equal(facts: dict[str, Any], me: Rank) -> list[dict[str, Any]]:

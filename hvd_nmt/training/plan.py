@@ -63,7 +63,8 @@ class Plan:
             f"batches     {training.tokens_per_step:,} target tokens a step, "
             f"{training.tokens_per_step // self.ranks:,} a rank; "
             f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
-            f"run         steps {self.start_step:,} to {training.max_steps:,} ({epochs:.1f} epochs)",
+            f"run         steps {self.start_step:,} to {training.max_steps:,} "
+            f"({epochs:.1f} epochs)",
             f"rate        rises to {peak:.2e} over {training.warmup_steps:,} steps "
             f"({training.warmup_steps / self.batch_plan.steps_per_epoch:.1f} epochs)",
             f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients, {wire:.1f} MB sent by "

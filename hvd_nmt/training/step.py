@@ -42,6 +42,8 @@ class TrainingModel(keras.Model):
         "own_not_finite", "communication_s",
     )
 
+    train_function: Any  # of keras.Model: what `fit` calls, None until it is made
+
     def __init__(self, transformer: Transformer, config: TrainingConfig, rank: int) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer = transformer

@@ -60,8 +60,9 @@ def test_value_and_gradients_equal_the_definition(smoothing, scale):
     assert_close(found, wanted, 1e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 12, 13, 14])
-@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "in_graph"), [(1, True), (3, True), (3, False), (12, True), (13, True)]
+)
 def test_pieces_change_nothing(rows, in_graph, monkeypatch):
     states, embedding, labels = batch()
     wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)

@@ -37,7 +37,8 @@ def state(run_dir: Path, step: int) -> dict[str, bytes]:
     """Every bit of a checkpoint: weights, Adam's moments, learning rate, steps."""
     reader = tf.train.load_checkpoint(os.fspath(run_dir / f"model.ckpt-{step}"))
     names = sorted(reader.get_variable_to_shape_map())
-    assert sum(name.startswith("optimizer/_momentums") for name in names) > 10
+    weights, slots = (sum(name.startswith(part) for name in names) for part in ("model/", "opt"))
+    assert slots == 2 * weights + 2 > 20  # two moments each; iterations and learning rate
     return {
         name: reader.get_tensor(name).tobytes()
         for name in names

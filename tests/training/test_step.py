@@ -107,7 +107,7 @@ def test_golden_loss_curve(golden_curve):
     "change",
     [
         {"seed": 2}, {"label_smoothing": 0.1001}, {"adam_beta1": 0.91}, {"adam_beta2": 0.98},
-        {"adam_epsilon": 1e-5}, {"learning_rate": 0.201}, {"tokens_per_step": 330},
+        {"adam_epsilon": 1e-5}, {"learning_rate": 0.201}, {"tokens_per_step": 250},
         {"clip_norm": 1.0}, {"warmup_steps": 11},
     ],
     ids=str,

@@ -1,0 +1,275 @@
+"""The training command: what a run leaves behind, and what it says to someone's mistake.
+
+Mistakes are made against copies of a finished run, in processes that have TensorFlow already; each
+must end before step 1 with one sentence and the documented exit code (hvd_nmt.errors).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hvd_nmt import config as configuration
+from hvd_nmt.telemetry.events import read_samples
+from hvd_nmt.training import checkpoints
+from hvd_nmt.training.optimizer import transformer_policy
+
+STEP_TAGS = {
+    "train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm", "global_step/sec",
+}  # fmt: skip
+EVAL_TAGS = {"eval_loss", "Eval_BLEU_Score", "sacrebleu"}
+DEV_PAIRS = 24
+
+# --- what a run leaves behind ---
+
+
+def test_metrics_hold_every_step_and_the_recipes_tags(toy, toy_run: Path) -> None:
+    steps, evaluations = toy.metrics(toy_run), toy.metrics(toy_run, "eval")
+    assert [line["step"] for line in steps] == list(range(1, 41))
+    assert [line["step"] for line in evaluations] == [20, 40]
+    assert all(line.keys() >= STEP_TAGS for line in steps)
+    assert all(line.keys() >= EVAL_TAGS for line in evaluations)
+
+
+def test_it_learns(toy, toy_run: Path) -> None:
+    losses = [line["train_loss"] for line in toy.metrics(toy_run)]
+    assert sum(losses[-5:]) / 5 < losses[0] - 1
+    first, last = (line["eval_loss"] for line in toy.metrics(toy_run, "eval"))
+    assert last < first
+
+
+def test_tensorboard_shows_the_same(toy, toy_run: Path) -> None:
+    shown = EventAccumulator(os.fspath(toy_run / "tensorboard"), {"scalars": 0}).Reload()
+    for kind, tags in (("train", STEP_TAGS), ("eval", EVAL_TAGS)):
+        for tag in tags:
+            found = {event.step: event.value for event in shown.Scalars(tag)}
+            wanted = {line["step"]: line[tag] for line in toy.metrics(toy_run, kind)}
+            assert found == pytest.approx(wanted, rel=1e-6), tag  # TensorBoard keeps float32
+
+
+def test_learning_rate_is_the_policys_at_each_step(toy, toy_run: Path) -> None:
+    config = configuration.load(toy_run / "config.yaml")
+    training, width = config.training, config.model.width
+    rates = [line["learning_rate"] for line in toy.metrics(toy_run)]
+    assert rates == [
+        transformer_policy(step, training.learning_rate, width, training.warmup_steps)
+        for step in range(40)
+    ]
+    assert max(rates) == rates[19] == pytest.approx(2.0 * 16**-0.5 * 20**-0.5)
+
+
+def test_telemetry_has_samples_of_this_host(toy_run: Path) -> None:
+    samples = read_samples(toy_run / "telemetry" / f"{socket.gethostname()}.jsonl")
+    kinds = [sample["kind"] for sample in samples]
+    assert kinds[0] == "host"
+    assert kinds.count("sample") >= 3
+
+
+def test_hypotheses_have_a_line_for_each_dev_sentence(toy_run: Path) -> None:
+    for step in (20, 40):
+        text = (toy_run / "hypotheses" / f"dev.{step}.txt").read_bytes()
+        assert text.count(b"\n") == DEV_PAIRS
+        assert text.endswith(b"\n")
+
+
+def test_checkpoints_are_those_asked_for(toy_run: Path) -> None:
+    assert [c.step for c in checkpoints.newest_first(toy_run)] == [40, 30, 20]
+    best = {c.step: c.manifest.val_loss for c in checkpoints.best_first(toy_run)}
+    assert set(best) == {20, 40}
+
+
+def test_run_directory_explains_itself(toy_data: Path, toy_run: Path) -> None:
+    assert "hvd_nmt" in (toy_run / "command.txt").read_text(encoding="utf-8")
+    environment = json.loads((toy_run / "environment.json").read_text(encoding="utf-8"))
+    assert environment["hosts"] == [socket.gethostname()]
+    assert environment["precision"] == "float32"
+    assert configuration.load(toy_run / "config.yaml").training.max_steps == 40
+    assert (toy_run / "spm.model").read_bytes() == (toy_data / "spm.model").read_bytes()
+
+
+def test_plan_comes_before_the_first_step(toy_run: Path) -> None:
+    said = (toy_run / "stdout.txt").read_text(encoding="utf-8")
+    plan = said[: said.index("step 1/40")]
+    for word in ("ranks", "parameters", "vocabulary 120", "128 target tokens a step", "all-reduce"):
+        assert word in plan
+
+
+def test_it_translates_as_its_evaluation_did(
+    toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    """Line by line, with a blank line after them."""
+    done = toy_commands.run(
+        "hvd_nmt.translate", "--run", os.fspath(toy_run), "--checkpoint", "latest",
+        "--beam-size", "1", cwd=tmp_path,
+        input=(toy_data / "dev.en").read_text(encoding="utf-8") + "\n",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    hypotheses = (toy_run / "hypotheses" / "dev.40.txt").read_text(encoding="utf-8")
+    assert done.stdout == hypotheses + "\n"
+    assert len(set(hypotheses.splitlines())) > 1
+
+
+# --- mistakes ---
+
+
+@pytest.fixture
+def train(toy, toy_commands, toy_data: Path, tmp_path: Path):
+    """Runs the command of `toy_run` in a directory of its own, with more options."""
+
+    def run(*more: str, run_dir: Path | str = "run") -> subprocess.CompletedProcess[str]:
+        options = toy.run_options(toy_data, run_dir, *more)
+        return toy_commands.run("hvd_nmt.train", *options, cwd=tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def copy(toy_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, in the place where `train` finds it."""
+    return Path(shutil.copytree(toy_run, tmp_path / "run"))
+
+
+def assert_one_sentence(
+    done: subprocess.CompletedProcess[str], code: int, *words: str
+) -> None:
+    """It ended with the code, one line on stderr, and no step was done."""
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("hvd_nmt.train: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert "step 1/" not in done.stdout
+
+
+def test_finished_run_started_again_says_so(train, copy: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")}
+    done = train()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "has done all 40 steps" in done.stdout
+    assert {path.name: path.stat().st_mtime_ns for path in copy.glob("model.ckpt-*")} == before
+
+
+def test_missing_data(train, tmp_path: Path) -> None:
+    done = train("--data.directory", "nowhere")
+    assert_one_sentence(done, 3, "nowhere does not exist", "hvd_nmt.prepare")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["train.en.ids.npy", "spm.model", "manifest.json", "dev.de"])
+def test_truncated_data(train, toy_data: Path, tmp_path: Path, name: str) -> None:
+    data = Path(shutil.copytree(toy_data, tmp_path / "data"))
+    os.truncate(data / name, 20)
+    assert_one_sentence(train("--data.directory", "data"), 3, name, "again")
+
+
+def test_vocabulary_of_other_data(train, toy, copy: Path, tmp_path: Path) -> None:
+    other = toy.toy_data(tmp_path / "other", seed=2)
+    done = train("--data.directory", os.fspath(other), "--training.max-steps", "50")
+    assert_one_sentence(done, 4, "another vocabulary", "--run-dir")
+    assert (copy / "spm.model").read_bytes() != (other / "spm.model").read_bytes()
+
+
+def test_changed_model(train, copy: Path) -> None:
+    done = train("--model.width", "32", "--training.max-steps", "50")
+    assert_one_sentence(done, 4, "model.width 16, not 32")
+
+
+def test_unknown_preset(toy_commands, tmp_path: Path) -> None:
+    done = toy_commands.run("hvd_nmt.train", "--preset", "smal", cwd=tmp_path)
+    assert_one_sentence(done, 2, "'small'")
+
+
+def test_impossible_model(train) -> None:
+    assert_one_sentence(train("--model.heads", "3"), 2, "model.width 16", "model.heads 3")
+
+
+def test_unknown_option(train) -> None:
+    done = train("--training.max-stepz", "3")
+    assert done.returncode == 2
+    assert "--training.max-stepz" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_run_directory_below_a_file(train, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text", encoding="utf-8")
+    assert_one_sentence(train(run_dir="file/run"), 4, "file/run cannot be written to", "--run-dir")
+
+
+def test_other_number_of_ranks(train) -> None:
+    assert_one_sentence(train("--ranks", "4"), 5, "4 ranks were asked for and 1 were started")
+
+
+def test_every_checkpoint_damaged(train, copy: Path) -> None:
+    for path in copy.rglob("*.data-00000-of-00001"):
+        os.truncate(path, 1000)
+    for _ in range(2):
+        done = train("--training.max-steps", "50")
+        assert_one_sentence(done, 4, "start afresh")
+    assert len(list(copy.rglob("damaged/*.index"))) == 5  # nothing was deleted
+
+
+def test_every_checkpoint_deleted(train, copy: Path) -> None:
+    for path in [*copy.glob("model.ckpt-*"), *copy.glob("best_models/*")]:
+        path.unlink()
+    assert_one_sentence(train("--training.max-steps", "50"), 4, "start afresh")
+
+
+def test_newest_checkpoint_damaged(train, copy: Path) -> None:
+    """The one before is taken, and what was trained beyond it is trained again."""
+    os.truncate(copy / "model.ckpt-40.meta", 100)
+    done = train()
+    assert done.returncode == 0, done.stderr
+    assert "model.ckpt-40.meta has changed" in done.stdout
+    assert "Resuming from run/model.ckpt-30" in done.stdout
+    assert "Trained to step 40" in done.stdout
+    assert [c.step for c in checkpoints.newest_first(copy)] == [40, 30, 20]
+
+
+def test_second_run_in_the_directory_of_a_first(toy, toy_data: Path, train, tmp_path: Path) -> None:
+    options = ("--training.max-steps", "100000", "--checkpoints.every-steps", "20")
+    run_dir = tmp_path / "run"
+    first = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path)
+    try:
+        first.wait_for(lambda: toy.steps_done(run_dir) >= 1)
+        assert_one_sentence(train(*options), 4, "Another run is in", f"process {first.process.pid}")
+        then = toy.steps_done(run_dir)
+        first.wait_for(lambda: toy.steps_done(run_dir) > then)
+        first.process.send_signal(signal.SIGTERM)
+        assert first.finished().returncode == 75
+    finally:
+        first.kill()
+    reached = toy.steps_done(run_dir)
+    assert [line["step"] for line in toy.metrics(run_dir)] == list(range(1, reached + 1))
+    newest = checkpoints.newest_verified(run_dir)
+    assert newest is not None
+    assert newest.step == reached
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--ranks", "4"), "4 ranks were asked for and 2 were started"),
+        (("--data.directory", "nowhere"), "nowhere does not exist"),
+    ],
+)
+def test_all_ranks_end_together(
+    toy, toy_data: Path, tmp_path: Path, options: tuple[str, ...], words: str
+) -> None:
+    """One sentence, from one rank; nobody waits for a rank that has left."""
+    run = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path, ranks=2)
+    done = run.finished()
+    said = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
+    assert done.returncode == 1  # horovodrun's own
+    assert len(said) == 1
+    assert words in said[0]
+    assert "hvd_nmt/" not in done.stderr  # no traceback of ours
+    assert run.processes() == []

@@ -1,0 +1,140 @@
+"""The run directory: one run at a time, and only the run it was made for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt import config as configuration
+from hvd_nmt.config import CheckpointConfig, Config, DataConfig, ModelConfig, TrainingConfig
+from hvd_nmt.data import corpus
+from hvd_nmt.errors import RunError
+from hvd_nmt.training import run_directory
+from hvd_nmt.training.horovod import Rank
+
+FIRST = Rank(0, 2, 0, 2, "v100a")
+SECOND = Rank(1, 2, 1, 2, "v100a")
+
+
+@pytest.fixture
+def data(toy_data: Path) -> corpus.DataDirectory:
+    return corpus.load(toy_data)
+
+
+def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[str]:
+    """Describes a run and returns what was said."""
+    said: list[str] = []
+    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1}, said.append)
+    return said
+
+
+# --- claim ---
+
+
+def test_second_run_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
+    run_dir, holder = tmp_path / "a" / "run", f"process {os.getpid()} on v100a"
+    with run_directory.claim(run_dir, FIRST):
+        for _ in range(2):  # and the first keeps its name in the lock
+            with pytest.raises(RunError, match=f"Another run is in .*{holder}"):
+                run_directory.claim(run_dir, FIRST)
+
+
+def test_ended_run_leaves_no_lock(tmp_path: Path) -> None:
+    run_directory.claim(tmp_path, FIRST).close()
+    run_directory.claim(tmp_path, FIRST).close()
+
+
+def test_other_ranks_need_no_lock(tmp_path: Path) -> None:
+    with run_directory.claim(tmp_path, FIRST):
+        assert run_directory.claim(tmp_path, SECOND) is None
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "telemetry"}
+
+
+@pytest.mark.parametrize("me", [FIRST, SECOND])
+def test_path_below_a_file(tmp_path: Path, me: Rank) -> None:
+    (tmp_path / "file").write_text("text", encoding="utf-8")
+    with pytest.raises(RunError, match="cannot be written to on v100a"):
+        run_directory.claim(tmp_path / "file" / "run", me)
+
+
+@pytest.fixture
+def read_only(tmp_path: Path):
+    """A directory on a file system that is mounted read-only; root may write where modes forbid."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a file system read-only")
+    mounted = tmp_path / "read-only"
+    mounted.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=4096", "tmpfs", mounted], check=True)
+    yield mounted
+    subprocess.run(["umount", mounted], check=False)
+
+
+def test_read_only_file_system(read_only: Path) -> None:
+    for run_dir in (read_only, read_only / "run"):
+        with pytest.raises(RunError, match="Read-only file system"):
+            run_directory.claim(run_dir, FIRST)
+
+
+# --- describe ---
+
+
+def test_a_run_directory_explains_itself(tmp_path: Path, data: corpus.DataDirectory) -> None:
+    config = Config(run_dir=tmp_path, training=TrainingConfig(max_steps=7))
+    assert describe(tmp_path, config, data) == []
+    assert configuration.load(tmp_path / "config.yaml") == config
+    assert (tmp_path / "spm.model").read_bytes() == data.spm_path.read_bytes()
+    environment = json.loads((tmp_path / "environment.json").read_text(encoding="utf-8"))
+    assert environment == {"python": "3.11", "größe": 1}
+    assert len((tmp_path / "command.txt").read_text(encoding="utf-8").splitlines()) == 1
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_every_start_adds_its_command(tmp_path: Path, data: corpus.DataDirectory) -> None:
+    for _ in range(3):
+        describe(tmp_path, Config(run_dir=tmp_path), data)
+    assert len((tmp_path / "command.txt").read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_another_vocabulary_is_refused(tmp_path: Path, data: corpus.DataDirectory) -> None:
+    describe(tmp_path, Config(), data)
+    vocabulary = tmp_path / "spm.model"
+    vocabulary.write_bytes(vocabulary.read_bytes()[:-1] + b"?")  # of the same size
+    with pytest.raises(RunError, match="another vocabulary"):
+        describe(tmp_path, Config(), data)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"model": ModelConfig(width=128)}, "model.width"),
+        ({"model": ModelConfig(dropout=0.2)}, "model.dropout"),
+        ({"training": TrainingConfig(seed=2)}, "training.seed"),
+        ({"training": TrainingConfig(tokens_per_step=2048)}, "training.tokens_per_step"),
+        ({"data": DataConfig(seed=2)}, "data.seed"),
+    ],
+)
+def test_what_decides_the_run_may_not_change(
+    tmp_path: Path, data: corpus.DataDirectory, change: dict, name: str
+) -> None:
+    describe(tmp_path, Config(), data)
+    before = (tmp_path / "config.yaml").read_bytes()
+    with pytest.raises(RunError, match=name):
+        describe(tmp_path, dataclasses.replace(Config(), **change), data)
+    assert (tmp_path / "config.yaml").read_bytes() == before
+
+
+def test_what_may_change_is_written_and_said_if_it_changes_the_model(
+    tmp_path: Path, data: corpus.DataDirectory
+) -> None:
+    describe(tmp_path, Config(), data)
+    training = TrainingConfig(max_steps=9, learning_rate=1.0)
+    longer = Config(training=training, checkpoints=CheckpointConfig(keep=9))
+    said = describe(tmp_path, longer, data)
+    assert len(said) == 1
+    assert "training.learning_rate 2.0 -> 1.0" in said[0]
+    assert configuration.load(tmp_path / "config.yaml") == longer
