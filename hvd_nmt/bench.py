@@ -17,7 +17,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hvd_nmt import config as configuration
+from hvd_nmt import command_line
+from hvd_nmt.config import Config
 from hvd_nmt.errors import ConfigError, reported, speak_utf8
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchConfig(configuration.Config):
+class BenchConfig(Config):
     """What to measure, and on what."""
 
     steps: int = 40
@@ -34,6 +35,7 @@ class BenchConfig(configuration.Config):
     """steps before, in which TensorFlow builds its graph"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.steps < 1 or self.warmup_steps < 1:
             raise ConfigError("--steps and --warmup-steps must be at least 1.")
 
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = os.environ.get("HOROVOD_RANK", "0") == "0"
     with reported("hvd_nmt.bench", speak=first) as outcome:
         bench(
-            configuration.from_command_line(
+            command_line.run_config(
                 argv, prog="python -m hvd_nmt.bench", description=__doc__ or "",
                 quiet=not first, kind=BenchConfig,
             )

@@ -1,30 +1,23 @@
-"""The configuration of a run: one tree of frozen dataclasses, presets, YAML files, a command line.
+"""The configuration of a run: one tree of frozen dataclasses, presets, and YAML files.
 
-Later wins: the preset, then `hvd_nmt.yaml` in the working directory if there is one, then the YAML
-file named by `--config`, then the command line. The result is written to `config.yaml` in the run
-directory, which is itself a valid `--config`. No TensorFlow here.
+`hvd_nmt.command_line` makes a command line of it. The values of a run are written to `config.yaml`
+in the run directory, which is itself a valid `--config`. No TensorFlow here.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
-import io
+import math
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
-import tyro
 import yaml
 
 from hvd_nmt.errors import ConfigError
 
-Options = TypeVar("Options")
-LOCAL_FILE = Path("hvd_nmt.yaml")
-"""defaults of a working directory, read when the file is there"""
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
@@ -42,6 +35,10 @@ class DataConfig:
     """joint SentencePiece pieces, for preparing the embedded corpus"""
     seed: int = 1
     """seed of the embedded corpus"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "data", "vocabulary_size")
+        _not_negative(self, "data", "seed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +72,8 @@ class ModelConfig:
                 f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
                 f"make the width a multiple of {2 * max(self.heads, 1)}."
             )
-        for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"model.{name} is {getattr(self, name)}: give a share in [0, 1).")
-        _positive(self, "model", "encoder_layers", "decoder_layers", "feed_forward_width")
+        _share(self, "model", "dropout", "attention_dropout", "feed_forward_dropout")
+        _positive(self, "model", "encoder_layers", "decoder_layers", "width", "feed_forward_width")
         _positive(self, "model", "max_length")
 
 
@@ -119,10 +114,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
         _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(
-                f"training.label_smoothing is {self.label_smoothing}: give a share in [0, 1)."
-            )
+        _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2")
+        _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed")
 
     def peak_learning_rate(self, width: int) -> float:
         """The highest rate of the schedule, reached after the warm-up."""
@@ -148,6 +141,7 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
+        _not_negative(self, "evaluation", "sentences", "length_penalty", "samples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +166,9 @@ class TelemetryConfig:
     interval_s: float = 1.0
     """seconds between two samples; 0: no telemetry"""
 
+    def __post_init__(self) -> None:
+        _not_negative(self, "telemetry", "interval_s")
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -188,8 +185,8 @@ class Config:
     checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
 
-
-RunOptions = TypeVar("RunOptions", bound=Config)
+    def __post_init__(self) -> None:
+        _not_negative(self, "", "ranks")
 
 
 def presets() -> dict[str, tuple[str, Config]]:
@@ -248,82 +245,6 @@ def presets() -> dict[str, tuple[str, Config]]:
     }
 
 
-def from_command_line(
-    argv: Sequence[str] | None = None,
-    *,
-    prog: str,
-    description: str,
-    quiet: bool = False,
-    kind: type[RunOptions] = Config,  # type: ignore[assignment]
-) -> RunOptions:
-    """The configuration a command line asks for: preset, then YAML files, then overrides.
-
-    Args:
-        argv: words of the command line; None: those of this process.
-        kind: Config, or a subclass with options of its own.
-        prog: command name for `--help`.
-        description: what the command does, for `--help`.
-        quiet: print no message of the parser (on all ranks but one).
-
-    Raises:
-        ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
-    """
-    words = list(sys.argv[1:] if argv is None else argv)
-    preset, words = _take_option(words, "--preset")
-    file, words = _take_option(words, "--config")
-    table = presets()
-    if preset is not None and preset not in table:
-        raise ConfigError(
-            f"Unknown preset {preset!r}{_nearest(preset, table)}; the presets are "
-            f"{', '.join(table)}."
-        )
-    default = table[preset or "demo"][1]
-    for path in ([LOCAL_FILE] if LOCAL_FILE.exists() else []) + ([Path(file)] if file else []):
-        default = load(path, default)
-    lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
-    files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
-    text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
-    own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
-    return command_line(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
-
-
-def command_line(
-    options: type[Options],
-    *,
-    prog: str,
-    description: str,
-    argv: Sequence[str] | None = None,
-    default: Options | None = None,
-    quiet: bool = False,
-) -> Options:
-    """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
-
-    Raises:
-        ConfigError: a combination of values that cannot work.
-        SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
-    """
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                options,
-                prog=prog,
-                description=description,
-                args=None if argv is None else list(argv),
-                default=tyro.MISSING_NONPROP if default is None else default,
-            )
-    except SystemExit as stopped:
-        # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
-        cause: BaseException | None = stopped
-        while cause is not None:
-            if isinstance(cause, ConfigError):
-                raise cause from None
-            cause = cause.__context__
-        if not quiet:
-            print(said.getvalue(), end="", file=sys.stderr)
-        raise
-
-
 def load(path: Path, default: Config | None = None) -> Config:
     """Read a YAML file of configuration values over a default.
 
@@ -337,7 +258,7 @@ def load(path: Path, default: Config | None = None) -> Config:
     """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
     if not isinstance(values, dict):
@@ -381,7 +302,7 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
     changes = {}
     for name, value in values.items():
         if name not in fields:
-            raise ConfigError(f"{where}: unknown key {name!r}{_nearest(str(name), fields)}.")
+            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), fields)}.")
         old = fields[name]
         if dataclasses.is_dataclass(old):
             if not isinstance(value, dict):
@@ -407,9 +328,9 @@ def _converted(old: Any, value: Any, where: str) -> Any:
         try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
             if isinstance(old, float) and isinstance(value, int | str):
                 return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
-    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r}.")
+    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r:.60}.")
 
 
 def _plain(value: Any) -> Any:
@@ -417,22 +338,28 @@ def _plain(value: Any) -> Any:
 
 
 def _positive(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: value > 0, "it must be above 0")
+
+
+def _not_negative(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: value >= 0, "it must be at least 0")
+
+
+def _share(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: 0 <= value < 1, "give a share in [0, 1)")
+
+
+def _require(
+    config: Any, group: str, names: Sequence[str], holds: Callable[[Any], bool], wanted: str
+) -> None:
     for name in names:
-        if getattr(config, name) <= 0:
-            raise ConfigError(f"{group}.{name} is {getattr(config, name)}: it must be above 0.")
+        value = getattr(config, name)
+        if not (holds(value) and value < math.inf):  # NaN fails every comparison
+            dotted = f"{group}.{name}" if group else name
+            raise ConfigError(f"{dotted} is {value}: {wanted}.")
 
 
-def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
-    for index, word in enumerate(words):
-        if word == option:
-            if index + 1 == len(words):
-                raise ConfigError(f"{option} needs a value.")
-            return words[index + 1], words[:index] + words[index + 2 :]
-        if word.startswith(option + "="):
-            return word.split("=", 1)[1], words[:index] + words[index + 1 :]
-    return None, words
-
-
-def _nearest(name: str, names: Mapping[str, Any]) -> str:
+def nearest(name: str, names: Mapping[str, Any]) -> str:
+    """" (did you mean '...'?)", or nothing if no name is near."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

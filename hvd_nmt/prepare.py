@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
-from hvd_nmt import __version__, config
+from hvd_nmt import __version__, command_line
 from hvd_nmt.data import corpus, drafts, embedded, subwords
 from hvd_nmt.data.atomic import exclusive, replacing
 from hvd_nmt.data.drafts import Draft
@@ -129,7 +129,7 @@ class Options:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     with reported("hvd_nmt.prepare") as outcome:
-        options = config.command_line(
+        options = command_line.options(
             Options, prog="python -m hvd_nmt.prepare", description=str(__doc__), argv=argv
         )
         prepare(options)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hvd_nmt import config as configuration
+from hvd_nmt import command_line
 from hvd_nmt.config import Config
 from hvd_nmt.errors import RunError, reported, speak_utf8
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     speak_utf8()
     first = os.environ.get("HOROVOD_RANK", "0") == "0"
     with reported("hvd_nmt.train", speak=first) as outcome:
-        config: Config = configuration.from_command_line(
+        config: Config = command_line.run_config(
             argv, prog="python -m hvd_nmt.train", description=__doc__ or "", quiet=not first
         )
         train(config)
@@ -55,8 +55,8 @@ def train(config: Config) -> None:
 
     me = horovod.join(config.ranks)
     say: Say = print if me.is_first else _nothing
-    if configuration.LOCAL_FILE.exists():
-        say(f"defaults    {configuration.LOCAL_FILE} in this directory")
+    if command_line.LOCAL_FILE.exists():
+        say(f"defaults    {command_line.LOCAL_FILE} in this directory")
     with horovod.together():
         devices.set_up(me)
     with horovod.together():

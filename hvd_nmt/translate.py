@@ -12,7 +12,6 @@ cut, and stderr says which. Exit codes: 0 done, 2 wrong command line, 3 wrong te
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +21,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from hvd_nmt import config
+from hvd_nmt import command_line
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, UserError
+from hvd_nmt.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hvd_nmt.model.tokenizer import Tokenizer
@@ -66,20 +65,12 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    try:
-        options = config.command_line(
-            Options, prog="hvd_nmt.translate", description=str(__doc__), argv=argv
+    with reported("hvd_nmt.translate") as outcome:
+        options = command_line.options(
+            Options, prog="python -m hvd_nmt.translate", description=str(__doc__), argv=argv
         )
         translate(options)
-    except UserError as error:
-        print(f"hvd_nmt.translate: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader, such as `head`, has enough. Python flushes stdout once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return outcome.exit_code
 
 
 def translate(options: Options) -> None:

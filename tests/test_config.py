@@ -12,6 +12,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hvd_nmt import command_line
 from hvd_nmt import config as configuration
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.errors import ConfigError
@@ -29,7 +30,7 @@ def _in_an_empty_directory(monkeypatch, tmp_path):
 
 
 def from_command_line(*argv):
-    return configuration.from_command_line(argv, prog="hvd_nmt.train", description="Train.")
+    return command_line.run_config(argv, prog="hvd_nmt.train", description="Train.")
 
 
 def load_text(path, text):
@@ -79,7 +80,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(tmp_pa
 
 
 def test_defaults_of_a_directory_win_over_the_preset_alone(tmp_path):
-    configuration.LOCAL_FILE.write_text("ranks: 4\ntraining: {seed: 7, max_steps: 11}\n")
+    command_line.LOCAL_FILE.write_text("ranks: 4\ntraining: {seed: 7, max_steps: 11}\n")
     file = tmp_path / "c.yaml"
     file.write_text("training: {max_steps: 12}\n")
     found = from_command_line("--config", str(file), "--ranks", "2", "--preset", "base")
@@ -221,7 +222,7 @@ def test_a_wrong_command_line_is_exit_code_2(argv, said, capsys):
 
 def test_only_one_rank_speaks(capsys):
     with pytest.raises(SystemExit):
-        configuration.from_command_line(["--wrong"], prog="x", description="x", quiet=True)
+        command_line.run_config(["--wrong"], prog="x", description="x", quiet=True)
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "")
 

@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt import translate
-from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.config import EOS, PAD
+from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.model.tokenizer import Tokenizer
 
 MAX_LENGTH = 40

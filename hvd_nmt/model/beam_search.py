@@ -40,6 +40,19 @@ class _Search(NamedTuple):
     state: Any  # the caller's, re-ordered so that row n belongs to alive hypothesis n
 
 
+class _Task(NamedTuple):
+    """What stays the same through a search; see `beam_search`."""
+
+    step: Step
+    max_length_B: tf.Tensor
+    vocabulary_size: int
+    beam_size: int
+    length_penalty_alpha: float
+    exact_best: int
+    bos: int
+    eos: int
+
+
 def beam_search(
     step: Step,
     initial_state: Any,
@@ -90,54 +103,57 @@ def beam_search(
         raise ValueError(f"vocabulary_size is {vocabulary_size}; eos and one word make at least 2")
     max_length_B = tf.convert_to_tensor(max_length_B, tf.int32)
     max_length = tf.maximum(tf.reduce_max(max_length_B), 0)  # the maximum of no sentence is INT_MIN
-    K = beam_size
-
-    def alive(search: _Search) -> tf.Tensor:
-        return tf.reduce_any(search.alive_logp_BxK[:, 0] > -float("inf"))
-
-    def body(search: _Search) -> tuple[_Search]:
-        position = search.position
-        last_N = tf.where(position == 0, bos, search.alive_ids_BxKxT[:, :, position - 1])
-        logits_NxV, state = step(tf.reshape(last_N, [-1]), position, search.state)
-        logp_BxC, parent_BxC, token_BxC = _candidates(
-            logits_NxV, search.alive_logp_BxK, vocabulary_size
-        )
-        ids_BxCxT = _append(search.alive_ids_BxKxT, parent_BxC, token_BxC, position)
-        length_B = tf.fill(tf.shape(max_length_B), position + 1)
-        penalty_B = length_penalty(length_B, length_penalty_alpha)
-
-        ended_BxC = token_BxC == eos
-        ended_logp_BxC = _where_else_none(ended_BxC, logp_BxC)
-        finished = _keep_best(
-            search.finished, ids_BxCxT, length_B, ended_logp_BxC / penalty_B[:, None]
-        )
-        # At most one candidate per beam is eos, so K others are always left of 2K.
-        logp_BxK, best_BxK = tf.math.top_k(_where_else_none(~ended_BxC, logp_BxC), K)
-        ids_BxKxT = tf.gather(ids_BxCxT, best_BxK, batch_dims=1)
-
-        at_limit_B = length_B >= max_length_B
-        unfinished_B = at_limit_B & (finished.lengths_BxK[:, 0] == 0)
-        cut_logp_BxK = _where_else_none(unfinished_B[:, None], logp_BxK)
-        finished = _keep_best(finished, ids_BxKxT, length_B, cut_logp_BxK / penalty_B[:, None])
-        # Log-probabilities only fall, and for them the longest length has the kindest penalty.
-        attainable_B = logp_BxK[:, 0] / length_penalty(max_length_B, length_penalty_alpha)
-        done_B = at_limit_B | (finished.scores_BxK[:, exact_best - 1] >= attainable_B)
-        logp_BxK = _where_else_none(~done_B[:, None], logp_BxK)
-
-        parent_BxK = tf.gather(parent_BxC, best_BxK, batch_dims=1)
-        next_search = _Search(
-            position + 1, ids_BxKxT, logp_BxK, finished, _reorder(state, parent_BxK)
-        )
-        return (next_search,)
-
-    search = _start(initial_state, max_length_B, max_length, K)
+    task = _Task(
+        step, max_length_B, vocabulary_size, beam_size, length_penalty_alpha, exact_best, bos, eos
+    )
+    search = _start(initial_state, max_length_B, max_length, beam_size)
     shapes = tf.nest.map_structure(_loop_shape, search)
     (search,) = tf.while_loop(
-        alive, body, (search,), shape_invariants=(shapes,), maximum_iterations=max_length
+        lambda search: tf.reduce_any(search.alive_logp_BxK[:, 0] > -float("inf")),
+        lambda search: (_extended(search, task),),
+        (search,),
+        shape_invariants=(shapes,),
+        maximum_iterations=max_length,
     )
     found = search.finished
     longest = tf.maximum(tf.reduce_max(found.lengths_BxK), 0)
     return found._replace(ids_BxKxT=found.ids_BxKxT[:, :, :longest])
+
+
+def _extended(search: _Search, task: _Task) -> _Search:
+    """Every alive hypothesis one token longer, or finished."""
+    position = search.position
+    last_N = tf.where(position == 0, task.bos, search.alive_ids_BxKxT[:, :, position - 1])
+    logits_NxV, state = task.step(tf.reshape(last_N, [-1]), position, search.state)
+    logp_BxC, parent_BxC, token_BxC = _candidates(
+        logits_NxV, search.alive_logp_BxK, task.vocabulary_size
+    )
+    ids_BxCxT = _append(search.alive_ids_BxKxT, parent_BxC, token_BxC, position)
+    length_B = tf.fill(tf.shape(task.max_length_B), position + 1)
+    penalty_B = length_penalty(length_B, task.length_penalty_alpha)
+
+    ended_BxC = token_BxC == task.eos
+    ended_logp_BxC = _where_else_none(ended_BxC, logp_BxC)
+    finished = _keep_best(
+        search.finished, ids_BxCxT, length_B, ended_logp_BxC / penalty_B[:, None]
+    )
+    # At most one candidate per beam is eos, so K others are always left of 2K.
+    logp_BxK, best_BxK = tf.math.top_k(_where_else_none(~ended_BxC, logp_BxC), task.beam_size)
+    ids_BxKxT = tf.gather(ids_BxCxT, best_BxK, batch_dims=1)
+
+    at_limit_B = length_B >= task.max_length_B
+    unfinished_B = at_limit_B & (finished.lengths_BxK[:, 0] == 0)
+    cut_logp_BxK = _where_else_none(unfinished_B[:, None], logp_BxK)
+    finished = _keep_best(finished, ids_BxKxT, length_B, cut_logp_BxK / penalty_B[:, None])
+    # Log-probabilities only fall, and for them the longest length has the kindest penalty.
+    attainable_B = logp_BxK[:, 0] / length_penalty(task.max_length_B, task.length_penalty_alpha)
+    done_B = at_limit_B | (finished.scores_BxK[:, task.exact_best - 1] >= attainable_B)
+    logp_BxK = _where_else_none(~done_B[:, None], logp_BxK)
+
+    parent_BxK = tf.gather(parent_BxC, best_BxK, batch_dims=1)
+    return _Search(
+        position + 1, ids_BxKxT, logp_BxK, finished, _reorder(state, parent_BxK)
+    )
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:

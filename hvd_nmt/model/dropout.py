@@ -26,7 +26,7 @@ class Dropout:
 
     def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Drop a share of the units of x, any shape and floating dtype; scale up the others."""
-        dropped = round(rate * _LEVELS)
+        dropped = min(round(rate * _LEVELS), _LEVELS - 1)
         if dropped == 0:
             return x
         site = self._sites

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.config import ModelConfig
-from hvd_nmt.config import EOS
+from hvd_nmt.config import EOS, ModelConfig
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator, batches, padded
 

@@ -112,9 +112,7 @@ def case_01_apply_gradients_of_local_gradients(me):
     model = LocalGradients(transformer, TRAINING, me.rank)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
-    before = refused(
-        cluster.check_averaging, model.optimizer, transformer.trainable_variables, me
-    )
+    before = refused(cluster.check_averaging, model.optimizer, transformer.trainable_variables, me)
     guard = callbacks.ReplicaCheck(0, 100, me)
     answer = refused(lambda: fit(model, me, [guard]))
     return answer | {"self_test": before["error"], "steps": int(model.step)}
@@ -145,7 +143,7 @@ def case_02_keras_3_optimizer(me):
             model = keras.Sequential([keras.layers.Dense(1)])
             model.compile(optimizer=made)
             said.append("compiled")
-        except Exception as error:  # noqa: BLE001 - any refusal will do
+        except Exception as error:
             said.append(type(error).__name__)
     return {"said": said}
 
@@ -260,16 +258,14 @@ def case_14_reduced_by_the_tape_too(me):
             loss = tf.reduce_sum(weights[1])
         pairs = made.compute_gradients(loss, weights[1:], wrap(tape))
         sums.append(float(pairs[0][0][0]))
-    return {"once": sums[0], "twice": sums[1]} | refused(
-        cluster.check_averaging, made, weights, me
-    )
+    return {"once": sums[0], "twice": sums[1]} | refused(cluster.check_averaging, made, weights, me)
 
 
 @check
 def gradients_are_exact_per_token(me):
     """Rank 0 has 28 of the step's 37 target tokens; compared with one process that has them all."""
     sources, targets = zip(*(unequal_share(rank) for rank in range(3)), strict=True)
-    model, transformer = training_model(me)
+    _, transformer = training_model(me)
     weights = transformer.trainable_variables
     with tf.GradientTape() as tape:
         states = transformer.decode(

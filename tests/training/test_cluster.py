@@ -175,16 +175,16 @@ def one_process(monkeypatch):
 def test_case_5_processes_that_horovod_does_not_know_of(one_process, variable, launcher):
     one_process.setenv(variable, "4")
 
-    with pytest.raises(ClusterError, match=f"^{launcher} started 4 processes, but .* train alone"):
+    with pytest.raises(ClusterError, match=rf"^{launcher} started 4 processes, but .* train alone"):
         horovod.join()
 
 
 def test_case_5_another_number_of_ranks_than_asked_for(one_process):
-    with pytest.raises(ClusterError, match="^4 ranks were asked for and 1 were started"):
+    with pytest.raises(ClusterError, match=r"^4 ranks were asked for and 1 were started"):
         horovod.join(4)
 
     one_process.setenv("HVD_NMT_RANKS", "2")
-    with pytest.raises(ClusterError, match="^2 ranks were asked for and 1 were started"):
+    with pytest.raises(ClusterError, match=r"^2 ranks were asked for and 1 were started"):
         horovod.join()
 
 
@@ -265,7 +265,8 @@ def test_gather_takes_any_length(answers):
 def test_an_error_of_one_rank_is_raised_on_all_with_its_host(answers):
     for rank, answer in enumerate(answers("errors_are_shared")):
         *kinds, two_ranks, none = answer["said"]
-        for guilty, kind, said in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), kinds, strict=True):
+        one_each = zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), kinds, strict=True)
+        for guilty, kind, said in one_each:
             where = "" if guilty == rank else f"On host{guilty}: "
             assert said == {"error": kind.__name__, "text": where + "The disk is full."}
         assert "No space left" in two_ranks["text"]  # the lowest rank's, on all three

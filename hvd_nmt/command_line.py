@@ -1,0 +1,112 @@
+"""The command line of a run, and of any other command: dataclasses made into options by tyro.
+
+For a run, later wins: the preset, then `hvd_nmt.yaml` in the working directory if there is one,
+then the YAML file named by `--config`, then the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import tyro
+
+from hvd_nmt.config import Config, load, nearest, presets
+from hvd_nmt.errors import ConfigError
+
+LOCAL_FILE = Path("hvd_nmt.yaml")
+"""defaults of a working directory, read when the file is there"""
+Options = TypeVar("Options")
+RunOptions = TypeVar("RunOptions", bound=Config)
+
+
+def run_config(
+    argv: Sequence[str] | None = None,
+    *,
+    prog: str,
+    description: str,
+    quiet: bool = False,
+    kind: type[RunOptions] = Config,  # type: ignore[assignment]
+) -> RunOptions:
+    """The configuration a command line asks for: preset, then YAML files, then overrides.
+
+    Args:
+        argv: words of the command line; None: those of this process.
+        kind: Config, or a subclass with options of its own.
+        prog: command name for `--help`.
+        description: what the command does, for `--help`.
+        quiet: print no message of the parser (on all ranks but one).
+
+    Raises:
+        ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    preset, words = _take_option(words, "--preset")
+    file, words = _take_option(words, "--config")
+    table = presets()
+    if preset is not None and preset not in table:
+        raise ConfigError(
+            f"Unknown preset {preset!r}{nearest(preset, table)}; the presets are "
+            f"{', '.join(table)}."
+        )
+    default = table[preset or "demo"][1]
+    for path in ([LOCAL_FILE] if LOCAL_FILE.exists() else []) + ([Path(file)] if file else []):
+        default = load(path, default)
+    lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
+    files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
+    text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
+    own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
+    return options(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
+
+
+def options(
+    kind: type[Options],
+    *,
+    prog: str,
+    description: str,
+    argv: Sequence[str] | None = None,
+    default: Options | None = None,
+    quiet: bool = False,
+) -> Options:
+    """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
+
+    Raises:
+        ConfigError: a combination of values that cannot work.
+        SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                description=description,
+                args=None if argv is None else list(argv),
+                default=tyro.MISSING_NONPROP if default is None else default,
+            )
+    except SystemExit as stopped:
+        # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
+        cause: BaseException | None = stopped
+        while cause is not None:
+            if isinstance(cause, ConfigError):
+                raise cause from None
+            cause = cause.__context__
+        if not quiet:
+            print(said.getvalue(), end="", file=sys.stderr)
+        raise
+
+
+def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
+    for index, word in enumerate(words):
+        if word == option:
+            if index + 1 == len(words):
+                raise ConfigError(f"{option} needs a value.")
+            return words[index + 1], words[:index] + words[index + 2 :]
+        if word.startswith(option + "="):
+            return word.split("=", 1)[1], words[:index] + words[index + 1 :]
+    return None, words
