@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from hvd_nmt import command_line
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError
+from hvd_nmt.errors import ConfigError, DataError, reported
 
 if TYPE_CHECKING:
     from hvd_nmt.model.tokenizer import Tokenizer

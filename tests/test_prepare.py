@@ -59,7 +59,7 @@ class Toy:
             word
             for key, value in options.items()
             if value is not None
-            for word in (f"--{key}", str(value))
+            for word in ((f"--{key}",) if value is True else (f"--{key}", str(value)))
         ]
 
     def run(self, **changes):

@@ -331,7 +331,7 @@ class Telemetry(keras.callbacks.Callback):
 
 def duration(seconds: float) -> str:
     """Seconds as a person says them: 45 s, 12 min, 3 h 05 min."""
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -107,8 +107,8 @@ class Evaluator:
             *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
             sums += [float(value) for value in batch_sums]
             for index, ids in zip(indices_B.tolist(), best_BxT.numpy(), strict=True):
-                if index >= 0:
-                    predictions[index] = _pieces(ids)
+                if index >= 0:  # what is predicted beyond the reference depends on the padding
+                    predictions[index] = _pieces(ids[: len(dev.target[index])])
         loss, nll, tokens = horovod.sum_over_ranks(tf.constant(sums), "evaluation").numpy()
         gathered = _merged(horovod.gather(list(predictions.items())))
         return loss / tokens, nll / tokens, self._pseudo_bleu(gathered)

@@ -78,9 +78,9 @@ def join(expected_ranks: int = 0) -> Rank:
     """
     hvd.init()
     me = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
-    expected = expected_ranks or int(os.environ.get("HVD_NMT_RANKS") or 0)
+    expected = expected_ranks or _number("HVD_NMT_RANKS", 0)
     for variable, launcher in _OTHER_LAUNCHERS.items():
-        count = int(os.environ.get(variable) or 1)
+        count = _number(variable, 1)
         if me.size == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
             raise ClusterError(
                 f"{launcher} started {count} processes, but this Horovod was built without MPI, so "
@@ -196,3 +196,8 @@ def build_info() -> dict[str, Any]:
         "mpi": bool(hvd.mpi_built()),
         "gloo": bool(hvd.gloo_built()),
     }
+
+
+def _number(variable: str, default: int) -> int:
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() else default
