@@ -93,15 +93,16 @@ def _restore(state: tf.train.Checkpoint, config: Config, me: Rank, say: Say) -> 
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
-    from hvd_nmt.training import checkpoints, horovod
+    from hvd_nmt.training import checkpoints, horovod, weights
 
     found: Checkpoint | None = None
     with horovod.together():
         found = checkpoints.newest_verified(config.run_dir, say) if me.is_first else None
         if found is not None:
             say(f"resuming    from {found.prefix}")
-            checkpoints.restore(state, found)
-    everyone = horovod.gather([me.host, bool(checkpoints.newest_first(config.run_dir))])
+            weights.restore(state, found)
+    here = checkpoints.newest_first(config.run_dir) + checkpoints.best_first(config.run_dir)
+    everyone = horovod.gather([me.host, bool(here)])
     holders = sorted({host for host, holds in everyone if holds})
     with horovod.together():
         if me.is_first and found is None and holders:
@@ -109,16 +110,20 @@ def _restore(state: tf.train.Checkpoint, config: Config, me: Rank, say: Say) -> 
                 f"The checkpoints of {config.run_dir} are on {', '.join(holders)}, but rank 0 "
                 f"runs on {me.host}: name {holders[0]} first in the list of hosts."
             )
-    horovod.broadcast(checkpoints.variables(state))
+    horovod.broadcast(weights.variables(state))
 
 
 def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Plan) -> None:
     """Join the parts and let Keras run the steps."""
+    import tensorflow as tf
+
     from hvd_nmt.telemetry.events import EventStore
     from hvd_nmt.training import callbacks, checkpoints, setup
     from hvd_nmt.training.evaluation import Evaluator
 
     config, me, start = plan.config, cast.me, plan.start_step
+    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
+    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
     if me.is_first:
         store = EventStore(config.run_dir)

@@ -148,7 +148,7 @@ def _load(options: Options) -> tuple[Translator, Tokenizer]:
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     from hvd_nmt.model.tokenizer import Tokenizer
     from hvd_nmt.model.translator import Translator
-    from hvd_nmt.training.checkpoints import load_model
+    from hvd_nmt.training.weights import load_model
 
     model, _ = load_model(options.run, options.checkpoint)
     tokenizer = Tokenizer(options.run / "spm.model")

@@ -63,7 +63,7 @@ def test_learning_rate_is_the_policys_at_each_step(toy, toy_run: Path) -> None:
         transformer_policy(step, training.learning_rate, width, training.warmup_steps)
         for step in range(40)
     ]
-    assert max(rates) == rates[19] == pytest.approx(2.0 * 16**-0.5 * 20**-0.5)
+    assert max(rates) == rates[19] == pytest.approx(16**-0.5 * 20**-0.5)
 
 
 def test_telemetry_has_samples_of_this_host(toy_run: Path) -> None:

@@ -28,7 +28,7 @@ SMALL = (
     "--model.encoder-layers", "1", "--model.decoder-layers", "1", "--model.width", "16",
     "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
     "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
-    "--training.learning-rate", "2", "--training.precision", "float32",
+    "--training.learning-rate", "1", "--training.precision", "float32",
     "--training.log-every", "1", "--telemetry.interval-s", "0.2",
 )  # fmt: skip
 """options of a model of a few thousand parameters that logs every step"""

@@ -3,9 +3,11 @@
 horovod.py      ranks, hosts and collectives; the only module that imports Horovod
 devices.py      GPU and thread settings of this rank, and the precision the hardware is good at
 cluster.py      before step 1: one data preparation per host, equal hosts, averaging self-test
+setup.py        from a configuration to ranks that are ready for step 1
 optimizer.py    Adam with one fused kernel per weight, wrapped so that gradients are summed
 step.py         the Keras model that `fit` drives: one training step, timed
 checkpoints.py  atomic, verified checkpoints that TF1 and TF2 can read
+weights.py      from checkpoint files to variables
 meta_graph.py   the `.meta` file beside a checkpoint
 evaluation.py   validation loss and BLEU, shared by all ranks
 callbacks.py    learning rate, log, replica check, evaluation, checkpoints, telemetry

@@ -28,9 +28,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt import config as configuration
+from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.errors import RunError
-from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import meta_graph
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
@@ -59,7 +58,7 @@ class Manifest:
     ranks: int
     """number of ranks that trained it"""
     files: dict[str, dict[str, Any]]
-    """suffix -> bytes and sha256"""
+    """suffix -> n_bytes and sha256"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +141,10 @@ class Saver:
                 self._meta = meta_graph.export(self._state.model, self._state)
             Path(f"{draft}.meta").write_bytes(self._meta)
             read_fully(draft)
-            files = {suffix: _fingerprint(Path(f"{draft}{suffix}")) for suffix in SUFFIXES}
+            files = {
+                suffix: dataclasses.asdict(fingerprint(Path(f"{draft}{suffix}")))
+                for suffix in SUFFIXES
+            }
             manifest = Manifest(step=step, val_loss=val_loss, files=files, **self._facts)
             draft_manifest = private / "manifest"
             content = dataclasses.asdict(manifest)
@@ -201,7 +203,7 @@ def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkp
     ]
     for prefix in prefixes:
         try:
-            candidate = Checkpoint(prefix, _manifest(Path(f"{prefix}.json")))
+            candidate = Checkpoint(prefix, read_manifest(Path(f"{prefix}.json")))
             verify(candidate)
             return candidate
         except RunError as error:
@@ -228,7 +230,7 @@ def verify(checkpoint: Checkpoint) -> None:
     for suffix, wanted in checkpoint.manifest.files.items():
         path = Path(f"{checkpoint.prefix}{suffix}")
         try:
-            damaged = _fingerprint(path) != wanted
+            damaged = dataclasses.asdict(fingerprint(path)) != wanted
         except OSError as error:
             raise RunError(f"{path} cannot be read ({error.strerror}).") from error
         if damaged:
@@ -272,65 +274,6 @@ def find(run_dir: Path, which: str) -> Path:
         if Path(f"{prefix}.index").exists():
             return prefix
     raise RunError(f"No checkpoint {which}: give best, latest, or the path of its .index file.")
-
-
-def load_model(
-    run_dir: Path, which: str = "best", compute_dtype: str = "float32"
-) -> tuple[Transformer, int]:
-    """A trained model, ready to decode.
-
-    Args:
-        run_dir: run directory.
-        which: see `find`.
-        compute_dtype: dtype of activations.
-
-    Returns:
-        The model and the training step of its weights.
-
-    Raises:
-        RunError: no such checkpoint, or it does not fit the run's configuration or vocabulary.
-    """
-    if not (run_dir / "config.yaml").exists():
-        raise RunError(f"{run_dir} is no run directory: it has no config.yaml.")
-    config = configuration.load(run_dir / "config.yaml")
-    prefix = find(run_dir, which)
-    manifest = _manifest(Path(f"{prefix}.json"))
-    vocabulary = run_dir / "spm.model"
-    if _fingerprint(vocabulary)["sha256"] != manifest.vocabulary_hash:
-        raise RunError(
-            f"{vocabulary} is not the vocabulary that {prefix.name} was trained with: put the "
-            "right one back."
-        )
-    model = Transformer(config.model, manifest.vocabulary_size, compute_dtype)
-    try:
-        status = tf.train.Checkpoint(model=model).read(os.fspath(prefix))
-        status.assert_existing_objects_matched().expect_partial()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise RunError(
-            f"{prefix} does not fit the model in {run_dir / 'config.yaml'}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-    return model, manifest.step
-
-
-def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
-    """Load everything that a run saves: weights, Adam's moments, step and loss scale.
-
-    Raises:
-        RunError: the checkpoint is of another model.
-    """
-    try:
-        state.read(os.fspath(checkpoint.prefix)).assert_consumed()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
-        raise RunError(
-            f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
-            "configuration it was trained with, or another --run-dir."
-        ) from error
-
-
-def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
-    """Everything that a run saves, the loss scale included, in the same order on all ranks."""
-    return [variable for _, variable in meta_graph.keyed_variables(state)]
 
 
 def sweep(run_dir: Path) -> None:
@@ -391,12 +334,17 @@ def _quarantine(prefix: Path) -> None:
 
 def _opened(path: Path) -> Checkpoint | None:
     try:
-        return Checkpoint(path.with_suffix(""), _manifest(path))
+        return Checkpoint(path.with_suffix(""), read_manifest(path))
     except RunError:
         return None
 
 
-def _manifest(path: Path) -> Manifest:
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint, `<prefix>.json`.
+
+    Raises:
+        RunError: it is not there, or not as it was written.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
@@ -424,12 +372,6 @@ def _point_to(prefix: Path) -> None:
         os.replace(draft, prefix.parent / "checkpoint")
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _fingerprint(path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return {"bytes": stream.tell(), "sha256": digest}
 
 
 def _sync(path: Path) -> None:

@@ -37,7 +37,7 @@ def prepared_data(config: DataConfig, me: Rank) -> corpus.DataDirectory:
     if config.corpus == "embedded":
         _prepare_embedded(config, me)
     with horovod.together():
-        return corpus.load(config.directory)
+        return corpus.load(config.directory, verify=me.is_first_on_host)
 
 
 def require_equal(facts: dict[str, Any], me: Rank) -> list[dict[str, Any]]:

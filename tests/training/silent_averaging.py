@@ -26,7 +26,8 @@ from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import callbacks, checkpoints, cluster, horovod, optimizer
+from hvd_nmt.training import callbacks, cluster, horovod, optimizer
+from hvd_nmt.training import weights as saved
 from hvd_nmt.training.step import TrainingModel
 
 FIRST_ONLY = hvd.ProcessSet([0])
@@ -342,7 +343,7 @@ def broadcast_reaches_everything_that_is_saved(me):
     scaled = optimizer.build(TRAINING, "float16", transformer.trainable_variables)
     step = tf.Variable(0, dtype=tf.int64, name="step")
     state = tf.train.Checkpoint(model=transformer, optimizer=scaled, step=step)
-    everything = checkpoints.variables(state)
+    everything = saved.variables(state)
     scale = scaled._loss_scale
     named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
     for index, variable in enumerate(everything):

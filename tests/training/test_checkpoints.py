@@ -16,7 +16,7 @@ import tensorflow as tf
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import checkpoints, horovod, optimizer
+from hvd_nmt.training import checkpoints, horovod, optimizer, weights
 
 SUFFIXES = (".data-00000-of-00001", ".index", ".meta", ".json")
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -37,7 +37,7 @@ def state() -> tf.train.Checkpoint:
 
 def mark(state: tf.train.Checkpoint, step: int) -> None:
     """Gives every variable a value that tells the step."""
-    for variable in checkpoints.variables(state):
+    for variable in weights.variables(state):
         variable.assign(tf.cast(tf.fill(variable.shape, step), variable.dtype))
 
 
@@ -100,7 +100,7 @@ def test_tensorflow_reads_every_variable_of_the_run(
     reader = tf.train.load_checkpoint(os.fspath(saved / "model.ckpt-20"))
     shapes = reader.get_variable_to_shape_map()
     del shapes[OBJECT_GRAPH]
-    variables = checkpoints.variables(state)
+    variables = weights.variables(state)
     assert sorted(shapes.values()) == sorted(v.shape.as_list() for v in variables)
     assert marked(saved / "model.ckpt-20") == {20.0}
 
@@ -136,8 +136,8 @@ def test_restore_gives_back_every_variable(state: tf.train.Checkpoint, saved: Pa
     mark(state, 99)
     found, said = newest(saved)
     assert found is not None
-    checkpoints.restore(state, found)
-    assert {float(np.unique(v.numpy()).item()) for v in checkpoints.variables(state)} == {30.0}
+    weights.restore(state, found)
+    assert {float(np.unique(v.numpy()).item()) for v in weights.variables(state)} == {30.0}
     assert said == []
 
 
@@ -285,7 +285,7 @@ def test_checkpoint_of_another_model_is_refused(saved: Path) -> None:
     found, _ = newest(saved)
     assert found is not None
     with pytest.raises(RunError, match="does not fit"):
-        checkpoints.restore(tf.train.Checkpoint(model=other), found)
+        weights.restore(tf.train.Checkpoint(model=other), found)
 
 
 def assert_put_aside(run_dir: Path, *names_aside: str) -> None:

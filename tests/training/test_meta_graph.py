@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.training import checkpoints
+from hvd_nmt.training import checkpoints, weights
 
 SOURCE = np.array([[5, 9, 30, 1, 0, 0], [7, 8, 50, 61, 12, 1]], np.int32)
 TARGET = np.array([[40, 33, 1, 0], [6, 77, 91, 1]], np.int32)
@@ -65,7 +65,7 @@ def theirs(prefixes: list[Path], tmp_path_factory: pytest.TempPathFactory) -> li
 def test_logits_are_ours(
     toy_run: Path, prefixes: list[Path], theirs: list[dict], number: int
 ) -> None:
-    model, step = checkpoints.load_model(toy_run, prefixes[number].as_posix())
+    model, step = weights.load_model(toy_run, prefixes[number].as_posix())
     ours = model(tf.constant(SOURCE), tf.constant(TARGET)).numpy()
     assert theirs[number]["logits"].shape == (2, 4, model.vocabulary_size)
     assert np.abs(theirs[number]["logits"] - ours).max() < 1e-5
