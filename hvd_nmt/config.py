@@ -214,8 +214,8 @@ def presets() -> dict[str, tuple[str, Config]]:
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
         training=TrainingConfig(
-            max_steps=2700, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
-            cooldown_steps=900, adam_beta2=0.98,
+            max_steps=2400, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
+            cooldown_steps=800, adam_beta2=0.98,
         ),
     )
     base = dataclasses.replace(

@@ -54,11 +54,11 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.mkdir()
         yield partial
         for file in (*partial.rglob("*"), partial):
-            _sync(file)
+            sync(file)
         if path.exists():
             path.rename(path.with_name(f"{path.name}.old-{os.getpid()}"))
         partial.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -86,7 +86,8 @@ def _recover(path: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have the disk hold what was written to a file or a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -28,6 +28,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_nmt.data.atomic import sync
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.errors import RunError
 from hvd_nmt.training import meta_graph
@@ -151,13 +152,13 @@ class Saver:
             text = json.dumps(content | {"sha256": _digest(content)}, indent=1)
             draft_manifest.write_text(text + "\n", encoding="utf-8")
             for path in (*(Path(f"{draft}{suffix}") for suffix in SUFFIXES), draft_manifest):
-                _sync(path)
+                sync(path)
             renaming = True
             remove(prefix)  # a resumed run writes the same best model again
             for suffix in SUFFIXES:
                 os.replace(f"{draft}{suffix}", f"{prefix}{suffix}")
             os.replace(draft_manifest, f"{prefix}.json")
-            _sync(prefix.parent)
+            sync(prefix.parent)
         except BaseException:
             if renaming:
                 remove(prefix)
@@ -368,15 +369,7 @@ def _point_to(prefix: Path) -> None:
     draft = prefix.parent / f"{_PRIVATE}checkpoint"
     try:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        _sync(draft)
+        sync(draft)
         os.replace(draft, prefix.parent / "checkpoint")
     finally:
         draft.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
