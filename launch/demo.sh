@@ -11,19 +11,20 @@ run=${1:-runs/demo}
 corpus=data/embedded-en-de
 samples=10
 
-launch/horovodrun.sh -n 2 -- python -m hvd_nmt.train --run-dir "$run"
+mkdir -p "$run/logs"
+launch/horovodrun.sh -n 2 -- python -m hvd_nmt.train --run-dir "$run" 2>&1 | tee -a "$run/logs/train.log"
 
 "$venv/bin/python" -m hvd_nmt.translate --run "$run" <"$corpus/test.en" >"$run/test.de"
 
 echo
-paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" | head -n $((3 * samples)) |
+paste -d '\n' "$corpus/test.en" "$run/test.de" "$corpus/test.de" | sed -n "1,$((3 * samples))p" |
     sed '1~3s/^/  source      /; 2~3s/^/  translation /; 0~3{s/^/  reference   /;G}'
 "$venv/bin/sacrebleu" "$corpus/test.de" -i "$run/test.de" -m bleu chrf --format text
 
 cat <<END
 
-Checkpoints   $run/model.ckpt-*
-Translation   $run/test.de
+checkpoints   $run/model.ckpt-*
+translation   $run/test.de
 TensorBoard   $venv/bin/tensorboard --logdir $run/tensorboard
-Logs          $run/logs
+logs          $run/logs
 END
