@@ -120,7 +120,7 @@ def test_manifest_says_what_the_checkpoint_is(saved: Path) -> None:
     assert (manifest.step, manifest.val_loss, manifest.model) == (30, 1.5, {"width": 16})
     assert set(manifest.files) == set(SUFFIXES[:3])
     for suffix, file in manifest.files.items():
-        assert file["bytes"] == (saved / f"model.ckpt-30{suffix}").stat().st_size
+        assert file["n_bytes"] == (saved / f"model.ckpt-30{suffix}").stat().st_size
 
 
 def test_oldest_beyond_keep_are_removed(
@@ -452,4 +452,4 @@ def test_manifest_is_plain_json(saved: Path) -> None:
     """A reader without this package can tell what a checkpoint is."""
     content = json.loads((saved / "model.ckpt-30.json").read_text(encoding="utf-8"))
     assert content["step"] == 30
-    assert content["files"][".meta"]["bytes"] > 0
+    assert content["files"][".meta"]["n_bytes"] > 0
