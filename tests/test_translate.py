@@ -85,8 +85,8 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, monkeypatch):
-    checkpoints = types.SimpleNamespace(load_model=load_copy_model)
-    monkeypatch.setitem(sys.modules, "hvd_nmt.training.checkpoints", checkpoints)
+    weights = types.SimpleNamespace(load_model=load_copy_model)
+    monkeypatch.setitem(sys.modules, "hvd_nmt.training.weights", weights)
     return trained
 
 
@@ -220,8 +220,8 @@ def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
 def test_reader_that_has_enough_ends_the_command_quietly(trained):
     script = (
         "import sys, types; sys.path.insert(0, sys.argv.pop(1)); import test_translate as t\n"
-        "checkpoints = types.SimpleNamespace(load_model=t.load_copy_model)\n"
-        "sys.modules['hvd_nmt.training.checkpoints'] = checkpoints\n"
+        "weights = types.SimpleNamespace(load_model=t.load_copy_model)\n"
+        "sys.modules['hvd_nmt.training.weights'] = weights\n"
         "t.translate.CHUNK_LINES = 1\n"
         "sys.exit(t.translate.main(sys.argv[1:]))"
     )
