@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hvd_nmt import command_line
+from hvd_nmt import command_line, quiet
 from hvd_nmt.config import Config
 from hvd_nmt.errors import ConfigError, reported, speak_utf8
 
@@ -60,6 +60,7 @@ def bench(config: BenchConfig) -> None:
     Raises:
         UserError: the data cannot be used, or the ranks do not fit together.
     """
+    quiet.import_tensorflow()
     from hvd_nmt.training import devices, horovod, setup
 
     me = horovod.join(config.ranks)

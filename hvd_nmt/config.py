@@ -187,6 +187,8 @@ class Config:
 
     def __post_init__(self) -> None:
         _not_negative(self, "", "ranks")
+        if not self.run_dir.name:
+            raise ConfigError("run_dir is the working directory: give a directory of its own.")
 
 
 def presets() -> dict[str, tuple[str, Config]]:
@@ -356,7 +358,7 @@ def _require(
         value = getattr(config, name)
         if not (holds(value) and value < math.inf):  # NaN fails every comparison
             dotted = f"{group}.{name}" if group else name
-            raise ConfigError(f"{dotted} is {value}: {wanted}.")
+            raise ConfigError(f"{dotted} is {value}: {wanted} and finite.")
 
 
 def nearest(name: str, names: Mapping[str, Any]) -> str:

@@ -74,6 +74,8 @@ class Options:
     """replace a directory that was prepared with other settings"""
 
     def __post_init__(self) -> None:
+        if not self.out.name:
+            raise ConfigError("--out is the working directory: give a directory of its own.")
         for part in ("train", "dev", "test"):
             sides = getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
             if sides.count(None) == 1:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hvd_nmt import command_line
+from hvd_nmt import command_line, quiet
 from hvd_nmt.config import Config
 from hvd_nmt.errors import RunError, reported, speak_utf8
 
@@ -51,6 +51,7 @@ def train(config: Config) -> None:
         UserError: whatever a person can mend; the same on all ranks.
     """
     # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
+    quiet.import_tensorflow()
     from hvd_nmt.training import cluster, devices, horovod, run_directory, setup
 
     me = horovod.join(config.ranks)
@@ -64,14 +65,17 @@ def train(config: Config) -> None:
     cast = setup.gather_cast(config, me)
     with horovod.together():
         if me.is_first:
-            environment = cluster.environment(cast.hosts, cast.precision)
-            run_directory.describe(config.run_dir, config, cast.data, environment, say)
+            run_directory.require_same_run(config.run_dir, config, cast.data, say)
 
     model, state = setup.build(config, cast)
     _restore(state, config, me, say)
     if model.step >= config.training.max_steps:
         say(f"{config.run_dir} has done all {int(model.step):,} steps; raise --training.max-steps.")
         return
+    with horovod.together():
+        if me.is_first:
+            environment = cluster.environment(cast.hosts, cast.precision)
+            run_directory.describe(config.run_dir, config, cast.data, environment)
     plan = setup.check(config, cast, model)
     say("\n".join(plan.lines()))
 

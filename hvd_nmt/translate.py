@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from hvd_nmt import command_line
+from hvd_nmt import command_line, quiet
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported
 
@@ -146,6 +146,7 @@ def _translated(
 
 def _load(options: Options) -> tuple[Translator, Tokenizer]:
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
+    quiet.import_tensorflow()
     from hvd_nmt.model.tokenizer import Tokenizer
     from hvd_nmt.model.translator import Translator
     from hvd_nmt.training.weights import load_model

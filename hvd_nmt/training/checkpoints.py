@@ -249,7 +249,7 @@ def read_fully(prefix: Path) -> None:
         reader = tf.train.load_checkpoint(os.fspath(prefix))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         raise RunError(f"The checkpoint {prefix} is damaged ({reason}).") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import Any, NamedTuple
 
@@ -93,7 +94,8 @@ class Evaluator:
         rows = zip(self.sources, self.references, scores.hypotheses, strict=True)
         lines = ["| source | reference | translation |", "|---|---|---|"]
         for row, _ in zip(rows, range(self._config.evaluation.samples), strict=False):
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+            cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
+            lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
 
     def _losses(self) -> tuple[float, float, float]:

@@ -1,5 +1,6 @@
 """The `.meta` file: the model's graph, so that a process with TensorFlow alone can run it.
 
+    tf.compat.v1.disable_eager_execution()
     saver = tf.compat.v1.train.import_meta_graph(prefix + ".meta")
     with tf.compat.v1.Session() as session:
         saver.restore(session, prefix)

@@ -65,10 +65,8 @@ def claim(run_dir: Path, me: Rank) -> TextIO | None:
     return lock
 
 
-def describe(
-    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any], say: Any
-) -> None:
-    """Write what a reader and `translate` need to know; compare with what an earlier start wrote.
+def require_same_run(run_dir: Path, config: Config, data: DataDirectory, say: Any) -> None:
+    """Compare with what an earlier start in this directory wrote.
 
     Raises:
         RunError: the run in this directory was started with another model, vocabulary or order
@@ -90,10 +88,17 @@ def describe(
                 )
             if not name.startswith(_MAY_CHANGE):
                 say(f"Changed since this run was started: {name} {old} -> {new}")
+
+
+def describe(
+    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any]
+) -> None:
+    """Write what a reader and `translate` need to know."""
+    vocabulary, settings = run_dir / VOCABULARY, run_dir / "config.yaml"
     shutil.copyfile(data.spm_path, _draft(vocabulary))
     os.replace(_draft(vocabulary), vocabulary)
-    configuration.save(config, _draft(earlier))
-    os.replace(_draft(earlier), earlier)
+    configuration.save(config, _draft(settings))
+    os.replace(_draft(settings), settings)
     with (run_dir / "command.txt").open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)

@@ -38,6 +38,8 @@ def load_model(
     prefix = find(run_dir, which)
     manifest = read_manifest(Path(f"{prefix}.json"))
     vocabulary = run_dir / "spm.model"
+    if not vocabulary.exists():
+        raise RunError(f"{run_dir} has no {vocabulary.name}, the vocabulary of its checkpoints.")
     if fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
         raise RunError(
             f"{vocabulary} is not the vocabulary that {prefix.name} was trained with: put the "

@@ -29,7 +29,8 @@ def data(toy_data: Path) -> corpus.DataDirectory:
 def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[str]:
     """Describes a run and returns what was said."""
     said: list[str] = []
-    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1}, said.append)
+    run_directory.require_same_run(run_dir, config, data, said.append)
+    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1})
     return said
 
 
