@@ -18,6 +18,8 @@ set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# horovodrun imports TensorFlow for itself, which greets with a page about the processor.
+export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-3}
 read_options "$@"
 choose_hosts
 choose_environment
