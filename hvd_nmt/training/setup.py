@@ -14,7 +14,7 @@ from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, devices, horovod, optimizer
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.plan import Plan
+from hvd_nmt.training.plan import Plan, count_parameters
 from hvd_nmt.training.step import TrainingModel
 
 
@@ -64,10 +64,9 @@ def check(config: Config, cast: Cast, model: TrainingModel) -> Plan:
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, weights, cast.me)
     cluster.require_equal_weights(weights, start_step, cast.me)
-    parameters = sum(int(np.prod(weight.shape)) for weight in weights)
     return Plan(
-        config, cast.data, cast.batch_plan, parameters, cast.hosts, cast.precision, start_step,
-        all_reduce_s,
+        config, cast.data, cast.batch_plan, count_parameters(weights), cast.hosts, cast.precision,
+        start_step, all_reduce_s,
     )
 
 
