@@ -272,4 +272,4 @@ def test_all_ranks_end_together(
     assert len(said) == 1
     assert words in said[0]
     assert "hvd_nmt/" not in done.stderr  # no traceback of ours
-    assert run.processes() == []
+    assert run.left_behind() == []

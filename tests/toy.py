@@ -196,6 +196,13 @@ class Run:
                 continue
         return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
 
+    def left_behind(self, timeout: float = 30.0) -> list[psutil.Process]:
+        """What is still alive a while after the end: a killed process needs a moment to go."""
+        deadline = time.monotonic() + timeout
+        while (alive := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return alive
+
     def ranks(self) -> list[psutil.Process]:
         """The training processes, in the order of their ranks."""
         ranks = {}
