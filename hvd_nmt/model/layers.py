@@ -108,9 +108,6 @@ class CrossAttention(Block):
         y_BxHxTxK = attend(q_BxHxTxK, *memory, bias_Bx1x1xS, drop, self.rate)
         return linear(merge_heads(y_BxHxTxK), self.output_kernel)
 
-    def remember(self, memory_BxSxD: tf.Tensor) -> Cache:
-        """Keys and values of the encoded source, each [B, H, S, K]."""
-        return tuple(tf.unstack(split_heads(linear(memory_BxSxD, self.key_value), 2, self.heads)))
 
 
 class FeedForward(Block):
@@ -136,13 +133,39 @@ class FeedForward(Block):
 Cache = tuple[tf.Tensor, tf.Tensor]
 
 
+def remember(memory_BxSxD: tf.Tensor, attentions: list[CrossAttention]) -> tuple[Cache, ...]:
+    """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
+
+    One product with the matrices of all layers side by side, wide enough to be fast.
+    """
+    kernel = tf.concat([attention.key_value for attention in attentions], 1)
+    parts = split_heads(linear(memory_BxSxD, kernel), 2 * len(attentions), attentions[0].heads)
+    keys_values = tf.unstack(parts)
+    return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
+
+
 def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
     """x [..., I] times kernel [I, O] plus bias [O], in the dtype of x."""
     width_in, width_out = kernel.shape
-    y = tf.matmul(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))
+    multiply = _narrowing_matmul if width_in > width_out else tf.matmul
+    y = multiply(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))
     if bias is not None:
         y = tf.nn.bias_add(y, tf.cast(bias, x.dtype))
     return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [width_out]], 0))
+
+
+@tf.custom_gradient
+def _narrowing_matmul(x_NxI: tf.Tensor, kernel_IxO: tf.Tensor) -> Any:
+    """The product, with the gradient of a tall kernel computed as its transpose.
+
+    A product with few columns and many rows is slow on a CPU; the same with many columns is not.
+    """
+
+    def gradient(dy_NxO: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        dkernel_OxI = tf.matmul(dy_NxO, x_NxI, transpose_a=True)
+        return tf.matmul(dy_NxO, kernel_IxO, transpose_b=True), tf.transpose(dkernel_OxI)
+
+    return tf.matmul(x_NxI, kernel_IxO), gradient
 
 
 def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:

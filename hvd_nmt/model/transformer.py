@@ -171,7 +171,7 @@ class Transformer(keras.Model):
         for layer in self.encoder:
             x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
         x_BxSxD = self.encoder_norm(x_BxSxD)
-        keys_values = tuple(layer.cross_attention.remember(x_BxSxD) for layer in self.decoder)
+        keys_values = layers.remember(x_BxSxD, [layer.cross_attention for layer in self.decoder])
         return Memory(keys_values, bias_Bx1x1xS)
 
     def decode(

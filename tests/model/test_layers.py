@@ -118,14 +118,38 @@ def test_masked_self_attention_equals_the_reference():
 
 
 def test_cross_attention_equals_the_reference():
-    attention = layers.CrossAttention(WIDTH, HEADS, 0.0, layers.seeds(1), "attention")
+    """Of each layer, though keys and values of all come from one product."""
+    attentions = [
+        layers.CrossAttention(WIDTH, HEADS, 0.0, layers.seeds(seed), "attention") for seed in (1, 2)
+    ]
     x, memory = normal(BATCH, 4, WIDTH), normal(BATCH, LENGTH, WIDTH, seed=1)
-    k, v = np.split(memory @ attention.key_value.numpy(), 2, axis=-1)
     allowed = ~is_pad()[:, None].repeat(4, 1)
-    wanted = reference(x @ attention.query.numpy(), k, v, allowed, attention.output_kernel.numpy())
     bias = layers.padding_bias(tf.constant(is_pad()))
-    found = attention(x, attention.remember(memory), bias, no_dropout)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    remembered = layers.remember(memory, attentions)
+    for attention, keys_values in zip(attentions, remembered, strict=True):
+        k, v = np.split(memory @ attention.key_value.numpy(), 2, axis=-1)
+        q = x @ attention.query.numpy()
+        wanted = reference(q, k, v, allowed, attention.output_kernel.numpy())
+        found = attention(x, keys_values, bias, no_dropout)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_a_tall_kernel_equal_those_of_a_plain_product():
+    x, kernel, bias = normal(BATCH, LENGTH, 24), normal(24, 8, seed=1), normal(8, seed=2)
+    found, wanted = (
+        gradients(lambda *of: tf.reduce_sum(tf.sin(f(*of))), x, kernel, bias)
+        for f in (layers.linear, lambda x, kernel, bias: x @ kernel + bias)
+    )
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def gradients(f, *values):
+    values = [tf.convert_to_tensor(value) for value in values]
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        result = f(*values)
+    return tape.gradient(result, values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
