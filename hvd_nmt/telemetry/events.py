@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -101,6 +101,7 @@ class EventStore:
         *,
         kind: str = "train",
         time_s: float | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes the values of one step, as one line and as TensorBoard scalars.
 
@@ -109,17 +110,19 @@ class EventStore:
             values: by TensorBoard tag; what float() takes (Python, NumPy, an eager tensor).
             kind: what the values are about, such as "train" or "eval".
             time_s: unix time of the values; now if None.
+            more: JSON values for the line alone.
 
         Raises:
             ValueError: if a tag is "step", "time_s" or "kind", which are the line's own fields.
             RunError: if the disk is full, and the like.
         """
-        if taken := _OWN_FIELDS & values.keys():
+        more = more or {}
+        if taken := _OWN_FIELDS & {*values, *more}:
             raise ValueError(f"A tag cannot be named {sorted(taken)}: metrics.jsonl uses the name.")
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
         with self._explained():
-            self._file.append({"step": int(step), "time_s": time_s, "kind": kind, **floats})
+            self._file.append({"step": int(step), "time_s": time_s, "kind": kind, **floats, **more})
             self._events.scalars(step, floats, time_s)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
@@ -140,6 +143,19 @@ class EventStore:
         with self._explained():
             self._file.append({"step": int(step), "time_s": time_s, "kind": "text", tag: markdown})
             self._events.text(step, tag, markdown, time_s)
+
+    def summaries(self, summaries: Iterable[summary_pb2.Summary]) -> None:
+        """Writes what TensorBoard's plugins made, to TensorBoard alone, before the first step.
+
+        Args:
+            summaries: of any plugin.
+
+        Raises:
+            RunError: if the disk is full, and the like.
+        """
+        with self._explained():
+            for summary in summaries:
+                self._events.summary(0, summary)
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes a line about the run, such as its start or its end, to metrics.jsonl alone.
@@ -251,7 +267,7 @@ class EventWriter:
         summary = summary_pb2.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
-        self._add_summary(step, summary, time_s)
+        self.summary(step, summary, time_s)
 
     def text(self, step: int, tag: str, markdown: str, time_s: float | None = None) -> None:
         """Writes a text for TensorBoard's text tab.
@@ -265,7 +281,7 @@ class EventWriter:
         Raises:
             OSError: if the disk is full, and the like.
         """
-        self._add_summary(step, text_pb(tag, markdown), time_s)
+        self.summary(step, text_pb(tag, markdown), time_s)
 
     def restart(self, step: int) -> None:
         """Tells readers to drop everything from a step on; see `EventStore.truncate_after`.
@@ -283,7 +299,19 @@ class EventWriter:
         """Closes the file."""
         self._file.close()
 
-    def _add_summary(self, step: int, summary: summary_pb2.Summary, time_s: float | None) -> None:
+    def summary(
+        self, step: int, summary: summary_pb2.Summary, time_s: float | None = None
+    ) -> None:
+        """Writes a summary as it is.
+
+        Args:
+            step: its step.
+            summary: TensorBoard's.
+            time_s: unix time; now if None.
+
+        Raises:
+            OSError: if the disk is full, and the like.
+        """
         wall_time = time.time() if time_s is None else time_s
         self._add(event_pb2.Event(wall_time=wall_time, step=int(step), summary=summary))
 

@@ -1,26 +1,51 @@
-"""Use, memory, power, clock and temperature of every GPU of this host, through NVML.
+"""What every GPU of this host does, through NVML: use, power, energy, clocks, links, processes.
 
 The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says, and a GPU is known by its UUID. A
 local rank names a GPU only inside one process: its order follows CUDA_DEVICE_ORDER, and a scheduler
 may hand out any subset, so an index from there would put one GPU's power on another's plot.
 
 NVML's utilisation is the share of time in which *some* kernel ran. A GPU that spins inside an NCCL
-all-reduce shows 100 %, so a full GPU proves nothing; power and memory activity tell them apart.
+all-reduce shows 100 %, so a full GPU proves nothing; `spinning` tells it from one that computes.
+
+A sample is about ten short questions per GPU. The two dear ones, the list of processes and PCIe
+traffic (for which NVML counts 20 ms in each direction before it answers), are put to a GPU only
+once in `TURN_SAMPLES` samples, and never to two GPUs of up to that many in the same sample.
 """
 
 import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import pynvml
 
-# What a GPU of a kind cannot tell at all (MIG slices, consumer cards, old drivers), as against a
-# GPU that no longer answers.
-_UNSUPPORTED = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-}
+from hvd_nmt.telemetry import nvml
+from hvd_nmt.telemetry.rates import counted, megabytes_per_s
+
+TURN_SAMPLES = 10
+"""a GPU is asked for its PCIe traffic and its processes in one of so many samples"""
+LOST_SAMPLES = 60
+"""a GPU that fell off the bus is left alone for so many samples, then asked once more"""
+
+# Thresholds of `spinning`: chosen, not fitted. A kernel that waits for the network polls from a few
+# thread blocks, while matrix products fill the chip and read weights and gradients.
+SPINNING_UTILISATION_PERCENT = 90
+"""it looks busy: at least this share of the time a kernel runs"""
+SPINNING_POWER_SHARE = 0.55
+"""but draws less than this share of its power limit"""
+SPINNING_MEMORY_ACTIVITY_PERCENT = 10
+"""and reads or writes its memory for less than this share of the time"""
+
+_READERS = (
+    nvml.utilisation,
+    nvml.memory,
+    nvml.power,
+    nvml.power_limit,
+    nvml.clock,
+    nvml.throttle,
+    nvml.temperature,
+)
+_TURN_READERS = (nvml.pcie, nvml.processes)
 
 
 def gpu_names() -> list[str]:
@@ -42,6 +67,43 @@ def visible_gpu_count() -> int:
     return len(gpu_names())
 
 
+def spinning(sample: Mapping[str, Any]) -> bool | None:
+    """Tells a GPU that only waits inside a collective from one that computes.
+
+    Args:
+        sample: a GPU's part of a sample, with the fields of `GpuSample`.
+
+    Returns:
+        True: it looks busy, but power and memory activity say that it computes next to nothing.
+        False: it is not busy, or it computes. None: the GPU does not tell enough.
+    """
+    used = sample.get("utilisation_percent")
+    active = sample.get("memory_activity_percent")
+    power_w, limit_w = sample.get("power_w"), sample.get("power_limit_w")
+    share = power_w / limit_w if power_w is not None and limit_w else None
+    signs = (
+        None if used is None else used >= SPINNING_UTILISATION_PERCENT,
+        None if share is None else share < SPINNING_POWER_SHARE,
+        None if active is None else active < SPINNING_MEMORY_ACTIVITY_PERCENT,
+    )
+    if False in signs:
+        return False
+    return None if None in signs else True
+
+
+@final
+@dataclass(frozen=True)
+class MigDevice:
+    """A slice of a GPU in MIG mode."""
+
+    uuid: str
+    """its name, beginning with MIG-"""
+    name: str | None
+    """the GPU's model and the size of the slice"""
+    memory_total_bytes: int | None
+    """memory of the slice"""
+
+
 @final
 @dataclass(frozen=True)
 class Gpu:
@@ -57,6 +119,23 @@ class Gpu:
     """its place, such as 00000000:3B:00.0"""
     memory_total_bytes: int | None
     """memory on the card"""
+    sm_clock_max_mhz: int | None
+    """highest clock of the processors"""
+    is_mig: bool
+    """it is in MIG mode; then it does not tell its utilisation"""
+    mig_devices: tuple[MigDevice, ...]
+    """its slices in MIG mode"""
+
+
+@final
+@dataclass(frozen=True)
+class MigSample:
+    """What a slice of a GPU in MIG mode tells."""
+
+    uuid: str
+    """see `MigDevice`"""
+    memory_used_bytes: int | None
+    """memory taken; None once the slice is taken apart"""
 
 
 @final
@@ -78,10 +157,28 @@ class GpuSample:
     """memory on the card"""
     power_w: float | None = None
     """power drawn"""
+    power_limit_w: float | None = None
+    """power at which the driver lowers the clocks"""
+    energy_j: float | None = None
+    """energy drawn since this probe was made; never falls. From Volta on"""
     sm_clock_mhz: int | None = None
     """clock of the processors"""
+    throttle_reasons: list[str] | None = None
+    """why the clocks are below their best, such as "power cap"; empty when nothing holds them"""
     temperature_c: int | None = None
     """temperature of the chip"""
+    nvlink_sent_MB_per_s: float | None = None
+    """mean over the interval of all NVLinks out of the GPU, MB/s (1e6 bytes), without headers"""
+    nvlink_received_MB_per_s: float | None = None
+    """likewise, into the GPU"""
+    pcie_sent_MB_per_s: float | None = None
+    """out of the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
+    pcie_received_MB_per_s: float | None = None
+    """likewise, into the GPU"""
+    processes: list[nvml.GpuProcess] | None = None
+    """who computes on it; only in the GPU's turn"""
+    mig_devices: list[MigSample] | None = None
+    """its slices; None outside MIG mode"""
     error: str | None = None
     """why the GPU no longer answers, such as "GPU is lost"; None while it does"""
 
@@ -100,7 +197,8 @@ class GpuProbe:
         """GPUs that NVML counts but that did not answer from the start, in words"""
         self.gpus: tuple[Gpu, ...] = ()
         """the GPUs that are sampled"""
-        self._handles: list[Any] = []
+        self._devices: list[_Device] = []
+        self._samples = 0
         self._started = False
         try:
             pynvml.nvmlInit()
@@ -109,16 +207,13 @@ class GpuProbe:
         except pynvml.NVMLError as error:
             self.unavailable = f"no NVML: {error}"
             return
-        self.driver_version = _optional(pynvml.nvmlSystemGetDriverVersion)
+        self.driver_version = nvml.optional(pynvml.nvmlSystemGetDriverVersion)
         for index in range(count):
             try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                gpu = _describe(index, handle)
+                self._devices.append(_Device(index))
             except pynvml.NVMLError as error:
                 self.problems.append(f"GPU {index} does not answer: {error}")
-                continue
-            self._handles.append(handle)
-            self.gpus += (gpu,)
+        self.gpus = tuple(device.gpu for device in self._devices)
 
     def sample(self) -> list[GpuSample]:
         """Asks every GPU.
@@ -126,69 +221,112 @@ class GpuProbe:
         Returns:
             One sample per GPU, in the order of `gpus`; one that fails has its `error` set.
         """
-        return [_measure(gpu, handle) for gpu, handle in zip(self.gpus, self._handles, strict=True)]
+        number, self._samples = self._samples, self._samples + 1
+        return [
+            device.sample(is_turn=(number - position) % TURN_SAMPLES == 0)
+            for position, device in enumerate(self._devices)
+        ]
 
     def close(self) -> None:
         """Ends NVML for this probe; there are no GPUs afterwards."""
         if self._started:
             self._started = False
-            self.gpus, self._handles = (), []
+            self.gpus, self._devices = (), []
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 
 
-def _describe(index: int, handle: Any) -> Gpu:
-    pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle)
-    memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+@final
+class _Device:
+    """A GPU, its handle, and what is remembered of it; the first readings are made here."""
+
+    def __init__(self, index: int) -> None:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        self._handle = handle
+        migs = nvml.mig_handles(handle)
+        self.gpu = _describe(index, handle, migs)
+        self._migs = [] if migs is None else list(zip(self.gpu.mig_devices, migs, strict=True))
+        self._readers: list[Callable[[Any], dict[str, Any]]] = [*_READERS, self._energy]
+        self._energy_mj: int | None = nvml.optional(nvml.energy_mj, handle)
+        self._spent_mj = 0
+        self._links: nvml.LinkReading | None = nvml.optional(nvml.nvlink, handle)
+        if self._links is not None:
+            self._readers.append(self._nvlink)
+        if self.gpu.is_mig:
+            self._readers.append(self._mig)
+        self._lost: str | None = None
+        self._lost_samples = 0
+
+    def sample(self, is_turn: bool) -> GpuSample:
+        """Asks the GPU, its dearer questions too if it is its turn."""
+        if self._lost_samples > 0:
+            self._lost_samples -= 1
+            return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=self._lost)
+        values: dict[str, Any] = {}
+        error = None
+        for read in [*self._readers, *(_TURN_READERS if is_turn else ())]:
+            try:
+                values.update(read(self._handle))
+            except pynvml.NVMLError as problem:
+                if problem.value in nvml.UNSUPPORTED:
+                    continue
+                error = str(problem)
+                if problem.value in nvml.LOST:
+                    # Each further call could hang in the driver for seconds.
+                    self._lost, self._lost_samples = error, LOST_SAMPLES
+                    break
+        return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=error, **values)
+
+    def _energy(self, handle: Any) -> dict[str, float]:
+        now_mj = nvml.energy_mj(handle)
+        if self._energy_mj is not None:
+            self._spent_mj += counted(self._energy_mj, now_mj)
+        self._energy_mj = now_mj
+        return {"energy_j": self._spent_mj / 1000}
+
+    def _nvlink(self, handle: Any) -> dict[str, float | None]:
+        before, now = self._links, nvml.nvlink(handle)
+        self._links = now
+        if before is None:
+            return {}
+        elapsed_s = now.time_s - before.time_s
+        sent = megabytes_per_s(before.sent_bytes, now.sent_bytes, elapsed_s)
+        received = megabytes_per_s(before.received_bytes, now.received_bytes, elapsed_s)
+        return {"nvlink_sent_MB_per_s": sent, "nvlink_received_MB_per_s": received}
+
+    def _mig(self, handle: Any) -> dict[str, list[MigSample]]:
+        return {
+            "mig_devices": [
+                MigSample(mig.uuid, _memory(each, "memory_used_bytes")) for mig, each in self._migs
+            ]
+        }
+
+
+def _describe(index: int, handle: Any, migs: list[Any] | None) -> Gpu:
+    pci = nvml.optional(pynvml.nvmlDeviceGetPciInfo, handle)
+    max_clock = nvml.optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
     return Gpu(
         index=index,
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         name=pynvml.nvmlDeviceGetName(handle),
         pci_bus_id=None if pci is None else _text(pci.busId),
-        memory_total_bytes=None if memory is None else memory.total,
+        memory_total_bytes=_memory(handle, "memory_total_bytes"),
+        sm_clock_max_mhz=max_clock,
+        is_mig=migs is not None,
+        mig_devices=tuple(_describe_mig(mig) for mig in migs or ()),
     )
 
 
-def _measure(gpu: Gpu, handle: Any) -> GpuSample:
-    values: dict[str, Any] = {}
-    error = None
-    for read in (_utilisation, _memory, _power, _clock, _temperature):
-        try:
-            values.update(read(handle))
-        except pynvml.NVMLError as problem:
-            if problem.value not in _UNSUPPORTED:
-                error = str(problem)
-    return GpuSample(index=gpu.index, uuid=gpu.uuid, error=error, **values)
+def _describe_mig(handle: Any) -> MigDevice:
+    return MigDevice(
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        name=nvml.optional(pynvml.nvmlDeviceGetName, handle),
+        memory_total_bytes=_memory(handle, "memory_total_bytes"),
+    )
 
 
-def _utilisation(handle: Any) -> dict[str, int]:
-    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
-    return {"utilisation_percent": rates.gpu, "memory_activity_percent": rates.memory}
-
-
-def _memory(handle: Any) -> dict[str, int]:
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return {"memory_used_bytes": memory.used, "memory_total_bytes": memory.total}
-
-
-def _power(handle: Any) -> dict[str, float]:
-    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}  # NVML gives milliwatts
-
-
-def _clock(handle: Any) -> dict[str, int]:
-    return {"sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)}
-
-
-def _temperature(handle: Any) -> dict[str, int]:
-    sensor = pynvml.NVML_TEMPERATURE_GPU
-    return {"temperature_c": pynvml.nvmlDeviceGetTemperature(handle, sensor)}
-
-
-def _optional(function: Any, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except pynvml.NVMLError:
-        return None
+def _memory(handle: Any, name: str) -> int | None:
+    return (nvml.optional(nvml.memory, handle) or {}).get(name)
 
 
 def _text(value: str | bytes) -> str:

@@ -1,4 +1,4 @@
-"""CPU, memory and disk of this host, and the memory of this process tree."""
+"""CPU, load, memory, swap and disk of this host, and the memory of this process tree."""
 
 import os
 import platform
@@ -61,10 +61,20 @@ class HostSample:
 
     cpu_percent: float | None
     """time in which the CPUs ran something, 0 to 100 over all of them; None at no elapsed time"""
+    cpu_max_percent: float | None
+    """the same of the busiest CPU: near 100 with a low mean is one thread that holds all up"""
     steal_percent: float | None
     """time that the hypervisor gave to other virtual machines, likewise; None where unknown"""
+    load_1min: float | None
+    """threads that ran or wanted to run, mean of about a minute; None where unknown"""
     memory_used_bytes: int
     """memory that a new process could not get"""
+    swap_used_bytes: int
+    """memory that was moved to disk"""
+    swapped_in_MB_per_s: float | None
+    """mean over the interval, MB/s (1e6 bytes) back from the swap: above zero the host is slow"""
+    swapped_out_MB_per_s: float | None
+    """likewise, into the swap"""
     process_tree_bytes: int
     """resident memory of this process and its descendants; pages they share count in each"""
     disk_read_MB_per_s: float | None
@@ -83,6 +93,8 @@ class HostProbe:
         self._tree_due_s = 0.0
         self._disks = {link.parent.name for link in Path("/sys/block").glob("*/device")}
         self._cpu = psutil.cpu_times()
+        self._cores = psutil.cpu_times(percpu=True)
+        self._swap = psutil.swap_memory()
         self._disk = self._disk_bytes()
         self._time_s = time.monotonic()
 
@@ -92,23 +104,32 @@ class HostProbe:
         Returns:
             The rates since then, and the memory now.
         """
-        cpu, disk, time_s = psutil.cpu_times(), self._disk_bytes(), time.monotonic()
+        cpu, cores = psutil.cpu_times(), psutil.cpu_times(percpu=True)
+        swap, disk = psutil.swap_memory(), self._disk_bytes()
+        time_s = time.monotonic()
         elapsed_s = time_s - self._time_s
         read_rate = written_rate = None
         if disk is not None and self._disk is not None:
             read_rate = megabytes_per_s(self._disk[0], disk[0], elapsed_s)
             written_rate = megabytes_per_s(self._disk[1], disk[1], elapsed_s)
         cpu_percent, steal_percent = _cpu_percent(self._cpu, cpu)
-        self._cpu, self._disk, self._time_s = cpu, disk, time_s
         memory = psutil.virtual_memory()
-        return HostSample(
+        sample = HostSample(
             cpu_percent=cpu_percent,
+            cpu_max_percent=_busiest_percent(self._cores, cores),
             steal_percent=steal_percent,
+            load_1min=_load(),
             memory_used_bytes=memory.total - memory.available,
+            swap_used_bytes=swap.used,
+            swapped_in_MB_per_s=megabytes_per_s(self._swap.sin, swap.sin, elapsed_s),
+            swapped_out_MB_per_s=megabytes_per_s(self._swap.sout, swap.sout, elapsed_s),
             process_tree_bytes=self._tree_bytes(),
             disk_read_MB_per_s=read_rate,
             disk_written_MB_per_s=written_rate,
         )
+        self._cpu, self._cores, self._swap, self._disk = cpu, cores, swap, disk
+        self._time_s = time_s
+        return sample
 
     def _disk_bytes(self) -> tuple[int, int] | None:
         """Bytes read from and written to the disks since the host started."""
@@ -136,6 +157,20 @@ def _resident_bytes(process: psutil.Process) -> int:
         return process.memory_info().rss
     except psutil.Error:  # it ended since the tree was last read
         return 0
+
+
+def _load() -> float | None:
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+def _busiest_percent(before: list[Any], now: list[Any]) -> float | None:
+    if len(before) != len(now):  # a CPU was switched on or off, and nobody knows which
+        return None
+    percents = [_cpu_percent(*pair)[0] for pair in zip(before, now, strict=True)]
+    return max((percent for percent in percents if percent is not None), default=None)
 
 
 def _cpu_percent(before: Any, now: Any) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""MB/s each way, link speed and state of every network interface of this host.
+"""MB/s each way, errors, link speed and state of every network interface of this host.
 
 Interfaces and counters are those of the network namespace in which the process started: psutil
 reads /proc/net/dev, and /proc/net stands for /proc/self/net, which follows the process's main
@@ -11,7 +11,17 @@ from typing import final
 
 import psutil
 
-from hvd_nmt.telemetry.rates import counted_bytes, megabytes_per_s
+from hvd_nmt.telemetry.rates import counted, megabytes_per_s
+
+_COUNTERS = {
+    "sent_bytes_total": "bytes_sent",
+    "received_bytes_total": "bytes_recv",
+    "sent_errors_total": "errout",
+    "received_errors_total": "errin",
+    "sent_drops_total": "dropout",
+    "received_drops_total": "dropin",
+}
+"""fields of `NicSample` and psutil's names of what they count"""
 
 
 def nics() -> dict[str, "Nic"]:
@@ -70,13 +80,21 @@ class NicSample:
     """bytes out since this probe was made; never falls, even when the counter is reset"""
     received_bytes_total: int
     """bytes in, likewise"""
+    sent_errors_total: int
+    """packets that could not be sent since this probe was made; never falls"""
+    received_errors_total: int
+    """packets that came in damaged, likewise"""
+    sent_drops_total: int
+    """packets thrown away on their way out, for want of room, likewise"""
+    received_drops_total: int
+    """packets thrown away on their way in, likewise"""
 
 
 @final
 @dataclass(frozen=True)
 class _Reading:
-    sent_bytes: int
-    received_bytes: int
+    counts: dict[str, int]
+    """by the names of `_COUNTERS`"""
     time_s: float
 
 
@@ -85,7 +103,7 @@ class NetworkProbe:
     """Turns the counters of the interfaces into rates; the first reading is made here."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, tuple[int, int]] = {}
+        self._totals: dict[str, dict[str, int]] = {}
         self._before = _readings()
 
     def sample(self) -> dict[str, NicSample]:
@@ -104,7 +122,7 @@ class NetworkProbe:
         for name, reading in now.items():
             # An interface can come or go between the two questions; it counts from the next sample.
             state = states.get(name)
-            if state is None or not (state.is_up or reading.sent_bytes or reading.received_bytes):
+            if state is None or not (state.is_up or _carried(reading)):
                 continue
             samples[name] = self._compare(name, state, reading)
         self._before = now
@@ -112,24 +130,28 @@ class NetworkProbe:
 
     def _compare(self, name: str, state: Nic, now: _Reading) -> NicSample:
         before = self._before.get(name)
-        sent, received = self._totals.get(name, (0, 0))
-        sent_rate = received_rate = None
+        totals = self._totals.setdefault(name, dict.fromkeys(_COUNTERS, 0))
+        rates: list[float | None] = [None, None]
         if before is not None:
             elapsed_s = now.time_s - before.time_s
-            sent_rate = megabytes_per_s(before.sent_bytes, now.sent_bytes, elapsed_s)
-            received_rate = megabytes_per_s(before.received_bytes, now.received_bytes, elapsed_s)
-            sent += counted_bytes(before.sent_bytes, now.sent_bytes)
-            received += counted_bytes(before.received_bytes, now.received_bytes)
-        self._totals[name] = (sent, received)
+            rates = [
+                megabytes_per_s(before.counts[each], now.counts[each], elapsed_s)
+                for each in ("sent_bytes_total", "received_bytes_total")
+            ]
+            for each, count in now.counts.items():
+                totals[each] += counted(before.counts[each], count)
         return NicSample(
             is_up=state.is_up,
             is_loopback=state.is_loopback,
             link_mbit_per_s=state.link_mbit_per_s,
-            sent_MB_per_s=sent_rate,
-            received_MB_per_s=received_rate,
-            sent_bytes_total=sent,
-            received_bytes_total=received,
+            sent_MB_per_s=rates[0],
+            received_MB_per_s=rates[1],
+            **totals,
         )
+
+
+def _carried(reading: _Reading) -> bool:
+    return bool(reading.counts["sent_bytes_total"] or reading.counts["received_bytes_total"])
 
 
 def _readings() -> dict[str, _Reading]:
@@ -137,6 +159,6 @@ def _readings() -> dict[str, _Reading]:
     counters = psutil.net_io_counters(pernic=True, nowrap=False)
     time_s = time.monotonic()
     return {
-        name: _Reading(counter.bytes_sent, counter.bytes_recv, time_s)
+        name: _Reading({own: getattr(counter, its) for own, its in _COUNTERS.items()}, time_s)
         for name, counter in counters.items()
     }

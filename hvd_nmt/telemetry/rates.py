@@ -1,22 +1,22 @@
-"""What turns a counter of bytes into MB/s."""
+"""What turns counters into amounts and rates."""
 
 BYTES_PER_MB = 1e6  # network cards and disks are sold, and `iftop` reports, in powers of ten
 
 
-def counted_bytes(before_bytes: int, now_bytes: int) -> int:
-    """Bytes that a counter counted between two readings, even if it was reset in between.
+def counted(before: int, now: int) -> int:
+    """What a counter counted between two readings, even if it was reset in between.
 
     A counter that went back was reset (a driver reloaded, an interface made anew). What it shows
     now was counted since, so that much is certain; what came before the reset is lost.
 
     Args:
-        before_bytes: the earlier reading.
-        now_bytes: the later reading.
+        before: the earlier reading, in bytes, packets, millijoules or whatever it counts.
+        now: the later reading.
 
     Returns:
         The difference, or the later reading alone after a reset.
     """
-    return now_bytes - before_bytes if now_bytes >= before_bytes else now_bytes
+    return now - before if now >= before else now
 
 
 def megabytes_per_s(before_bytes: int, now_bytes: int, elapsed_s: float) -> float | None:

@@ -19,13 +19,36 @@ from typing import Any, TypeVar, final
 from hvd_nmt.errors import RunError
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
-from hvd_nmt.telemetry.gpu import GpuProbe
+from hvd_nmt.telemetry.gpu import GpuProbe, spinning
 from hvd_nmt.telemetry.host import HostProbe, host_facts
 from hvd_nmt.telemetry.network import NetworkProbe, nics
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
 _BYTES_PER_GB = 1e9
+_GPU_TAGS = (
+    "utilisation_percent",
+    "memory_activity_percent",
+    "power_w",
+    "power_limit_w",
+    "energy_j",
+    "sm_clock_mhz",
+    "temperature_c",
+    "nvlink_sent_MB_per_s",
+    "nvlink_received_MB_per_s",
+    "pcie_sent_MB_per_s",
+    "pcie_received_MB_per_s",
+)
+_HOST_TAGS = (
+    "cpu_percent",
+    "cpu_max_percent",
+    "steal_percent",
+    "load_1min",
+    "swapped_in_MB_per_s",
+    "swapped_out_MB_per_s",
+    "disk_read_MB_per_s",
+    "disk_written_MB_per_s",
+)
 Answer = TypeVar("Answer")
 
 
@@ -209,24 +232,40 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
 
     Returns:
         Values by tag, such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
-        What is unknown has no tag, nor has an interface that never carried a byte.
+        `gpu/0/throttled` and `gpu/0/spinning` are 1 or 0; errors and drops are those of both
+        directions. What is unknown has no tag, nor has an interface that never carried a byte.
     """
     tags: dict[str, float | None] = {}
     for gpu in sample["gpus"]:
-        prefix = f"gpu/{gpu['index']}/"
-        for name in ("utilisation_percent", "memory_activity_percent", "power_w", "sm_clock_mhz"):
-            tags[prefix + name] = gpu[name]
-        tags[prefix + "temperature_c"] = gpu["temperature_c"]
-        tags[prefix + "memory_used_GB"] = _gigabytes(gpu["memory_used_bytes"])
+        tags.update(_gpu_tags(gpu))
     for name, nic in sample["nics"].items():
         if nic["sent_bytes_total"] or nic["received_bytes_total"]:
-            tags[f"nic/{name}/sent_MB_per_s"] = nic["sent_MB_per_s"]
-            tags[f"nic/{name}/received_MB_per_s"] = nic["received_MB_per_s"]
-    for name in ("cpu_percent", "steal_percent", "disk_read_MB_per_s", "disk_written_MB_per_s"):
+            tags.update(_nic_tags(f"nic/{name}/", nic))
+    for name in _HOST_TAGS:
         tags[f"host/{name}"] = sample.get(name)
-    for name in ("memory_used", "process_tree"):
+    for name in ("memory_used", "swap_used", "process_tree"):
         tags[f"host/{name}_GB"] = _gigabytes(sample.get(f"{name}_bytes"))
     return {tag: value for tag, value in tags.items() if value is not None}
+
+
+def _gpu_tags(gpu: dict[str, Any]) -> dict[str, float | None]:
+    prefix = f"gpu/{gpu['index']}/"
+    tags = {prefix + name: gpu.get(name) for name in _GPU_TAGS}
+    tags[prefix + "memory_used_GB"] = _gigabytes(gpu.get("memory_used_bytes"))
+    reasons, spins = gpu.get("throttle_reasons"), spinning(gpu)
+    tags[prefix + "throttled"] = None if reasons is None else float(bool(reasons))
+    tags[prefix + "spinning"] = None if spins is None else float(spins)
+    for number, mig in enumerate(gpu.get("mig_devices") or ()):
+        tags[f"{prefix}mig/{number}/memory_used_GB"] = _gigabytes(mig["memory_used_bytes"])
+    return tags
+
+
+def _nic_tags(prefix: str, nic: dict[str, Any]) -> dict[str, float | None]:
+    tags = {prefix + name: nic.get(name) for name in ("sent_MB_per_s", "received_MB_per_s")}
+    for name in ("errors_total", "drops_total"):
+        if f"sent_{name}" in nic:
+            tags[prefix + name] = nic[f"sent_{name}"] + nic[f"received_{name}"]
+    return tags
 
 
 def next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float:

@@ -1,45 +1,66 @@
-"""Where a training step's time goes: waiting for input, computing, waiting for the network."""
+"""Where a training step's time goes: input, computing, the slowest rank, the network."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import final
 
 
-def step_time(total_s: float, input_wait_s: float, communication_s: float) -> "StepTime":
-    """Splits one step's wall time; what is neither input nor exposed communication is computation.
+def step_time(
+    total_s: float, waited_s: float, rank: int,
+    rank_ready_s: Sequence[float], rank_input_wait_s: Sequence[float],
+) -> "StepTime":
+    """Splits the wall time of one step into its parts, as means over the ranks.
+
+    All ranks leave a step together, with the sum of its gradients, so they begin the next one
+    together too. A rank that has its gradients `ready_s` later then waits: until the slowest rank
+    has them, that is the fault of that rank; after it, that of the network.
 
     Args:
-        total_s: seconds from the end of the step before to the end of this one.
-        input_wait_s: seconds in which the step had no batch.
-        communication_s: seconds of *exposed* communication, that is, all-reduce during which this
-            rank had nothing to compute. Communication hidden behind the backward pass is not in it.
+        total_s: seconds this rank's step took.
+        waited_s: seconds of it in which this rank had its gradients, but not yet their sum.
+        rank: this rank.
+        rank_ready_s: for each rank, seconds from the start of its step to its gradients.
+        rank_input_wait_s: for each rank, seconds of that in which it had no batch.
 
     Returns:
-        The split. `compute_s` is never below zero: the parts are read from clocks of their own and
-        can overshoot the total by a rounding.
+        The split. No part is below zero: the parts are read from clocks of their own and can
+        overshoot the total by a rounding.
 
     Raises:
-        ValueError: if one of the three is negative or not a number.
+        ValueError: if a time is negative or not a number.
     """
-    if not (total_s >= 0 and input_wait_s >= 0 and communication_s >= 0):
+    times = (total_s, waited_s, *rank_ready_s, *rank_input_wait_s)
+    if not all(time >= 0 for time in times):
         raise ValueError(
-            f"A step cannot take total_s={total_s}, input_wait_s={input_wait_s}, "
-            f"communication_s={communication_s}: each must be a number of seconds from 0 on."
+            f"A step cannot take total_s={total_s}, waited_s={waited_s}, "
+            f"rank_ready_s={list(rank_ready_s)}, rank_input_wait_s={list(rank_input_wait_s)}: "
+            "each must be a number of seconds from 0 on."
         )
-    compute_s = max(0.0, total_s - input_wait_s - communication_s)
-    return StepTime(input_wait_s, compute_s, communication_s, total_s)
+    ranks, slowest_s = len(rank_ready_s), max(rank_ready_s)
+    communication_s = max(0.0, waited_s - (slowest_s - rank_ready_s[rank]))
+    straggler_wait_s = slowest_s - sum(rank_ready_s) / ranks
+    input_wait_s = sum(rank_input_wait_s) / ranks
+    left_s = total_s
+    parts = []
+    for part_s in (input_wait_s, communication_s, straggler_wait_s):
+        parts.append(min(part_s, left_s))
+        left_s -= parts[-1]
+    return StepTime(parts[0], left_s, parts[2], parts[1], total_s)
 
 
 @final
 @dataclass(frozen=True)
 class StepTime:
-    """The wall time of one step, or the mean of several, in seconds."""
+    """The wall time of one step, or the mean of several, in seconds; of all ranks, the mean."""
 
     input_wait_s: float
     """waiting for a batch"""
     compute_s: float
     """computing, with the communication that is hidden behind it"""
+    straggler_wait_s: float
+    """waiting, with nothing left to compute, for the gradients of the slowest rank"""
     communication_s: float
-    """waiting for the all-reduce with nothing left to compute"""
+    """waiting for the all-reduce though every rank has its gradients"""
     total_s: float
     """from the end of the step before to the end of this one"""
 
@@ -68,10 +89,7 @@ class StepTimeMeans:
         times, self._times = self._times, []
         if not times:
             return None
-        count = len(times)
-        return StepTime(
-            input_wait_s=sum(time.input_wait_s for time in times) / count,
-            compute_s=sum(time.compute_s for time in times) / count,
-            communication_s=sum(time.communication_s for time in times) / count,
-            total_s=sum(time.total_s for time in times) / count,
-        )
+        return StepTime(*(
+            sum(getattr(time, field.name) for time in times) / len(times)
+            for field in fields(StepTime)
+        ))

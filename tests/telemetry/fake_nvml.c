@@ -1,22 +1,37 @@
 /* A libnvidia-ml.so.1 with as many GPUs as a test asks for, for the real nvidia-ml-py binding.
  *
- * Set by the environment, read at every call:
- *   FAKE_NVML_GPUS        number of GPUs (0)
- *   FAKE_NVML_INIT        what nvmlInit returns (0; 9 is NVML_ERROR_DRIVER_NOT_LOADED)
- *   FAKE_NVML_DEAD        index of a GPU that is lost from the start
- *   FAKE_NVML_LOST        index of a GPU that falls off the bus ...
- *   FAKE_NVML_LOST_AFTER  ... after it was asked this often for its utilisation
- * Set when it is compiled: -DNO_POWER leaves out nvmlDeviceGetPowerUsage, as an old driver does.
+ * The file that FAKE_NVML_STATE names says what it shows, a word and its numbers per line; it is
+ * read again whenever it is replaced, so a test can change things in mid-run:
+ *   gpus N           number of GPUs (0)
+ *   init CODE        what nvmlInit returns (0; 9 is NVML_ERROR_DRIVER_NOT_LOADED)
+ *   dead I           GPU I is lost from the start
+ *   lost I K         GPU I falls off the bus after it was asked K times for its utilisation
+ *   mig I            GPU I is in MIG mode, with two slices
+ *   reasons BITS     what keeps the clocks down (4: the power cap)
+ *   fail SYMBOL CODE the function returns CODE (13 is NVML_ERROR_FUNCTION_NOT_FOUND)
+ *   calls PATH       append the name of every function that is asked of a lost GPU to this file
+ * A function that an old library does not have at all is left out by the linker: see conftest.py.
  *
- * GPU 1 has no temperature sensor (NVML_ERROR_NOT_SUPPORTED).
+ * GPU 1 has no temperature sensor and no NVLink (NVML_ERROR_NOT_SUPPORTED). Layouts are those of
+ * nvidia-ml-py's pynvml.py.
  */
+#define _GNU_SOURCE
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15 };
+enum {
+    SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    GPU_IS_LOST = 15,
+    MOST = 16, SLICES = 7, /* slices 0 and 2 exist */
+    UNSIGNED_LONG_LONG = 3,
+    NVLINK_TX = 138, NVLINK_RX = 139
+};
 
-typedef struct { int index; int asked; } Device;
+typedef struct { int index, slice, asked; unsigned long long millijoules, kibibytes; } Device;
 typedef struct { unsigned int gpu, memory; } Utilisation;
 typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct {
@@ -24,19 +39,82 @@ typedef struct {
     unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
     char busId[32];
 } Pci;
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId, computeInstanceId;
+} Process;
+typedef struct {
+    uint32_t fieldId, scopeId;
+    int64_t timestamp, latencyUsec;
+    unsigned int valueType, nvmlReturn;
+    union { double dVal; unsigned long long ullVal; } value;
+} FieldValue;
 
-static Device devices[8] = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}};
+static Device devices[MOST], slices[MOST][SLICES];
+static struct {
+    int gpus, init, dead, lost, lost_after, mig, failing;
+    unsigned long long reasons;
+    struct { char symbol[64]; int code; } fails[MOST];
+    char calls[512];
+} state;
 
-static int number(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
+static void read_state(void) {
+    static struct stat seen;
+    struct stat now;
+    const char *path = getenv("FAKE_NVML_STATE");
+    if (!path || stat(path, &now) || now.st_ino == seen.st_ino) return;
+    FILE *file = fopen(path, "r");
+    if (!file) return;
+    seen = now;
+    memset(&state, 0, sizeof state);
+    state.dead = state.lost = state.mig = -1;
+    state.reasons = 4;
+    char line[600], symbol[64];
+    int code;
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "fail %63s %d", symbol, &code) == 2 && state.failing < MOST) {
+            strcpy(state.fails[state.failing].symbol, symbol);
+            state.fails[state.failing++].code = code;
+        }
+        sscanf(line, "gpus %d", &state.gpus);
+        sscanf(line, "init %d", &state.init);
+        sscanf(line, "dead %d", &state.dead);
+        sscanf(line, "lost %d %d", &state.lost, &state.lost_after);
+        sscanf(line, "mig %d", &state.mig);
+        sscanf(line, "reasons %llu", &state.reasons);
+        sscanf(line, "calls %511s", state.calls);
+    }
+    fclose(file);
 }
 
-static int lost(const Device *d) {
-    return d->index == number("FAKE_NVML_LOST", -1) && d->asked > number("FAKE_NVML_LOST_AFTER", 0);
+/* What a function has to return before it looks at its arguments. */
+static int trouble(const Device *d, const char *function) {
+    read_state();
+    for (int i = 0; i < state.failing; i++)
+        if (!strcmp(state.fails[i].symbol, function)) return state.fails[i].code;
+    if (d && d->index == state.lost && d->asked > state.lost_after) {
+        FILE *file = state.calls[0] ? fopen(state.calls, "a") : NULL;
+        if (file) {
+            fprintf(file, "%s\n", function);
+            fclose(file);
+        }
+        return GPU_IS_LOST;
+    }
+    return SUCCESS;
+}
+#define MEET_TROUBLE(d) \
+    do { \
+        int code_ = trouble(d, __func__); \
+        if (code_) return code_; \
+    } while (0)
+
+int nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    read_state();
+    return state.init;
 }
 
-int nvmlInitWithFlags(unsigned int flags) { (void)flags; return number("FAKE_NVML_INIT", SUCCESS); }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { (void)code; return "fake"; }
 
@@ -46,29 +124,35 @@ int nvmlSystemGetDriverVersion(char *text, unsigned int size) {
 }
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {
-    *count = number("FAKE_NVML_GPUS", 0);
+    read_state();
+    *count = state.gpus;
     return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device **device) {
-    if ((int)index >= number("FAKE_NVML_GPUS", 0)) return INVALID;
-    if ((int)index == number("FAKE_NVML_DEAD", -1)) return GPU_IS_LOST;
+    if ((int)index >= state.gpus || index >= MOST) return INVALID;
+    if ((int)index == state.dead) return GPU_IS_LOST;
     *device = &devices[index];
+    (*device)->index = index;
+    (*device)->slice = -1;
     return SUCCESS;
 }
 
 int nvmlDeviceGetUUID(Device *d, char *text, unsigned int size) {
-    snprintf(text, size, "GPU-00000000-0000-0000-0000-00000000000%d", d->index);
+    MEET_TROUBLE(d);
+    if (d->slice < 0) snprintf(text, size, "GPU-00000000-0000-0000-0000-00000000000%d", d->index);
+    else snprintf(text, size, "MIG-00000000-0000-0000-000%d-00000000000%d", d->slice, d->index);
     return SUCCESS;
 }
 
 int nvmlDeviceGetName(Device *d, char *text, unsigned int size) {
-    (void)d;
-    snprintf(text, size, "Tesla V100-SXM2-16GB");
+    MEET_TROUBLE(d);
+    snprintf(text, size, d->slice < 0 ? "Tesla V100-SXM2-16GB" : "NVIDIA A100 MIG 3g.20gb");
     return SUCCESS;
 }
 
 int nvmlDeviceGetPciInfo_v3(Device *d, Pci *pci) {
+    MEET_TROUBLE(d);
     memset(pci, 0, sizeof *pci);
     snprintf(pci->busId, sizeof pci->busId, "00000000:3%d:00.0", d->index);
     return SUCCESS;
@@ -76,38 +160,137 @@ int nvmlDeviceGetPciInfo_v3(Device *d, Pci *pci) {
 
 int nvmlDeviceGetUtilizationRates(Device *d, Utilisation *rates) {
     d->asked++;
-    if (lost(d)) return GPU_IS_LOST;
+    MEET_TROUBLE(d);
+    if (d->index == state.mig) return NOT_SUPPORTED;
     rates->gpu = 97 + d->index;
     rates->memory = 40 + d->index;
     return SUCCESS;
 }
 
 int nvmlDeviceGetMemoryInfo(Device *d, Memory *memory) {
-    if (lost(d)) return GPU_IS_LOST;
-    memory->total = 16ULL << 30;
-    memory->used = 10ULL << 30;
+    MEET_TROUBLE(d);
+    unsigned long long gibibytes = d->slice < 0 ? 16 : 8;
+    memory->total = gibibytes << 30;
+    memory->used = (gibibytes - 6) << 30;
     memory->free = 6ULL << 30;
     return SUCCESS;
 }
 
-#ifndef NO_POWER
 int nvmlDeviceGetPowerUsage(Device *d, unsigned int *milliwatts) {
-    if (lost(d)) return GPU_IS_LOST;
+    MEET_TROUBLE(d);
     *milliwatts = 250500 + d->index;
     return SUCCESS;
 }
-#endif
+
+int nvmlDeviceGetEnforcedPowerLimit(Device *d, unsigned int *milliwatts) {
+    MEET_TROUBLE(d);
+    *milliwatts = 300000;
+    return SUCCESS;
+}
+
+/* 250.5 J more at each question. */
+int nvmlDeviceGetTotalEnergyConsumption(Device *d, unsigned long long *millijoules) {
+    MEET_TROUBLE(d);
+    *millijoules = 7000000 + (d->millijoules += 250500);
+    return SUCCESS;
+}
 
 int nvmlDeviceGetClockInfo(Device *d, int kind, unsigned int *mhz) {
-    if (lost(d)) return GPU_IS_LOST;
-    *mhz = kind == 1 ? 1530 : 877; /* 1 is NVML_CLOCK_SM */
+    MEET_TROUBLE(d);
+    *mhz = kind == 1 ? 1380 : 877; /* 1 is NVML_CLOCK_SM */
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(Device *d, int kind, unsigned int *mhz) {
+    MEET_TROUBLE(d);
+    *mhz = kind == 1 ? 1530 : 877;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(Device *d, unsigned long long *bits) {
+    MEET_TROUBLE(d);
+    *bits = state.reasons;
+    return SUCCESS;
+}
+
+/* The old name of the one above; tells of heat, so that a test sees which one was asked. */
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device *d, unsigned long long *bits) {
+    MEET_TROUBLE(d);
+    *bits = 0x20;
     return SUCCESS;
 }
 
 int nvmlDeviceGetTemperature(Device *d, int sensor, unsigned int *celsius) {
     (void)sensor;
-    if (lost(d)) return GPU_IS_LOST;
+    MEET_TROUBLE(d);
     if (d->index == 1) return NOT_SUPPORTED;
     *celsius = 61;
+    return SUCCESS;
+}
+
+/* A real one counts for 20 ms, too. */
+int nvmlDeviceGetPcieThroughput(Device *d, int counter, unsigned int *kilobytes_per_s) {
+    MEET_TROUBLE(d);
+    usleep(20000);
+    *kilobytes_per_s = counter == 0 ? 1500000 : 3000000; /* 0 is NVML_PCIE_UTIL_TX_BYTES */
+    return SUCCESS;
+}
+
+/* A million KiB more out and two million more in at each question. */
+int nvmlDeviceGetFieldValues(Device *d, int count, FieldValue *values) {
+    MEET_TROUBLE(d);
+    d->kibibytes += 1000000;
+    for (int i = 0; i < count; i++) {
+        FieldValue *value = &values[i];
+        if (value->fieldId != NVLINK_TX && value->fieldId != NVLINK_RX) return INVALID;
+        value->valueType = UNSIGNED_LONG_LONG;
+        value->nvmlReturn = d->index == 1 ? NOT_SUPPORTED : SUCCESS;
+        value->value.ullVal = d->kibibytes * (value->fieldId == NVLINK_RX ? 2 : 1);
+        if (value->scopeId != UINT32_MAX) value->value.ullVal /= 6; /* one link of six */
+    }
+    return SUCCESS;
+}
+
+static int processes(const Device *d, unsigned int *count, Process *found, unsigned int most) {
+    if (*count < most) {
+        *count = most;
+        return INSUFFICIENT_SIZE;
+    }
+    *count = most;
+    for (unsigned int i = 0; i < most; i++) {
+        found[i].pid = 4242 + 10 * d->index + i;
+        found[i].usedGpuMemory = i ? ~0ULL : 9ULL << 30; /* all ones: not available */
+    }
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, unsigned int *count, Process *found) {
+    MEET_TROUBLE(d);
+    return processes(d, count, found, 2);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(Device *d, unsigned int *count, Process *found) {
+    MEET_TROUBLE(d);
+    return processes(d, count, found, 1);
+}
+
+int nvmlDeviceGetMigMode(Device *d, unsigned int *current, unsigned int *pending) {
+    MEET_TROUBLE(d);
+    *current = *pending = d->index == state.mig;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(Device *d, unsigned int *count) {
+    MEET_TROUBLE(d);
+    *count = SLICES;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *d, unsigned int slice, Device **device) {
+    MEET_TROUBLE(d);
+    if (slice != 0 && slice != 2) return NOT_FOUND;
+    *device = &slices[d->index][slice];
+    (*device)->index = d->index;
+    (*device)->slice = slice;
     return SUCCESS;
 }

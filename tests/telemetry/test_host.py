@@ -33,30 +33,67 @@ def test_work_shows_as_cpu():
     # The kernel counts in hundredths of a second, and this process is not alone.
     least_percent = 100 * used_s / 0.5 / psutil.cpu_count() - 10
     assert least_percent <= seen.cpu_percent <= 100
+    assert seen.cpu_percent <= seen.cpu_max_percent <= 100
     assert 0 <= seen.steal_percent <= 100
+    assert seen.load_1min >= 0
+    assert seen.swap_used_bytes >= 0
     assert seen.memory_used_bytes > 0
 
 
+class Times(SimpleNamespace):
+    """CPU times as psutil gives them, in seconds."""
+
+    _fields = psutil.cpu_times()._fields
+
+
+def times(**spent_s: float) -> Times:
+    return Times(**{name: spent_s.get(name, 0.0) for name in Times._fields})
+
+
 def test_stolen_and_waiting_time_is_not_busy_time(monkeypatch):
-    names = psutil.cpu_times()._fields
-
-    class Times(SimpleNamespace):
-        _fields = names
-
-    def times(**spent_s: float) -> Times:
-        return Times(**{name: spent_s.get(name, 0.0) for name in names})
-
-    monkeypatch.setattr(psutil, "cpu_times", lambda: times())
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else times())
     probe = HostProbe()
     # user contains guest: 60 of 100 s are busy.
-    monkeypatch.setattr(
-        psutil,
-        "cpu_times",
-        lambda: times(user=50, guest=20, system=10, idle=15, iowait=5, steal=20),
-    )
+    spent = times(user=50, guest=20, system=10, idle=15, iowait=5, steal=20)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: [] if percpu else spent)
     seen = probe.sample()
     assert (seen.cpu_percent, seen.steal_percent) == (60.0, 20.0)
     assert probe.sample().cpu_percent is None  # no time passed
+
+
+def test_one_busy_cpu_shows_among_idle_ones(monkeypatch):
+    cores = [times(), times(), times()]
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: cores if percpu else times())
+    probe = HostProbe()
+    cores = [times(idle=100), times(user=90, idle=10), times(user=20, idle=80)]
+    assert probe.sample().cpu_max_percent == 90.0
+    assert probe.sample().cpu_max_percent is None  # no time passed
+    cores = cores[:2]
+    assert probe.sample().cpu_max_percent is None  # a CPU was switched off
+
+
+def test_swapping_shows_as_a_rate(monkeypatch):
+    swap = SimpleNamespace(used=5_000_000, sin=1_000_000, sout=2_000_000)
+    monkeypatch.setattr(psutil, "swap_memory", lambda: swap)
+    probe = HostProbe()
+    began_s = probe._time_s
+    time.sleep(0.05)
+    swap = SimpleNamespace(used=6_000_000, sin=4_000_000, sout=2_000_000)
+    seen = probe.sample()
+    elapsed_s = probe._time_s - began_s
+    assert seen.swap_used_bytes == 6_000_000
+    assert seen.swapped_in_MB_per_s == pytest.approx(3 / elapsed_s)
+    assert seen.swapped_out_MB_per_s == 0
+
+
+def test_a_system_without_a_load_average_costs_only_that(monkeypatch):
+    def unknown():
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.setattr(os, "getloadavg", unknown)
+    seen = HostProbe().sample()
+    assert seen.load_1min is None
+    assert seen.memory_used_bytes > 0
 
 
 def test_memory_of_children_counts():

@@ -1,6 +1,6 @@
-"""Counters of bytes."""
+"""Counters."""
 
-from hvd_nmt.telemetry.rates import counted_bytes, megabytes_per_s
+from hvd_nmt.telemetry.rates import counted, megabytes_per_s
 
 
 def test_a_megabyte_is_a_million_bytes():
@@ -12,6 +12,6 @@ def test_nobody_knows_the_rate_over_a_reset_or_over_no_time():
     assert megabytes_per_s(100, 200, 0.0) is None
 
 
-def test_bytes_after_a_reset_still_count():
-    assert counted_bytes(100, 250) == 150
-    assert counted_bytes(1000, 250) == 250
+def test_what_comes_after_a_reset_still_counts():
+    assert counted(100, 250) == 150
+    assert counted(1000, 250) == 250

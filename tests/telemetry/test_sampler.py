@@ -192,7 +192,7 @@ print(json.dumps([said, read_samples(path)]))
 def test_gpus_in_the_header_and_in_every_sample(run_python, fake_nvml, tmp_path):
     path = tmp_path / "v100a.jsonl"
     script = SAMPLE_GPUS.format(path=str(path))
-    said, (header, first, *_, last) = run_python(script, **fake_nvml(GPUS=2, LOST=1, LOST_AFTER=2))
+    said, (header, first, *_, last) = run_python(script, **fake_nvml("gpus 2", "lost 1 2"))
     assert [gpu["name"] for gpu in header["gpus"]] == ["Tesla V100-SXM2-16GB"] * 2
     assert header["gpu_driver_version"] == "535.161.08"
     assert header["gpu_unavailable"] is None
@@ -229,6 +229,47 @@ def test_tags_of_a_sample_are_flat_and_an_idle_interface_has_none():
         "nic/eth0/sent_MB_per_s": 200.5,
         "host/cpu_percent": 12.5,
         "host/memory_used_GB": 2.5,
+    }
+
+
+def test_every_value_that_is_a_number_has_a_tag():
+    gpu = {
+        "index": 1,
+        "utilisation_percent": 99,
+        "memory_activity_percent": 4,
+        "power_w": 80.0,
+        "power_limit_w": 300.0,
+        "energy_j": 12.5,
+        "sm_clock_mhz": 1530,
+        "throttle_reasons": ["power cap"],
+        "temperature_c": 61,
+        "nvlink_sent_MB_per_s": 1.0,
+        "nvlink_received_MB_per_s": 2.0,
+        "pcie_sent_MB_per_s": 3.0,
+        "pcie_received_MB_per_s": 4.0,
+        "memory_used_bytes": 5_000_000_000,
+        "mig_devices": [{"uuid": "MIG-1", "memory_used_bytes": 6_000_000_000}],
+    }
+    nic = {
+        "sent_bytes_total": 1,
+        "received_bytes_total": 1,
+        "sent_errors_total": 1,
+        "received_errors_total": 2,
+        "sent_drops_total": 30,
+        "received_drops_total": 40,
+    }
+    tags = scalar_tags({"gpus": [gpu], "nics": {"eth0": nic}, "load_1min": 3.5})
+    flat = {name: gpu[name] for name in list(gpu)[1:] if isinstance(gpu[name], int | float)}
+    del flat["memory_used_bytes"]
+    assert tags == {
+        **{f"gpu/1/{name}": value for name, value in flat.items()},
+        "gpu/1/memory_used_GB": 5.0,
+        "gpu/1/throttled": 1.0,
+        "gpu/1/spinning": 1.0,
+        "gpu/1/mig/0/memory_used_GB": 6.0,
+        "nic/eth0/errors_total": 3,
+        "nic/eth0/drops_total": 70,
+        "host/load_1min": 3.5,
     }
 
 

@@ -5,27 +5,40 @@ import pytest
 from hvd_nmt.telemetry.steps import StepTime, StepTimeMeans, step_time
 
 
-def test_what_is_neither_input_nor_communication_is_computation():
-    assert step_time(1.75, input_wait_s=0.25, communication_s=1.0) == StepTime(0.25, 0.5, 1.0, 1.75)
+def test_one_rank_waits_for_nobody():
+    found = step_time(1.75, 1.0, 0, rank_ready_s=[0.7], rank_input_wait_s=[0.25])
+    assert found == StepTime(0.25, 0.5, 0.0, 1.0, 1.75)
 
 
-def test_clocks_that_overshoot_give_no_negative_computation():
-    assert step_time(1.0, input_wait_s=0.5, communication_s=0.5000001).compute_s == 0.0
+@pytest.mark.parametrize(("rank", "waited_s"), [(0, 2.5), (1, 0.5)])
+def test_the_wait_for_the_slowest_rank_is_no_communication(rank, waited_s):
+    """Both ranks see the same network, the fast one after it has waited 2 s for the slow one."""
+    found = step_time(3.75, waited_s, rank, rank_ready_s=[1.0, 3.0], rank_input_wait_s=[0.0, 0.5])
+    assert found == StepTime(0.25, 2.0, 1.0, 0.5, 3.75)
 
 
-@pytest.mark.parametrize("times", [(-1.0, 0.0, 0.0), (1.0, -0.1, 0.0), (1.0, 0.0, float("nan"))])
+def test_clocks_that_overshoot_give_no_negative_part():
+    found = step_time(1.0, 0.5000001, 0, rank_ready_s=[0.5], rank_input_wait_s=[0.5])
+    assert found.compute_s == 0.0
+    assert found.input_wait_s + found.communication_s == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "times", [(-1.0, 0.0, [1.0]), (1.0, -0.1, [1.0]), (1.0, 0.0, [float("nan")])]
+)
 def test_times_that_cannot_be_are_refused(times):
+    total_s, waited_s, rank_ready_s = times
     with pytest.raises(ValueError, match="from 0 on"):
-        step_time(*times)
+        step_time(total_s, waited_s, 0, rank_ready_s, [0.0])
 
 
 def test_means_since_they_were_last_taken():
     means = StepTimeMeans()
     assert means.take() is None
-    means.add(StepTime(0.0, 1.0, 0.5, 1.5))
-    means.add(StepTime(1.0, 2.0, 0.0, 3.0))
+    means.add(StepTime(0.0, 1.0, 0.25, 0.25, 1.5))
+    means.add(StepTime(1.0, 2.0, 0.0, 0.0, 3.0))
     assert len(means) == 2
-    assert means.take() == StepTime(0.5, 1.5, 0.25, 2.25)
+    assert means.take() == StepTime(0.5, 1.5, 0.125, 0.125, 2.25)
     assert len(means) == 0
-    means.add(StepTime(0.0, 4.0, 0.0, 4.0))
-    assert means.take() == StepTime(0.0, 4.0, 0.0, 4.0)
+    means.add(StepTime(0.0, 4.0, 0.0, 0.0, 4.0))
+    assert means.take() == StepTime(0.0, 4.0, 0.0, 0.0, 4.0)
