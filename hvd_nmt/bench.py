@@ -89,9 +89,9 @@ def _recorder(config: BenchConfig) -> Any:
     class Recorder(StepCallback):
         def __init__(self) -> None:
             super().__init__(start_step=0)
-            self.steps: list[dict[str, float]] = []
+            self.steps: list[dict[str, Any]] = []
 
-        def after_step(self, step: int, logs: dict[str, float]) -> None:
+        def after_step(self, step: int, logs: dict[str, Any]) -> None:
             self.steps.append(dict(logs))
             if sys.stderr.isatty():
                 total = config.warmup_steps + config.steps
@@ -100,13 +100,13 @@ def _recorder(config: BenchConfig) -> Any:
     return Recorder()
 
 
-def _table(steps: list[dict[str, float]], peak_bytes: int, plan: Plan) -> str:
+def _table(steps: list[dict[str, Any]], peak_bytes: int, plan: Plan) -> str:
     """Medians over the measured steps; speed from the sums."""
     times = [step["step_s"] for step in steps]
     tokens = sum(step["source_tokens"] + step["target_tokens"] for step in steps)
 
     def share(part: str) -> str:
-        return f"{sum(step[part] for step in steps) / sum(times):.1%}"
+        return f"{sum(getattr(step['step_time'], part) for step in steps) / sum(times):.1%}"
 
     rows = [
         ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
@@ -115,6 +115,7 @@ def _table(steps: list[dict[str, float]], peak_bytes: int, plan: Plan) -> str:
          f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
         ("share of input wait", share("input_wait_s")),
         ("share of compute", share("compute_s")),
+        ("share of waiting for the slowest rank", share("straggler_wait_s")),
         ("share of exposed communication", share("communication_s")),
         ("peak memory of all ranks", f"{peak_bytes / 1e6:,.0f} MB"),
         ("precision, ranks, steps", f"{plan.precision}, {plan.ranks}, {len(steps)}"),

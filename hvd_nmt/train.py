@@ -122,7 +122,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     import tensorflow as tf
 
     from hvd_nmt.telemetry.events import EventStore
-    from hvd_nmt.training import callbacks, checkpoints, setup
+    from hvd_nmt.training import callbacks, checkpoints, dashboard, setup
     from hvd_nmt.training.evaluation import Evaluator
 
     config, me, start = plan.config, cast.me, plan.start_step
@@ -132,8 +132,12 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     if me.is_first:
         store = EventStore(config.run_dir)
         store.truncate_after(start)
-        store.record("start", {"first_step": start + 1, "hosts": cast.hosts,
-                               "sent_bytes_per_step": plan.sent_bytes_per_step})
+        store.record("start", {
+            "first_step": start + 1, "hosts": cast.hosts, "parameters": plan.parameters,
+            "gradient_bytes": plan.gradient_bytes,
+            "sent_bytes_per_step": plan.sent_bytes_per_step,
+        })
+        store.summaries(dashboard.summaries(config, me.size, cast.precision))
         saver = checkpoints.Saver(
             config.run_dir, state, _manifest_facts(config, cast),
             config.checkpoints.keep, config.checkpoints.keep_best,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -34,22 +35,29 @@ class TwoHosts:
         Raises:
             TimeoutError: it ran over `timeout_s` and was stopped; the message has its output.
         """
-        process = subprocess.Popen(
-            [RIG, "run", *command],
-            cwd=cwd,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="backslashreplace",
-        )
+        process = self._start(command, cwd)
         try:
             stdout, stderr = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             stdout, stderr = _stop(process)
             raise TimeoutError(f"over {timeout_s} s: {command}\n{stdout}\n{stderr}") from None
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    @contextlib.contextmanager
+    def running(self, command: Sequence[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+        """Starts a command on v100a, and ends it when the block ends."""
+        process = self._start(command, cwd)
+        try:
+            yield process
+        finally:
+            _stop(process)
+
+    def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [RIG, "run", *command], cwd=cwd, env=_environment(), text=True,
+            errors="backslashreplace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     def limit(self, rate: str) -> None:
         """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""

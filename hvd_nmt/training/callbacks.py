@@ -18,7 +18,7 @@ from hvd_nmt.errors import DivergedError, Preempted
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
-from hvd_nmt.telemetry.steps import StepTime, StepTimeMeans
+from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.checkpoints import Saver
 from hvd_nmt.training.evaluation import Evaluator, Scores
@@ -40,11 +40,11 @@ class StepCallback(keras.callbacks.Callback):
         super().__init__()
         self._start_step = start_step
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Call `after_step` with the number of steps done."""
         self.after_step(self._start_step + batch + 1, logs or {})
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """What to do after a step."""
 
 
@@ -64,7 +64,7 @@ class WarmupSchedule(StepCallback):
         left = training.max_steps - step
         return rate * min(1.0, left / training.cooldown_steps) if training.cooldown_steps else rate
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Set the rate."""
         self.model.optimizer.learning_rate.assign(self.rate(self._start_step + batch))
 
@@ -89,18 +89,18 @@ class StepLog(StepCallback):
         self._steps_per_epoch = steps_per_epoch
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
+        self._ranks: dict[str, list[float]] = {}
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Collect; every `log_every` steps, and at the end, write and print."""
         if self._store is None:
             return
         for name in ("loss", "nll", "source_tokens", "target_tokens"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
-        self._times.add(
-            StepTime(
-                logs["input_wait_s"], logs["compute_s"], logs["communication_s"], logs["step_s"]
-            )
-        )
+        self._times.add(logs["step_time"])
+        for name in ("rank_ready_s", "rank_input_wait_s"):
+            before = self._ranks.get(name, [0.0] * len(logs[name]))
+            self._ranks[name] = [a + b for a, b in zip(before, logs[name], strict=True)]
         last = self._config.training.max_steps
         if step % self._config.training.log_every == 0 or step == last:
             self._write(step, logs["gradient_norm"])
@@ -110,7 +110,10 @@ class StepLog(StepCallback):
         assert self._store is not None
         assert times is not None
         mean = {name: total / count for name, total in self._sums.items()}
+        of_ranks = {name: [total / count for total in totals]
+                    for name, totals in self._ranks.items()}  # fmt: skip
         self._sums.clear()
+        self._ranks.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
         rate = self._schedule.rate(step - 1)
         self._store.scalars(step, {
@@ -124,14 +127,16 @@ class StepLog(StepCallback):
             "step_time/total_s": times.total_s,
             "step_time/input_wait_s": times.input_wait_s,
             "step_time/compute_s": times.compute_s,
+            "step_time/straggler_wait_s": times.straggler_wait_s,
             "step_time/communication_s": times.communication_s,
-        })
+        }, more={**of_ranks, "steps": count})
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
             f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
             f"rate {rate:.2e}  norm {gradient_norm:.2f}  {tokens_per_s:,.0f} tokens/s  "
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
+            f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
             flush=True,
         )
@@ -155,7 +160,7 @@ class StopIfNotFinite(StepCallback):
         self._allowed = SKIPPED_STEPS_IN_A_ROW if with_loss_scale else 0
         self._in_a_row = 0
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide from values that are equal on all ranks."""
         finite = math.isfinite(logs["gradient_norm"]) and not logs["not_finite"]
         self._in_a_row = 0 if finite else self._in_a_row + 1
@@ -182,7 +187,7 @@ class ReplicaCheck(StepCallback):
         super().__init__(start_step)
         self._every_steps, self._me = every_steps, me
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
         if step == self._start_step + 1 or step % self._every_steps == 0:
             weights = self.model.transformer.trainable_variables
@@ -210,7 +215,7 @@ class Evaluation(StepCallback):
         self.latest: tuple[int, Scores] | None = None
         """the last step that was evaluated, and its scores"""
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Evaluate every `every_steps` steps and after the last one."""
         last = step == self._config.training.max_steps
         if step % self._config.evaluation.every_steps and not last:
@@ -230,7 +235,7 @@ class Evaluation(StepCallback):
             "sacrebleu": scores.bleu,
             "chrf": scores.chrf,
             "eval_seconds": scores.seconds,
-        }, kind="eval")
+        }, kind="eval", more={"sacrebleu_margin": scores.bleu_margin})
         samples = self._evaluator.samples(scores)
         store.text(step, "samples", samples)
         folder = Path(self._config.run_dir) / "hypotheses"
@@ -238,7 +243,8 @@ class Evaluation(StepCallback):
         text = "".join(line + "\n" for line in scores.hypotheses)
         (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
         print(
-            f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f}  "
+            f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
+            f"+- {scores.bleu_margin:.2f}  "
             f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
             f"{scores.seconds:.0f} s; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
             flush=True,
@@ -266,22 +272,22 @@ class Checkpoints(StepCallback):
         self._asked_to_stop = False
         self._previous: dict[int, Any] = {}
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Listen to signals."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._stop)
 
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stop listening."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
         if self._asked_to_stop:
             self.model.stop_requested.assign(1.0)
 
-    def after_step(self, step: int, logs: dict[str, float]) -> None:
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Save if it is time; leave if any rank was asked to."""
         stop = logs["stop"] > 0
         last = step == self._config.training.max_steps
@@ -314,7 +320,7 @@ class Telemetry(keras.callbacks.Callback):
                 event_dir=run_dir / "tensorboard" / me.host,
             )
 
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Start sampling, and say once what of this host is sampled."""
         if self._sampler is not None:
             gpus = GpuProbe()
@@ -323,7 +329,7 @@ class Telemetry(keras.callbacks.Callback):
             print(f"telemetry   {self._sampler.host}: {names}; network, CPU, memory", flush=True)
             self._sampler.start()
 
-    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stop; harmless when it never started."""
         if self._sampler is not None:
             self._sampler.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 import time
 from typing import Any, NamedTuple
@@ -20,6 +21,9 @@ from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
+BOOTSTRAP = 1000
+"""resamples of the dev sentences behind the interval of BLEU"""
+
 
 class Scores(NamedTuple):
     """One evaluation."""
@@ -30,6 +34,8 @@ class Scores(NamedTuple):
     """negative log-likelihood, nats per target token; exp of it is the perplexity"""
     bleu: float
     """sacreBLEU of detokenised translations, 0 to 100"""
+    bleu_margin: float
+    """half width of BLEU's 95 % interval, by bootstrap over the sentences"""
     chrf: float
     """chrF2, 0 to 100"""
     bleu_signature: str
@@ -77,13 +83,16 @@ class Evaluator:
         loss, nll, pseudo_bleu = self._losses()
         hypotheses = self._translations()
         bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(hypotheses, [self.references])
+        score = bleu.corpus_score(hypotheses, [self.references], n_bootstrap=BOOTSTRAP)
+        signature = str(bleu.get_signature())
+        told = json.loads(score.format(signature=signature, is_json=True))
         return Scores(
             val_loss=loss,
             val_nll=nll,
             bleu=score.score,
+            bleu_margin=told.get("confidence_var", 0.0),  # untold where all resamples score 0
             chrf=sacrebleu.CHRF().corpus_score(hypotheses, [self.references]).score,
-            bleu_signature=str(bleu.get_signature()),
+            bleu_signature=signature,
             pseudo_bleu=pseudo_bleu,
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.analysis.network import ring_bytes
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
@@ -70,16 +71,6 @@ class Plan:
             f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients, {wire:.1f} MB sent by "
             f"each rank a step; just measured: {self.all_reduce_s * 1e3:.0f} ms",
         ]
-
-
-def ring_bytes(gradient_bytes: int, ranks: int) -> float:
-    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradient.
-
-    Where a host holds neighbours of the ring, this is also what the host sends over its network.
-
-    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
-    """
-    return 2 * (ranks - 1) / ranks * gradient_bytes
 
 
 def count_parameters(weights: list[tf.Variable]) -> int:

@@ -50,7 +50,7 @@ def build(config: Config, cast: Cast) -> tuple[TrainingModel, tf.train.Checkpoin
         config.model, cast.data.manifest.vocabulary_size, cast.precision, config.training.seed
     )
     adam = optimizer.build(config.training, cast.precision, transformer.trainable_variables)
-    model = TrainingModel(transformer, config.training, cast.me.rank)
+    model = TrainingModel(transformer, config.training, cast.me.rank, cast.me.size)
     model.compile(optimizer=adam)
     return model, tf.train.Checkpoint(model=transformer, optimizer=adam, step=model.step)
 

@@ -28,31 +28,42 @@ class TrainingModel(keras.Model):
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
-    `not_finite` (ranks whose own loss was NaN or Inf); and of this rank `own_not_finite`, and in
-    seconds `input_wait_s`, `compute_s`, `communication_s` and `step_s`.
+    `not_finite` (ranks whose own loss was NaN or Inf), and in seconds, one number for each rank,
+    `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`,
+    `step_time` (a `StepTime`) and, from it, `step_s`.
 
     Args:
         transformer: the model.
         config: loss and seed.
         rank: of this process.
+        ranks: their number.
     """
 
-    _METRICS = (
-        "loss", "nll", "stop", "not_finite", "gradient_norm", "source_tokens", "target_tokens",
-        "own_not_finite", "communication_s",
-    )
+    _SUMS = ("loss", "nll", "stop", "not_finite")
+    _OWN = ("gradient_norm", "source_tokens", "target_tokens", "own_not_finite", "waited_s")
 
     train_function: Any  # of keras.Model: what `fit` calls, None until it is made
 
-    def __init__(self, transformer: Transformer, config: TrainingConfig, rank: int) -> None:
+    def __init__(
+        self, transformer: Transformer, config: TrainingConfig, rank: int, ranks: int
+    ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer = transformer
-        self.config, self.rank = config, rank
+        self.config, self.rank, self.ranks = config, rank, ranks
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
 
-    def train_step(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Forward, backward, all-reduce, update; `_METRICS` as one float32 vector."""
+    def train_step(self, batch: dict[str, tf.Tensor], began_2: tf.Tensor) -> tf.Tensor:
+        """Forward, backward, all-reduce, update.
+
+        Args:
+            batch: see above.
+            began_2: float64, unix time at which this rank began to wait for the batch, and the
+                seconds it waited.
+
+        Returns:
+            One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, and `_OWN`.
+        """
         weights = self.transformer.trainable_variables
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank)
         source_tokens, target_tokens = tf.unstack(batch["tokens"])
@@ -65,20 +76,21 @@ class TrainingModel(keras.Model):
                 self.config.label_smoothing,
             )
             per_token = loss.smoothed / target_tokens
-        mine = tf.stack([
-            per_token,
-            loss.nll / target_tokens,
-            self.stop_requested,
-            tf.cast(~tf.math.is_finite(per_token), tf.float32),
-        ])
-        pulse = horovod.sum_over_ranks(mine, name="pulse")
+        not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
         gradients = self.optimizer.compute_gradients(per_token, weights, tape)
+        mine = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
+        times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
+        # Each rank fills its own place, so the sum holds the times of all. It is ready with the
+        # last gradient and travels with it.
+        places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank, self.ranks), [-1])
+        pulse = horovod.sum_over_ranks(tf.concat([mine, places_2R], 0), name="pulse")
         norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
         with tf.control_dependencies([pulse, *(gradient for gradient, _ in gradients)]):
-            communication_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
+            waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
         self._apply(gradients, norm)
         self.step.assign_add(1)
-        return tf.concat([pulse, [norm, source_tokens, target_tokens, mine[3], communication_s]], 0)
+        own = [norm, source_tokens, target_tokens, not_finite, waited_s]
+        return tf.concat([pulse, own], 0)
 
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
@@ -88,25 +100,35 @@ class TrainingModel(keras.Model):
         graph_step = tf.function(
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
             tf.autograph.experimental.do_not_convert(self.train_step),
-            input_signature=[{"source": ids, "target": ids, "tokens": counts}],
+            input_signature=[
+                {"source": ids, "target": ids, "tokens": counts}, tf.TensorSpec([2], tf.float64)
+            ],
         )
 
-        def train_function(iterator: Any) -> dict[str, float]:
-            started_s = time.perf_counter()
+        def train_function(iterator: Any) -> dict[str, Any]:
+            began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
-            logs = dict(zip(self._METRICS, graph_step(batch).numpy().tolist(), strict=True))
-            total_s = time.perf_counter() - started_s
-            times = step_time(total_s, input_wait_s, max(0.0, logs["communication_s"]))
-            return logs | {
-                "input_wait_s": times.input_wait_s,
-                "compute_s": times.compute_s,
-                "communication_s": times.communication_s,
-                "step_s": times.total_s,
-            }
+            values = graph_step(batch, tf.constant([began_s, input_wait_s], tf.float64))
+            return self._logs(values.numpy().tolist(), time.perf_counter() - started_s)
 
         self.train_function = train_function
         return train_function
+
+    def _logs(self, values: list[float], total_s: float) -> dict[str, Any]:
+        sums, own, ranks = len(self._SUMS), len(self._OWN), self.ranks
+        logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
+        logs |= zip(self._OWN, values[-own:], strict=True)
+        # A clock that was set back in the step must not stop the training.
+        ready_s = tuple(max(0.0, value) for value in values[sums : sums + ranks])
+        input_wait_s = tuple(values[sums + ranks : sums + 2 * ranks])
+        waited_s = max(0.0, logs.pop("waited_s"))
+        return logs | {
+            "step_s": total_s,
+            "rank_ready_s": ready_s,
+            "rank_input_wait_s": input_wait_s,
+            "step_time": step_time(total_s, waited_s, self.rank, ready_s, input_wait_s),
+        }
 
     def _states(self, batch: dict[str, tf.Tensor], drop: dropout.Dropout) -> tf.Tensor:
         memory = self.transformer.encode(batch["source"], drop)

@@ -157,7 +157,7 @@ def slow_input_on_one_rank(me, options):
 
         def late_step(iterator):
             logs = step(Late(iterator))
-            INPUT_WAITS_S.append(logs["input_wait_s"])
+            INPUT_WAITS_S.append(logs["rank_input_wait_s"][me.rank])
             return logs
 
         return late_step if me.rank == 1 else step

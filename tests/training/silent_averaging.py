@@ -408,7 +408,7 @@ def all_wait_for_the_last(me):
 
 def training_model(me):
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = TrainingModel(transformer, TRAINING, me.rank)
+    model = TrainingModel(transformer, TRAINING, me.rank, me.size)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     return model, transformer
 

@@ -6,7 +6,8 @@ import types
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.training.plan import Plan, ring_bytes
+from hvd_nmt.analysis.network import ring_bytes
+from hvd_nmt.training.plan import Plan
 
 BASE_PARAMETERS = 60_880_896
 

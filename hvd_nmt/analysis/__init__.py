@@ -1,0 +1,1 @@
+"""What a run's records say: where its time went, whether it is trained, what it wrote."""

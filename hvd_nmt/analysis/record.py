@@ -1,0 +1,117 @@
+"""A run as the analysis sees it, whichever program wrote it.
+
+`ours.read` makes it from a run directory of this package, `openseq2seq.read` from an old log.
+What a source does not tell is None or empty, and every answer must live with that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Means over the steps since the interval before, in the order of the run."""
+
+    step: int
+    """the last step of the interval"""
+    steps: int
+    """how many steps it covers"""
+    time_s: float | None
+    """unix time of its end; None where the log has no clock"""
+    step_s: float | None = None
+    """wall time of a step, seconds"""
+    input_wait_s: float | None = None
+    """of it: waiting for a batch, mean of the ranks"""
+    compute_s: float | None = None
+    """of it: computing, mean of the ranks"""
+    straggler_wait_s: float | None = None
+    """of it: waiting, gradients ready, for the slowest rank, mean of the ranks"""
+    communication_s: float | None = None
+    """of it: exposed communication, all ranks ready and the sum not yet there"""
+    rank_ready_s: tuple[float, ...] = ()
+    """of each rank: seconds from the start of a step to its own gradients, input wait included"""
+    rank_input_wait_s: tuple[float, ...] = ()
+    """of each rank: seconds of that spent waiting for a batch"""
+    loss: float | None = None
+    """training loss per target token, nats, as the program defines it"""
+    learning_rate: float | None = None
+    gradient_norm: float | None = None
+    tokens_per_s: float | None = None
+    """real source and target tokens of all ranks per second"""
+    epoch: float | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores after a step."""
+
+    step: int
+    time_s: float | None
+    loss: float | None = None
+    """validation loss, nats per target token"""
+    bleu: float | None = None
+    """sacreBLEU of beam or greedy translations, 0 to 100"""
+    bleu_margin: float | None = None
+    """half width of its 95 % interval by bootstrap over the sentences"""
+    chrf: float | None = None
+    pseudo_bleu: float | None = None
+    """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class HostSamples:
+    """What a host's sampler saw: `header` and `samples` as in telemetry/<host>.jsonl."""
+
+    host: str
+    header: dict[str, Any]
+    samples: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything known about a run."""
+
+    name: str
+    """short: the directory's or file's name"""
+    path: Path
+    source: str
+    """"hvd_nmt" or "OpenSeq2Seq" """
+    hosts: tuple[str, ...] = ()
+    """host of each rank"""
+    parameters: int | None = None
+    gradient_bytes: float | None = None
+    """bytes of all gradients of a step as they travel"""
+    max_steps: int | None = None
+    """what the run was asked to do"""
+    finished: bool = False
+    """it says so itself"""
+    started_s: float | None = None
+    """unix time"""
+    ended_s: float | None = None
+    """unix time of the last record"""
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """the resolved configuration, nested; {} if unknown"""
+    environment: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """environment.json"""
+    manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """of the training data: lines, bytes, tokens, truncated; {} if not here"""
+    intervals: tuple[Interval, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
+    telemetry: tuple[HostSamples, ...] = ()
+    problems: tuple[str, ...] = ()
+    """what is missing or damaged, one sentence each"""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return max(1, len(self.hosts))
+
+    @property
+    def steps_done(self) -> int:
+        """The last step that was recorded."""
+        return self.intervals[-1].step if self.intervals else 0

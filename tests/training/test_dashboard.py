@@ -1,0 +1,81 @@
+"""What TensorBoard serves of a run, asked through its own HTTP interface."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def ask(toy_run):
+    """A function from a path of TensorBoard's data API to the answer."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tensorboard.main", "--logdir", os.fspath(toy_run / "tensorboard"),
+         "--port", "0", "--load_fast", "false", "--reload_interval", "0"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        url = next(found[0] for line in process.stderr if (found := re.search(r"http://\S+", line)))
+
+        def get(path, **arguments):
+            query = urllib.parse.urlencode(arguments)
+            with urllib.request.urlopen(f"{url}data/{path}?{query}", timeout=60) as answer:
+                return json.load(answer)
+
+        yield get
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_scalars_of_the_training_and_of_the_host_are_there(ask):
+    runs = ask("plugin/scalars/tags")
+    assert {"train_loss", "learning_rate", "sacrebleu", "Eval_BLEU_Score"} <= runs["."].keys()
+    (host,) = runs.keys() - {"."}
+    assert "host/cpu_percent" in runs[host]
+
+
+def test_a_curve_has_every_step(ask):
+    points = ask("plugin/scalars/scalars", run=".", tag="train_loss")
+    assert [step for _, step, _ in points] == list(range(1, 41))
+
+
+def test_charts_are_laid_out_and_find_their_tags(ask):
+    layout = ask("plugin/custom_scalars/layout")
+    charts = {chart["title"]: chart["multiline"]["tag"]
+              for category in layout["category"] for chart in category["chart"]}  # fmt: skip
+    (tag,) = charts["where a step's seconds go"]
+    found = ask("plugin/custom_scalars/scalars", run=".", tag=tag)
+    assert found["regex_valid"]
+    assert len(found["tag_to_events"]) == 5
+
+
+def test_every_chart_of_the_training_finds_tags(ask):
+    tags = {tag for of_run in ask("plugin/scalars/tags").values() for tag in of_run}
+    for category in ask("plugin/custom_scalars/layout")["category"]:
+        for chart in category["chart"]:
+            if not chart["title"].startswith("GPU"):  # this machine may have none
+                for pattern in chart["multiline"]["tag"]:
+                    assert any(re.fullmatch(pattern, tag) for tag in tags), pattern
+
+
+def test_sample_translations_are_a_table(ask):
+    shown = ask("plugin/text/text", run=".", tag="samples")
+    assert [entry["step"] for entry in shown] == [20, 40]
+    assert "<table>" in shown[0]["text"]
+
+
+def test_hyperparameters_are_those_of_the_run(ask):
+    every = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
+    request = {"experimentName": "", "allowedStatuses": every, "colParams": [],
+               "startIndex": 0, "sliceSize": 10}  # fmt: skip
+    answer = ask("plugin/hparams/session_groups", request=json.dumps(request))
+    (group,) = answer["sessionGroups"]
+    assert group["hparams"]["model.width"] == 16
+    assert group["hparams"]["ranks"] == 1
+    assert group["hparams"]["precision"] == "float32"
