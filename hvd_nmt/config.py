@@ -161,13 +161,18 @@ class CheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TelemetryConfig:
-    """Samples of GPUs, network cards and host beside the training."""
+    """Samples of GPUs, network cards and host beside the training, and the report after it."""
 
     interval_s: float = 1.0
     """seconds between two samples; 0: no telemetry"""
+    report: bool = True
+    """write report.html and report.md when the run ends, however it ends"""
+    timeline_steps: int = 0
+    """steps of which Horovod's own timeline is recorded, beginning with the tenth of this start, in
+    horovod-timeline.json of the run directory (for chrome://tracing); 0: none"""
 
     def __post_init__(self) -> None:
-        _not_negative(self, "telemetry", "interval_s")
+        _not_negative(self, "telemetry", "interval_s", "timeline_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,13 +264,25 @@ def load(path: Path, default: Config | None = None) -> Config:
             is given) or a value of the wrong type.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} is no mapping of names to values.")
     return _replaced(default or Config(), values, str(path))
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's own loader lets the second value of a name win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                line = node.value[number][0].start_mark.line + 1
+                raise ValueError(f"line {line}: {name} has a value already.")
+        return super().construct_mapping(node, deep)
 
 
 def save(config: Config, path: Path) -> None:

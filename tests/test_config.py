@@ -108,6 +108,8 @@ def test_every_value_survives_the_round_trip(tmp_path):
                 new = old / "x: #'ü"
             elif isinstance(old, str):
                 continue
+            elif isinstance(old, bool):
+                new = not old
             elif isinstance(old, float):
                 new = old / 3
             else:
@@ -134,6 +136,12 @@ def test_differences_name_old_and_new():
         ("ranks", 0, 4),
         ("model.heads", 4, 8),
     ]
+
+
+def test_a_name_given_twice_is_refused_with_its_line(tmp_path):
+    text = "model:\n  width: 256\n  heads: 4\n  width: 512\n"
+    with pytest.raises(ConfigError, match="line 4: width has a value already"):
+        load_text(tmp_path / "c", text)
 
 
 def test_yaml_numbers_as_people_write_them(tmp_path):
@@ -361,7 +369,7 @@ def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, mo
     flat = " ".join(word for word in said.split() if word not in {"│", "|"})
     for name, text in documented_fields().items():
         option = "--" + name.replace("_", "-")
-        _, _, after = flat.partition(option + " ")
+        _, _, after = flat.replace(f"{option}, ", f"{option} ").partition(option + " ")
         assert after, f"{option} is not in --help"
         assert " ".join(text.split()) in after[:400], f"{option} lacks its explanation"
     for name, (line, _) in PRESETS.items():
