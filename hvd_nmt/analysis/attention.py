@@ -1,0 +1,75 @@
+"""Where a trained model looks while it translates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hvd_nmt.config import EOS
+
+if TYPE_CHECKING:
+    from hvd_nmt.model.tokenizer import Tokenizer
+    from hvd_nmt.model.transformer import Transformer
+
+END = "(end)"
+"""how the end of a sentence is shown"""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Cross-attention of one sentence pair. L layers, H heads, T target and S source pieces."""
+
+    source: list[str]
+    """the pieces of the source, the last one its end"""
+    target: list[str]
+    """the pieces of the translation, the last one its end"""
+    weights_LxHxTxS: np.ndarray
+    """float32: how much each source piece counts while a target piece is predicted; over the
+    source they sum to 1"""
+
+    def mean_TxS(self, layer: int | None = None) -> np.ndarray:
+        """Mean over the heads of a layer, or of all layers."""
+        layers_LxHxTxS = self.weights_LxHxTxS if layer is None else self.weights_LxHxTxS[[layer]]
+        return layers_LxHxTxS.mean((0, 1))
+
+
+def cross_attention(
+    model: Transformer, tokenizer: Tokenizer, source: str, target: str
+) -> Attention:
+    """What the decoder looks at while it writes a given translation.
+
+    Args:
+        model: a trained model.
+        tokenizer: of its vocabulary.
+        source: a sentence.
+        target: its translation, for example the model's own or the reference.
+    """
+    import tensorflow as tf
+
+    limit = model.max_length
+    source_S, target_T = (
+        ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
+        for ids in tokenizer.encode([source, target])
+    )
+    seen = []
+
+    def record(x: Any, rate: float) -> Any:
+        # Dropout is called with attention weights (four dimensions) and with states (three).
+        if len(x.shape) == 4:
+            seen.append(x[0].numpy().astype(np.float32))
+        return x
+
+    memory = model.encode(tf.constant(source_S[None]))
+    model.decode(tf.constant(target_T[None]), memory, record)
+    return Attention(
+        source=_pieces(tokenizer, source_S),
+        target=_pieces(tokenizer, target_T),
+        weights_LxHxTxS=np.stack(seen[1::2]),  # a layer attends to the target, then to the source
+    )
+
+
+def _pieces(tokenizer: Tokenizer, ids_T: np.ndarray) -> list[str]:
+    texts = zip(ids_T, tokenizer.decode([[number] for number in ids_T]), strict=True)
+    return [END if number == EOS else text or "_" for number, text in texts]

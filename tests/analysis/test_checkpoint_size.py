@@ -1,0 +1,97 @@
+"""The predicted size of a checkpoint against files that TensorFlow wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.analysis import bundle, checkpoint_size
+from hvd_nmt.config import ModelConfig, TrainingConfig, presets
+from hvd_nmt.errors import ConfigError
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, optimizer
+
+TINY = ModelConfig(1, 2, 16, 2, 32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_rank() -> None:
+    horovod.join()
+
+
+def checkpoint_of(model: ModelConfig, vocabulary_size: int, precision: str) -> tf.train.Checkpoint:
+    """What a run with this configuration saves."""
+    transformer = Transformer(model, vocabulary_size, precision)
+    adam = optimizer.build(TrainingConfig(), precision, transformer.trainable_variables)
+    step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step)
+
+
+def assert_predicted(
+    folder: Path, model: ModelConfig, vocabulary_size: int, precision: str
+) -> checkpoint_size.Prediction:
+    prefix = folder / "model.ckpt-0"
+    state = checkpoint_of(model, vocabulary_size, precision)
+    state.write(os.fspath(prefix))
+    data = folder / "model.ckpt-0.data-00000-of-00001"
+    found = data.stat().st_size
+    graph = next(t for t in bundle.tensors(prefix) if t.name == bundle.OBJECT_GRAPH)
+    data.unlink()  # base has 0.7 GB
+    predicted = checkpoint_size.predict(model, vocabulary_size, precision)
+    assert predicted.n_bytes == found
+    assert predicted.object_graph_bytes == graph.n_bytes
+    assert predicted.parameters == state.model.count_params()
+    return predicted
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["demo", "small"])
+def test_presets_to_the_byte(tmp_path: Path, name: str, precision: str) -> None:
+    config = presets()[name][1]
+    assert_predicted(tmp_path, config.model, config.data.vocabulary_size, precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_the_recipe_to_the_byte(tmp_path: Path, precision: str) -> None:
+    """Two-byte node numbers and sizes: the object graph of a large model is not a small one's."""
+    predicted = assert_predicted(tmp_path, presets()["base"][1].model, 32768, precision)
+    assert predicted.parameters == 60_880_896
+    assert predicted.weight_bytes + predicted.adam_bytes == 730_570_752
+    assert predicted.scalar_bytes == {"float32": 20, "float16": 32}[precision]
+
+
+@pytest.mark.parametrize("layers", [1, 9, 12])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_other_sizes_to_the_byte(tmp_path: Path, layers: int, positions: str) -> None:
+    model = dataclasses.replace(TINY, encoder_layers=layers, positions=positions)
+    assert_predicted(tmp_path, model, 40, "float32")
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_keys_are_in_the_order_of_the_weights(tmp_path: Path, positions: str) -> None:
+    model = dataclasses.replace(TINY, positions=positions)
+    state = checkpoint_of(model, 40, "float32")
+    weights = state.model.trainable_variables
+    for number, weight in enumerate(weights):
+        weight.assign(tf.fill(weight.shape, float(number)))
+    state.write(os.fspath(tmp_path / "c"))
+    reader = tf.train.load_checkpoint(os.fspath(tmp_path / "c"))
+    keys = checkpoint_size.weight_keys(model, 40)
+    assert len(keys) == len(weights)
+    for number, (key, weight) in enumerate(zip(keys, weights, strict=True)):
+        saved = reader.get_tensor(key)
+        assert saved.shape == tuple(weight.shape), key
+        assert saved.flat[0] == number, key
+
+
+def test_formula_of_the_recipe() -> None:
+    assert checkpoint_size.recipe_bytes(60_880_896) == 730_570_768
+
+
+def test_precision_that_is_not_decided() -> None:
+    with pytest.raises(ConfigError, match="'auto' cannot be predicted: give float32"):
+        checkpoint_size.predict(TINY, 40, "auto")
