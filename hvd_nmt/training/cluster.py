@@ -72,7 +72,7 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
         "data hash": data.manifest.hash,
         "vocabulary hash": data.manifest.vocabulary_hash,
         "configuration": hashlib.sha256(repr(settings).encode()).hexdigest(),
-        "code of hvd_nmt": _code_hash(),
+        "code of hvd_nmt": hvd_nmt.code_hash(),
         "Python version": platform.python_version(),
         "TensorFlow version": tf.__version__,
         "Horovod version": horovod.build_info()["version"],
@@ -205,14 +205,6 @@ def _is_prepared(config: DataConfig) -> bool:
     return all(request.get(name) == value for name, value in wanted.items())
 
 
-def _code_hash() -> str:
-    root = Path(hvd_nmt.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
 def environment(hosts: list[str], precision: str) -> dict[str, Any]:
     """What a run ran on, for environment.json."""
     return {
@@ -225,7 +217,7 @@ def environment(hosts: list[str], precision: str) -> dict[str, Any]:
         "precision": precision,
         "platform": platform.platform(),
         "gpus": gpu_names(),
-        "code": _code_hash(),
+        "code": hvd_nmt.code_hash(),
     }
 
 

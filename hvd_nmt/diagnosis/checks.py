@@ -1,0 +1,349 @@
+"""What must hold on each host: pure functions from the answers of hosts to checks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_nmt.analysis.network import ring_bytes
+from hvd_nmt.config import Config
+from hvd_nmt.diagnosis import equality, memory
+from hvd_nmt.diagnosis.hosts import Answer
+from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
+
+SLOW_LINK_MBIT_PER_S = 1000
+CLOCK_TOLERANCE_S = 1.0
+SMALL_DISK_BYTES = 200_000_000
+"""what a host needs that keeps no checkpoints: logs and telemetry"""
+_VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
+_SSH_REMEDIES = {
+    "permission denied": "give it your key: ssh-copy-id {host}",
+    "host key verification": "accept its key once, by hand: ssh {host}",
+    "resolve": "add {host} to /etc/hosts of every host, or to the name server",
+    "refused": "start sshd on {host}",
+}
+_SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -v {host}"
+
+Judgement = tuple[str, str, str]
+"""status, what was found, remedy"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the hosts are wanted for."""
+
+    config: Config
+    answers: Sequence[Answer]
+
+    @property
+    def ranks(self) -> int:
+        """Slots of all hosts."""
+        return sum(answer.host.slots for answer in self.answers)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Rows of the shared matrix: of the data if a host has them, else as configured."""
+        pieces = self.config.data.vocabulary_size
+        return int((self._data or {}).get("vocabulary_size") or -(-pieces // 8) * 8)
+
+    @property
+    def parameters(self) -> int:
+        """Trained values."""
+        return memory.parameters(self.config.model, self.vocabulary_size)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of a gradient as it travels, float32."""
+        return 4 * self.parameters
+
+    @property
+    def source_per_target_token(self) -> float:
+        """Of the data; 1 where no host has them."""
+        data = self._data or {}
+        return float(data["source_tokens"] / data["target_tokens"]) if data else 1.0
+
+    @property
+    def worst_batch(self) -> tuple[int, int, int] | None:
+        """Rows of a rank, source and target length of the step that needs most memory.
+
+        None where no host has the data to look at.
+        """
+        worst = (self._data or {}).get("worst_batch")
+        if not worst or worst["error"]:
+            return None
+        return worst["rows"], worst["source_length"], worst["target_length"]
+
+    @property
+    def _data(self) -> dict[str, Any] | None:
+        """Of the first host that has them."""
+        found = (answer.facts.get("data") for answer in self.answers)
+        return next((data for data in found if data and data.get("hash")), None)
+
+
+def examine(asked: Asked) -> list[Check]:
+    """Every check of every host, in the order in which one would mend them."""
+    checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in asked.answers]
+    known = [answer for answer in asked.answers if answer.facts]
+    if asked.config.ranks not in (0, asked.ranks):
+        found = f"{asked.ranks} slots, but the configuration wants {asked.config.ranks} ranks"
+        checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
+    checks += equality.compare(known, asked.config)
+    for name, facts, judge in _JUDGES:
+        for answer in known:
+            lacking = [fact for fact in facts if answer.facts.get(fact) is None]
+            if lacking:
+                why = answer.facts["problems"].get(lacking[0], "no reason given")
+                judged = WARN, f"not found out: {why}", "mend what hinders the question"
+            else:
+                judged = judge(answer, asked)
+            checks.append(Check(name, answer.host.name, *judged))
+    return [check for check in checks if check.found]
+
+
+def used_nic(answers: Sequence[Answer]) -> str | None:
+    """The interface, of one name on all hosts, that leads from each to the others; else None."""
+    names = {name for answer in answers for name in _nics_to_others(answer, answers)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _reached(answer: Answer) -> Judgement:
+    if answer.error is None:
+        return OK, f"answered in {answer.seconds:.1f} s", ""
+    if answer.reached:
+        return FAIL, f"the package does not run there: {answer.error}", (
+            "put the checkout and .venv under the same path as here, and start from the same folder"
+        )
+    words = answer.error.lower()
+    found = next((text for sign, text in _SSH_REMEDIES.items() if sign in words), _SSH_REMEDY)
+    return FAIL, answer.error, found.format(host=answer.host.name)
+
+
+def _names(answer: Answer, asked: Asked) -> Judgement:
+    """Every host's name must lead to it, and its own not back into itself."""
+    if len(asked.answers) == 1:
+        return OK, "", ""
+    names, own = answer.facts["names"], answer.facts["host"]
+    unknown = [name for name, addresses in names.items() if not addresses]
+    remedy = "write the address of the fast network card into /etc/hosts of every host"
+    if unknown:
+        return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
+    others = [other.host.name for other in asked.answers if other is not answer]
+    inward = [name for name in others if all(map(_is_loopback, names[name]))]
+    if inward:
+        return FAIL, f"takes {inward[0]} for itself ({names[inward[0]][0]})", remedy
+    if all(map(_is_loopback, names[own])):
+        return WARN, f"its own name {own} leads to {names[own][0]}, which others cannot reach", (
+            f"let {own} stand for the address of its network card in its own /etc/hosts"
+        )
+    return OK, "all hosts resolve", ""
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _clock(answer: Answer, asked: Asked) -> Judgement:
+    offset_s, error_s = answer.clock_offset_s, answer.clock_error_s
+    if offset_s is None or error_s is None:
+        return OK, "", ""
+    found = f"{offset_s * 1e3:+.0f} ms from ours, to {max(1.0, error_s * 1e3):.0f} ms"
+    if abs(offset_s) - error_s > CLOCK_TOLERANCE_S:
+        return WARN, found, "let chrony or systemd-timesyncd set the clocks"
+    return OK, found, ""
+
+
+def _horovod(answer: Answer, asked: Asked) -> Judgement:
+    built, gpu = answer.facts["horovod"], answer.facts["gpu"] or {}
+    if not built["tensorflow"]:
+        return FAIL, "Horovod is missing or was built without TensorFlow", "make install there"
+    if gpu.get("gpus") and not built["nccl"]:
+        return WARN, "there are GPUs, but Horovod was built without NCCL", (
+            "GPU=1 make install there: without NCCL every gradient passes through the host's memory"
+        )
+    return OK, "", ""
+
+
+def _gpus(answer: Answer, asked: Asked) -> Judgement:
+    gpu, slots = answer.facts["gpu"], answer.host.slots
+    visible, cores = _visible_gpus(gpu), answer.facts["cpu"]["cores"]
+    broken = [*gpu["problems"], *(f"GPU {g['index']}: {g['error']}" for g in visible if g["error"])]
+    if broken:
+        return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
+    if visible or gpu["gpus"]:
+        found = f"{slots} slots, {len(visible)} GPUs visible of {len(gpu['gpus'])}"
+        found += f": {visible[0]['name']}" if visible else ""
+        if len(visible) < slots:
+            return FAIL, found, (
+                f"give {answer.host.name} {len(visible)} slots, or see nvidia-smi and "
+                "CUDA_VISIBLE_DEVICES there"
+            )
+        if len(visible) > slots:
+            return WARN, found, f"{answer.host.name}:{len(visible)} would use all of them"
+        return OK, found, ""
+    if any(_has_gpus(other) for other in asked.answers):
+        return FAIL, f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some", (
+            f"install the NVIDIA driver on {answer.host.name}, or leave it out"
+        )
+    found = f"no GPU: {slots} slots on {cores} cores"
+    if slots > cores:
+        return WARN, found, f"more ranks than cores only wait for each other: give {cores} slots"
+    return OK, found, ""
+
+
+def _has_gpus(answer: Answer) -> bool:
+    return bool((answer.facts.get("gpu") or {}).get("gpus"))
+
+
+def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves; a MIG slice counts as one."""
+    gpus, listed = gpu["gpus"], gpu["visible_devices"]
+    if listed is None:
+        return gpus
+    words = [word.strip() for word in listed.split(",") if word.strip()]
+    numbers = [int(word) for word in words if word.isdecimal()]
+    slices = [word for word in words if word.startswith("MIG-")]
+    by_name = [
+        one for one in gpus
+        if any(word.startswith("GPU-") and one["uuid"].startswith(word) for word in words)
+    ]  # fmt: skip
+    return [one for one in gpus if one["index"] in numbers] + by_name + gpus[:1] * len(slices)
+
+
+def _memory(answer: Answer, asked: Asked) -> Judgement:
+    """The step that needs most against what is free, on the fullest GPU or on the host."""
+    slots, config = answer.host.slots, asked.config
+    gpus = _visible_gpus(answer.facts["gpu"])[:slots] if answer.facts["gpu"] else []
+    precision = equality.precision(answer.facts, config.training.precision) or "float32"
+    batch = asked.worst_batch or memory.widest_batch(
+        config.training.tokens_per_step, asked.ranks, config.model.max_length
+    )
+    need = memory.need(config.model, asked.vocabulary_size, precision, batch, on_gpu=bool(gpus))
+    frees = [
+        gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
+        for gpu in gpus if gpu["memory_total_bytes"]
+    ]  # fmt: skip
+    if gpus and not frees:
+        return WARN, "the GPUs do not tell their memory", "look with nvidia-smi"
+    free = min(frees) if frees else answer.facts["memory"]["available_bytes"] // slots
+    rows, source, target = batch
+    found = (
+        f"needs {'about' if asked.worst_batch else 'at most'} {need.total_bytes / 1e9:.1f} GB of "
+        f"{free / 1e9:.1f} GB free {'on each GPU' if frees else 'for each rank'} "
+        f"({rows} x {source}+{target} tokens)"
+    )
+    if need.total_bytes <= 0.9 * free:
+        return OK, found, ""
+    share = need.share_that_fits(int(0.9 * free))
+    tokens = int(share * config.training.tokens_per_step) // 100 * 100
+    remedy = (
+        f"lower --training.tokens-per-step to {tokens:,}, end other programs there, or use more "
+        "ranks" if tokens > 0
+        else "not even the model fits: end other programs there, or take a smaller model"
+    )  # fmt: skip
+    # Without the data nobody knows that there is a step as wide as that.
+    certain = need.total_bytes > free and asked.worst_batch is not None
+    return (FAIL if certain else WARN), found, remedy
+
+
+def _network(answer: Answer, asked: Asked) -> Judgement:
+    """The card that leads to the other hosts, its speed, and what a step costs at that speed."""
+    if len(asked.answers) == 1:
+        return OK, "", ""
+    routes, nics = answer.facts["routes"], answer.facts["nics"]
+    lost = [
+        other.host.name for other in asked.answers
+        if other is not answer and (routes.get(other.host.name) or {}).get("nic") is None
+    ]  # fmt: skip
+    if lost:
+        return FAIL, f"no route to {', '.join(lost)}", "give the hosts addresses in one network"
+    names = sorted(_nics_to_others(answer, asked.answers))
+    name = names[0]
+    speed = (nics.get(name) or {}).get("link_mbit_per_s")
+    found = f"{', '.join(names)} to the others, " + _speed_words(speed, asked)
+    if used_nic(asked.answers) is None:
+        return FAIL, found + "; the other hosts use a card of another name", (
+            "horovodrun takes one interface name for all hosts: rename the cards alike"
+        )
+    faster = {
+        other: nic["link_mbit_per_s"] for other, nic in nics.items()
+        if nic["is_up"] and not nic["is_loopback"] and not other.startswith(_VIRTUAL_NICS)
+        and speed and (nic["link_mbit_per_s"] or 0) > 1.5 * speed
+    }  # fmt: skip
+    if faster:
+        best = max(faster, key=lambda other: faster[other])
+        return WARN, f"{found}; {best} has {faster[best]:,} Mbit/s", (
+            f"let the host names stand for the addresses of {best} in /etc/hosts of every host"
+        )
+    if speed and speed < SLOW_LINK_MBIT_PER_S:
+        return WARN, found, "a faster link, float16 gradients on the wire, or accumulation"
+    return OK, found, ""
+
+
+def _speed_words(speed_mbit_per_s: int | None, asked: Asked) -> str:
+    if not speed_mbit_per_s:
+        return "whose speed the driver does not tell"
+    sent = ring_bytes(asked.gradient_bytes, asked.ranks)
+    seconds = sent / (speed_mbit_per_s * 1e6 / 8)
+    return f"{speed_mbit_per_s:,} Mbit/s: {sent / 1e6:.1f} MB a step take {seconds:.2f} s or more"
+
+
+def _nics_to_others(answer: Answer, answers: Sequence[Answer]) -> set[str]:
+    routes = answer.facts.get("routes") or {}
+    found = {
+        (routes.get(other.host.name) or {}).get("nic")
+        for other in answers if other.host != answer.host
+    }  # fmt: skip
+    return {name for name in found if name}
+
+
+def _disk(answer: Answer, asked: Asked) -> Judgement:
+    """Room for the checkpoints on the first host, which keeps them; little on the others."""
+    disk, kept = answer.facts["disk"], asked.config.checkpoints
+    needed, what = SMALL_DISK_BYTES, "logs"
+    if answer.host == asked.answers[0].host:
+        number = kept.keep + kept.keep_best + 1  # one is written before the oldest is removed
+        held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
+        needed += max(0, number * memory.checkpoint_bytes(asked.parameters) - held)
+        what = f"{number} checkpoints"
+    found = f"{disk['free_bytes'] / 1e9:.1f} GB free, {what} need {needed / 1e9:.1f} GB"
+    if disk["free_bytes"] < needed:
+        return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
+    return OK, found, ""
+
+
+def _run_dir(answer: Answer, asked: Asked) -> Judgement:
+    run_dir = answer.facts["run_dir"]
+    if run_dir["error"]:
+        return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
+    if run_dir["held_by"] and answer.host == asked.answers[0].host:
+        return FAIL, f"another run is in {run_dir['path']} ({run_dir['held_by']})", (
+            "wait for it, end it, or give another --run-dir"
+        )
+    return OK, f"{run_dir['path']} is writable", ""
+
+
+def _data(answer: Answer, asked: Asked) -> Judgement:
+    data, config = answer.facts["data"], asked.config.data
+    if data["error"] and config.corpus == "embedded" and not data["exists"]:
+        return OK, f"{config.directory} will be prepared at the start", ""
+    if data["error"]:
+        return FAIL, data["error"], "prepare it there, or copy the directory from another host"
+    if data["worst_batch"] and data["worst_batch"]["error"]:
+        return FAIL, data["worst_batch"]["error"], "raise --training.tokens-per-step"
+    read = "every byte as prepared" if data["verified"] else "sizes as prepared, bytes not read"
+    return OK, f"{config.directory}: {data['pairs']:,} pairs, {read}", ""
+
+
+_JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, Asked], Judgement]], ...] = (
+    ("names", ("names", "host"), _names),
+    ("clock", (), _clock),
+    ("Horovod", ("horovod",), _horovod),
+    ("GPUs", ("gpu", "cpu"), _gpus),
+    ("memory", ("memory", "gpu"), _memory),
+    ("network", ("routes", "nics"), _network),
+    ("disk", ("disk",), _disk),
+    ("run directory", ("run_dir",), _run_dir),
+    ("data", ("data",), _data),
+)

@@ -1,0 +1,190 @@
+"""How much memory and disk a configuration will need: known before anything is built.
+
+Of one rank, with P parameters and `a` bytes per value of the computation (4 in float32, else 2):
+
+    weights and Adam        12 P   float32 weights and two moments
+    narrow weights           2 P   their bfloat16 or float16 copies, none in float32
+    gradients                8 P   this rank's own, and the sums that Horovod returns
+    fusion buffer            one gradient, at most 128 MB: where Horovod packs gradients
+    activations                    what the forward pass keeps for the backward pass, see below
+    softmax                        logits and probabilities of the pieces that the loss takes
+    base                           TensorFlow's code and pools, or the context of CUDA and NCCL
+
+Activations per target token, with width D, hidden width F, H heads (source tokens likewise):
+
+    layer normalisation   4 D + a D     the normalised values in float32, and the output
+    self-attention        4 a D         queries, keys, values, merged heads
+    cross-attention       2 a D         queries and merged heads; keys and values: 2 a D per source
+                                        token and decoder layer
+    feed-forward          a F           the hidden units after the ReLU
+    a dropout site        a x its units the scaled mask, and where its output is multiplied again
+                                        (hidden units, attention weights) the output too
+    attention weights     a H T         per token and attended position, in B x H x T x T
+
+The backward pass adds the gradients of one layer's largest parts while it goes through them.
+
+Measured on the CPU in float32, peak of a rank against `need`, Multi30k: 0.81 GB of 0.85 (preset
+demo, 256 tokens a step), 1.90 of 2.05 (small, 4,096 tokens), 3.80 of 3.79 (small, 12,288 tokens).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_nmt.config import ModelConfig
+
+FUSION_BUFFER_BYTES = 128 << 20
+"""Horovod's default HOROVOD_FUSION_THRESHOLD"""
+PIECE_ELEMENTS = 1 << 26
+"""logits that the loss holds at a time, `model.loss.ELEMENTS_AT_ONCE`"""
+CPU_BASE_BYTES = 750_000_000
+"""resident memory of a rank on the CPU before it holds a model: TensorFlow and its libraries"""
+GPU_BASE_BYTES = 900_000_000
+"""on a GPU: CUDA context, cuBLAS workspace, NCCL buffers"""
+SLACK = 1.15
+"""an allocator cannot use every byte: blocks are rounded up and lie between others"""
+CHECKPOINT_EXTRA_BYTES = 1_000_000
+"""object graph, index, meta graph and manifest beside the values of a checkpoint, about"""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Memory of one rank at its peak, bytes."""
+
+    state_bytes: int
+    """weights, their narrow copies and Adam's moments"""
+    gradient_bytes: int
+    """own and summed gradients, and the fusion buffer"""
+    activation_bytes: int
+    """kept from the forward to the backward pass; grows with the tokens of a step"""
+    softmax_bytes: int
+    """logits and probabilities; grows with the tokens up to a limit"""
+    base_bytes: int
+    """what a rank takes before it holds a model"""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it, with the allocator's slack on what TensorFlow allocates."""
+        batch = self.activation_bytes + self.softmax_bytes
+        return int((self.state_bytes + self.gradient_bytes + batch) * SLACK) + self.base_bytes
+
+    def share_that_fits(self, available_bytes: int) -> float:
+        """The share of the batch for which some memory is enough; 0 or less: not even the model.
+
+        The softmax is taken to stay as large, which is so for all but small batches.
+        """
+        allocated = (available_bytes - self.base_bytes) / SLACK
+        fixed = self.state_bytes + self.gradient_bytes + self.softmax_bytes
+        return (allocated - fixed) / self.activation_bytes
+
+
+def parameters(model: ModelConfig, vocabulary_size: int) -> int:
+    """Number of trained values.
+
+    Args:
+        model: sizes.
+        vocabulary_size: rows of the shared matrix.
+    """
+    width, hidden = model.width, model.feed_forward_width
+    norm = 2 * width
+    attention = 4 * width * width
+    feed_forward = 2 * width * hidden + hidden + width
+    encoder_layer = 2 * norm + attention + feed_forward
+    decoder_layer = 3 * norm + 2 * attention + feed_forward
+    positions = model.max_length * width if model.positions == "learned" else 0
+    return (
+        vocabulary_size * width + positions + 2 * norm
+        + model.encoder_layers * encoder_layer + model.decoder_layers * decoder_layer
+    )  # fmt: skip
+
+
+def checkpoint_bytes(parameter_count: int) -> int:
+    """About the size of a checkpoint: float32 weights, Adam's two moments, what explains them."""
+    return 12 * parameter_count + CHECKPOINT_EXTRA_BYTES
+
+
+def need(
+    model: ModelConfig,
+    vocabulary_size: int,
+    precision: str,
+    batch: tuple[int, int, int],
+    on_gpu: bool,
+) -> Need:
+    """Memory of one rank at its peak.
+
+    Args:
+        model: sizes and dropout.
+        vocabulary_size: rows of the shared matrix.
+        precision: float32, bfloat16 or float16.
+        batch: sentences of one rank, padded source length and padded target length, of the step
+            that needs most.
+        on_gpu: the rank computes on a GPU.
+    """
+    count = parameters(model, vocabulary_size)
+    rows, _, target = batch
+    value = value_bytes(precision)
+    logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
+    # float16 probabilities are made in float32 and cast, see `model.loss`.
+    per_logit = 12 if precision == "float16" else 2 * value
+    return Need(
+        state_bytes=12 * count + (0 if value == 4 else value * count),
+        gradient_bytes=8 * count + min(4 * count, FUSION_BUFFER_BYTES),
+        activation_bytes=int(activation_bytes(model, value, *batch)),
+        softmax_bytes=logits * per_logit + 2 * 4 * vocabulary_size * model.width,
+        base_bytes=GPU_BASE_BYTES if on_gpu else CPU_BASE_BYTES,
+    )
+
+
+def value_bytes(precision: str) -> int:
+    """Bytes of one value of the computation in a precision."""
+    return 4 if precision == "float32" else 2
+
+
+def activation_bytes(model: ModelConfig, value: int, rows: Any, source: Any, target: Any) -> Any:
+    """Bytes that the forward pass keeps, and the largest transient ones of the backward pass.
+
+    Args:
+        model: sizes and dropout.
+        value: bytes per value of the computation.
+        rows: sentences of one rank; this and the next may be NumPy arrays of equal shape.
+        source: padded source length, tokens.
+        target: padded target length, tokens.
+    """
+    width, hidden, heads = model.width, model.feed_forward_width, model.heads
+    sites = bool(model.dropout)
+    norm = (4 + value) * width
+    stream = value * width * sites  # the mask of a sub-layer's output
+    inner = value * hidden * (3 if model.feed_forward_dropout else 1)
+    scores = value * heads * (3 if model.attention_dropout else 1)
+    encoder_token = 2 * (norm + stream) + 4 * value * width + inner
+    decoder_token = 3 * (norm + stream) + 6 * value * width + inner
+    source_tokens, target_tokens = rows * source, rows * target
+    kept = (
+        model.encoder_layers * (source_tokens * encoder_token + source_tokens * source * scores)
+        + model.decoder_layers * (
+            target_tokens * (decoder_token + (target + source) * scores)
+            + source_tokens * 2 * value * width
+        )
+        + (source_tokens + target_tokens) * (norm + stream)
+    )  # fmt: skip
+    layer = 2 * value * (hidden + 4 * width)
+    transient = (source_tokens + target_tokens) * layer + rows * heads * 2 * value * (
+        source * source + target * target
+    )
+    return kept + transient
+
+
+def widest_batch(tokens_per_step: int, ranks: int, max_length: int) -> tuple[int, int, int]:
+    """A bound for a corpus that is not there to be looked at: every sentence of the longest kind.
+
+    Args:
+        tokens_per_step: target tokens of a step over all ranks.
+        ranks: number of ranks.
+        max_length: longest sentence, tokens.
+
+    Returns:
+        Rows of one rank, source and target length.
+    """
+    rows = -(-tokens_per_step // max_length) + 1
+    return -(-rows // ranks), max_length, max_length

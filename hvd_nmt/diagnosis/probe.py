@@ -1,0 +1,336 @@
+"""What one host says about itself; `hosts.ask` runs it on each host over ssh.
+
+    echo '{}' | python -m hvd_nmt.diagnosis.probe
+
+A line "clock" on standard input is answered with this host's time; the first other line is the
+request, a JSON object, and its answer ends the process. Answers are single lines: MARK and JSON.
+
+Every fact is found in a thread of its own with a time limit. What fails or hangs, such as a name
+server or a lost file server, is missing in the answer and named in `problems`. No TensorFlow here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import importlib.metadata
+import importlib.util
+import json
+import mmap
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hvd_nmt
+
+MARK = "hvd_nmt.probe "
+CLOCK = "clock"
+PACKAGES = (
+    "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
+    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12",
+)  # fmt: skip
+"""those whose versions are compared between hosts"""
+VERIFY_BYTES = 1_000_000_000
+"""data of at most this size are read in full and compared with their sha256"""
+
+
+def main() -> int:
+    """Answer the lines of standard input up to the request."""
+    for line in iter(sys.stdin.readline, ""):
+        if line.strip() == CLOCK:
+            _say({"time_s": time.time()})
+        elif line.strip():
+            _say(facts(json.loads(line)))
+            break
+    return 0
+
+
+def _say(answer: dict[str, Any]) -> None:
+    print(MARK + json.dumps(answer), flush=True)
+
+
+def facts(request: dict[str, Any]) -> dict[str, Any]:
+    """Everything this host knows about itself.
+
+    Args:
+        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory), `model`,
+            `tokens_per_step`, `seed`, `ranks` (for the step that needs most memory), `deadline_s`.
+
+    Returns:
+        The values of `_QUESTIONS` by name, None for what was not found out, and `problems`:
+        name -> why.
+    """
+    limit_s = request.get("deadline_s", 10.0)
+    deadline_s = time.monotonic() + limit_s
+    found: dict[str, Any] = dict.fromkeys(_QUESTIONS)
+    problems: dict[str, str] = {}
+
+    def answer(name: str, question: Callable[[dict[str, Any]], Any]) -> None:
+        try:
+            found[name] = question(request)
+        except Exception as error:  # whatever it is, the other facts are still wanted
+            problems[name] = f"{type(error).__name__}: {error}"
+
+    threads = {
+        name: threading.Thread(target=answer, args=(name, question), daemon=True)
+        for name, question in _QUESTIONS.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    for name, thread in threads.items():
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+        if thread.is_alive():
+            problems[name] = f"no answer within {limit_s:g} s"
+    return dict(found) | {"problems": dict(problems)}
+
+
+def _host(request: dict[str, Any]) -> str:
+    return socket.gethostname()
+
+
+def _python(request: dict[str, Any]) -> str:
+    return platform.python_version()
+
+
+def _packages(request: dict[str, Any]) -> dict[str, str | None]:
+    def version(name: str) -> str | None:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    return {name: version(name) for name in PACKAGES}
+
+
+def _code(request: dict[str, Any]) -> str:
+    return hvd_nmt.code_hash()
+
+
+def _horovod(request: dict[str, Any]) -> dict[str, bool]:
+    """What Horovod was built with, read from its library: importing it takes TensorFlow along.
+
+    Its error messages name the functions they are about, so a library with NCCL holds the text
+    "ncclAllReduce" and one without does not.
+    """
+    spec = importlib.util.find_spec("horovod")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    libraries = [path for folder in folders for path in Path(folder).glob("tensorflow/mpi_lib*.so")]
+    if not libraries:
+        return {"tensorflow": False, "nccl": False, "gloo": False, "mpi": False}
+    with (
+        libraries[0].open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return {
+            "tensorflow": True,
+            "nccl": content.find(b"ncclAllReduce") >= 0,
+            "gloo": content.find(b"N4gloo") >= 0,
+            "mpi": content.find(b"MPI_Allreduce") >= 0,
+        }
+
+
+def _gpu(request: dict[str, Any]) -> dict[str, Any]:
+    import pynvml
+
+    from hvd_nmt.telemetry.gpu import GpuProbe
+
+    with contextlib.closing(GpuProbe()) as probe:
+        samples = probe.sample()
+        gpus = []
+        for gpu, sample in zip(probe.gpus, samples, strict=True):
+            capability = None
+            with contextlib.suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
+                capability = list(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+            gpus.append({
+                "index": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "capability": capability,
+                "memory_total_bytes": gpu.memory_total_bytes, "error": sample.error,
+                "memory_used_bytes": sample.memory_used_bytes,
+            })  # fmt: skip
+        return {
+            "gpus": gpus,
+            "driver": probe.driver_version,
+            "unavailable": probe.unavailable,
+            "problems": probe.problems,
+            "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+
+
+def _cpu(request: dict[str, Any]) -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "bfloat16": bool(flags & {"avx512_bf16", "amx_bf16"}),
+    }
+
+
+def _memory(request: dict[str, Any]) -> dict[str, int]:
+    """Memory of the host, or of the container where it is allowed less."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    total, available = memory.total, memory.available
+    with contextlib.suppress(OSError, ValueError):  # no control group, or "max"
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+        total, available = min(total, limit), min(available, limit - used)
+    return {"total_bytes": total, "available_bytes": available}
+
+
+def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    from hvd_nmt.telemetry.network import nics
+
+    return {name: dataclasses.asdict(nic) for name, nic in nics().items()}
+
+
+def _names(request: dict[str, Any]) -> dict[str, list[str]]:
+    """The addresses of each host's name and of this host's own name; [] where there is none."""
+    names = dict.fromkeys([*request.get("hosts", []), socket.gethostname()])
+    return {name: _addresses(name) for name in names}
+
+
+def _addresses(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+def _routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
+    """For each host: the own address and the interface that packets to it leave by.
+
+    Connecting a UDP socket sends nothing; it only makes the kernel choose a route.
+    """
+    import psutil
+
+    owner = {
+        address.address.partition("%")[0]: nic
+        for nic, addresses in psutil.net_if_addrs().items()
+        for address in addresses
+    }
+    routes = {}
+    for name in request.get("hosts", []):
+        source = None
+        for address in _addresses(name)[:1]:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((address, 9))
+                source = str(probe.getsockname()[0])
+        routes[name] = {"source": source, "nic": owner.get(source) if source else None}
+    return routes
+
+
+def _disk(request: dict[str, Any]) -> dict[str, Any]:
+    folder = _nearest_folder(Path(request.get("run_dir", ".")))
+    return {"free_bytes": shutil.disk_usage(folder).free, "path": str(folder)}
+
+
+def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
+    """Whether the run directory, or the folder it is to be made in, can be written to."""
+    path = Path(request.get("run_dir", "."))
+    result: dict[str, Any] = {"path": str(path), "error": None, "held_by": None, "held_bytes": 0}
+    folder = _nearest_folder(path)
+    try:
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "it is no directory")
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        result["error"] = f"{folder}: {error.strerror or error}"
+    with contextlib.suppress(OSError), (path / ".lock").open("r", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            result["held_by"] = lock.read().strip() or "unknown"
+    files = [*path.glob("model.ckpt-*"), *path.glob("best_models/*")]
+    with contextlib.suppress(OSError):
+        result["held_bytes"] = sum(file.stat().st_size for file in files)
+    return result
+
+
+def _nearest_folder(path: Path) -> Path:
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _data(request: dict[str, Any]) -> dict[str, Any] | None:
+    """What the prepared data directory holds; `error` where it cannot be used."""
+    from hvd_nmt.data import corpus
+    from hvd_nmt.errors import DataError
+
+    if "data" not in request:
+        return None
+    path = Path(request["data"])
+    try:
+        manifest = corpus.read_manifest(path)
+        small = sum(file.n_bytes for file in manifest.files.values()) <= VERIFY_BYTES
+        opened = corpus.load(path, verify=small)
+    except DataError as error:
+        return {"error": str(error), "exists": (path / corpus.MANIFEST).exists()}
+    train = manifest.parts["train"]
+    return {
+        "error": None,
+        "exists": True,
+        "hash": manifest.hash,
+        "vocabulary_hash": manifest.vocabulary_hash,
+        "vocabulary_size": manifest.vocabulary_size,
+        "verified": small,
+        "pairs": train.pairs,
+        "source_tokens": train.source.tokens,
+        "target_tokens": train.target.tokens,
+        "worst_batch": _worst_batch(request, opened) if "model" in request else None,
+    }
+
+
+def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
+    """Rows of one rank and padded lengths of the step of epoch 0 that keeps most activations."""
+    import numpy as np
+
+    from hvd_nmt.config import ModelConfig
+    from hvd_nmt.data.batches import BatchPlan
+    from hvd_nmt.diagnosis import memory
+    from hvd_nmt.errors import ConfigError
+
+    try:
+        plan = BatchPlan.of(data.train, request["tokens_per_step"], request["seed"])
+    except ConfigError as error:
+        return {"error": str(error)}
+    epoch = plan.epoch(0)
+    first = np.sort(epoch.first)
+    rows = -(-np.diff(np.append(first, len(epoch.order))) // request["ranks"])
+    source, target = (
+        np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
+        for lengths in (plan.source_lengths, plan.target_lengths)
+    )
+    model = ModelConfig(**request["model"])
+    worst = int(np.argmax(memory.activation_bytes(model, 4, rows, source, target)))
+    return {
+        "error": None, "rows": int(rows[worst]), "source_length": int(source[worst]),
+        "target_length": int(target[worst]), "steps_per_epoch": plan.steps_per_epoch,
+    }  # fmt: skip
+
+
+_QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "host": _host, "python": _python, "packages": _packages, "code": _code,
+    "horovod": _horovod, "gpu": _gpu, "cpu": _cpu, "memory": _memory, "nics": _nics,
+    "names": _names, "routes": _routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    os._exit(0)  # a fact that hangs must not hold the process

@@ -1,0 +1,90 @@
+"""The timed all-reduce: its command, its result, and its failures; once for real on two ranks."""
+
+import json
+import os
+import sys
+import time
+
+import pytest
+
+from hvd_nmt.diagnosis import allreduce
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.errors import ClusterError
+
+LOCAL = [Host("localhost", 2)]
+
+
+def test_the_command_gives_every_slot_a_rank_and_names_the_card():
+    far = [Host("192.0.2.1", 2), Host("192.0.2.2", 3)]
+    command = allreduce.launch_command(far, 400, "eth0")
+    assert os.path.basename(command[0]) == "horovodrun"
+    text = " ".join(command[1:])
+    assert text.startswith("-np 5 -H 192.0.2.1:2,192.0.2.2:3 --disable-cache")
+    assert " --network-interface eth0 " in text
+    assert text.endswith(f"{sys.executable} -m hvd_nmt.diagnosis.allreduce 400")
+    assert "--network-interface" not in allreduce.launch_command(far, 400, None)
+    assert "--network-interface lo" in " ".join(allreduce.launch_command(LOCAL, 400, None))
+
+
+def test_ranks_get_no_secret_and_no_other_job_s_horovod(monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "canary")
+    monkeypatch.setenv("HOROVOD_RANK", "7")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    kept = allreduce._environment()
+    assert "canary" not in kept.values()
+    assert "HOROVOD_RANK" not in kept
+    assert kept["NCCL_DEBUG"] == "WARN"
+    assert kept["PATH"] == os.environ["PATH"]
+
+
+def test_the_result_is_found_among_other_lines():
+    result = {"bytes": 4, "seconds": [0.1], "latency_s": 0.01, "hosts": ["a"], "gpus": [0]}
+    said = f"[1,1]<stderr>:noise\n[1,0]<stdout>:{allreduce.MARK}{json.dumps(result)}\n"
+    assert allreduce.result_in(said, 0) == result
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("[1,1]<stderr>:hvd_nmt.diagnosis.allreduce: v100b runs 2 ranks but TensorFlow sees 1\n"
+         "Process 1 exit with status code 5.\n", "v100b runs 2 ranks but TensorFlow sees 1"),
+        ("RuntimeError: Horovod cannot ssh\n", "RuntimeError: Horovod cannot ssh"),
+        ("", "it said nothing"),
+    ],
+)  # fmt: skip
+def test_a_failure_says_why(said, reason):
+    with pytest.raises(ClusterError) as raised:
+        allreduce.result_in(said, 1)
+    assert str(raised.value) == f"The all-reduce failed (exit code 1): {reason}"
+
+
+def test_a_launcher_that_hangs_is_ended(monkeypatch, tmp_path):
+    script = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr(allreduce, "launch_command", lambda *arguments: script)
+    started_s = time.monotonic()
+    with pytest.raises(ClusterError, match=r"did not end within 0\.5 s: .*firewall"):
+        allreduce.measure(LOCAL, 400, None, timeout_s=0.5)
+    assert time.monotonic() - started_s < 10
+
+
+def test_no_horovodrun(monkeypatch):
+    monkeypatch.setattr(allreduce, "launch_command", lambda *arguments: ["/no/horovodrun"])
+    with pytest.raises(ClusterError, match="cannot be started"):
+        allreduce.measure(LOCAL, 400, None, timeout_s=5)
+
+
+def test_the_number_of_bytes_must_be_one(capsys):
+    assert allreduce.main(["many"]) == 2
+    assert allreduce.main([]) == 2
+    assert "number of bytes" in capsys.readouterr().err
+
+
+def test_two_ranks_for_real():
+    pytest.importorskip("horovod")
+    result = allreduce.measure(LOCAL, 2_000_000, None, timeout_s=120)
+    assert result["bytes"] == 2_000_000
+    assert len(result["hosts"]) == len(result["gpus"]) == 2
+    assert len(set(result["hosts"])) == 1
+    assert len(result["seconds"]) >= 2
+    assert 0 < min(result["seconds"]) < 5
+    assert 0 < result["latency_s"] < max(result["seconds"]) + 1

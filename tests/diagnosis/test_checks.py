@@ -1,0 +1,384 @@
+"""Every check of the doctor, passing on two good hosts and failing on one that is made bad."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
+from hvd_nmt.diagnosis import checks, equality
+from hvd_nmt.diagnosis.checks import Asked, examine
+from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
+
+GB = 1_000_000_000
+V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "error": None,
+        "memory_total_bytes": 16 * GB, "memory_used_bytes": 0}  # fmt: skip
+FILES = dataclasses.replace(
+    presets()["base"][1],
+    data=DataConfig(Path("data/wmt"), corpus="files", vocabulary_size=32768),
+    training=TrainingConfig(tokens_per_step=16_000),
+)
+
+
+def gpu(number, **changes):
+    gpus = [{**V100, "index": i, "uuid": f"GPU-{i}"} for i in range(number)]
+    return {"gpus": gpus, "driver": "535.1", "unavailable": None, "problems": [],
+            "visible_devices": None} | changes  # fmt: skip
+
+
+def good_facts(name, other):
+    return {
+        "host": name,
+        "python": "3.11.7",
+        "packages": dict.fromkeys(equality.NEEDED, "1.0") | {"numpy": "2.0.2"},
+        "code": "c0de" * 16,
+        "horovod": {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False},
+        "gpu": gpu(2),
+        "cpu": {"cores": 8, "bfloat16": False},
+        "memory": {"total_bytes": 64 * GB, "available_bytes": 60 * GB},
+        "nics": {
+            "lo": {"is_up": True, "is_loopback": True, "link_mbit_per_s": None},
+            "eth0": {"is_up": True, "is_loopback": False, "link_mbit_per_s": 10_000},
+        },
+        "names": {name: ["10.0.0.1"], other: ["10.0.0.2"]},
+        "routes": {
+            name: {"source": "10.0.0.1", "nic": "lo"},
+            other: {"source": "10.0.0.1", "nic": "eth0"},
+        },
+        "disk": {"free_bytes": 100 * GB, "path": "/home"},
+        "run_dir": {"path": "runs/base", "error": None, "held_by": None, "held_bytes": 0},
+        "data": {
+            "error": None, "exists": True, "hash": "da7a" * 16, "vocabulary_hash": "50ca" * 16,
+            "vocabulary_size": 32768, "verified": True, "pairs": 4_500_000,
+            "source_tokens": 120 * 10**6, "target_tokens": 125 * 10**6,
+            "worst_batch": {"error": None, "rows": 80, "source_length": 56, "target_length": 56,
+                            "steps_per_epoch": 7800},
+        },
+        "problems": {},
+    }  # fmt: skip
+
+
+def answers(**changes):
+    """Two good hosts; `changes` are put into the facts of v100b. A dictionary is merged."""
+    first = Answer(Host("v100a", 2), good_facts("v100a", "v100b"), None, True, 0.4, 0.001, 0.0005)
+    facts = good_facts("v100b", "v100a")
+    for name, value in changes.items():
+        merge = isinstance(value, dict) and isinstance(facts[name], dict)
+        facts[name] = facts[name] | value if merge else value
+    return [first, dataclasses.replace(first, host=Host("v100b", 2), facts=facts)]
+
+
+def judged(name, found, host="v100b", config=FILES):
+    """The check of that name of that host."""
+    (check,) = [c for c in examine(Asked(config, found)) if (c.name, c.host) == (name, host)]
+    return check
+
+
+def test_two_good_hosts_pass_every_check():
+    found = examine(Asked(FILES, answers()))
+    assert {check.status for check in found} == {OK}, [c for c in found if c.status != OK]
+    assert {check.remedy for check in found} == {""}
+    assert {check.name for check in found} == {
+        "ssh", "Python", "packages", "code of hvd_nmt", "Horovod build", "precision",
+        "NVIDIA driver", "data", "data hash", "vocabulary hash", "names", "clock", "GPUs", "memory",
+        "network", "disk", "run directory",
+    }  # fmt: skip
+    assert all({"v100a", "v100b"} == {c.host for c in found if c.name == name}
+               for name in {check.name for check in found})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("root@v100b: Permission denied (publickey).", "ssh-copy-id v100b"),
+        ("Host key verification failed.", "once, by hand: ssh v100b"),
+        ("ssh: Could not resolve hostname v100b: Name or service not known", "/etc/hosts"),
+        ("ssh: connect to host v100b port 22: Connection refused", "start sshd on v100b"),
+        ("no answer within 20 s", "firewall"),
+    ],
+)
+def test_a_host_that_ssh_does_not_reach(error, remedy):
+    hosts = answers()
+    hosts[1] = Answer(Host("v100b", 2), error=error, reached=False)
+    check = judged("ssh", hosts)
+    assert (check.status, check.found) == (FAIL, error)
+    assert remedy in check.remedy
+    # Nothing is said about the rest of it, and the other host is still looked at.
+    named = {check.name for check in examine(Asked(FILES, hosts)) if check.host == "v100b"}
+    assert named == {"ssh"}
+    assert judged("GPUs", hosts, "v100a").status == OK
+
+
+def test_a_host_without_the_checkout():
+    hosts = answers()
+    hosts[1] = Answer(Host("v100b", 2), error="sh: 1: cd: can't cd to /home/me/nmt", reached=True)
+    check = judged("ssh", hosts)
+    assert check.status == FAIL
+    assert "can't cd to /home/me/nmt" in check.found
+    assert "same path" in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "status", "found"),
+    [
+        ("Python", {"python": "3.11.2"}, FAIL, "3.11.2, but 3.11.7 on v100a"),
+        ("packages", {"packages": {"tensorflow": "2.17.0"}}, FAIL,
+         "tensorflow 2.17.0 instead of 1.0"),
+        ("packages", {"packages": {"horovod": None}}, FAIL, "no horovod"),
+        ("packages", {"packages": {"numpy": "2.0.1"}}, WARN, "numpy 2.0.1 instead of 2.0.2"),
+        ("code of hvd_nmt", {"code": "beef" * 16}, FAIL, "beefbeefbeef, but c0dec0dec0de on v100a"),
+        ("precision", {"gpu": gpu(1, gpus=[{**V100, "index": 0, "uuid": "GPU-0",
+                                             "capability": [8, 0]}])},
+         FAIL, "bfloat16, but float16 on v100a"),
+        ("NVIDIA driver", {"gpu": {"driver": "470.2"}}, WARN, "470.2, but 535.1 on v100a"),
+        ("data hash", {"data": {"hash": "0123" * 16}}, FAIL,
+         "012301230123, but da7ada7ada7a on v100a"),
+        ("vocabulary hash", {"data": {"vocabulary_hash": "0123" * 16}}, FAIL,
+         "012301230123, but 50ca50ca50ca on v100a"),
+    ],
+)  # fmt: skip
+def test_what_must_be_equal(name, changes, status, found):
+    check = judged(name, answers(**changes))
+    assert (check.status, check.found) == (status, found)
+    assert check.remedy
+    assert judged(name, answers(**changes), "v100a").status == OK
+
+
+def test_most_hosts_are_right():
+    first, second = answers()
+    third = dataclasses.replace(second, host=Host("v100c", 2))
+    first = dataclasses.replace(first, facts=first.facts | {"python": "3.11.2"})
+    found = list(equality.compare([first, second, third], FILES))
+    bad = [check.host for check in found if check.name == "Python" and check.status == FAIL]
+    assert bad == ["v100a"]
+
+
+def test_horovod_missing_or_without_nccl():
+    none = dict.fromkeys(("tensorflow", "nccl", "gloo", "mpi"), False)
+    missing = judged("Horovod", answers(horovod=none))
+    assert (missing.status, missing.remedy) == (FAIL, "make install there")
+    # Without NCCL on one host of two the ranks could not talk to each other.
+    differs = judged("Horovod build", answers(horovod={"nccl": False}))
+    assert differs.status == FAIL
+    assert differs.found == "built with Gloo, but built with NCCL, Gloo on v100a"
+    both = [dataclasses.replace(a, facts=a.facts | {"horovod": none | {"tensorflow": True}})
+            for a in answers()]  # fmt: skip
+    found = [c for c in examine(Asked(FILES, both)) if c.status == WARN]
+    assert {(c.name, c.host) for c in found} == {("Horovod", "v100a"), ("Horovod", "v100b")}
+    assert all("without NCCL" in c.found and "GPU=1" in c.remedy for c in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "words"),
+    [
+        (gpu(1), FAIL, "2 slots, 1 GPUs visible of 1: Tesla V100"),
+        (gpu(2, visible_devices="1"), FAIL, "2 slots, 1 GPUs visible of 2"),
+        (gpu(2, visible_devices=""), FAIL, "2 slots, 0 GPUs visible of 2"),
+        (gpu(2, visible_devices="GPU-1,GPU-0"), OK, "2 slots, 2 GPUs visible of 2"),
+        (gpu(2, visible_devices="MIG-a,MIG-b"), OK, "2 slots, 2 GPUs visible of 2"),
+        (gpu(4), WARN, "2 slots, 4 GPUs visible of 4"),
+        (gpu(0, unavailable="no NVML: Driver Not Loaded"), FAIL, "no GPU (no NVML: Driver Not"),
+        (gpu(2, problems=["GPU 1 does not answer: GPU is lost"]), FAIL, "GPU is lost"),
+        (gpu(2, gpus=[{**V100, "index": 0, "uuid": "GPU-0", "error": "ECC"}]), FAIL, "GPU 0: ECC"),
+    ],
+)
+def test_gpus_against_slots(changes, status, words):
+    check = judged("GPUs", answers(gpu=changes))
+    assert check.status == status
+    assert words in check.found
+    assert bool(check.remedy) == (status != OK)
+
+
+def test_more_slots_than_cores_without_gpus():
+    hosts = [dataclasses.replace(a, facts=a.facts | {"gpu": gpu(0), "cpu": {"cores": 1,
+             "bfloat16": True}}) for a in answers()]  # fmt: skip
+    check = judged("GPUs", hosts)
+    assert (check.status, check.found) == (WARN, "no GPU: 2 slots on 1 cores")
+    assert judged("precision", hosts).found == "bfloat16"
+
+
+def test_a_batch_that_will_not_fit_is_known_before_with_the_tokens_that_would():
+    large = dataclasses.replace(FILES, training=TrainingConfig(tokens_per_step=100_000))
+    worst = {"error": None, "rows": 450, "source_length": 56, "target_length": 56}
+    hosts = answers(data={"worst_batch": worst})
+    hosts[0].facts["data"]["worst_batch"] = worst
+    check = judged("memory", hosts, config=large)
+    assert check.status == FAIL
+    assert "of 16.0 GB free on each GPU (450 x 56+56 tokens)" in check.found
+    fits = int(check.remedy.partition("tokens-per-step to ")[2].split()[0].replace(",", "").strip())
+    assert 20_000 < fits < 100_000
+    worst["rows"] = int(450 * fits / 100_000)
+    assert judged("memory", hosts, config=large).status == OK
+
+
+def test_without_the_data_a_bound_of_the_memory_only_warns():
+    large = dataclasses.replace(FILES, training=TrainingConfig(tokens_per_step=100_000))
+    hosts = answers()
+    for answer in hosts:
+        answer.facts["data"] = {"error": "data/wmt does not exist", "exists": False}
+    check = judged("memory", hosts, config=large)
+    assert check.status == WARN
+    assert "needs at most" in check.found
+    assert "x 256+256 tokens" in check.found
+
+
+def test_a_gpu_that_another_program_fills():
+    used = [{**V100, "index": i, "uuid": f"GPU-{i}", "memory_used_bytes": n * GB}
+            for i, n in enumerate((0, 14))]  # fmt: skip
+    check = judged("memory", answers(gpu={"gpus": used}))
+    assert check.status == FAIL
+    assert "of 2.0 GB free" in check.found
+    assert "not even the model fits" in check.remedy
+
+
+def test_memory_of_a_host_without_gpus_is_shared_by_its_ranks():
+    hosts = [dataclasses.replace(a, facts=a.facts | {"gpu": gpu(0), "memory": {
+             "total_bytes": 16 * GB, "available_bytes": 6 * GB}}) for a in answers()]  # fmt: skip
+    check = judged("memory", hosts)
+    assert check.status == FAIL
+    assert "of 3.0 GB free for each rank" in check.found
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "words"),
+    [
+        ({"v100a": []}, FAIL, "cannot resolve v100a"),
+        ({"v100b": []}, FAIL, "cannot resolve v100b"),
+        ({"v100a": ["127.0.0.1"]}, FAIL, "takes v100a for itself"),
+        ({"v100b": ["127.0.1.1"]}, WARN, "its own name v100b leads to 127.0.1.1"),
+        ({"v100b": ["::1"]}, WARN, "::1"),
+    ],
+)
+def test_names_must_lead_to_their_hosts(names, status, words):
+    check = judged("names", answers(names=names))
+    assert check.status == status
+    assert words in check.found
+    assert "/etc/hosts" in check.remedy
+
+
+def test_a_clock_that_is_wrong():
+    first, second = answers()
+    late = dataclasses.replace(second, clock_offset_s=-3.2)
+    check = judged("clock", [first, late])
+    assert (check.status, check.found) == (WARN, "-3200 ms from ours, to 1 ms")
+    # A slow connection that explains the difference is no reason to warn.
+    vague = dataclasses.replace(second, clock_offset_s=-3.2, clock_error_s=2.5)
+    assert judged("clock", [first, vague]).status == OK
+
+
+def nics(**speeds):
+    return {name: {"is_up": True, "is_loopback": False, "link_mbit_per_s": speed}
+            for name, speed in speeds.items()}  # fmt: skip
+
+
+def test_a_slow_link_is_named_with_the_time_it_costs():
+    check = judged("network", answers(nics=nics(eth0=100)))
+    # 2 x 3/4 x 243.5 MB at 12.5 MB/s: what people measured at such a port.
+    assert (check.status, check.found) == (
+        WARN, "eth0 to the others, 100 Mbit/s: 365.3 MB a step take 29.22 s or more"
+    )  # fmt: skip
+    assert judged("network", answers(nics=nics(eth0=1000))).status == OK
+    unknown = judged("network", answers(nics=nics(eth0=None)))
+    assert (unknown.status, "does not tell" in unknown.found) == (OK, True)
+
+
+def test_a_faster_card_that_is_not_used():
+    check = judged("network", answers(nics=nics(eth0=10_000, eth1=100_000, docker0=400_000)))
+    assert check.status == WARN
+    assert check.found.endswith("eth1 has 100,000 Mbit/s")
+    assert "addresses of eth1" in check.remedy
+
+
+def test_no_route_and_cards_of_different_names():
+    lost = judged("network", answers(routes={"v100a": {"source": None, "nic": None}}))
+    assert (lost.status, lost.found) == (FAIL, "no route to v100a")
+    other = answers(
+        routes={"v100a": {"source": "10.0.0.2", "nic": "ens3"}}, nics=nics(ens3=10_000)
+    )
+    assert judged("network", other).status == FAIL
+    assert "of another name" in judged("network", other).found
+    assert checks.used_nic(other) is None
+    assert checks.used_nic(answers()) == "eth0"
+
+
+def test_the_first_host_needs_room_for_the_checkpoints():
+    config = dataclasses.replace(FILES, checkpoints=CheckpointConfig(keep=3, keep_best=5))
+    hosts = answers(disk={"free_bytes": 3 * GB, "path": "/"})
+    assert judged("disk", hosts, config=config).status == OK  # it keeps none
+    hosts[0].facts["disk"] = {"free_bytes": 3 * GB, "path": "/"}
+    check = judged("disk", hosts, "v100a", config)
+    assert (check.status, check.found) == (FAIL, "3.0 GB free, 9 checkpoints need 6.8 GB")
+    # A run that goes on already holds most of them.
+    hosts[0].facts["run_dir"]["held_bytes"] = 8 * 730 * 10**6
+    assert judged("disk", hosts, "v100a", config).status == OK
+    full = answers(disk={"free_bytes": 10**6, "path": "/"})
+    assert judged("disk", full).status == FAIL
+
+
+def test_the_run_directory():
+    check = judged("run directory", answers(run_dir={"error": "/mnt: Read-only file system"}))
+    assert (check.status, check.found) == (FAIL, "cannot write /mnt: Read-only file system")
+    hosts = answers()
+    hosts[0].facts["run_dir"]["held_by"] = "process 77 on v100a"
+    assert judged("run directory", hosts, "v100a").status == FAIL
+
+
+def test_data_that_cannot_be_used():
+    missing = {"error": "data/wmt does not exist: make one", "exists": False}
+    assert judged("data", answers(data=None)).status == WARN
+    hosts = answers()
+    hosts[1].facts["data"] = missing
+    check = judged("data", hosts)
+    assert (check.status, check.found) == (FAIL, missing["error"])
+    embedded = dataclasses.replace(FILES, data=DataConfig())
+    assert judged("data", hosts, config=embedded).status == OK
+    hosts[1].facts["data"] = missing | {"exists": True, "error": "manifest.json is damaged"}
+    assert judged("data", hosts, config=embedded).status == FAIL
+
+
+def test_a_step_smaller_than_a_sentence():
+    worst = {"worst_batch": {"error": "tokens_per_step is 40, but the longest has 96"}}
+    check = judged("data", answers(data=worst))
+    assert (check.status, check.found) == (FAIL, worst["worst_batch"]["error"])
+
+
+def test_ranks_that_the_configuration_wants():
+    config = dataclasses.replace(FILES, ranks=8)
+    check = judged("ranks", answers(), "", config)
+    assert check.status == FAIL
+    assert "4 slots" in check.found
+    assert "8 ranks" in check.found
+
+
+@pytest.mark.parametrize("fact", ["gpu", "nics", "names", "disk", "packages", "cpu", "horovod"])
+def test_a_fact_that_was_not_found_out_is_a_warning_and_no_crash(fact):
+    hosts = answers()
+    hosts[1].facts[fact] = None
+    hosts[1].facts["problems"] = {fact: "it hangs"}
+    found = [c for c in examine(Asked(FILES, hosts)) if c.host == "v100b" and c.status == WARN]
+    assert any("not found out" in check.found for check in found)
+
+
+def test_one_host_alone_is_not_asked_for_a_network():
+    names = {check.name for check in examine(Asked(Config(), answers()[:1]))}
+    assert not names & {"names", "network"}
+
+
+def test_the_table_is_aligned_and_says_each_remedy_once():
+    text = table([
+        Check("ssh", "v100a", OK, "answered"),
+        Check("ssh", "v100b", OK, "answered"),
+        Check("run directory", "v100a", FAIL, "cannot write", "mend it"),
+        Check("disk", "v100b", FAIL, "full", "mend it"),
+        Check("ranks", "", WARN, "few", "more"),
+    ])  # fmt: skip
+    assert text == (
+        "OK    ssh            v100a, v100b  answered\n"
+        "FAIL  run directory  v100a         cannot write  [1]\n"
+        "FAIL  disk           v100b         full  [1]\n"
+        "WARN  ranks                        few  [2]\n"
+        "\n"
+        "[1] mend it\n"
+        "[2] more"
+    )

@@ -1,0 +1,143 @@
+"""Naming hosts, and asking them: a fake ssh stands for hosts that fail, hang or are slow."""
+
+import json
+import os
+import socket
+import sys
+import time
+
+import psutil
+import pytest
+
+from hvd_nmt.diagnosis import hosts
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.errors import ConfigError
+
+SSH = f"""#!{sys.executable}
+import os, sys, time
+options, name, command = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
+assert "BatchMode=yes" in options, options
+if name == "hangs":
+    time.sleep(60)
+elif name == "refuses":
+    sys.exit(print("x@refuses: Permission denied (publickey).", file=sys.stderr) or 255)
+elif name == "bare":
+    sys.exit(print("No module named hvd_nmt", file=sys.stderr) or 1)
+elif name == "dies":
+    sys.exit(3)
+print("Welcome to", name, flush=True)
+os.execl("/bin/sh", "sh", "-c", command)
+"""
+
+
+@pytest.fixture
+def fake_ssh(tmp_path, monkeypatch):
+    """A program ssh that runs the command here, or does not."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(SSH)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(hosts, "is_here", lambda name: name == "here")
+
+
+def test_the_list_of_horovodrun():
+    assert hosts.parse("v100a:2,v100b:1") == [Host("v100a", 2), Host("v100b", 1)]
+    assert hosts.parse("10.0.0.7") == [Host("10.0.0.7", 1)]
+
+
+@pytest.mark.parametrize("text", ["a:", "a:0", "a:two", ":2", "-oProxyCommand=x", "a b"])
+def test_words_that_are_no_hosts(text):
+    with pytest.raises(ConfigError, match="write NAME:SLOTS"):
+        hosts.parse(text)
+
+
+def test_a_host_twice_or_none():
+    with pytest.raises(ConfigError, match="names a twice"):
+        hosts.parse("a:1,b:1,a:1")
+    with pytest.raises(ConfigError, match="names no host"):
+        hosts.parse(",")
+
+
+def test_localhost_is_another_machine_on_each_host():
+    assert hosts.parse("localhost:2") == [Host("localhost", 2)]
+    with pytest.raises(ConfigError, match="localhost beside other hosts"):
+        hosts.parse("localhost:2,v100b:2")
+
+
+def test_a_host_file(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("# two\nv100a slots=2\n\nv100b slots=4  # the big one\n")
+    assert hosts.read_hostfile(path) == [Host("v100a", 2), Host("v100b", 4)]
+    path.write_text("v100a slots=2\nv100b:2\n")
+    with pytest.raises(ConfigError, match="line 2 is 'v100b:2', expected: NAME slots=RANKS"):
+        hosts.read_hostfile(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        hosts.read_hostfile(tmp_path / "nowhere")
+
+
+def test_this_machine_is_known_by_its_names():
+    assert hosts.is_here("localhost")
+    assert hosts.is_here("127.0.0.1")
+    assert hosts.is_here(socket.gethostname())
+    assert not hosts.is_here("192.0.2.1")  # kept for documentation: nobody's
+
+
+def test_remote_hosts_get_the_same_folder_and_python(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/a b")
+    *options, name, command = hosts.probe_command("192.0.2.1", 20)
+    assert options[:1] == ["ssh"]
+    assert {"BatchMode=yes", "ConnectTimeout=10"} <= set(options)
+    assert name == "192.0.2.1"
+    assert command == (
+        f"cd {tmp_path} && env PYTHONPATH='/a b' {sys.executable} -m hvd_nmt.diagnosis.probe"
+    )
+
+
+def test_hosts_are_asked_together_and_one_that_hangs_costs_its_limit(fake_ssh):
+    wanted = [Host(name, 1) for name in ("here", "far", "hangs", "refuses", "bare", "dies")]
+    started_s = time.monotonic()
+    answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=6.0)
+    assert time.monotonic() - started_s < 9.0
+    here, far, hangs, refuses, bare, dies = answers
+    assert [answer.host for answer in answers] == wanted
+    for answer in (here, far):
+        assert answer.error is None
+        assert answer.facts["host"] == socket.gethostname()
+        assert set(answer.facts["names"]) >= {host.name for host in wanted}
+        assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
+    assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 6 s")
+    assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
+    assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
+    assert (dies.reached, dies.error) == (True, "exit code 3")
+
+
+def test_an_interrupt_ends_ssh(fake_ssh, monkeypatch):
+    def interrupted(thread, timeout=None):
+        time.sleep(0.5)
+        raise KeyboardInterrupt
+
+    before = {child.pid for child in psutil.Process().children()}
+    with monkeypatch.context() as patch:
+        patch.setattr(hosts.threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hosts.ask([Host("hangs", 1)], {}, timeout_s=60.0)
+    deadline_s = time.monotonic() + 10
+    while (
+        left := {child.pid for child in psutil.Process().children()} - before
+    ) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert left == set()
+
+
+def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
+    """The far host's Python adds an hour to its clock."""
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "sitecustomize.py").write_text(
+        "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
+    (answer,) = hosts.ask([Host("far", 1)], {}, timeout_s=20.0)
+    assert answer.error is None, json.dumps(answer.facts.get("problems"))
+    assert answer.clock_offset_s == pytest.approx(3600, abs=1)

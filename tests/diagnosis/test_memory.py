@@ -1,0 +1,104 @@
+"""Parameters, memory and checkpoint size from a configuration alone."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvd_nmt.config import ModelConfig, presets
+from hvd_nmt.diagnosis import memory
+
+BASE = presets()["base"][1].model
+TYPICAL = (140, 56, 56)
+"""rows, source and target length of about 7,800 tokens a side"""
+
+
+def test_parameters_of_the_presets():
+    assert memory.parameters(BASE, 32768) == 60_880_896
+    assert memory.parameters(presets()["small"][1].model, 8000) == 7_569_408
+    assert memory.parameters(presets()["demo"][1].model, 4000) == 1_435_136
+    learned = dataclasses.replace(BASE, positions="learned")
+    assert memory.parameters(learned, 32768) == 60_880_896 + 256 * 512
+
+
+def test_parameters_are_those_of_the_model():
+    tf = pytest.importorskip("tensorflow")
+    from hvd_nmt.model.transformer import Transformer
+
+    model = ModelConfig(3, 2, 24, 3, 40, positions="learned", max_length=17)
+    weights = Transformer(model, 56).trainable_variables
+    assert memory.parameters(model, 56) == sum(int(tf.size(weight)) for weight in weights)
+
+
+def test_the_size_of_a_checkpoint():
+    # The recipe's: three float32 values a parameter, and 16 bytes.
+    assert memory.checkpoint_bytes(60_880_896) == pytest.approx(730_570_768, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("preset", "batch", "measured_GB"),
+    [("small", (290, 15, 15), 1.90), ("small", (850, 15, 15), 3.80), ("demo", (18, 15, 15), 0.81)],
+)
+def test_what_was_measured_on_the_cpu(preset, batch, measured_GB):
+    """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, 2026-11-21."""
+    model = presets()[preset][1].model
+    need = memory.need(model, 8000, "float32", batch, on_gpu=False)
+    assert need.total_bytes == pytest.approx(measured_GB * 1e9, rel=0.1)
+
+
+def test_narrow_values_halve_the_activations_and_keep_the_state():
+    wide, narrow = (
+        memory.need(BASE, 32768, precision, TYPICAL, on_gpu=True)
+        for precision in ("float32", "bfloat16")
+    )
+    assert 0.5 < narrow.activation_bytes / wide.activation_bytes < 0.65
+    assert narrow.state_bytes == wide.state_bytes + 2 * 60_880_896
+    assert wide.state_bytes == 12 * 60_880_896
+
+
+def test_the_softmax_has_a_ceiling():
+    sizes = [
+        memory.need(BASE, 32768, "float32", (rows, 56, 56), on_gpu=True).softmax_bytes
+        for rows in (10, 140, 1400)
+    ]
+    assert sizes[0] < sizes[1] == sizes[2]
+
+
+def test_longer_sentences_need_more_for_as_many_tokens():
+    short, long = (
+        memory.need(BASE, 32768, "float16", batch, on_gpu=True).activation_bytes
+        for batch in ((512, 16, 16), (32, 256, 256))
+    )
+    assert long > 1.2 * short
+
+
+def test_the_share_that_fits_fits():
+    batch = (450, 56, 56)
+    need = memory.need(BASE, 32768, "float16", batch, on_gpu=True)
+    available = 16_000_000_000
+    assert need.total_bytes > available
+    share = need.share_that_fits(available)
+    smaller = (int(450 * share), 56, 56)
+    fitting = memory.need(BASE, 32768, "float16", smaller, on_gpu=True)
+    assert 0.97 * available < fitting.total_bytes <= available
+    assert need.share_that_fits(1_500_000_000) < 0
+
+
+def test_activations_of_many_batches_at_once():
+    rows, lengths = np.array([10, 20]), np.array([30, 7])
+    together = memory.activation_bytes(BASE, 4, rows, lengths, lengths)
+    alone = [memory.activation_bytes(BASE, 4, *batch) for batch in ((10, 30, 30), (20, 7, 7))]
+    assert together.tolist() == alone
+
+
+def test_the_widest_batch_holds_the_tokens_of_its_rank():
+    rows, source, target = memory.widest_batch(10_000, 4, 56)
+    assert source == target == 56
+    assert 10_000 / 4 <= rows * target < 10_000 / 4 + 3 * 56
+
+
+def test_the_formula_is_the_losses_own_limit():
+    text = Path(memory.__file__).parent.parent / "model" / "loss.py"
+    assert "ELEMENTS_AT_ONCE = 1 << 26\n" in text.read_text(encoding="utf-8")
+    assert memory.PIECE_ELEMENTS == 1 << 26

@@ -1,0 +1,170 @@
+"""What a host says about itself, and that no single question can spoil the answer."""
+
+import dataclasses
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from hvd_nmt import config as configuration
+from hvd_nmt.data import corpus
+from hvd_nmt.diagnosis import probe
+from hvd_nmt.telemetry import gpu
+
+
+def test_the_process_answers_its_clock_and_then_the_request_without_tensorflow(tmp_path):
+    request = {"hosts": ["localhost"], "run_dir": str(tmp_path / "runs" / "x")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-X", "importtime", "-m", "hvd_nmt.diagnosis.probe"],
+        input=f"clock\nclock\n{json.dumps(request)}\nclock\n",
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert all(line.startswith(probe.MARK) for line in lines)
+    first, second, found = (json.loads(line.removeprefix(probe.MARK)) for line in lines)
+    assert first["time_s"] <= second["time_s"]
+    assert found["host"] == socket.gethostname()
+    assert found["problems"] == {}
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["packages"]["numpy"] is not None
+    assert len(found["code"]) == 64
+    assert found["cpu"]["cores"] == len(os.sched_getaffinity(0))
+    assert 0 < found["memory"]["available_bytes"] <= found["memory"]["total_bytes"]
+    assert found["nics"]["lo"]["is_loopback"]
+    assert found["names"]["localhost"]
+    assert found["routes"]["localhost"]["nic"] == "lo"
+    assert found["disk"]["free_bytes"] > 0
+    assert found["run_dir"]["error"] is None
+    assert found["data"] is None
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in
+                done.stderr.splitlines() if line.startswith("import time:")}  # fmt: skip
+    assert not imported & {"tensorflow", "horovod", "tf_keras"}
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_question_that_fails_or_hangs_costs_nothing_but_its_answer(monkeypatch):
+    never = threading.Event()
+    monkeypatch.setitem(probe._QUESTIONS, "names", lambda request: never.wait(30))
+    monkeypatch.setitem(probe._QUESTIONS, "gpu", lambda request: 1 / 0)
+    found = probe.facts({"deadline_s": 2.0})
+    never.set()
+    assert found["names"] is None
+    assert found["gpu"] is None
+    assert found["problems"] == {
+        "names": "no answer within 2 s", "gpu": "ZeroDivisionError: division by zero"
+    }  # fmt: skip
+    assert found["cpu"]["cores"] >= 1
+
+
+def test_horovod_s_build_is_read_from_its_library(tmp_path, monkeypatch):
+    library = tmp_path / "horovod" / "tensorflow" / "mpi_lib.cpython-311-x86_64-linux-gnu.so"
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "horovod")])
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: spec)
+    nothing = {"tensorflow": False, "nccl": False, "gloo": False, "mpi": False}
+    assert probe._horovod({}) == nothing
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\x7fELF ... ncclAllReduce ... _ZN4gloo9transport")
+    assert probe._horovod({}) == {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False}
+    library.write_bytes(b"\x7fELF ... MPI_Allreduce")
+    assert probe._horovod({}) == nothing | {"tensorflow": True, "mpi": True}
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
+    assert probe._horovod({}) == nothing
+
+
+def test_the_installed_horovod_is_read_as_it_says_itself():
+    pytest.importorskip("horovod")
+    found = probe._horovod({})
+    assert found["tensorflow"]
+    assert found["gloo"] or found["mpi"]
+
+
+def test_gpus(monkeypatch):
+    pynvml = pytest.importorskip("pynvml")
+    fake = SimpleNamespace(
+        gpus=[SimpleNamespace(index=0, name="V100", uuid="GPU-0", memory_total_bytes=16)],
+        sample=lambda: [SimpleNamespace(error="GPU is lost", memory_used_bytes=4)],
+        driver_version="535.1", unavailable=None, problems=["GPU 1 does not answer"],
+        close=lambda: None,
+    )  # fmt: skip
+    monkeypatch.setattr(gpu, "GpuProbe", lambda: fake)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda handle: (7, 0))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    found = probe._gpu({})
+    assert found["gpus"] == [
+        {"index": 0, "name": "V100", "uuid": "GPU-0", "capability": [7, 0],
+         "memory_total_bytes": 16, "error": "GPU is lost", "memory_used_bytes": 4}
+    ]  # fmt: skip
+    assert (found["driver"], found["visible_devices"]) == ("535.1", "0")
+    assert found["problems"] == ["GPU 1 does not answer"]
+
+
+def test_names_and_routes():
+    request = {"hosts": ["localhost", "no-such-host.invalid"]}
+    assert probe._names(request)["no-such-host.invalid"] == []
+    assert probe._routes(request)["no-such-host.invalid"] == {"source": None, "nic": None}
+
+
+def test_a_run_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    found = probe._run_dir({"run_dir": str(tmp_path / "file" / "run")})
+    assert "no directory" in found["error"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/sys"), reason="needs /proc")
+def test_a_run_directory_that_cannot_be_written():
+    assert probe._run_dir({"run_dir": "/proc/sys"})["error"].startswith("/proc/sys: ")
+
+
+def test_a_run_directory_that_another_run_holds(tmp_path):
+    (tmp_path / "model.ckpt-5.index").write_bytes(b"12345")
+    (tmp_path / "best_models").mkdir()
+    (tmp_path / "best_models" / "x").write_bytes(b"123")
+    with (tmp_path / ".lock").open("w") as lock:
+        lock.write("process 77 on v100a\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = probe._run_dir({"run_dir": str(tmp_path)})
+        assert (found["held_by"], found["held_bytes"]) == ("process 77 on v100a", 8)
+    assert probe._run_dir({"run_dir": str(tmp_path)})["held_by"] is None
+
+
+def test_data_and_the_step_that_needs_most_memory(toy_data, tmp_path):
+    model = dataclasses.asdict(configuration.ModelConfig(1, 1, 16, 2, 32, max_length=32))
+    request = {"data": str(toy_data), "model": model, "tokens_per_step": 128, "seed": 1, "ranks": 2}
+    found = probe._data(request)
+    manifest = corpus.read_manifest(toy_data)
+    assert found["error"] is None
+    assert found["verified"]
+    assert (found["hash"], found["vocabulary_hash"]) == (manifest.hash, manifest.vocabulary_hash)
+    assert found["target_tokens"] == manifest.parts["train"].target.tokens
+    worst = found["worst_batch"]
+    assert 1 <= worst["rows"] * worst["target_length"] <= 128
+    assert worst["source_length"] <= 32
+    assert worst["steps_per_epoch"] == -(-found["target_tokens"] // 128)
+    small = probe._data(request | {"tokens_per_step": 2})["worst_batch"]["error"]
+    assert "longest target sentence" in small
+    missing = probe._data({"data": str(tmp_path / "nothing")})
+    assert "does not exist" in missing["error"]
+    assert not missing["exists"]
+
+
+def test_damaged_data_are_found(toy_data, tmp_path):
+    import shutil
+
+    copy = tmp_path / "data"
+    shutil.copytree(toy_data, copy)
+    victim = copy / "spm.model"
+    content = bytearray(victim.read_bytes())
+    content[100] ^= 1
+    victim.write_bytes(content)
+    found = probe._data({"data": str(copy)})
+    assert "is damaged" in found["error"]
+    assert found["exists"]

@@ -1,0 +1,193 @@
+"""The doctor: hosts asked, judged, measured; one table, one exit code, JSON on demand."""
+
+import copy
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt import doctor
+from hvd_nmt.diagnosis import allreduce, hosts, probe
+from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.errors import ClusterError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    """Every host answers like this machine; changes to `facts[name]` make it different."""
+    monkeypatch.chdir(tmp_path)
+    facts, measured = {}, []
+
+    def ask(wanted, request, timeout_s):
+        names = {"hosts": [host.name for host in wanted]}
+        answers, here = [], probe.facts(request | names)
+        for host in wanted:
+            found = copy.deepcopy(here) | {"host": host.name}
+            found["names"] = {name: ["192.0.2.7"] for name in names["hosts"]}
+            found["routes"] = {name: {"source": "192.0.2.7", "nic": "eth9"} for name in
+                               names["hosts"]}  # fmt: skip
+            found["nics"]["eth9"] = {
+                "is_up": True, "is_loopback": False, "link_mbit_per_s": 10_000
+            }  # fmt: skip
+            error = facts.get(host.name, {}).pop("error", None)
+            if error is not None:
+                answers.append(Answer(host, {}, error, reached=False))
+                continue
+            found |= facts.get(host.name, {})
+            answers.append(Answer(host, found, None, True, 0.3, 0.0, 0.001))
+        return answers
+
+    def measure(wanted, n_bytes, nic, timeout_s):
+        measured.append((wanted, n_bytes, nic))
+        names = [host.name for host in wanted for _ in range(host.slots)]
+        return {"bytes": n_bytes, "seconds": [0.2, 0.1, 0.3], "latency_s": 0.001,
+                "hosts": names, "gpus": [0] * len(names)}  # fmt: skip
+
+    monkeypatch.setattr(hosts, "ask", ask)
+    monkeypatch.setattr(allreduce, "measure", measure)
+    return facts, measured
+
+
+def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, cluster):
+    _, measured = cluster
+    assert doctor.main([]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert socket.gethostname() in said.out
+    assert said.out.rstrip().endswith("0 failures: a run will start.")
+    assert measured == []
+
+
+def test_two_hosts_are_measured_at_the_gradient_s_size(capsys, cluster):
+    _, measured = cluster
+    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5"]
+    assert doctor.main(argv) == 0
+    text = capsys.readouterr().out
+    assert measured == [([Host("v100a", 2), Host("v100b", 2)], 4 * 1_435_136, "eth9")]
+    assert "WARN  all-reduce" in text  # 8.6 MB in 0.2 s is 43 MB/s of 1,250
+    assert "where eth9 allows 1,250" in text
+    assert "step        0.500 s" in text
+    assert "network-bound: 0.20 of 0.50 s is communication" in text
+    assert "gradients as float16 on the wire: 0.400 s" in text
+    assert "0.1 h, 1.11 in money" in text  # 800 steps of 0.5 s on two hosts
+
+
+def test_the_preset_decides_the_gradient(capsys, cluster):
+    _, measured = cluster
+    doctor.main(["-H", "v100a:2,v100b:2", "--preset", "base"])
+    assert measured[0][1] == 243_523_584
+    assert "data/wmt16-en-de does not exist" in capsys.readouterr().out
+
+
+def test_a_failure_is_the_exit_code_of_a_cluster_error_and_stops_the_measurement(capsys, cluster):
+    facts, measured = cluster
+    facts["v100b"] = {"error": "v100b: Permission denied (publickey)."}
+    assert doctor.main(["-H", "v100a:2,v100b:2"]) == ClusterError.exit_code == 5
+    text = capsys.readouterr().out
+    assert measured == []
+    assert "FAIL  ssh" in text
+    assert "not measured: ssh of v100b fails" in text
+    assert "ssh-copy-id v100b" in text
+    assert "a run would not start or not be right" in text
+
+
+def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
+    def measure(*arguments):
+        raise ClusterError("The all-reduce failed (exit code 1): no route.")
+
+    monkeypatch.setattr(allreduce, "measure", measure)
+    assert doctor.main(["-H", "v100a:2,v100b:2"]) == 5
+    assert "FAIL  all-reduce" in capsys.readouterr().out
+
+
+def test_json_has_everything(capsys, cluster):
+    assert doctor.main(["-H", "v100a:1,v100b:1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["exit_code"] == 0
+    assert {"name", "host", "status", "found", "remedy"} == set(found["checks"][0])
+    assert found["prediction"]["communication_s"] == 0.2
+    assert found["prediction"]["verdict"] == "unknown"
+    assert [host["host"] for host in found["hosts"]] == [
+        {"name": "v100a", "slots": 1}, {"name": "v100b", "slots": 1}
+    ]  # fmt: skip
+    assert found["hosts"][1]["facts"]["names"] == {"v100a": ["192.0.2.7"], "v100b": ["192.0.2.7"]}
+
+
+def test_the_measurement_can_be_left_out(capsys, cluster):
+    assert doctor.main(["-H", "v100a:1,v100b:1", "--no-all-reduce"]) == 0
+    assert cluster[1] == []
+    assert "all-reduce" not in capsys.readouterr().out
+
+
+def test_gpus_that_tensorflow_does_not_see(cluster):
+    facts, _ = cluster
+    cards = [{"index": i, "name": "V100", "uuid": f"GPU-{i}", "capability": [7, 0], "error": None,
+              "memory_total_bytes": 16 * 10**9, "memory_used_bytes": 0}
+             for i in range(2)]  # fmt: skip
+    for name in ("v100a", "v100b"):
+        facts[name] = {"gpu": {"gpus": cards, "driver": "1", "unavailable": None, "problems": [],
+                               "visible_devices": None}}  # fmt: skip
+    config = doctor.DoctorConfig(hosts="v100a:2,v100b:2")
+    blind = [c for c in doctor.diagnose(config).checks if c.name == "TensorFlow"]
+    assert [(check.host, check.status) for check in blind] == [("v100a", "fail"), ("v100b", "fail")]
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["-H", "v100a:x"], "write NAME:SLOTS"),
+        (["-H", "a:1", "--hostfile", "f"], "not with both"),
+        (["--hostfile", "nowhere"], "host file nowhere cannot be read"),
+        (["--timeout-s", "0"], "must be above 0"),
+        (["--compute-s", "-1"], "must not be negative"),
+        (["--preset", "bse"], "did you mean 'base'"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(capsys, cluster, argv, sentence):
+    assert doctor.main(argv) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_the_host_files_of_the_repository_are_read(cluster):
+    path = ROOT / "hostfiles" / "v100"
+    config = doctor.DoctorConfig(hostfile=path, all_reduce=False)
+    named = {check.host for check in doctor.diagnose(config).checks}
+    assert named == {"v100a", "v100b"}
+
+
+@pytest.mark.rig
+def test_two_real_hosts_with_a_link_of_200_mbit(two_hosts, tmp_path):
+    """Real ssh, real Horovod: everything passes, and the ring law gives the bandwidth."""
+    two_hosts.limit("200mbit")
+    command = ["python", "-m", "hvd_nmt.doctor", "-H", "v100a:2,v100b:2", "--json",
+               "--compute-s", "0.1", "--timeout-s", "40"]  # fmt: skip
+    done = two_hosts.run(command, timeout_s=150, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    bad = [check for check in found["checks"] if check["status"] == "fail"]
+    assert bad == []
+    assert {check["host"] for check in found["checks"]} == {"v100a", "v100b", ""}
+    network = [check for check in found["checks"] if check["name"] == "network"]
+    assert all("eth0" in check["found"] for check in network)
+    predicted = found["prediction"]
+    assert predicted["ranks"] == 4
+    assert predicted["sent_bytes"] == 2 * 3 / 4 * 4 * 1_435_136
+    # 200 Mbit/s are 25 MB/s, less headers; the bucket of the limiter lets a little more through.
+    assert predicted["bandwidth_MB_per_s"] == pytest.approx(24, rel=0.2)
+    assert predicted["verdict"] == "network-bound"
+
+
+@pytest.mark.rig
+def test_a_host_behind_a_pulled_cable_costs_its_time_limit_only(two_hosts, tmp_path):
+    two_hosts.cut()
+    command = ["python", "-m", "hvd_nmt.doctor", "-H", "v100a:2,v100b:2", "--timeout-s", "4"]
+    done = two_hosts.run(command, timeout_s=30, cwd=tmp_path)
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "FAIL  ssh" in done.stdout
+    assert "not measured: ssh of v100b fails" in done.stdout
