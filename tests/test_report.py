@@ -1,0 +1,136 @@
+"""The command: run directories and logs in, two files out, and what a person did wrong."""
+
+import dataclasses
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt import config, report
+from hvd_nmt.telemetry.events import EventStore
+
+RECIPE_LOG = Path(__file__).resolve().parents[2] / "shared" / "data" / "openseq2seq" / "nohup.out"
+LOG = """*** Training config:
+{'eval_steps': 101,
+ 'lr_policy': <function transformer_policy at 0x7f2b2d7dd560>,
+ 'lr_policy_params': {'d_model': 128, 'learning_rate': 0.5, 'warmup_steps': 50},
+ 'max_steps': 301,
+ 'use_horovod': True}
+*** Building graph in Horovod rank: 0
+*** Building graph in Horovod rank: 1
+*** Total trainable parameters: 60880896
+*** Global step 1: ***     Train loss: 8.3090
+time per step = 0:00:0.148
+*** Global step 101: ***     Train loss: 5.0386
+time per step = 0:00:1.600
+*** Global step 201: ***     Train loss: 4.0386
+time per step = 0:00:1.640
+"""
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run directory after 30 of 40 steps, without an end."""
+    path = tmp_path / "run"
+    path.mkdir()
+    default = config.presets()["demo"][1]
+    training = dataclasses.replace(default.training, max_steps=40)
+    values = dataclasses.replace(default, run_dir=path, training=training)
+    config.save(values, path / "config.yaml")
+    with EventStore(path) as store:
+        store.record("start", {"first_step": 1, "hosts": ["a"], "sent_bytes_per_step": 0.0})
+        for step in (10, 20, 30):
+            store.scalars(step, {
+                "train_loss": 5.0 - step / 10, "learning_rate": step * 1e-5,
+                "tokens_per_s": 1000.0, "step_time/total_s": 0.5, "step_time/input_wait_s": 0.0,
+                "step_time/compute_s": 0.5, "step_time/communication_s": 0.0,
+            })  # fmt: skip
+    return path
+
+
+def page_of(folder):
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_directory_gets_its_report_inside(run_dir, capsys):
+    assert report.main([str(run_dir)]) == 0
+    assert capsys.readouterr().out.split() == [
+        str(run_dir / "report.html"), str(run_dir / "report.md")
+    ]  # fmt: skip
+    text = page_of(run_dir)
+    assert "Still running: last record" in text
+    assert "at step 30 of 40" in text
+    assert "0.500 s" in text
+
+
+def test_a_run_that_was_killed_in_mid_line_is_reported(run_dir, tmp_path):
+    with (run_dir / "metrics.jsonl").open("ab") as stream:
+        stream.write(b'{"step":40,"time_s":17')
+    out = tmp_path / "out"
+    assert report.main([str(run_dir), "--output", str(out)]) == 0
+    assert "at step 30 of 40" in page_of(out)
+
+
+def test_a_log_is_reported_beside_it(tmp_path):
+    log = tmp_path / "nohup.out"
+    log.write_text(LOG, encoding="utf-8")
+    assert report.main([str(log)]) == 0
+    text = page_of(tmp_path)
+    assert text.count("<h3>") == 13
+    assert "243.5 MB per host and step" in text  # two ranks: 2 (2-1)/2 x 4 x 60,880,896
+    assert "peak of 0.00625 at step 50" in text  # 0.5 / sqrt(128 x 50)
+    assert "Missing" in text
+
+
+def test_several_runs_go_side_by_side_into_the_working_directory(run_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nohup.out").write_text(LOG, encoding="utf-8")
+    assert report.main([str(run_dir), "nohup.out"]) == 0
+    assert "2 runs side by side" in page_of(tmp_path)
+
+
+def test_the_price_reaches_the_report(run_dir):
+    assert report.main([str(run_dir), "--price-per-hour", "2.50EUR"]) == 0
+    assert "at 2.50 EUR per host and hour" in page_of(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["nowhere"], 4, "nowhere does not exist"),
+        ([], 2, "Which run?"),
+        (["nowhere", "--price-per-hour", "cheap"], 2, "--price-per-hour is 'cheap'"),
+        (["nowhere", "--power-price", "-1"], 2, "--power-price is '-1'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words, code, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report.main(words) == code
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_a_report_needs_no_tensorflow(run_dir):
+    code = (
+        "import sys; from hvd_nmt import report; assert report.main(sys.argv[1:]) == 0;"
+        "print('tensorflow' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
+    )
+    began_s = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, run_dir], capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1:] == ["False False"], done.stderr
+    assert time.monotonic() - began_s < 60
+
+
+@pytest.mark.skipif(not RECIPE_LOG.exists(), reason="needs ../shared: a log of the recipe itself")
+def test_the_recipe_s_own_log_is_answered_as_far_as_it_goes(tmp_path):
+    assert report.main([str(RECIPE_LOG), "--output", str(tmp_path)]) == 0
+    text = page_of(tmp_path)
+    assert "23,365,648 bytes" in text
+    assert "equal to the byte" in text
+    assert "for 1,600 steps" in text
+    assert "no measure of translation quality" in text
