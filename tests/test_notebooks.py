@@ -1,0 +1,68 @@
+"""Every notebook runs from top to bottom on a fresh small run, and is kept without outputs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+WANTED = {
+    "01_run_overview": ("How long did the run take?", "How does step time relate"),
+    "02_checkpoint_anatomy": (
+        "model.ckpt-40.index",
+        "predicted to the byte: True",
+        "the embedding is the same: True",
+    ),
+    "03_checkpoint_averaging": ("mean of the last 3",),
+    "04_network_and_steps": ("-bound", "share of the step"),
+    "05_attention_and_errors": ("chrF", "24 dev sentences"),
+}
+"""what the outputs must say"""
+PICTURES = {"01_run_overview": 4, "02_checkpoint_anatomy": 1, "03_checkpoint_averaging": 1,
+            "04_network_and_steps": 3, "05_attention_and_errors": 3}  # fmt: skip
+"""how many figures there must be at least"""
+MOST_LINES_OF_A_CELL = 16
+
+
+def test_these_are_the_notebooks() -> None:
+    assert [path.stem for path in NOTEBOOKS] == list(WANTED)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_kept_without_outputs_in_short_cells(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell for cell in code if cell.outputs or cell.execution_count is not None] == []
+    assert max(len(cell.source.splitlines()) for cell in code) <= MOST_LINES_OF_A_CELL
+    assert 'os.environ.get("HVD_NMT_RUN", "runs/demo")' in code[0].source
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_and_shows_what_it_promises(
+    path: Path, toy: ModuleType, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", os.fspath(tmp_path))
+    notebook = nbformat.read(path, as_version=4)
+    run_dir = tmp_path / "run"
+    shutil.copytree(toy_run, run_dir)
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3",
+        resources={"metadata": {"path": os.fspath(tmp_path)}},
+    )  # fmt: skip
+    environment = toy.environment(tmp_path) | {"HVD_NMT_RUN": os.fspath(run_dir)}
+    client.execute(env=environment)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    shown = [output.get("text", "") for output in outputs]
+    shown += [output.data.get("text/html", "") for output in outputs if "data" in output]
+    for words in WANTED[path.stem]:
+        assert any(words in text for text in shown), words
+    figures = sum("image/png" in output.get("data", {}) for output in outputs)
+    assert figures + sum("<svg" in text for text in shown) >= PICTURES[path.stem]
+    assert [text for text in shown if "Warning:" in text] == []  # of Python
