@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hvd_nmt import command_line, quiet
@@ -54,7 +55,7 @@ def train(config: Config) -> None:
     quiet.import_tensorflow()
     from hvd_nmt.training import cluster, devices, horovod, run_directory, setup
 
-    me = horovod.join(config.ranks)
+    me = horovod.join(config.ranks, with_timeline=config.telemetry.timeline_steps > 0)
     say: Say = print if me.is_first else _nothing
     if command_line.LOCAL_FILE.exists():
         say(f"defaults    {command_line.LOCAL_FILE} in this directory")
@@ -80,8 +81,12 @@ def train(config: Config) -> None:
     say("\n".join(plan.lines()))
 
     started_s = time.monotonic()
-    with horovod.lost_peers_reported():
-        _fit(model, state, cast, plan)
+    try:
+        with horovod.lost_peers_reported():
+            _fit(model, state, cast, plan)
+    finally:
+        if me.is_first and config.telemetry.report:
+            _write_report(config.run_dir)
     checksum = cluster.require_equal_weights(
         model.transformer.trainable_variables, config.training.max_steps, me
     )
@@ -146,20 +151,24 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     schedule = callbacks.WarmupSchedule(config, start)
     evaluator = Evaluator(model.transformer, cast.data, config, me)
     evaluation = callbacks.Evaluation(config, start, evaluator, saver, store)
+    own = [
+        telemetry,
+        schedule,
+        callbacks.StepLog(config, start, cast.batch_plan.steps_per_epoch, schedule, store),
+        callbacks.StopIfNotFinite(start, me, cast.precision == "float16"),
+        callbacks.ReplicaCheck(start, config.training.check_replicas_every, me),
+        evaluation,
+        callbacks.Checkpoints(config, start, saver, evaluation),
+    ]
+    if config.telemetry.timeline_steps:
+        path = config.run_dir / "horovod-timeline.json"
+        own.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     try:
         model.fit(
             setup.dataset(cast, start),
             steps_per_epoch=config.training.max_steps - start,
             verbose=0,
-            callbacks=[
-                telemetry,
-                schedule,
-                callbacks.StepLog(config, start, cast.batch_plan.steps_per_epoch, schedule, store),
-                callbacks.StopIfNotFinite(start, me, cast.precision == "float16"),
-                callbacks.ReplicaCheck(start, config.training.check_replicas_every, me),
-                evaluation,
-                callbacks.Checkpoints(config, start, saver, evaluation),
-            ],
+            callbacks=own,
         )
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
@@ -167,6 +176,20 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
         telemetry.on_train_end()  # Keras does not call it after an error
         if store is not None:
             store.close()
+
+
+def _write_report(run_dir: Path) -> None:
+    """Explain the run, however it ended; what goes wrong here spoils no training."""
+    from hvd_nmt.analysis import ours, render
+
+    try:
+        render.write([ours.read(run_dir)], run_dir, ended=True)
+    except Exception as error:
+        print(
+            f"The report could not be written ({type(error).__name__}: {error}); "
+            f"python -m hvd_nmt.report {run_dir} tries again.",
+            file=sys.stderr,
+        )
 
 
 def _manifest_facts(config: Config, cast: Cast) -> dict[str, Any]:
@@ -189,6 +212,7 @@ def _where_things_are(config: Config, seconds: float) -> str:
         f"best        {checkpoints.find(run, 'best')}",
         f"metrics     {run / 'metrics.jsonl'}",
         f"telemetry   {run / 'telemetry'}",
+        *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
         f"TensorBoard tensorboard --logdir {run / 'tensorboard'}",
         f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
     ])

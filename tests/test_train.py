@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -53,6 +54,12 @@ def test_tensorboard_shows_the_same(toy, toy_run: Path) -> None:
             found = {event.step: event.value for event in shown.Scalars(tag)}
             wanted = {line["step"]: line[tag] for line in toy.metrics(toy_run, kind)}
             assert found == pytest.approx(wanted, rel=1e-6), tag  # TensorBoard keeps float32
+
+
+def test_the_report_is_there_and_answers_eleven_questions(toy_run: Path) -> None:
+    text = (toy_run / "report.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^### \d+\. ", text, re.M)) == 11
+    assert "<html" in (toy_run / "report.html").read_text(encoding="utf-8")
 
 
 def test_learning_rate_is_the_policys_at_each_step(toy, toy_run: Path) -> None:

@@ -29,7 +29,7 @@ SMALL = (
     "--model.heads", "2", "--model.feed-forward-width", "32", "--model.max-length", "32",
     "--training.tokens-per-step", "128", "--training.warmup-steps", "20",
     "--training.learning-rate", "1", "--training.precision", "float32",
-    "--training.log-every", "1", "--telemetry.interval-s", "0.2",
+    "--training.log-every", "1", "--telemetry.interval-s", "0.2", "--telemetry.no-report",
 )  # fmt: skip
 """options of a model of a few thousand parameters that logs every step"""
 
@@ -83,8 +83,10 @@ def train_options(data: Path, run_dir: Path | str, steps: int, *more: str) -> tu
 
 def run_options(data: Path, run_dir: Path | str, *more: str) -> tuple[str, ...]:
     """The same of the run of 40 steps that tests share, as the fixture `toy_run`."""
-    every = ("--evaluation.every-steps", "20", "--checkpoints.every-steps", "10")
-    return train_options(data, run_dir, 40, *every, *more)
+    own = (
+        "--evaluation.every-steps", "20", "--checkpoints.every-steps", "10", "--telemetry.report",
+    )  # fmt: skip
+    return train_options(data, run_dir, 40, *own, *more)
 
 
 def run_train(

@@ -6,7 +6,7 @@
 - `host`     CPU, memory and disk of this host, and the memory of this process tree
 - `sampler`  a thread per host that writes one sample per interval to telemetry/<host>.jsonl
 - `events`   the run's event store: metrics.jsonl and TensorBoard files, and reading them back
-- `steps`    where a training step's time goes: input, computation, the slowest rank, exposed communication
+- `steps`    where a training step's time goes: input, computing, the slowest rank, the network
 - `jsonl`    files of one JSON object per line that survive a crash
 - `rates`    what turns a counter of bytes into MB/s
 """

@@ -142,6 +142,30 @@ class StepLog(StepCallback):
         )
 
 
+class Timeline(StepCallback):
+    """Records what Horovod does with each tensor, for some steps after the graph has settled.
+
+    Args:
+        path: of the timeline; rank 0 writes it.
+        start_step: steps done before `fit`.
+        steps: how many to record.
+    """
+
+    _SETTLED = 10
+
+    def __init__(self, path: Path, start_step: int, steps: int) -> None:
+        super().__init__(start_step)
+        self._path, self._steps = path, steps
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        """Start or stop recording."""
+        done = step - self._start_step - self._SETTLED + 1
+        if done == 0:
+            horovod.start_timeline(self._path)
+        elif done == self._steps:
+            horovod.stop_timeline()
+
+
 class StopIfNotFinite(StepCallback):
     """Ends the run, on all ranks alike, when a gradient is NaN or Inf.
 

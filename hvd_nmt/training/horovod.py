@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,17 +66,20 @@ class Rank:
         return self.local_rank == 0
 
 
-def join(expected_ranks: int = 0) -> Rank:
+def join(expected_ranks: int = 0, *, with_timeline: bool = False) -> Rank:
     """Take this process's place among the ranks.
 
     Args:
         expected_ranks: how many there must be; 0: as many as were started, or the number in
             HVD_NMT_RANKS, which launch/horovodrun.sh sets.
+        with_timeline: whether `start_timeline` will be called.
 
     Raises:
         ClusterError: another number of ranks was started, or a launcher started several processes
             that Horovod does not know of.
     """
+    if with_timeline:
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     hvd.init()
     me = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
     expected = expected_ranks or _number("HVD_NMT_RANKS", 0)
@@ -107,6 +111,16 @@ def distributed(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optim
     being gathered, which would grow with the number of ranks.
     """
     return hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
+
+
+def start_timeline(path: Path) -> None:
+    """Record what happens to each tensor from now on; rank 0 writes a file of trace events."""
+    hvd.start_timeline(os.fspath(path))
+
+
+def stop_timeline() -> None:
+    """Stop recording and close the file."""
+    hvd.stop_timeline()
 
 
 def sum_over_ranks(x: tf.Tensor, name: str) -> tf.Tensor:

@@ -52,6 +52,19 @@ def test_four_ranks_on_two_hosts_end_with_equal_weights(trained):
     assert f"Trained to step {STEPS}" in first.stdout
 
 
+def test_horovods_own_timeline_of_five_steps_was_recorded(trained):
+    text = (trained[0] / "horovod-timeline.json").read_text(encoding="utf-8")
+    names = [event.get("name") for event in json.loads(text)]
+    assert names.count("ALLREDUCE") >= 5 * 2  # the gradients, fused or not, and the pulse
+
+
+def test_the_report_names_what_bound_the_steps_and_both_hosts(trained):
+    text = (trained[0] / "report.md").read_text(encoding="utf-8")
+    assert re.search(r"(compute|network|input|straggler)-bound", text, re.I)
+    assert "v100a:2, v100b:2" in text
+    assert "eth0" in text
+
+
 def test_the_file_of_the_working_directory_is_named(trained):
     assert "hvd_nmt.yaml" in trained[1].stdout
 
