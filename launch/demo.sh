@@ -25,6 +25,7 @@ cat <<END
 
 checkpoints   $run/model.ckpt-*
 translation   $run/test.de
+report        $run/report.html
 TensorBoard   $venv/bin/tensorboard --logdir $run/tensorboard
 logs          $run/logs
 END

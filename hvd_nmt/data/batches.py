@@ -195,10 +195,6 @@ class BatchPlan:
         """Steps done before `position`: the inverse of `position`."""
         return position.epoch * self.steps_per_epoch + position.step
 
-    def advance(self, position: Position, steps: int = 1) -> Position:
-        """The position `steps` steps later."""
-        return self.position(self.global_step(position) + steps)
-
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -58,15 +58,6 @@ def gpu_names() -> list[str]:
         return [gpu.name for gpu in probe.gpus]
 
 
-def visible_gpu_count() -> int:
-    """How many GPUs of this host NVML shows to this process.
-
-    Returns:
-        The number; 0 without NVML. CUDA_VISIBLE_DEVICES does not matter, a container's limits do.
-    """
-    return len(gpu_names())
-
-
 def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes.
 
