@@ -83,16 +83,14 @@ class Evaluator:
         loss, nll, pseudo_bleu = self._losses()
         hypotheses = self._translations()
         bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(hypotheses, [self.references], n_bootstrap=BOOTSTRAP)
-        signature = str(bleu.get_signature())
-        told = json.loads(score.format(signature=signature, is_json=True))
+        score = bleu.corpus_score(hypotheses, [self.references])
         return Scores(
             val_loss=loss,
             val_nll=nll,
             bleu=score.score,
-            bleu_margin=told.get("confidence_var", 0.0),  # untold where all resamples score 0
+            bleu_margin=_bleu_margin(hypotheses, self.references),
             chrf=sacrebleu.CHRF().corpus_score(hypotheses, [self.references]).score,
-            bleu_signature=signature,
+            bleu_signature=str(bleu.get_signature()),
             pseudo_bleu=pseudo_bleu,
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
@@ -153,6 +151,13 @@ class Evaluator:
             [predictions[index] for index in order], [[_pieces(dev[index]) for index in order]]
         )
         return score.score / 100
+
+
+def _bleu_margin(hypotheses: list[str], references: list[str]) -> float:
+    bleu = sacrebleu.BLEU()
+    score = bleu.corpus_score(hypotheses, [references], n_bootstrap=BOOTSTRAP)
+    told = json.loads(score.format(signature=str(bleu.get_signature()), is_json=True))
+    return float(told.get("confidence_var", 0.0))  # untold where all resamples score 0
 
 
 def _pieces(ids: np.ndarray) -> str:

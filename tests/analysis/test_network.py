@@ -97,10 +97,15 @@ def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
     assert "1.20 of 1.60 s" in found.sentence
 
 
-def test_the_step_on_another_link_is_what_is_no_network_and_the_bytes_at_its_speed():
-    sent_MB = network.ring_bytes(GRADIENT_BYTES, 4) / 1e6
-    for link in (12.5, 125.0):
-        assert network.step_at(run(), link) == pytest.approx(0.4 + sent_MB / link)
+@pytest.mark.parametrize("link_MB_per_s", [12.5, 125.0])
+def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes(link_MB_per_s):
+    transfer_s = network.ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
+    wanted_s = 0.4 + transfer_s - network.HIDDEN_SHARE * 0.4
+    assert network.step_at(run(), link_MB_per_s) == pytest.approx(wanted_s)
+
+
+def test_a_transfer_that_hides_behind_the_computing_costs_nothing():
+    assert network.step_at(run(), 1e6) == pytest.approx(0.4)
 
 
 def test_advice_is_sorted_and_only_what_helps():

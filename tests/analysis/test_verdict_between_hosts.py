@@ -15,7 +15,7 @@ from hvd_nmt.analysis import network, ours
 
 pytestmark = pytest.mark.rig
 
-STEPS = 10
+STEPS = 12
 CASES = {
     "nothing": (None, "", network.COMPUTE),
     "1 Gbit/s": ("1gbit", "", network.COMPUTE),
@@ -42,7 +42,7 @@ def cases(two_hosts, toy, tmp_path_factory):
     command = ["horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options]
     bounds = {}
     with two_hosts.running(command, cwd) as process:
-        wait_for_step(process, cwd / "run", 3)
+        wait_for_step(process, cwd / "run", 8)
         for name, (link, slow, _) in CASES.items():
             two_hosts.unlimit()
             if link:

@@ -18,7 +18,7 @@ STEPS = 40
 SHORT = f"""\
 training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32}}
 evaluation: {{sentences: 4}}
-telemetry: {{interval_s: 0.5}}
+telemetry: {{interval_s: 0.5, timeline_steps: 5}}
 """
 
 

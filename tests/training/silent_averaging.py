@@ -110,7 +110,7 @@ def right_optimizer_on_the_transformer(me):
 def case_01_apply_gradients_of_local_gradients(me):
     """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = LocalGradients(transformer, TRAINING, me.rank)
+    model = LocalGradients(transformer, TRAINING, me.rank, me.size)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
     before = refused(cluster.check_averaging, model.optimizer, transformer.trainable_variables, me)
@@ -280,7 +280,7 @@ def gradients_are_exact_per_token(me):
     own = np.count_nonzero(share["target"])
 
     def error_of(distributed, tokens):
-        made = Capture(transformer, TRAINING, me.rank)
+        made = Capture(transformer, TRAINING, me.rank, me.size)
         distributed.build(weights)
         made.compile(optimizer=distributed)
         logs = made.train_step(share | {"tokens": tf.constant([37, tokens], tf.float32)})
