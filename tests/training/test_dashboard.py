@@ -59,7 +59,7 @@ def test_every_chart_of_the_training_finds_tags(ask):
     tags = {tag for of_run in ask("plugin/scalars/tags").values() for tag in of_run}
     for category in ask("plugin/custom_scalars/layout")["category"]:
         for chart in category["chart"]:
-            if not chart["title"].startswith(("GPU", "network")):  # there may be none, or no traffic
+            if not chart["title"].startswith(("GPU", "network")):  # it may have none
                 for pattern in chart["multiline"]["tag"]:
                     assert any(re.fullmatch(pattern, tag) for tag in tags), pattern
 
