@@ -17,17 +17,18 @@ pytestmark = pytest.mark.rig
 
 STEPS = 12
 CASES = {
-    "nothing": (None, "", network.COMPUTE),
     "1 Gbit/s": ("1gbit", "", network.COMPUTE),
     "200 Mbit/s": ("200mbit", "", network.NETWORK),
+    "nothing": (None, "", network.COMPUTE),
     "50 Mbit/s": ("50mbit", "", network.NETWORK),
     "slow input": (None, "input", network.INPUT),
     "slow rank": (None, "rank", network.STRAGGLER),
 }
 """name: link, what is slow, what the verdict must be"""
+# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.25 s of computing.
 OPTIONS = (
     "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
-    "--training.tokens-per-step", "4800",
+    "--training.tokens-per-step", "2200",
     "--evaluation.every-steps", "100000", "--checkpoints.every-steps", "100000",
 )  # fmt: skip
 
