@@ -1,0 +1,304 @@
+"""The command: checkpoints and files in, a table or JSON out, and what a person did wrong.
+
+Mostly on two stand-ins for trained models: one copies its source, the other stops after two tokens.
+So their translations are known, and so are their scores where the reference is the source.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from hvd_nmt import config, evaluate, translate
+from hvd_nmt.config import EOS, PAD
+from hvd_nmt.data import corpus
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import checkpoints, weights
+
+WORDS = ["the", "a", "man", "woman", "dog", "runs", "sees", "in", "on", "with", "red", "house"]
+LINES = [" ".join(random.Random(seed).choices(WORDS, k=3 + seed % 6)) for seed in range(30)]
+MAX_LENGTH = 40
+TOKENS_OF_SHORT = 2
+
+TRAIN_VOCABULARY = """
+import random, sys
+from hvd_nmt.data import subwords
+text = [" ".join(random.Random(i).choices(sys.argv[2:], k=9)) for i in range(300)]
+open(sys.argv[1], "wb").write(subwords.train(text, 100))
+"""
+
+
+class CopyModel:
+    """A stand-in for Transformer that translates the first `tokens` of a sentence into itself."""
+
+    max_length = MAX_LENGTH
+    vocabulary_size = 104
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def encode(self, source_BxS):
+        return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
+
+    def initial_cache(self, rows):
+        return ()
+
+    def decode_step(self, ids_N, position, memory, cache):
+        token_B = memory[:, position]
+        token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
+        token_N = tf.repeat(token_B, tf.size(ids_N) // tf.size(token_B))
+        return tf.one_hot(token_N, self.vocabulary_size, on_value=20.0), cache
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run directory with a vocabulary (the wheel must not share a process with TensorFlow)."""
+    run = tmp_path_factory.mktemp("run")
+    command = [sys.executable, "-c", TRAIN_VOCABULARY, run / "spm.model", *WORDS]
+    subprocess.run(command, check=True)
+    for name in ("copy", "short"):
+        (run / f"{name}.index").touch()
+    return run
+
+
+@pytest.fixture
+def folder(trained, tmp_path, monkeypatch):
+    """A working directory with the run, its source and some hypotheses."""
+
+    def load(run_dir, which):
+        name = checkpoints.find(run_dir, which).name
+        return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
+
+    monkeypatch.setattr(weights, "load_model", load)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, tmp_path / "run")
+    write("source", LINES)
+    write("theirs", [line.replace("red", "green") for line in LINES])
+    return tmp_path
+
+
+def write(name, lines):
+    Path(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+OURS = ("--run", "run", "--source", "source", "--reference", "source", "--checkpoint")
+
+
+def told(capsys, *words):
+    """The JSON that the command prints."""
+    assert evaluate.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
+    found = told(capsys, *OURS, "copy", "short", "--hypotheses", "theirs", "--keep", "kept")
+    assert [row["name"] for row in found["systems"]] == ["copy", "short", "theirs"]
+    bleu, ter = ([row["scores"][name] for row in found["systems"]] for name in ("BLEU", "TER"))
+    assert bleu[0]["score"] == pytest.approx(100)
+    assert ter[0]["score"] == 0
+    assert bleu[1]["score"] < bleu[2]["score"] < 100
+    assert [row["p_value"] is None for row in bleu] == [True, False, False]
+    assert bleu[1]["p_value"] < 0.05
+    kept = {path.name: path.read_text().splitlines() for path in Path("kept").iterdir()}
+    assert kept.keys() == {"copy.txt", "short.txt"}
+    assert kept["copy.txt"] == LINES
+    assert all(line.startswith(short) for line, short in zip(LINES, kept["short.txt"], strict=True))
+    files = ("kept/copy.txt", "kept/short.txt", "theirs")
+    for row, name in zip(found["systems"], files, strict=True):
+        lines = Path(name).read_text().splitlines()
+        right = sacrebleu.CHRF().corpus_score(lines, [LINES]).score
+        assert row["scores"]["chrF2"]["score"] == right
+    assert found["checkpoints"] == ["run/copy", "run/short"]
+    assert (found["beam_size"], found["references"]) == (4, ["source"])
+
+
+def test_the_table_has_a_row_for_each(folder, capsys):
+    assert evaluate.main([*OURS, "short", "copy", "--beam-size", "1", "--batch-tokens", "20"]) == 0
+    out, err = capsys.readouterr()
+    rows = out.split("\n\n")[0].splitlines()
+    assert [row.split()[0] for row in rows] == ["system", "short", "copy"]
+    assert rows[2].split()[1] == "100.00"
+    assert rows[2].count("*") == 3
+    assert "TER    nrefs:1|bs:1000|seed:12345|" in out
+    assert err == ""
+
+
+def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
+    for name, lines in (("a", LINES), ("b", LINES[1:] + LINES[:1]), ("r1", LINES), ("r2", LINES)):
+        (tmp_path / name).write_bytes("".join(line + "\n" for line in lines).encode())
+    (tmp_path / "a.gz").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
+    code = (
+        "import sys; from hvd_nmt import evaluate; code = evaluate.main(sys.argv[1:]);"
+        "print('tensorflow' in sys.modules); sys.exit(code)"
+    )
+    words = ("--reference", "r1", "r2", "--hypotheses", "a.gz", "b", "--paired", "ar")
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *words], cwd=tmp_path,
+                          capture_output=True, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    *lines, with_tensorflow = done.stdout.splitlines()
+    assert with_tensorflow == "False"
+    assert [line.split()[0] for line in lines[1:3]] == ["a.gz", "b"]
+    assert "nrefs:2|bs:1000|ar:10000|" in done.stdout
+    assert "p=0.0001*" in lines[2]
+
+
+def test_lines_that_were_cut_or_got_no_translation_are_told(folder, capsys, monkeypatch):
+    write("source", ["dog", "the red house " * 30, "man", "red street " * 40])
+    assert evaluate.main([*OURS, "copy"]) == 0
+    note = "copy: cut to the model's 40 tokens: source, line 2 and 1 more\n"
+    assert capsys.readouterr().err == note
+    nan = lambda self, ids_N, position, memory, cache: (
+        tf.fill([tf.size(ids_N), self.vocabulary_size], float("nan")),
+        cache,
+    )
+    monkeypatch.setattr(CopyModel, "decode_step", nan)
+    write("source", ["", "dog"])
+    assert evaluate.main([*OURS, "copy"]) == 0
+    assert capsys.readouterr().err == (
+        "copy: no translation (the model's weights may hold NaN): source, line 2\n"
+    )
+
+
+def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
+    shutil.copytree("run", "other")
+    found = told(capsys, *OURS, "other/copy", "copy", "short", "--keep", "kept")
+    assert [row["name"] for row in found["systems"]] == ["other/copy", "run/copy", "short"]
+    kept = sorted(path.name for path in Path("kept").iterdir())
+    assert kept == ["other_copy.txt", "run_copy.txt", "short.txt"]
+
+
+def test_too_little_memory_names_the_options(folder, capsys, monkeypatch):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    monkeypatch.setattr(CopyModel, "encode", fail)
+    assert evaluate.main([*OURS, "copy"]) == 2
+    assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in capsys.readouterr().err
+
+
+RUN = OURS[:-1]
+FILES = ("--reference", "source", "--hypotheses")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ((), 2, "Nothing to score: give --run, --hypotheses, or both."),
+        (("--hypotheses", "theirs"), 2, "Hypotheses without --run need --reference"),
+        ((*FILES, "theirs", "--checkpoint", "best"), 2, "--checkpoint needs --run"),
+        ((*FILES, "theirs", "--keep", "kept"), 2, "--keep needs --run"),
+        ((*FILES, "theirs", "--source", "source"), 2, "--source needs --run"),
+        ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
+        (("--run", "run", "--source", "source"), 2, "--source needs --reference"),
+        ((*RUN, "--beam-size", "0"), 2, "--beam-size and --batch-tokens must be at least 1"),
+        ((*RUN, "--length-penalty", "-1"), 2, "--length-penalty is -1.0"),
+        ((*OURS, "copy", "run/copy.index"), 2, "--checkpoint names run/copy twice"),
+        ((*OURS, "copy", "--keep", "source"), 2, "source cannot be written: File exists"),
+        ((*OURS, "copy", "--keep", "kept", "--hypotheses", "kept/copy.txt"), 2,
+         "--keep would write over kept/copy.txt"),
+        ((*FILES, "none"), 3, "none cannot be read: No such file or directory"),
+        ((*FILES, "empty"), 3, "empty is empty: it needs one sentence per line."),
+        ((*FILES, "latin"), 3, "latin, line 1: byte 0xe4 at column 2 is not UTF-8"),
+        ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
+        (("--reference", "source", "long", "--hypotheses", "theirs"), 3,
+         "source has 30 lines, but long has 31"),
+        (("--run", "run", "--source", "long", "--reference", "source"), 3,
+         "long has 31 lines, but source has 30"),
+        ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
+        (("--run", "none"), 4, "none does not exist"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
+    Path("empty").touch()
+    Path("latin").write_bytes(b"h\xe4tte\n")
+    write("long", [*LINES, "dog"])
+    Path("kept").mkdir()
+    write("kept/copy.txt", LINES)
+    assert evaluate.main([*words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"hvd_nmt.evaluate: {says}")
+    assert err.count("\n") == 1
+    assert Path("kept/copy.txt").read_text().splitlines() == LINES
+
+
+def test_an_irreproducible_seed_is_refused_before_anything_is_read(folder, capsys, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "none")
+    assert evaluate.main([*FILES, "nowhere"]) == 2
+    assert "SACREBLEU_SEED is 'none'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def untrained(toy_data, tmp_path_factory):
+    """A run directory with real checkpoints of random weights, the best not the latest."""
+    run = tmp_path_factory.mktemp("untrained") / "run"
+    run.mkdir()
+    default = config.presets()["demo"][1]
+    model = config.ModelConfig(1, 1, 16, 2, 32, max_length=32)
+    data = config.DataConfig(directory=toy_data, corpus="files")
+    config.save(dataclasses.replace(default, run_dir=run, model=model, data=data),
+                run / "config.yaml")  # fmt: skip
+    shutil.copy(toy_data / "spm.model", run)
+    manifest = corpus.read_manifest(toy_data)
+    facts = {
+        "vocabulary_hash": manifest.vocabulary_hash, "data_hash": manifest.hash, "model": {},
+        "vocabulary_size": manifest.vocabulary_size, "ranks": 1,
+    }  # fmt: skip
+    for step, seed, loss in ((10, 1, 2.0), (20, 2, 3.0)):
+        state = tf.train.Checkpoint(
+            model=Transformer(model, manifest.vocabulary_size, seed=seed),
+            step=tf.Variable(step, dtype=tf.int64),
+        )
+        saver = checkpoints.Saver(run, state, facts, keep=2, keep_best=1)
+        saver.save(step, loss)
+        saver.save_best(step, loss)
+    return run
+
+
+def test_checkpoints_are_translated_as_translate_does_on_the_run_s_own_dev_text(
+    untrained, toy_data, tmp_path, capsys
+):
+    run, kept = os.fspath(untrained), tmp_path / "kept"
+    found = told(capsys, "--run", run, "--checkpoint", "best", "latest", "--beam-size", "2",
+                 "--keep", os.fspath(kept))  # fmt: skip
+    assert (found["source"], found["references"]) == (
+        os.fspath(toy_data / "dev.en"), [os.fspath(toy_data / "dev.de")]
+    )  # fmt: skip
+    names = [row["name"] for row in found["systems"]]
+    assert names == ["val_loss=2.0000-step-10", "model.ckpt-20"]
+    references = (toy_data / "dev.de").read_text(encoding="utf-8").splitlines()
+    texts = [(kept / f"{name}.txt").read_text(encoding="utf-8") for name in names]
+    for text, row in zip(texts, found["systems"], strict=True):
+        right = sacrebleu.CHRF().corpus_score(text.splitlines(), [references]).score
+        assert row["scores"]["chrF2"]["score"] == right > 0
+    out = tmp_path / "out"
+    words = ("--run", run, "--checkpoint", "latest", "--beam-size", "2", "--output", os.fspath(out))
+    assert translate.main([*words, "--input", found["source"]]) == 0
+    assert out.read_text(encoding="utf-8") == texts[1] != texts[0]
+
+
+def test_best_is_the_default_and_a_missing_part_is_said(untrained, capsys):
+    run = os.fspath(untrained)
+    (row,) = told(capsys, "--run", run, "--beam-size", "1")["systems"]
+    assert row["name"] == "val_loss=2.0000-step-10"
+    assert evaluate.main(["--run", run, "--part", "test"]) == 3
+    assert "has no text of a test part" in capsys.readouterr().err
+
+
+def test_a_run_whose_data_are_elsewhere_says_what_to_do(untrained, tmp_path, capsys):
+    values = config.load(untrained / "config.yaml")
+    data = dataclasses.replace(values.data, directory=tmp_path / "gone")
+    config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")
+    assert evaluate.main(["--run", str(tmp_path)]) == 4
+    error = capsys.readouterr().err
+    assert "are not on this machine: copy the directory" in error
+    assert error.count("\n") == 1
