@@ -307,16 +307,16 @@ def _step_in_name(prefix: Path) -> int | None:
 def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
     """What the manifest's configuration, or the recipe's formula, says of the data file."""
     names = {variable.name for variable in variables}
+    by_adam = any(variable.group == "Adam v" for variable in variables)
     if bundle.OBJECT_GRAPH not in names:
-        by_adam = any(variable.group == "Adam v" for variable in variables)
         weights = [variable for variable in variables if variable.group in WEIGHTS]
         float32 = all(weight.dtype == "float32" for weight in weights)
         return recipe_bytes(sum(w.count for w in weights)) if by_adam and float32 else None
     manifest = _manifest(prefix)
     known = {field.name for field in dataclasses.fields(ModelConfig)}
     sizes = manifest.get("model")
-    if not isinstance(sizes, dict) or not known >= set(sizes):
-        return None
+    if not by_adam or not isinstance(sizes, dict) or not known >= set(sizes):
+        return None  # an average of checkpoints has no moments of Adam
     scaled = any("loss_scale" in name for name in names)
     try:
         config = ModelConfig(**sizes)

@@ -28,6 +28,8 @@ Weights = dict[str, np.ndarray]
 def average(prefixes: Sequence[Path]) -> Weights:
     """The mean of the weights of some checkpoints of one model; of one, its weights.
 
+    Summed in float64, one weight after the other: memory holds the result and one weight more.
+
     Args:
         prefixes: of checkpoints of this package.
 
@@ -36,16 +38,11 @@ def average(prefixes: Sequence[Path]) -> Weights:
     """
     if not prefixes:
         raise RunError("No checkpoint is given to average: name at least one.")
-    sums: Weights = {}
-    for prefix in prefixes:
-        weights = [v for v in anatomy.read(prefix).variables if v.group in anatomy.WEIGHTS]
-        if not sums:
-            sums = {weight.name: np.zeros(weight.shape) for weight in weights}
-        if {w.name: w.shape for w in weights} != {name: x.shape for name, x in sums.items()}:
+    each = [_weights(prefix) for prefix in prefixes]
+    for prefix, weights in zip(prefixes, each, strict=True):
+        if {n: w.shape for n, w in weights.items()} != {n: w.shape for n, w in each[0].items()}:
             raise RunError(f"{prefix} and {prefixes[0]} are of different models: no mean exists.")
-        for weight in weights:
-            sums[weight.name] += bundle.values(weight.tensor)
-    return {name: (x / len(prefixes)).astype(np.float32) for name, x in sums.items()}
+    return {name: _mean([weights[name] for weights in each]) for name in each[0]}
 
 
 def assign(model: Transformer, weights: Weights) -> None:
@@ -77,3 +74,16 @@ def bleu(
     found = dict(translator.translate(tokenizer.encode(sources)))
     hypotheses = tokenizer.decode([found[index].ids for index in range(len(sources))])
     return sacrebleu.BLEU().corpus_score(hypotheses, [list(references)]).score
+
+
+def _weights(prefix: Path) -> dict[str, bundle.Tensor]:
+    """Where each weight of a checkpoint is."""
+    variables = anatomy.read(prefix).variables
+    return {v.name: v.tensor for v in variables if v.group in anatomy.WEIGHTS}
+
+
+def _mean(tensors: Sequence[bundle.Tensor]) -> np.ndarray:
+    total = np.zeros(tensors[0].shape)
+    for tensor in tensors:
+        total += bundle.values(tensor)
+    return (total / len(tensors)).astype(np.float32)

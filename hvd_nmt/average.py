@@ -1,0 +1,123 @@
+"""Average the weights of several checkpoints of a run into one new checkpoint.
+
+    python -m hvd_nmt.average --run runs/x                               the last 5
+    python -m hvd_nmt.average --run runs/x --best 5 --output runs/x-best
+    python -m hvd_nmt.average --run runs/x --checkpoints model.ckpt-800 model.ckpt-1000
+    python -m hvd_nmt.average --run runs/x --last 3 --output runs/x/mean
+    python -m hvd_nmt.translate --run runs/x-average < in.txt > out.txt
+
+Each weight is the mean over the checkpoints, computed in float64. The output is a new run directory
+with config.yaml, spm.model, the checkpoint (.data, .index, .meta and manifest) and average.json,
+which says what went in; or, inside a run directory, the prefix of the new files. It has no state of
+the optimizer: translate from it, do not train on. Every checkpoint is verified before it goes in.
+The mean is often the better model where the loss is level; where it still falls fast, the mean lags
+behind the newest.
+
+Exit codes: 0 done, 2 wrong command line, 4 a run directory or checkpoint cannot be used or the
+output cannot be written, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hvd_nmt import command_line, quiet
+from hvd_nmt.errors import ConfigError, reported
+
+if TYPE_CHECKING:
+    from hvd_nmt.training.checkpoints import Checkpoint
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which checkpoints, and where their mean goes."""
+
+    run: Path
+    """run directory with checkpoints, config.yaml and spm.model"""
+    last: int | None = None
+    """how many of the newest; 5 if neither this nor another choice is given"""
+    best: int | None = None
+    """how many of those with the lowest validation loss, instead"""
+    checkpoints: tuple[str, ...] = ()
+    """names or prefixes of checkpoints, of one run, instead"""
+    output: Path | None = None
+    """folder to make, by default that of the run with -average added; inside a run directory the
+    prefix of the new files"""
+
+    def __post_init__(self) -> None:
+        names = [name for name in ("last", "best", "checkpoints") if getattr(self, name)]
+        if len(names) > 1:
+            raise ConfigError(f"--{names[0]} and --{names[1]} exclude each other: give one.")
+        for name in ("last", "best"):
+            value = getattr(self, name)
+            if value is not None and value < 2:
+                raise ConfigError(f"--{name} is {value}: a mean needs 2 checkpoints or more.")
+        if len(self.checkpoints) == 1:
+            raise ConfigError("--checkpoints names one: a mean needs 2 checkpoints or more.")
+
+    @property
+    def count(self) -> int:
+        """Checkpoints asked for."""
+        return len(self.checkpoints) or self.best or self.last or 5
+
+    @property
+    def target(self) -> Path:
+        """Where the mean goes."""
+        run = Path(os.path.abspath(self.run))  # "." has a name, too
+        return self.output or run.with_name(f"{run.name}-average")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    with reported("hvd_nmt.average") as outcome:
+        options = command_line.options(
+            Options, prog="python -m hvd_nmt.average", description=str(__doc__), argv=argv
+        )
+        average(options)
+    return outcome.exit_code
+
+
+def average(options: Options) -> None:
+    """Writes the mean and says of what, and where it is.
+
+    Raises:
+        UserError: a checkpoint cannot be used, or the output is there or cannot be written.
+    """
+    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
+    quiet.import_tensorflow()
+    from hvd_nmt.training import averaging
+
+    if options.checkpoints:
+        chosen = averaging.named(options.run, options.checkpoints)
+    elif options.best:
+        chosen = averaging.best(options.run, options.best)
+    else:
+        chosen = averaging.newest(options.run, options.count)
+    print(f"the mean of {len(chosen)} checkpoints:")
+    print("\n".join(_line(checkpoint) for checkpoint in chosen))
+    if len(chosen) < options.count:
+        print(
+            f"hvd_nmt.average: {options.run} holds {len(chosen)} such checkpoints, not the "
+            f"{options.count} asked for: the mean is that of {len(chosen)}.",
+            file=sys.stderr,
+        )
+    prefix = averaging.write(options.run, chosen, options.target)
+    which = f" --checkpoint {prefix.name}" if prefix == options.target else ""
+    command = f"python -m hvd_nmt.translate --run {prefix.parent}{which}"
+    print(f"written     {prefix}")
+    print(f"translate   {command} < in.txt > out.txt")
+
+
+def _line(checkpoint: Checkpoint) -> str:
+    loss = checkpoint.manifest.val_loss
+    validated = "" if loss is None else f", validation loss {loss:.4f}"
+    return f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

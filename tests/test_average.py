@@ -1,0 +1,116 @@
+"""The command: checkpoints of a run in, a run directory that translates out."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt import average, translate
+from hvd_nmt.errors import ConfigError
+
+TEXT = "the old man sees a bird\n\na dog sings and the red house\nthe small tree\n"
+
+
+@pytest.fixture
+def run(toy_run, tmp_path):
+    """A copy of the run with the checkpoints of steps 20, 30 and 40 alone."""
+    copy = shutil.copytree(toy_run, tmp_path / "run")
+    for path in copy.glob("model.ckpt-10.*"):
+        path.unlink()
+    return copy
+
+
+def translated(tmp_path, *options):
+    (tmp_path / "in").write_text(TEXT, encoding="utf-8")
+    out = tmp_path / "out"
+    words = ["--input", str(tmp_path / "in"), "--output", str(out), "--beam-size", "2"]
+    longer = ["--length-penalty", "5"]  # or a model of 40 steps says nothing
+    assert translate.main([*words, *longer, *options]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def test_the_last_as_many_as_there_are(run, tmp_path, capsys):
+    assert average.main(["--run", str(run)]) == 0
+    said = capsys.readouterr()
+    target = tmp_path / "run-average"
+    assert said.out.startswith("the mean of 3 checkpoints:\n")
+    for step in (20, 30, 40):
+        assert f"{run / f'model.ckpt-{step}'}  step {step}" in said.out
+    assert f"written     {target / 'model.ckpt-40'}\n" in said.out
+    assert f"hvd_nmt.translate --run {target} < in.txt" in said.out
+    assert said.err == (
+        f"hvd_nmt.average: {run} holds 3 such checkpoints, not the 5 asked for: the mean is that "
+        "of 3.\n"
+    )
+    assert translated(tmp_path, "--run", str(target)).count("\n") == 4
+
+
+def test_a_checkpoint_with_itself_translates_as_before(run, tmp_path, capsys):
+    twice = ["--checkpoints", "model.ckpt-40", "model.ckpt-40"]
+    assert average.main(["--run", str(run), *twice, "--output", str(tmp_path / "new")]) == 0
+    found = translated(tmp_path, "--run", str(tmp_path / "new"))
+    assert found == translated(tmp_path, "--run", str(run), "--checkpoint", "latest")
+    assert found.strip()
+
+
+def test_the_best_into_the_run_itself(run, tmp_path, capsys):
+    command = ["--run", str(run), "--best", "2", "--output", str(run / "mean")]
+    assert average.main(command) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "best_models/val_loss=" in said.out
+    assert ", validation loss " in said.out
+    assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
+    assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
+    assert average.main(command) == 4
+    error = capsys.readouterr().err
+    assert error == (
+        f"hvd_nmt.average: {run / 'mean'} is there already: choose another --output, or remove it "
+        "first.\n"
+    )
+
+
+def test_a_run_that_is_none_is_one_sentence(tmp_path, capsys):
+    assert average.main(["--run", str(tmp_path / "none")]) == 4
+    error = capsys.readouterr().err
+    assert error.startswith(f"hvd_nmt.average: {tmp_path / 'none'} holds no checkpoint")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"last": 3, "best": 3}, "--last and --best exclude each other"),
+        ({"best": 3, "checkpoints": ("a", "b")}, "--best and --checkpoints exclude"),
+        ({"last": 1}, "--last is 1: a mean needs 2"),
+        ({"best": 0}, "--best is 0"),
+        ({"checkpoints": ("a",)}, "--checkpoints names one"),
+    ],
+)
+def test_choices_that_make_no_mean_are_refused(tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        average.Options(run=tmp_path, **options)
+
+
+def test_target_of_the_working_directory_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "x").mkdir()
+    monkeypatch.chdir(tmp_path / "x")
+    for run in (Path(), Path("../x"), tmp_path / "x"):
+        assert average.Options(run=run).target == tmp_path / "x-average"
+
+
+def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
+    check = (
+        "import sys; from hvd_nmt import average\n"
+        "try: code = average.main(sys.argv[1:])\n"
+        "finally: assert 'tensorflow' not in sys.modules\n"
+        "sys.exit(code)"
+    )
+    for words, code in ((["--help"], 0), (["--run", "x", "--lats", "3"], 2),
+                        (["--run", "x", "--last", "3", "--best", "2"], 2)):  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", check, *words], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "--last" in done.stdout + done.stderr
