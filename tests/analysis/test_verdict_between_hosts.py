@@ -25,10 +25,10 @@ CASES = {
     "slow rank": (None, "rank", network.STRAGGLER),
 }
 """name: link, what is slow, what the verdict must be"""
-# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.25 s of computing.
+# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.3 s of computing.
 OPTIONS = (
     "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
-    "--training.tokens-per-step", "2200",
+    "--training.tokens-per-step", "3000",
     "--evaluation.every-steps", "100000", "--checkpoints.every-steps", "100000",
 )  # fmt: skip
 
