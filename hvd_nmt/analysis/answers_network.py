@@ -14,7 +14,9 @@ def network_bound(facts: Facts) -> Answer:
     how = (
         "Each rank measures when its gradients are ready and when their sum is there. What lies "
         "between, after the slowest rank is ready, is exposed communication. A part of the step "
-        f"binds it if it takes more than {percent(network.TELLING_SHARE)}. Bytes predicted by the "
+        f"binds it if it takes more than {percent(network.TELLING_SHARE)}; for the slowest rank "
+        "that is how much longer it computes than the typical rank, because ranks that are last "
+        "in turns have no culprit. Bytes predicted by the "
         "ring law: 2 (N-1)/N x gradient bytes, sent by each host in a step (Patarasuk and Yuan "
         "2009); seen: the counter of the network card."
     )

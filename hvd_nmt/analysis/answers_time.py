@@ -22,6 +22,9 @@ from hvd_nmt.analysis.answer import (
 )
 from hvd_nmt.analysis.record import Run
 
+_ENOUGH_FOR_TENTHS = 10
+"""intervals below which nine tenths of them mean nothing"""
+
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
 _TELLING_SHARE = 0.05
@@ -122,10 +125,13 @@ def average_step(facts: Facts) -> Answer:
         )  # fmt: skip
     margin = f" ± {times.margin_s:.2g} s" if times.margin_s is not None else ""
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
-    evidence = [
-        f"Median {step_duration(times.median_s)}; nine tenths of the {times.intervals:,} intervals "
-        f"lie between {step_duration(times.low_s)} and {step_duration(times.high_s)}."
-    ]
+    evidence = [f"The median of {count(times.intervals, 'interval')} is "
+                f"{step_duration(times.median_s)}."]  # fmt: skip
+    if times.intervals >= _ENOUGH_FOR_TENTHS:
+        evidence.append(
+            f"Nine tenths of the intervals lie between {step_duration(times.low_s)} and "
+            f"{step_duration(times.high_s)}."
+        )
     if times.first_s is not None:
         evidence.append(f"The first interval, left out: {step_duration(times.first_s)} a step.")
     tokens = resources.tokens_per_s(facts.run)

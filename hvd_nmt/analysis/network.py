@@ -293,8 +293,8 @@ def _sentence(
         )
     return (
         f"Compute-bound: {typical.compute_s:.2f} of {step_s:.2f} s of a step is computing, "
-        f"{typical.communication_s:.2f} s exposed communication, {typical.input_wait_s:.2f} s "
-        "waiting for input."
+        f"{typical.communication_s:.2f} s exposed communication, {typical.straggler_wait_s:.2f} s "
+        f"waiting for whichever rank is last, {typical.input_wait_s:.2f} s waiting for input."
     )
 
 

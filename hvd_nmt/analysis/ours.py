@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,7 @@ def read(run_dir: Path) -> Run:
         gradient_bytes=gradient_bytes,
         max_steps=settings.get("training", {}).get("max_steps"),
         finished=_finished(lines),
+        held=_held(run_dir / ".lock"),
         started_s=min(times_s, default=None),
         ended_s=max(times_s, default=None),
         config=settings,
@@ -99,6 +102,20 @@ def read(run_dir: Path) -> Run:
         telemetry=tuple(telemetry),
         problems=tuple(problems),
     )
+
+
+def _held(lock: Path) -> bool | None:
+    """Whether the process that wrote the lock still holds it; it can be told on its host only."""
+    try:
+        with lock.open("rb") as file:
+            if f" on {socket.gethostname()}," not in file.read().decode(errors="replace"):
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
 
 
 def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str, Any]]:

@@ -90,6 +90,8 @@ class Run:
     """what the run was asked to do"""
     finished: bool = False
     """it says so itself"""
+    held: bool | None = None
+    """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None
     """unix time"""
     ended_s: float | None = None

@@ -156,7 +156,9 @@ def predict(
 
 
 def compute_s_of(run: Path, config: Config, ranks: int) -> float:
-    """Computation of a step, seconds, from what an earlier run of the same model recorded.
+    """What of a step is no network, seconds, from what an earlier run of the same model recorded.
+
+    That is computing, and waiting for input and for the slowest rank, which will not go away.
 
     Args:
         run: its run directory.
@@ -176,7 +178,11 @@ def compute_s_of(run: Path, config: Config, ranks: int) -> float:
             f"{run / 'config.yaml'}, or --compute-s in place of --run."
         )
     lines = read_metrics(run)
-    times = [line["step_time/compute_s"] for line in lines if "step_time/compute_s" in line]
+    times = [
+        line["step_time/total_s"] - line["step_time/communication_s"]
+        for line in lines
+        if "step_time/compute_s" in line
+    ]
     if not times:
         raise RunError(f"The run in {run} has recorded no step yet: give --compute-s instead.")
     starts = [line["hosts"] for line in lines if line.get("kind") == "start"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import math
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -310,3 +312,17 @@ def test_relative_data_are_found_from_where_the_run_was_started(run_dir, tmp_pat
     )
     configuration.save(relative, run_dir / "config.yaml")
     assert ours.read(run_dir).manifest["directory"] == str(tmp_path / "data" / "toy")
+
+
+def test_whether_a_run_goes_on_is_told_by_its_lock(tmp_path):
+    """Not by how long it has been silent: kill -9 leaves a lock file that nobody holds."""
+    lock = tmp_path / ".lock"
+    assert ours._held(lock) is None
+    lock.write_text(f"process 1 on {socket.gethostname()}, since 2026-11-21 12:00:00\n")
+    assert ours._held(lock) is False
+    with lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert ours._held(lock) is True
+    assert ours._held(lock) is False
+    lock.write_text("process 1 on another-host, since 2026-11-21 12:00:00\n")
+    assert ours._held(lock) is None
