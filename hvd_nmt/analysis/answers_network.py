@@ -40,13 +40,7 @@ def network_bound(facts: Facts) -> Answer:
         evidence.append(text + ".")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    if verdict.predicted_step_s and verdict.step_s and verdict.link_MB_per_s:
-        evidence.append(
-            f"A step without its network, and these bytes at {verdict.link_MB_per_s:.1f} MB/s, "
-            f"would take {step_duration(verdict.predicted_step_s)}; it took "
-            f"{step_duration(verdict.step_s)}."
-        )
-    elif verdict.link_MB_per_s:
+    if verdict.kind != network.NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
     evidence += _interval_kinds(verdict)
     return Answer(question, answer, how, tuple(evidence), _advice(verdict))

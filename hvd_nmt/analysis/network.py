@@ -67,10 +67,8 @@ class Verdict:
     interface: str | None = None
     """the card that carried them"""
     link_MB_per_s: float | None = None
-    """what the link allows: seen at work where the network was the bottleneck, else its own word"""
-    predicted_step_s: float | None = None
-    """wall time of a step by the model: the parts that are no network, then the bytes at the link's
-    speed; None where the network was not the bottleneck"""
+    """what the link allows: where the network was the bottleneck, the bytes seen over the time they
+    travelled (the exposed part, and `HIDDEN_SHARE` of the computing); else the card's own word"""
 
 
 def verdict(run: Run) -> Verdict:
@@ -91,7 +89,8 @@ def verdict(run: Run) -> Verdict:
     kind = classify(typical)
     link = traffic.link_MB_per_s
     if kind == NETWORK and traffic.seen_bytes and typical.communication_s:
-        link = traffic.busy_MB_per_s or link
+        travelling_s = typical.communication_s + HIDDEN_SHARE * (typical.compute_s or 0.0)
+        link = traffic.seen_bytes / travelling_s / 1e6
     return Verdict(
         kind,
         _sentence(kind, typical, predicted, traffic, link, run),
@@ -103,7 +102,6 @@ def verdict(run: Run) -> Verdict:
         traffic.seen_bytes,
         traffic.interface,
         link,
-        step_at(run, link) if kind == NETWORK and link else None,
     )
 
 
@@ -219,8 +217,6 @@ class _Traffic:
     interface: str | None = None
     seen_bytes: float | None = None
     """sent by a host in a step"""
-    busy_MB_per_s: float | None = None
-    """rate in the busiest samples"""
     link_MB_per_s: float | None = None
     """the card's own word"""
 
@@ -251,13 +247,9 @@ def _host_traffic(host: HostSamples, intervals: Sequence[Interval]) -> _Traffic 
     name = max(sent, key=lambda nic: sent[nic])
     share = (inside[-1]["time_s"] - inside[0]["time_s"]) / (times[-1] - begin_s)
     steps = sum(interval.steps for interval in intervals) * share
-    rates = sorted(
-        sample["nics"][name]["sent_MB_per_s"] or 0.0 for sample in inside if name in sample["nics"]
-    )
     link = inside[-1]["nics"][name]["link_mbit_per_s"]
     return _Traffic(
-        name, sent[name] / steps if steps else None, rates[int(0.95 * (len(rates) - 1))],
-        link / 8 if link else None,
+        name, sent[name] / steps if steps else None, link / 8 if link else None
     )
 
 
@@ -276,7 +268,7 @@ def _sentence(
         if traffic.seen_bytes:
             text += f", {traffic.seen_bytes / 1e6:.1f} MB seen on {traffic.interface}"
         if link:
-            text += f", which carried up to {link:.1f} MB/s"
+            text += f", at about {link:.1f} MB/s while they travel"
         return text + "."
     if kind == INPUT:
         return (
