@@ -8,6 +8,7 @@ A fresh directory, nothing prepared; `hvd_nmt.yaml` there only makes the run sho
 import json
 import os
 import re
+import time
 
 import pytest
 
@@ -27,13 +28,13 @@ def trained(two_hosts, tmp_path_factory):
     """The command once, to its end, and the same again: what both printed, and eth0's bytes."""
     cwd = tmp_path_factory.mktemp("fresh")
     (cwd / "hvd_nmt.yaml").write_text(SHORT, encoding="utf-8")
-    before = counters(two_hosts)
+    before, began_s = counters(two_hosts), time.monotonic()
     first = two_hosts.run(COMMAND, timeout_s=480, cwd=cwd)
-    after = counters(two_hosts)
+    after, took_s = counters(two_hosts), time.monotonic() - began_s
     assert first.returncode == 0, first.stdout + first.stderr
     again = two_hosts.run(COMMAND, timeout_s=240, cwd=cwd)
     moved = {host: [b - a for a, b in zip(before[host], after[host], strict=True)]
-             for host in two_hosts.names}  # fmt: skip
+             for host in two_hosts.names} | {"seconds": took_s}  # fmt: skip
     return cwd / "runs" / "demo", first, again, moved
 
 
@@ -96,13 +97,15 @@ def gradient_bytes(trained):
 @pytest.mark.parametrize("host", ["v100a", "v100b"])
 def test_the_network_card_carried_what_the_plan_predicts(trained, host):
     """Over the whole command: each step, the two all-reduces of the self-test, and the broadcast
-    of weights and both moments, which crosses the link at least once. ssh and output are small.
+    of weights and both moments, which crosses the link at least once. ssh and output are small;
+    what Horovod's coordinator asks every millisecond is up to 1 MB/s, so it counts by the second.
     """
     *_, moved = trained
     ring_bytes = 2 * 3 / 4 * gradient_bytes(trained)
     wanted = (STEPS + 2) * ring_bytes
     for bytes_one_way in moved[host]:
-        assert 0.97 * wanted < bytes_one_way < 1.15 * wanted + 3 * gradient_bytes(trained)
+        most = 1.15 * wanted + 3 * gradient_bytes(trained) + 1e6 * moved["seconds"]
+        assert 0.97 * wanted < bytes_one_way < most
 
 
 @pytest.mark.parametrize("host", ["v100a", "v100b"])
