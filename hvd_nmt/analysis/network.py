@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 
 from hvd_nmt.analysis.record import HostSamples, Interval, Run
 
@@ -73,9 +73,7 @@ class Verdict:
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
-    known = [interval for interval in run.intervals if _is_split(interval)]
-    # The first interval holds the tracing of the graph, which is no property of the steps.
-    settled = known[1:] or known
+    settled = _settled(run)
     kinds = tuple(
         classify(interval) if _is_split(interval) else UNKNOWN for interval in run.intervals
     )
@@ -116,10 +114,10 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
         None where the run does not tell. `HIDDEN_SHARE` of the computing hides the transfer; the
         rest is exposed, because the largest gradient, of the embedding, is ready last.
     """
-    known = [interval for interval in run.intervals if _is_split(interval)]
-    if not known or not run.gradient_bytes:
+    settled = _settled(run)
+    if not settled or not run.gradient_bytes:
         return None
-    typical = mean_interval(known[1:] or known)
+    typical = mean_interval(settled)
     others_s = (typical.step_s or 0.0) - (typical.communication_s or 0.0)
     transfer_s = ring_bytes(run.gradient_bytes, run.ranks) / (link_MB_per_s * 1e6)
     return others_s + max(0.0, transfer_s - HIDDEN_SHARE * (typical.compute_s or 0.0))
@@ -151,14 +149,9 @@ def _slowest(interval: Interval) -> tuple[float, float]:
     if len(ready) < 2:
         return interval.straggler_wait_s or 0.0, 0.0
     computing = [a - b for a, b in zip(ready, waits, strict=True)]
-    slow = max(computing) - median_low(computing)
+    slow = max(computing) - median_low(computing)  # with two ranks, behind the faster one
     slowest = max(range(len(ready)), key=lambda rank: ready[rank])
     return slow, waits[slowest]
-
-
-def median_low(values: Sequence[float]) -> float:
-    """The lower middle value: with two ranks, that of the faster one."""
-    return sorted(values)[(len(values) - 1) // 2]
 
 
 def shares(interval: Interval) -> dict[str, float]:
@@ -190,6 +183,12 @@ def mean_interval(intervals: Sequence[Interval]) -> Interval:
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
         tokens_per_s=middle("tokens_per_s"),
     )  # fmt: skip
+
+
+def _settled(run: Run) -> list[Interval]:
+    """Intervals whose parts are known, without the first: the tracing of the graph is in it."""
+    known = [interval for interval in run.intervals if _is_split(interval)]
+    return known[1:] or known
 
 
 def _is_split(interval: Interval) -> bool:
