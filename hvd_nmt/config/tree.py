@@ -1,20 +1,12 @@
-"""The configuration of a run: one tree of frozen dataclasses, presets, and YAML files.
-
-`hvd_nmt.command_line` makes a command line of it. The values of a run are written to `config.yaml`
-in the run directory, which is itself a valid `--config`. No TensorFlow here.
-"""
+"""The tree of frozen dataclasses that is the configuration of a run. No TensorFlow here."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
-
-import yaml
+from typing import Any, Literal
 
 from hvd_nmt.errors import ConfigError
 
@@ -196,166 +188,6 @@ class Config:
             raise ConfigError("run_dir is the working directory: give a directory of its own.")
 
 
-def presets() -> dict[str, tuple[str, Config]]:
-    """The named configurations: name -> (one line of explanation, configuration)."""
-    demo = Config(
-        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
-        training=TrainingConfig(
-            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
-            adam_beta2=0.98,
-        ),
-        evaluation=EvaluationConfig(every_steps=200, sentences=200),
-        checkpoints=CheckpointConfig(every_steps=200),
-    )
-    small = dataclasses.replace(
-        demo,
-        run_dir=Path("runs/small"),
-        data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
-        model=ModelConfig(),
-        training=TrainingConfig(
-            max_steps=2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98
-        ),
-    )
-    multi30k = dataclasses.replace(
-        small,
-        run_dir=Path("runs/multi30k"),
-        data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
-        training=TrainingConfig(
-            max_steps=2400, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
-            cooldown_steps=800, adam_beta2=0.98,
-        ),
-    )
-    base = dataclasses.replace(
-        small,
-        run_dir=Path("runs/base"),
-        data=DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
-        model=ModelConfig(
-            6, 6, 512, 8, 2048, max_length=256, attention_dropout=0.1, feed_forward_dropout=0.1
-        ),
-        training=TrainingConfig(max_steps=300_000, tokens_per_step=31_200, log_every=100),
-        evaluation=EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
-        checkpoints=CheckpointConfig(every_steps=1000),
-    )
-    big = dataclasses.replace(
-        base,
-        run_dir=Path("runs/big"),
-        model=dataclasses.replace(
-            base.model, width=1024, heads=16, feed_forward_width=4096, dropout=0.3
-        ),
-    )
-    return {
-        "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
-        "small": ("3+3 layers, 256 wide, vocabulary 8,000, embedded corpus", small),
-        "multi30k": ("the small model on Multi30k prepared in data/multi30k", multi30k),
-        "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
-        "big": ("transformer-big, 6+6 layers, 1024 wide", big),
-    }
-
-
-def load(path: Path, default: Config | None = None) -> Config:
-    """Read a YAML file of configuration values over a default.
-
-    Args:
-        path: YAML file, such as config.yaml of a run.
-        default: values of keys that the file does not name.
-
-    Raises:
-        ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
-            is given) or a value of the wrong type.
-    """
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
-    return _replaced(default or Config(), values, str(path))
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML's own loader lets the second value of a name win without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                line = node.value[number][0].start_mark.line + 1
-                raise ValueError(f"line {line}: {name} has a value already.")
-        return super().construct_mapping(node, deep)
-
-
-def save(config: Config, path: Path) -> None:
-    """Write every value of the configuration as YAML."""
-    path.write_text(yaml.safe_dump(as_plain(config), sort_keys=False), encoding="utf-8")
-
-
-def as_plain(config: Any) -> dict[str, Any]:
-    """The configuration as nested dictionaries of plain values."""
-    return {
-        field.name: as_plain(value) if dataclasses.is_dataclass(value) else _plain(value)
-        for field in dataclasses.fields(config)
-        for value in [getattr(config, field.name)]
-    }
-
-
-def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Each value that differs: (dotted name, old value, new value)."""
-
-    def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                yield from flat(value, f"{prefix}{name}.")
-            else:
-                yield prefix + name, value
-
-    new_values = dict(flat(as_plain(new)))
-    for name, value in flat(as_plain(old)):
-        if new_values[name] != value:
-            yield name, value, new_values[name]
-
-
-def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
-    fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    types = get_type_hints(type(default))
-    changes = {}
-    for name, value in values.items():
-        if name not in fields:
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), fields)}.")
-        old = fields[name]
-        if dataclasses.is_dataclass(old):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
-            changes[name] = _replaced(old, value, f"{where}: {name}")
-            continue
-        changes[name] = _converted(old, value, f"{where}: {name}")
-        choices = get_args(types[name])
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}."
-            )
-    return dataclasses.replace(default, **changes)
-
-
-def _converted(old: Any, value: Any, where: str) -> Any:
-    wanted = type(old)
-    if isinstance(old, Path) and isinstance(value, str):
-        return Path(value)
-    if isinstance(value, bool) == isinstance(old, bool):
-        if isinstance(value, wanted):
-            return value
-        try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
-            if isinstance(old, float) and isinstance(value, int | str):
-                return float(value)
-        except (ValueError, OverflowError):
-            pass
-    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r:.60}.")
-
-
-def _plain(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, Path) else value
-
-
 def _positive(config: Any, group: str, *names: str) -> None:
     _require(config, group, names, lambda value: value > 0, "it must be above 0")
 
@@ -376,9 +208,3 @@ def _require(
         if not (holds(value) and value < math.inf):  # NaN fails every comparison
             dotted = f"{group}.{name}" if group else name
             raise ConfigError(f"{dotted} is {value}: {wanted} and finite.")
-
-
-def nearest(name: str, names: Mapping[str, Any]) -> str:
-    """" (did you mean '...'?)", or nothing if no name is near."""
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

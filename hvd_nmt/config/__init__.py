@@ -1,0 +1,47 @@
+"""The configuration of a run: one tree of frozen dataclasses, presets, and YAML files.
+
+tree.py     the dataclasses, every field with meaning and unit
+presets.py  the named configurations
+values.py   YAML files, differences, wrong names
+
+`hvd_nmt.command_line` makes a command line of it. The values of a run are written to `config.yaml`
+in the run directory, which is itself a valid `--config`. No TensorFlow here.
+"""
+
+from hvd_nmt.config.presets import presets
+from hvd_nmt.config.tree import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    Precision,
+    TelemetryConfig,
+    TrainingConfig,
+)
+from hvd_nmt.config.values import as_plain, differences, load, nearest, save
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "UNK",
+    "CheckpointConfig",
+    "Config",
+    "DataConfig",
+    "EvaluationConfig",
+    "ModelConfig",
+    "Precision",
+    "TelemetryConfig",
+    "TrainingConfig",
+    "as_plain",
+    "differences",
+    "load",
+    "nearest",
+    "presets",
+    "save",
+]

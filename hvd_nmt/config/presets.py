@@ -1,0 +1,71 @@
+"""The named configurations."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from hvd_nmt.config.tree import (
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    TrainingConfig,
+)
+
+
+def presets() -> dict[str, tuple[str, Config]]:
+    """The named configurations: name -> (one line of explanation, configuration)."""
+    demo = Config(
+        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
+        training=TrainingConfig(
+            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
+            adam_beta2=0.98,
+        ),
+        evaluation=EvaluationConfig(every_steps=200, sentences=200),
+        checkpoints=CheckpointConfig(every_steps=200),
+    )
+    small = dataclasses.replace(
+        demo,
+        run_dir=Path("runs/small"),
+        data=DataConfig(directory=Path("data/embedded-en-de-8k"), vocabulary_size=8000),
+        model=ModelConfig(),
+        training=TrainingConfig(
+            max_steps=2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98
+        ),
+    )
+    multi30k = dataclasses.replace(
+        small,
+        run_dir=Path("runs/multi30k"),
+        data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
+        training=TrainingConfig(
+            max_steps=2000, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
+            cooldown_steps=700, adam_beta2=0.98,
+        ),
+    )
+    base = dataclasses.replace(
+        small,
+        run_dir=Path("runs/base"),
+        data=DataConfig(Path("data/wmt16-en-de"), corpus="files", vocabulary_size=32768),
+        model=ModelConfig(
+            6, 6, 512, 8, 2048, max_length=256, attention_dropout=0.1, feed_forward_dropout=0.1
+        ),
+        training=TrainingConfig(max_steps=300_000, tokens_per_step=31_200, log_every=100),
+        evaluation=EvaluationConfig(every_steps=4000, sentences=0, beam_size=4),
+        checkpoints=CheckpointConfig(every_steps=1000),
+    )
+    big = dataclasses.replace(
+        base,
+        run_dir=Path("runs/big"),
+        model=dataclasses.replace(
+            base.model, width=1024, heads=16, feed_forward_width=4096, dropout=0.3
+        ),
+    )
+    return {
+        "demo": ("2+2 layers, 128 wide, embedded corpus: minutes on two CPU cores", demo),
+        "small": ("3+3 layers, 256 wide, vocabulary 8,000, embedded corpus", small),
+        "multi30k": ("the small model on Multi30k prepared in data/multi30k", multi30k),
+        "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
+        "big": ("transformer-big, 6+6 layers, 1024 wide", big),
+    }
