@@ -336,7 +336,7 @@ def test_any_document_gives_a_configuration_or_a_sentence(tmp_path_factory, text
 
 def documented_fields():
     """Dotted option name and docstring of every field, read from the source."""
-    tree = ast.parse(inspect.getsource(configuration))
+    tree = ast.parse(inspect.getsource(inspect.getmodule(Config)))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
     def fields(name, prefix):
