@@ -1,131 +1,44 @@
 """Raw parallel text to a prepared data directory: clean, train SentencePiece, encode.
 
     python -m hvd_nmt.prepare --corpus embedded --out data/embedded-en-de
+    python -m hvd_nmt.prepare --dataset wmt16-en-de --max-length 56 --out data/wmt16-en-de
     python -m hvd_nmt.prepare --train-source train.en.gz --train-target train.de.gz \\
         --dev-source val.en.gz --dev-target val.de.gz --source-language en --target-language de \\
         --vocabulary-size 8000 --out data/multi30k
 
 Training pairs with an empty side, and pairs longer than --max-length, are left out and counted.
 Dev and test pairs are all kept, so that BLEU stays comparable; an over-long dev sentence is cut for
-the loss, its text is not. The same command again sees that the work is done. Exit codes: 0 done,
-2 wrong command line, 3 wrong data. No TensorFlow in this process (see hvd_nmt.data.subwords).
+the loss, its text is not. The same command again sees that the work is done; after a kill it goes
+on behind the last finished stage, with OUT.work, and the result is the same to the byte. Exit
+codes: 0 done, 2 wrong command line, 3 wrong data. No TensorFlow in this process (see
+hvd_nmt.data.subwords).
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+import json
 import shutil
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import metadata
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import sentencepiece
 
-from hvd_nmt import __version__, command_line
-from hvd_nmt.data import corpus, drafts, embedded, subwords
-from hvd_nmt.data.atomic import exclusive, replacing
-from hvd_nmt.data.drafts import Draft
-from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, reported
+from hvd_nmt import __version__, code_hash, command_line
+from hvd_nmt.data import cleaning, corpus, drafts, embedded, encoding, quality, recipe, subwords
+from hvd_nmt.data.atomic import exclusive, put_in_place
+from hvd_nmt.data.corpus import File
+from hvd_nmt.data.drafts import Cleaning, Draft, Paths
+from hvd_nmt.data.journal import Journal, discard
+from hvd_nmt.data.request import Inputs, Options, inputs, request
+from hvd_nmt.data.text import read_lines, read_pairs
+from hvd_nmt.errors import DataError, reported
 
-
-@dataclass(frozen=True)
-class Options:
-    """What to prepare."""
-
-    out: Path
-    """directory to make"""
-    corpus: Literal["files", "embedded"] = "files"
-    """files: those named below; embedded: the package's own English-German corpus"""
-    train_source: Path | None = None
-    """training text, one sentence per line, UTF-8, plain or .gz"""
-    train_target: Path | None = None
-    """its translation, line by line"""
-    dev_source: Path | None = None
-    """dev text, for the validation loss and BLEU while training"""
-    dev_target: Path | None = None
-    """its translation"""
-    test_source: Path | None = None
-    """test text, kept as it is"""
-    test_target: Path | None = None
-    """its translation"""
-    dev_size: int = 0
-    """without dev files: training pairs to hold out instead, evenly spread over the corpus"""
-    source_language: str = "en"
-    """name of the source language, used in file names"""
-    target_language: str = "de"
-    """name of the target language, used in file names"""
-    vocabulary_size: int = 0
-    """joint SentencePiece pieces; 0: 8,000 for files, 4,000 for the embedded corpus"""
-    max_length: int = 128
-    """longest training sentence, subword tokens with eos"""
-    too_long: Literal["skip", "truncate"] = "skip"
-    """what becomes of a training pair with a longer sentence"""
-    seed: int = 1
-    """seed of the embedded corpus"""
-    overwrite: bool = False
-    """replace a directory that was prepared with other settings"""
-
-    def __post_init__(self) -> None:
-        if not self.out.name:
-            raise ConfigError("--out is the working directory: give a directory of its own.")
-        for part in ("train", "dev", "test"):
-            sides = getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
-            if sides.count(None) == 1:
-                raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
-        if self.corpus == "embedded":
-            if self.files or self.dev_size or self.languages != ("en", "de"):
-                raise ConfigError(
-                    "The embedded corpus is English to German and brings its own dev and test "
-                    "parts: give no files, languages or --dev-size to it."
-                )
-        elif "train" not in self.files:
-            raise ConfigError(
-                "Give --train-source and --train-target, or --corpus embedded for the package's "
-                "own corpus."
-            )
-        elif ("dev" in self.files) == (self.dev_size > 0):
-            raise ConfigError(
-                "Give either --dev-source and --dev-target, or --dev-size 1000 to hold 1,000 "
-                "training pairs out."
-            )
-        for language in self.languages:
-            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", language):
-                raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
-        if self.source_language == self.target_language:
-            raise ConfigError("The two languages name files: they must have different names.")
-        if self.max_length < 2 or self.vocabulary_size < 0 or self.dev_size < 0 or self.seed < 0:
-            raise ConfigError(
-                "--max-length must be at least 2; --vocabulary-size, --dev-size and --seed at "
-                "least 0."
-            )
-
-    @property
-    def files(self) -> dict[str, tuple[Path, Path]]:
-        """The source and target file of each part that was given."""
-        given = {
-            "train": (self.train_source, self.train_target),
-            "dev": (self.dev_source, self.dev_target),
-            "test": (self.test_source, self.test_target),
-        }
-        return {part: (s, t) for part, (s, t) in given.items() if s is not None and t is not None}
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target language."""
-        return self.source_language, self.target_language
-
-    @property
-    def pieces(self) -> int:
-        """SentencePiece pieces to ask for."""
-        return self.vocabulary_size or (4000 if self.corpus == "embedded" else 8000)
+_RESULT = "result"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,45 +57,237 @@ def prepare(options: Options) -> None:
     Raises:
         DataError: the inputs cannot be used, or another directory is in the way.
     """
-    request = _request(options)
+    _require_free(options.write_recipe)
     with exclusive(options.out):
-        if _is_done(options, request):
+        work = options.out.with_name(f"{options.out.name}.work")
+        given = inputs(options)
+        files = {part: _fingerprints(paths) for part, paths in given.items()}
+        wanted = request(options, files)
+        if _is_done(options, wanted):
             print(f"{options.out} is already prepared with these settings.")
-            return
-        seconds: dict[str, float] = {}
-        with replacing(options.out) as directory:
-            manifest = _build(options, request, directory, seconds)
-    print(_summary(options, manifest, seconds))
+            discard(work)
+        else:
+            try:
+                key = {"request": wanted, "removed": bool(options.removed), "code": code_hash()}
+                _make(options, wanted, given, files, _journal(work, key))
+            except DataError:
+                discard(work)
+                raise
+            except OSError as error:
+                raise DataError(
+                    f"{options.out} cannot be written: {error.strerror or error}. The same "
+                    f"command goes on with what is in {work}."
+                ) from error
+    if options.write_recipe:
+        with exclusive(options.write_recipe):
+            recipe.write(options.write_recipe, corpus.load(options.out))
+        print(f"the recipe's files are in {options.write_recipe}")
 
 
-def _request(options: Options) -> dict[str, Any]:
-    """All that decides the result: the settings, and what is in the inputs (not their names)."""
-    request: dict[str, Any] = {
-        "corpus": options.corpus,
-        "languages": list(options.languages),
-        "pieces": options.pieces,
-        "max_length": options.max_length,
-        "too_long": options.too_long,
-        "dev_size": options.dev_size,
-    }
+def _journal(work: Path, key: dict[str, Any]) -> Journal:
+    journal = Journal(work, key)
+    if journal.has("check sums") and not (work / _RESULT / corpus.MANIFEST).is_file():
+        discard(work)  # it was put in place, and then somebody removed it
+        journal = Journal(work, key)
+    return journal
+
+
+def _make(
+    options: Options, wanted: dict[str, Any], given: Inputs,
+    files: Mapping[str, tuple[File, File]], journal: Journal,
+) -> None:  # fmt: skip
+    """All stages; those that were finished before are not done again."""
+    result = journal.directory / _RESULT
+    result.mkdir(exist_ok=True)
+    if options.dataset_dir:
+        parts, counted = _read_recipe(options, given, files, journal, result)
+    else:
+        parts, counted = _read_text(options, given, files, journal, result)
+    train = parts["train"]
+    if not train.pairs:
+        raise DataError(
+            f"No training pair is left of {train.pairs_read}: {_rules(train.removed)} "
+            f"(--max-length {options.max_length})."
+        )
+    journal.stage("check sums", lambda: _finish(options, wanted, result, parts, counted))
+    if options.removed:
+        shutil.copyfile(journal.directory / "removed.tsv", options.removed)
+    put_in_place(result, options.out)
+    discard(journal.directory)
+    print(_summary(options, corpus.load(options.out).manifest, journal))
+
+
+def _read_text(
+    options: Options, given: Inputs, files: Mapping[str, tuple[File, File]], journal: Journal,
+    result: Path,
+) -> tuple[dict[str, Draft], dict[str, Any]]:  # fmt: skip
+    """Cleans text, trains the vocabulary, encodes; returns the parts and what quality counts."""
+    work = journal.directory
     if options.corpus == "embedded":
-        # The words come from these two packages, the sentences from the generator's own code.
-        words = {package: metadata.version(package) for package in ("babel", "num2words")}
-        code = sorted(Path(embedded.__file__).parent.glob("*.py"))
-        digests = "".join(corpus.fingerprint(file).sha256 for file in code)
-        generator = hashlib.sha256(digests.encode()).hexdigest()
-        return request | {"seed": options.seed, "words": words, "generator": generator}
+        journal.stage("generate", lambda: _generate(options, work))
+        given = {part: [_paths(work, f"raw.{part}", options)] for part in ("train", "dev", "test")}
+        files = {part: _fingerprints(paths) for part, paths in given.items()}
+    parts: dict[str, Draft] = {}
+    for part in sorted(given, key=["dev", "test", "train"].index):
+        folder = work if part == "train" else result
+        text = _paths(folder, part, options)
+
+        def clean(part: str = part, text: Paths = text) -> dict[str, Any]:
+            source, target = (next(read_lines(path, lenient=True), "") for path in given[part][0])
+            held_out = _keys_of(parts, options, result)
+            how = _cleaning(options, part, held_out, work, (source, target))
+            return drafts.read(given[part], files[part], text, how).as_plain()
+
+        parts[part] = Draft.from_plain(journal.stage(f"read {part}", clean), folder)
+    if options.dev_size:
+        rest = _paths(work, "rest", options)
+
+        def hold_out() -> list[Any]:
+            text = _paths(result, "dev", options)
+            both = drafts.hold_out(parts["train"], options.dev_size, text, rest)
+            return [draft.as_plain() for draft in both]
+
+        train, dev = journal.stage("hold out", hold_out)
+        parts |= {"train": Draft.from_plain(train, work), "dev": Draft.from_plain(dev, result)}
+    journal.stage("vocabulary", lambda: _train_vocabulary(options, parts["train"], result))
+
+    def encode(part: str) -> list[Any]:
+        draft, skip = parts[part], part == "train" and options.too_long == "skip"
+        model = (result / corpus.SPM_MODEL).read_bytes()
+        counts = quality.Quality(options.max_length) if part == "train" else None
+        stems = _paths(result, part, options)
+        encoding.encode(draft, model, options.max_length, skip, stems, counts)
+        held_out = _keys_of(parts, options, result)
+        return [draft.as_plain(), counts.counted(held_out) if counts is not None else None]
+
+    plain, counted = journal.stage("encode train", lambda: encode("train"))
+    parts["train"] = Draft.from_plain(plain, work)
+    parts["dev"] = Draft.from_plain(journal.stage("encode dev", lambda: encode("dev"))[0], result)
+    return parts, counted
+
+
+def _read_recipe(
+    options: Options, given: Inputs, files: Mapping[str, tuple[File, File]], journal: Journal,
+    result: Path,
+) -> tuple[dict[str, Draft], dict[str, Any]]:  # fmt: skip
+    """Encodes the recipe's files; returns the parts and what quality counts."""
+    assert options.dataset_dir is not None
+    vocabulary = options.dataset_dir / recipe.VOCABULARY, options.dataset_dir / recipe.MODEL
+    pieces = recipe.pieces_of(*vocabulary)
+
+    def take_vocabulary() -> None:
+        for path, name in zip(vocabulary, (corpus.SPM_VOCAB, corpus.SPM_MODEL), strict=True):
+            shutil.copyfile(path, result / name)
+
+    def read(part: str) -> list[Any]:
+        counts = quality.Quality(options.max_length - 1) if part == "train" else None
+        draft = recipe.read(
+            given[part][0], files[part], pieces, options.max_length, options.too_long == "skip",
+            _paths(result, part, options), counts,
+        )  # fmt: skip
+        held_out = _keys_of(parts, options, result)
+        return [draft.as_plain(), counts.counted(held_out) if counts is not None else None]
+
+    journal.stage("vocabulary", take_vocabulary)
+    parts: dict[str, Draft] = {}
+    counted: dict[str, Any] = {}
+    for part in sorted(given, key=["dev", "test", "train"].index):
+        plain, counted = journal.stage(f"encode {part}", partial(read, part))
+        parts[part] = Draft.from_plain(plain, result)
+    return parts, counted
+
+
+def _finish(
+    options: Options, wanted: dict[str, Any], result: Path, parts: Mapping[str, Draft],
+    counted: dict[str, Any],
+) -> None:  # fmt: skip
+    """Writes the manifest and what is known of the text's quality, which is no part of the data."""
+    model = subwords.read(result / corpus.SPM_MODEL)
+    ours = {corpus.MANIFEST, quality.REPORT, quality.FIGURE}
+    files = [path for path in sorted(result.iterdir()) if path.name not in ours]
+    manifest = corpus.Manifest(
+        format_version=corpus.FORMAT_VERSION,
+        source_language=options.source_language,
+        target_language=options.target_language,
+        vocabulary_pieces=model.get_piece_size(),
+        vocabulary_size=subwords.rounded_up(model.get_piece_size()),
+        max_length=options.max_length,
+        request=wanted,
+        versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
+        parts={part: parts[part].finished() for part in ("train", "dev", "test") if part in parts},
+        files={path.name: corpus.fingerprint(path) for path in files},
+    )
+    corpus.write_manifest(result, manifest)
+    quality.write(result, quality.report(options.languages, manifest.parts, counted))
+
+
+def _train_vocabulary(options: Options, train: Draft, result: Path) -> None:
+    if options.vocabulary:  # byte for byte: checkpoints are bound to its hash
+        shutil.copyfile(options.vocabulary, result / corpus.SPM_MODEL)
+        subwords.write_vocabulary(subwords.read(options.vocabulary), result / corpus.SPM_VOCAB)
+        return
+    text = subwords.sample(train.text, train.pairs, options.vocabulary_sample)
+    model = subwords.load(subwords.train(text, options.pieces))
+    (result / corpus.SPM_MODEL).write_bytes(model.serialized_model_proto())
+    subwords.write_vocabulary(model, result / corpus.SPM_VOCAB)
+
+
+def _generate(options: Options, work: Path) -> None:
+    """Writes the embedded corpus to files, to go the same way as any other text."""
+    for part, pairs in embedded.generate(options.seed).items():
+        paths = _paths(work, f"raw.{part}", options)
+        for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+
+
+def _cleaning(options: Options, part: str, held_out: dict[str, np.ndarray], work: Path,
+              first: tuple[str, str]) -> Cleaning:  # fmt: skip
+    """How a part is cleaned. All pairs of dev and test stay, for a score counts them all."""
+    if part != "train":
+        wrong_bytes = "stop" if options.wrong_bytes == "stop" else "keep"
+        return Cleaning(drafts.keep_all, None, wrong_bytes)
+    rules = options.cleaning
+    return Cleaning(
+        cleaning.Cleaner(rules, options.languages, first),
+        cleaning.Memory(rules, held_out) if rules.stateful else None,
+        options.wrong_bytes,
+        work / "removed.tsv" if options.removed else None,
+    )
+
+
+def _keys_of(parts: Mapping[str, Draft], options: Options, result: Path) -> dict[str, np.ndarray]:
+    """Hashes of the pairs of dev and test."""
+    return {
+        part: cleaning.keys(list(read_pairs(*_paths(result, part, options))))
+        for part in ("dev", "test")
+        if part in parts
+    }
+
+
+def _fingerprints(inputs: Sequence[Paths]) -> tuple[File, File]:
+    """What a part's source and its target are; of several files, the digest of their digests.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
     try:
-        inputs = {
-            part: [corpus.fingerprint(path).sha256 for path in paths]
-            for part, paths in options.files.items()
-        }
-        return request | {"inputs": inputs}
+        source, target = (
+            [corpus.fingerprint(path) for path in side] for side in zip(*inputs, strict=True)
+        )
     except OSError as error:
         raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    return _joined(source), _joined(target)
 
 
-def _is_done(options: Options, request: dict[str, Any]) -> bool:
+def _joined(files: list[File]) -> File:
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+
+
+def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
     """Whether the directory holds the very result; False if it may be made.
 
     Raises:
@@ -194,7 +299,7 @@ def _is_done(options: Options, request: dict[str, Any]) -> bool:
     if not (out / corpus.MANIFEST).is_file():
         raise DataError(f"{out} exists and is not a prepared data directory: choose another --out.")
     try:
-        if corpus.load(out).manifest.request == request:
+        if corpus.load(out).manifest.request == wanted:
             return True
         state = f"{out} was prepared with other settings or from other text."
     except DataError as error:
@@ -204,110 +309,33 @@ def _is_done(options: Options, request: dict[str, Any]) -> bool:
     raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
 
 
-def _build(
-    options: Options, request: dict[str, Any], directory: Path, seconds: dict[str, float]
-) -> corpus.Manifest:
-    """Fills an empty directory, counts the seconds of each stage, and returns the manifest."""
-    work = directory / "work"
-    work.mkdir()
-    with _stage(seconds, "read"):
-        parts = _read(options, directory, work)
-    train = parts["train"]
-    with _stage(seconds, "vocabulary"):
-        text = chain.from_iterable(map(read_lines, train.text))
-        model = subwords.load(subwords.train(text, options.pieces))
-        (directory / corpus.SPM_MODEL).write_bytes(model.serialized_model_proto())
-        subwords.write_vocabulary(model, directory / corpus.SPM_VOCAB)
-    with _stage(seconds, "encode"):
-        skip = options.too_long == "skip"
-        drafts.encode(train, model, options.max_length, skip, _paths(directory, "train", options))
-        drafts.encode(
-            parts["dev"], model, options.max_length, False, _paths(directory, "dev", options)
-        )
-    if not train.pairs:
-        raise DataError(
-            f"No training pair is left of {train.pairs_read}: {_rules(train.removed)} "
-            f"(--max-length {options.max_length})."
-        )
-    shutil.rmtree(work)
-    with _stage(seconds, "check sums"):
-        manifest = corpus.Manifest(
-            format_version=corpus.FORMAT_VERSION,
-            source_language=options.source_language,
-            target_language=options.target_language,
-            vocabulary_pieces=model.get_piece_size(),
-            vocabulary_size=subwords.rounded_up(model.get_piece_size()),
-            max_length=options.max_length,
-            request=request,
-            versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
-            parts={part: draft.finished() for part, draft in parts.items()},
-            files={path.name: corpus.fingerprint(path) for path in sorted(directory.iterdir())},
-        )
-        corpus.write_manifest(directory, manifest)
-    return manifest
+def _require_free(folder: Path | None) -> None:
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder} is there already: choose another --write-recipe, or remove it.")
 
 
-def _read(options: Options, directory: Path, work: Path) -> dict[str, Draft]:
-    """Reads all parts. The text of dev and test goes to the directory, that of train does not."""
-    inputs = _generated(options, work) if options.corpus == "embedded" else options.files
-    parts = {}
-    for part, paths in inputs.items():
-        files = corpus.fingerprint(paths[0]), corpus.fingerprint(paths[1])
-        text = _paths(work if part == "train" else directory, part, options)
-        parts[part] = drafts.read(paths, files, text, drop_blank=part == "train")
-    if options.dev_size:
-        text = _paths(directory, "dev", options)
-        parts["dev"] = drafts.hold_out(parts["train"], options.dev_size, text)
-    return parts
-
-
-def _generated(options: Options, work: Path) -> dict[str, tuple[Path, Path]]:
-    """Writes the embedded corpus to files, to go the same way as any other text."""
-    inputs = {}
-    for part, pairs in embedded.generate(options.seed).items():
-        paths = _paths(work, f"raw.{part}", options)
-        for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-        inputs[part] = paths
-    return inputs
-
-
-def _paths(directory: Path, part: str, options: Options) -> tuple[Path, Path]:
+def _paths(directory: Path, part: str, options: Options) -> Paths:
     source, target = (directory / f"{part}.{language}" for language in options.languages)
     return source, target
 
 
-@contextmanager
-def _stage(seconds: dict[str, float], name: str) -> Iterator[None]:
-    start = time.monotonic()
-    yield
-    seconds[name] = time.monotonic() - start
-
-
-def _summary(options: Options, manifest: corpus.Manifest, seconds: dict[str, float]) -> str:
-    """The table that `prepare` prints."""
-    source, target = options.languages
+def _summary(options: Options, manifest: corpus.Manifest, journal: Journal) -> str:
+    """What `prepare` prints."""
+    report = json.loads((options.out / quality.REPORT).read_text(encoding="utf-8"))
+    stages = ", ".join(
+        f"{name} {stage_s:.1f} s" + " (before)" * (name in journal.resumed)
+        for name, stage_s in journal.seconds.items()
+    )
     lines = [
-        f"{'part':8}{'pairs read':>12}{'kept':>12}{f'{source} MB':>10}{f'{target} MB':>10}"
-        f"{f'{source} tokens':>14}{f'{target} tokens':>14}  removed"
-    ]
-    for name, part in manifest.parts.items():
-        mb = [f"{side.kept_text_bytes / 1e6:.3f}" for side in (part.source, part.target)]
-        tokens = [f"{side.tokens:,}" if side.tokens else "-" for side in (part.source, part.target)]
-        removed = _rules(part.removed)
-        if part.truncated:
-            removed += f"; {part.truncated:,} cut to {manifest.max_length} tokens"
-        lines.append(
-            f"{name:8}{part.pairs_read:>12,}{part.pairs:>12,}{mb[0]:>10}{mb[1]:>10}"
-            f"{tokens[0]:>14}{tokens[1]:>14}  {removed}"
-        )
-    stages = ", ".join(f"{name} {stage_s:.1f} s" for name, stage_s in seconds.items())
-    lines += [
+        quality.table(report),
         f"vocabulary: {manifest.vocabulary_pieces:,} joint pieces, "
         f"{manifest.vocabulary_size:,} embedding rows",
         f"time: {stages}",
         f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {options.out}",
     ]
+    for name, part in manifest.parts.items():
+        if part.truncated:
+            lines.insert(1, f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens")
     return "\n".join(lines)
 
 

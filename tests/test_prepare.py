@@ -1,7 +1,10 @@
 """The command: raw text to a prepared directory, wrong input as one sentence and nothing left."""
 
+import errno
 import gzip
+import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -100,6 +103,9 @@ def test_the_directory_holds_the_text(toy, capsys):
     out = capsys.readouterr().out
     assert "300" in out
     assert data.manifest.hash[:12] in out
+    assert json.loads((toy.out / "quality.json").read_text())["parts"]["train"]["pairs"] == 300
+    assert (toy.out / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert not {"quality.json", "lengths.png"} & set(data.manifest.files)
 
 
 def test_the_same_command_again_is_done_and_other_settings_are_refused(toy, capsys):
@@ -301,6 +307,10 @@ def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, 
         ({"dev_source": None, "dev_target": None}, "or --dev-size 1000"),
         ({"dev_size": 5}, "Give either --dev-source"),
         ({"corpus": "embedded"}, "brings its own dev and test"),
+        ({"dataset": "multi30k-en-de"}, "no text files or --dev-size"),
+        ({"dataset": "wmt16-en-fr"}, "wmt16-en-de"),
+        ({"clean": "mosses"}, "moses"),
+        ({"vocabulary_sample": -1}, "--vocabulary-sample"),
         ({"source_language": "../en"}, "is no language name"),
         ({"source_language": "de"}, "must have different names"),
         ({"max_length": 1}, "--max-length must be at least 2"),
@@ -363,17 +373,153 @@ def test_two_processes_at_once_prepare_once(toy):
     assert toy.left() == ["out"]
 
 
-def test_a_killed_process_leaves_no_directory_and_the_next_one_works(toy):
-    toy.write("train", toy_pairs(300) * 200)
-    process = start(toy.argv())
-    deadline = time.monotonic() + 30
-    while not any(".partial-" in name for name in toy.left()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert not toy.out.exists()
+def contents(directory):
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def stages(journal):
+    """Names of the finished stages in a journal; none if there is none yet."""
+    if not journal.is_file():
+        return []
+    lines = journal.read_bytes().split(b"\n")[1:-1]
+    return [json.loads(line)["stage"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory):
+    """A corpus of several blocks, its command line without --out, and its result."""
+    toy = Toy(tmp_path_factory.mktemp("larger"))
+    toy.write("train", [(f"{s} {i}", f"{t} {i}") for i in range(75) for s, t in toy_pairs(300)])
     assert toy.run() == 0
     assert toy.left() == ["out"]
+    return toy, contents(toy.out)
+
+
+@pytest.mark.parametrize("stage", [None, "read dev", "read train", "vocabulary", "encode train"])
+def test_a_killed_process_goes_on_behind_the_last_finished_stage(larger, tmp_path, stage):
+    toy, whole = larger
+    out = tmp_path / "out"
+    journal = tmp_path / "out.work" / "journal.jsonl"
+    process = start(toy.argv(out=out))
+    deadline = time.monotonic() + 60
+    while (stage not in stages(journal)) if stage else not journal.is_file():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    done = stages(journal)
+    assert not out.exists()
+    assert toy.run(out=out) == 0
+    assert contents(out) == whole
+    assert os.listdir(tmp_path) == ["out"]
+    assert done == ["read dev", "read train", "vocabulary", "encode train", "encode dev",
+                    "check sums"][: len(done)]  # fmt: skip
+
+
+def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
+    """A stage that fails with an error of the machine leaves the others done."""
+    monkeypatch.setattr(prepare, "put_in_place", fail)
+    assert toy.run() == 3
+    assert "No space left on device. The same command goes on" in capsys.readouterr().err
+    assert toy.left() == ["out.work"]
+    monkeypatch.undo()
+    monkeypatch.setattr(prepare.drafts, "read", None)
+    monkeypatch.setattr(prepare.subwords, "train", None)
+    monkeypatch.setattr(prepare.encoding, "encode", None)
+    assert toy.run() == 0
+    assert "encode train" in (out := capsys.readouterr().out)
+    assert out.count("(before)") == 6
+    corpus.load(toy.out, verify=True)
+    assert toy.left() == ["out"]
+
+
+def test_work_on_another_request_is_not_used(toy, monkeypatch):
+    monkeypatch.setattr(prepare, "put_in_place", fail)
+    assert toy.run() == 3
+    monkeypatch.undo()
+    toy.write("dev", toy_pairs(7))
+    assert toy.run() == 0
+    assert len(corpus.load(toy.out, verify=True).dev) == 7
+    assert toy.left() == ["out"]
+
+
+def fail(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture(scope="module")
+def wmt(mirrors, tmp_path_factory):
+    """A server with the archives of wmt16-en-de, laid out as the originals, and small."""
+    train = toy_pairs(3000)
+    train[5:8] = [("", "leer"), ("word " * 81, "zu lang"), ("a|b", "1 2 3 4 5 6 7 8 9 10")]
+    test = [("a test", "EIN TEST"), ("dog", "HUND")]
+    parts = {"train": train, "dev": toy_pairs(20), "test": test}
+    folder = tmp_path_factory.mktemp("wmt")
+    mirrors.build_wmt(folder, parts)
+    with mirrors.serving(mirrors.folder_routes(folder)) as server:
+        yield server.url
+
+
+def dataset_argv(directory, url):
+    return [
+        "--dataset", "wmt16-en-de", "--mirror", url, "--cache", str(directory / "cache"),
+        "--vocabulary-size", "120", "--out", str(directory / "out"),
+        "--removed", str(directory / "removed.tsv"),
+    ]  # fmt: skip
+
+
+def test_a_dataset_by_its_name_and_ten_deaths(wmt, tmp_path, capsys):
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    argv = dataset_argv(whole, wmt)
+    started_s = time.monotonic()
+    process = start(argv)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    took_s = time.monotonic() - started_s
+    data = corpus.load(whole / "out", verify=True)
+    part = data.manifest.parts["train"]
+    assert part.removed == {"a side is empty": 1, "too many words": 1, "word ratio": 1}
+    assert (part.pairs_read, len(data.dev), data.text("test")[0]) == (3000, 20, ["a test", "dog"])
+    rows = [row.split("\t") for row in (whole / "removed.tsv").read_text().splitlines()]
+    assert [(rule, number) for rule, number, _, _ in rows] == [
+        ("a side is empty", "6"), ("too many words", "7"), ("word ratio", "8"),
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert prepare.main(argv) == 0
+    assert "already prepared" in capsys.readouterr().out
+
+    chance = random.Random(1)
+    for _ in range(10):
+        process = start(dataset_argv(torn, wmt))
+        time.sleep(chance.uniform(0.0, took_s))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert prepare.main(dataset_argv(torn, wmt)) == 0
+    assert contents(torn / "out") == contents(whole / "out")
+    assert [path.name for path in torn.iterdir() if path.name.startswith("out")] == ["out"]
+
+
+def test_memory_does_not_grow_with_the_corpus(toy):
+    """36,000 pairs more of 100 characters a side: in lists they would take 12 MB."""
+    code = (
+        "from hvd_nmt import prepare; from hvd_nmt.data import text;"
+        "text._BLOCK_BYTES = 200_000;"  # small, for a few of them are in memory at any size
+        "assert prepare.main() == 0;"
+        # Not ru_maxrss, which begins with the size of the process that started this one.
+        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
+    )
+    peaks_kb = []
+    for times in (30, 150):
+        pairs = toy_pairs(300 * times)
+        toy.write("train", [(f"{s} {s} {s}", f"{t} {t} {t}") for s, t in pairs])
+        command = toy.argv(overwrite=True, vocabulary_sample=2000, max_length=99)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        peaks_kb.append(int(done.stdout.splitlines()[-1]))
+    assert peaks_kb[1] - peaks_kb[0] < 7_000
 
 
 def test_no_tensorflow_is_imported():

@@ -53,16 +53,33 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         partial.mkdir()
         yield partial
-        for file in (*partial.rglob("*"), partial):
-            sync(file)
-        if path.exists():
-            path.rename(path.with_name(f"{path.name}.old-{os.getpid()}"))
-        partial.rename(path)
-        sync(path.parent)
+        put_in_place(partial, path)
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         _recover(path)
+
+
+def put_in_place(directory: Path, path: Path) -> None:
+    """Renames a complete directory to `path`, replacing what is there.
+
+    Use inside `exclusive(path)`. At a crash between the two renames of a replacement, the next
+    `exclusive(path)` puts the old directory back.
+
+    Args:
+        directory: on the same file system.
+        path: its new name.
+
+    Raises:
+        OSError: it cannot be written or renamed.
+    """
+    for file in (*directory.rglob("*"), directory):
+        sync(file)
+    if path.exists():
+        path.rename(path.with_name(f"{path.name}.old-{os.getpid()}"))
+    directory.rename(path)
+    sync(path.parent)
+    _recover(path)
 
 
 def _locked(lock_path: Path) -> int:

@@ -25,6 +25,7 @@ import numpy as np
 
 from hvd_nmt.config import PAD
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.subword_dropout import SubwordDropout
 from hvd_nmt.errors import ConfigError
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
@@ -65,9 +66,14 @@ class Position:
 
 
 def batches(
-    corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int
-) -> Iterator[Batch]:
+    corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
+    dropout: SubwordDropout | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
+
+    With dropout, every rank segments all sentences of a step anew. So each knows the padded lengths
+    and the token counts of the step without asking the others, and these properties stay. The plan
+    is made from the lengths without dropout: with it a step has more tokens.
 
     Args:
         corpus: the training pairs that `plan` was made for.
@@ -75,20 +81,21 @@ def batches(
         start: the first step to be yielded.
         rank: this rank, 0 <= rank < size.
         size: number of ranks.
+        dropout: segments the sentences of each epoch anew; None: as they are in the corpus.
     """
     epoch, step = start.epoch, start.step
     while True:
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
-            source_BxS, target_BxT, _ = _share(corpus, epoch_plan.sentences(at), rank, size)
-            yield Batch(
-                source_BxS,
-                target_BxT,
-                epoch_plan.source_tokens(at),
-                epoch_plan.target_tokens(at),
-                epoch,
-                at,
-            )
+            sentences = epoch_plan.sentences(at)
+            tokens = epoch_plan.source_tokens(at), epoch_plan.target_tokens(at)
+            pairs = corpus
+            if dropout is not None:
+                pairs = dropout.pairs(corpus, sentences, epoch)
+                sentences = np.arange(len(pairs))
+                tokens = len(pairs.source.ids), len(pairs.target.ids)
+            source_BxS, target_BxT, _ = _share(pairs, sentences, rank, size)
+            yield Batch(source_BxS, target_BxT, *tokens, epoch, at)
         epoch, step = epoch + 1, 0
 
 
@@ -186,6 +193,20 @@ class BatchPlan:
         return EpochPlan(
             order, edges[:-1][shuffled], edges[1:][shuffled], source_tokens, target_tokens
         )
+
+    def most_shapes(self, size: int) -> int:
+        """A bound on the different [rows, source length, target length] of a rank's batches.
+
+        A padded length is at most that of the longest sentence. A step has tokens_per_step target
+        tokens and less than one sentence more, so it has at most as many rows as sentences of the
+        shortest kind fit into that. Far fewer shapes come up, see `hvd_nmt.data.throughput`.
+
+        Args:
+            size: number of ranks.
+        """
+        longest, shortest = int(self.target_lengths.max()), int(self.target_lengths.min())
+        most = min((self.tokens_per_step + longest) // shortest, len(self.target_lengths))
+        return -(-most // size) * int(self.source_lengths.max()) * longest
 
     def position(self, global_step: int) -> Position:
         """Where the data stands after `global_step` steps from the very start."""

@@ -7,6 +7,7 @@
         train.en.offsets.npy            where each sentence begins, and the end of the last one
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
         dev.en dev.de test.en test.de   raw text, one sentence per line, to score against
+        quality.json lengths.png        what is known of the training text: no part of the data
 
 A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and
 renames it. Nothing in it depends on where it lies, so that it can be copied to other hosts; two
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +69,10 @@ def load(directory: str | Path, verify: bool = False) -> DataDirectory:
     )
 
 
-_AGAIN = "copy the directory again, or make it again with `python -m hvd_nmt.prepare`."
+_AGAIN = (
+    "copy the directory again, or give the `python -m hvd_nmt.prepare` command that made it once "
+    "more, with --overwrite."
+)
 
 
 @final
@@ -130,6 +133,11 @@ class DataDirectory:
     def spm_path(self) -> Path:
         """The SentencePiece model."""
         return self.path / SPM_MODEL
+
+    @property
+    def spm_vocab_path(self) -> Path:
+        """Its pieces and their scores as text, see `hvd_nmt.data.vocabulary`."""
+        return self.path / SPM_VOCAB
 
     def text_path(self, part: str, language: str) -> Path:
         """The raw text of "dev" or "test", for example `dev.de`."""
@@ -219,7 +227,9 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
         raise DataError(
-            f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory}`."
+            f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
+            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--corpus embedded` "
+            "instead of the files for the package's own text."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None
@@ -256,7 +266,7 @@ def fingerprint(path: Path) -> File:
 
 @final
 class SentencesWriter:
-    """Writes one side of a corpus sentence by sentence, without holding its ids in memory.
+    """Writes one side of a corpus bit by bit, without holding its ids in memory.
 
     Args:
         stem: path without the ending: writes `<stem>.ids.npy` and `<stem>.offsets.npy`.
@@ -271,12 +281,15 @@ class SentencesWriter:
         self._stream = open(f"{stem}.ids.npy", "wb")  # noqa: SIM115 - closed in __exit__
         self._header_bytes = self._write_header()
 
-    def append(self, sentences: list[list[int]]) -> None:
-        """Appends the ids of some sentences, eos included."""
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        ids = np.fromiter(_flat(sentences), self._dtype, int(lengths.sum()))
-        self._stream.write(ids.tobytes())
-        self._lengths.append(lengths)
+    def append(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Appends some sentences.
+
+        Args:
+            ids: integers [tokens], one sentence after the other, eos included.
+            lengths: integers [sentences], tokens of each.
+        """
+        self._stream.write(ids.astype(self._dtype, copy=False).tobytes())
+        self._lengths.append(lengths.astype(np.int64))
         self.tokens += len(ids)
 
     def __enter__(self) -> SentencesWriter:
@@ -304,11 +317,6 @@ class SentencesWriter:
         }
         np.lib.format.write_array_header_1_0(self._stream, header)
         return self._stream.tell()
-
-
-def _flat(sentences: list[list[int]]) -> Iterator[int]:
-    for sentence in sentences:
-        yield from sentence
 
 
 def _part(source: dict[str, Any], target: dict[str, Any], **rest: Any) -> Part:

@@ -1,40 +1,31 @@
 """A part (train, dev, test) on its way from raw text into the data directory.
 
-`read` cleans it, `hold_out` may take dev pairs from training, `encode` turns it into ids. Text is
-streamed from file to file: memory does not grow with the corpus but for 16 bytes per pair.
+`read` cleans it with all cores and `hold_out` may take dev pairs from training; then
+`hvd_nmt.data.encoding` turns it into ids. Text is streamed from file to file: memory does not grow
+with the corpus, but for 8 bytes a pair if duplicates are removed.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple
 
-import sentencepiece
+import numpy as np
 from tqdm import tqdm
 
-from hvd_nmt.data import subwords
-from hvd_nmt.data.corpus import File, Part, SentencesWriter, Side
-from hvd_nmt.data.text import is_blank, read_pairs
+from hvd_nmt.data import cleaning, workers
+from hvd_nmt.data.corpus import File, Part, Side
+from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
 from hvd_nmt.errors import DataError
 
-BLANK = "a side is empty"
-TOO_LONG = "too long"
+NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
 IN_DEV = "source is in dev"
 
-_ENCODE_AT_ONCE = 20_000  # pairs held in memory while they are encoded
-
-# SentencePiece's longest piece. A line of more characters than max_length such pieces is too long
-# even if it has few pieces: a megabyte of unknown characters is encoded as one unk.
-_PIECE_CHARACTERS = 16
-
-Item = TypeVar("Item")
 Paths = tuple[Path, Path]
 
 
@@ -56,36 +47,78 @@ class Draft:
         """What the manifest records."""
         columns = (self.inputs, self.text_bytes, self.kept_text_bytes, self.tokens)
         source, target = (Side(*row) for row in zip(*columns, strict=True))
-        return Part(self.pairs_read, self.pairs, dict(self.removed), self.truncated, source, target)
+        removed = dict(sorted(self.removed.items()))
+        return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain JSON values; of the text's paths only the names."""
+        # asdict makes a Counter of pairs of a Counter, so this one is taken as a dict.
+        plain = asdict(replace(self, removed=Counter()))
+        return plain | {"text": [path.name for path in self.text], "removed": dict(self.removed)}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any], directory: Path) -> Draft:
+        """The inverse of `as_plain`, for text in this directory."""
+        source, target = (File(**file) for file in values["inputs"])
+        text = directory / values["text"][0], directory / values["text"][1]
+        removed = Counter(values["removed"])
+        return cls(**{**values, "inputs": (source, target), "text": text, "removed": removed})
 
 
-def read(inputs: Paths, files: tuple[File, File], text: Paths, drop_blank: bool) -> Draft:
+@dataclass(frozen=True)
+class Cleaning:
+    """How the pairs of a part are cleaned."""
+
+    cleaner: Callable[[str, str], tuple[str | None, tuple[str, str]]]
+    """tells of a raw pair which rule removes it (None: none) and gives it cleaned; picklable"""
+    memory: cleaning.Memory | None = None
+    """the rules that need the pairs before"""
+    wrong_bytes: str = "stop"
+    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
+    removed: Path | None = None
+    """file for the removed pairs: rule, line number, source, target"""
+
+
+def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
+    """The cleaner of dev and test: every pair stays, for a score counts them all."""
+    return None, (plain(source), plain(target))
+
+
+def read(inputs: Sequence[Paths], files: tuple[File, File], text: Paths, how: Cleaning) -> Draft:
     """Reads the raw files of a part and writes its cleaned text.
 
     Args:
-        inputs: raw source and target file, plain or .gz.
+        inputs: raw source and target files, plain or .gz, one corpus after the other.
         files: what they are, for the manifest.
         text: where the cleaned text goes.
-        drop_blank: leave out pairs with an empty side.
+        how: what is removed.
 
     Raises:
         DataError: as `hvd_nmt.data.text.read_pairs`.
     """
     draft = Draft(files, text)
-    with _writing(text) as write:
-        for pair in _progress(read_pairs(*inputs), f"reading {inputs[0].name}"):
-            draft.pairs_read += 1
-            _count_bytes(draft.text_bytes, pair)
-            if drop_blank and (is_blank(pair[0]) or is_blank(pair[1])):
-                draft.removed[BLANK] += 1
-                continue
-            draft.pairs += 1
-            _count_bytes(draft.kept_text_bytes, pair)
-            write(pair)
+    settings = how.cleaner, how.wrong_bytes, how.memory is not None, how.removed is not None
+    with (
+        _writing(text) as write,
+        _writing_removed(how.removed) as write_removed,
+        progress(f"reading {inputs[0][0].name}") as bar,
+    ):
+        for cleaned in workers.in_order(_clean, _jobs(inputs), settings=settings):
+            bar.update(cleaned.pairs_read)
+            if how.memory is not None:
+                cleaned = _remembered(cleaned, how.memory)
+            draft.pairs_read += cleaned.pairs_read
+            draft.removed.update(cleaned.removed)
+            draft.pairs += cleaned.pairs_read - sum(cleaned.removed.values())
+            for side in (0, 1):
+                draft.text_bytes[side] += cleaned.text_bytes[side]
+                draft.kept_text_bytes[side] += len(cleaned.kept[side])
+            write(cleaned.kept)
+            write_removed(cleaned.removed_pairs)
     return draft
 
 
-def hold_out(train: Draft, pairs: int, text: Paths) -> Draft:
+def hold_out(train: Draft, pairs: int, text: Paths, rest: Paths) -> tuple[Draft, Draft]:
     """Takes dev pairs out of the training draft, evenly spread over it.
 
     A corpus is often several, one after the other; its last pairs would be of the last kind only.
@@ -93,9 +126,13 @@ def hold_out(train: Draft, pairs: int, text: Paths) -> Draft:
     nothing about the model's quality.
 
     Args:
-        train: the training draft; its text and counts are changed.
+        train: the training draft.
         pairs: number of dev pairs.
         text: where the dev text goes.
+        rest: where the text of the other pairs goes.
+
+    Returns:
+        The new training draft and the dev draft.
 
     Raises:
         DataError: that would be more than half of the training pairs.
@@ -105,113 +142,186 @@ def hold_out(train: Draft, pairs: int, text: Paths) -> Draft:
             f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
             "hold out fewer."
         )
-    dev = Draft(train.inputs, text, pairs_read=pairs, pairs=pairs)
     chosen = {(2 * i + 1) * train.pairs // (2 * pairs) for i in range(pairs)}
-    dev_sources = set()
+    dev_pairs = [pair for index, pair in enumerate(read_pairs(*train.text)) if index in chosen]
+    dev = Draft(train.inputs, text, pairs_read=pairs, pairs=pairs)
+    block = _joined(dev_pairs)
     with _writing(text) as write:
-        for index, pair in enumerate(read_pairs(*train.text)):
-            if index in chosen:
-                dev_sources.add(pair[0])
-                _count_bytes(dev.text_bytes, pair)
-                write(pair)
-    dev.kept_text_bytes = list(dev.text_bytes)
+        write(block)
+    dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
 
-    rest: Paths = (_beside(train.text[0]), _beside(train.text[1]))
-    train.pairs, train.kept_text_bytes = 0, [0, 0]
-    with _writing(rest) as write:
-        for index, pair in enumerate(read_pairs(*train.text)):
-            if index in chosen:
-                train.removed[HELD_OUT] += 1
-            elif pair[0] in dev_sources:
-                train.removed[IN_DEV] += 1
-            else:
-                train.pairs += 1
-                _count_bytes(train.kept_text_bytes, pair)
-                write(pair)
-    train.text = rest
-    return dev
-
-
-def encode(
-    draft: Draft,
-    model: sentencepiece.SentencePieceProcessor,
-    max_length: int,
-    skip_too_long: bool,
-    stems: Paths,
-) -> None:
-    """Encodes a draft into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.
-
-    Args:
-        draft: its counts are completed.
-        model: the joint vocabulary.
-        max_length: longest sentence to write, tokens with eos.
-        skip_too_long: leave out pairs with a longer side; otherwise cut that side.
-        stems: paths without the ending.
-    """
-    draft.pairs, draft.kept_text_bytes = 0, [0, 0]
-    vocabulary_size = subwords.rounded_up(model.get_piece_size())
-    threads = len(os.sched_getaffinity(0))
-    with (
-        SentencesWriter(stems[0], vocabulary_size) as source_writer,
-        SentencesWriter(stems[1], vocabulary_size) as target_writer,
-    ):
-        pairs = _progress(read_pairs(*draft.text), f"encoding {stems[0].name}")
-        for chunk in _chunks(pairs, _ENCODE_AT_ONCE):
-            encoded = [
-                subwords.encode_lines(model, list(lines), threads)
-                for lines in zip(*chunk, strict=True)
+    dev_sources = {source.encode() for source, _ in dev_pairs}
+    left = Draft(
+        train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
+        text_bytes=list(train.text_bytes),
+    )  # fmt: skip
+    done = 0
+    with _writing(rest) as write, progress("holding dev pairs out", train.pairs) as bar:
+        for some in pair_blocks(*train.text):
+            kept = []
+            for index, pair in enumerate(_split(some.source, some.target), start=done):
+                if index in chosen:
+                    left.removed[HELD_OUT] += 1
+                elif pair[0] in dev_sources:
+                    left.removed[IN_DEV] += 1
+                else:
+                    kept.append(pair)
+            done += some.pairs
+            bar.update(some.pairs)
+            left.pairs += len(kept)
+            raw = _ended(source for source, _ in kept), _ended(target for _, target in kept)
+            left.kept_text_bytes = [
+                count + len(side) for count, side in zip(left.kept_text_bytes, raw, strict=True)
             ]
-            kept: list[tuple[list[int], list[int]]] = []
-            for pair, source, target in zip(chunk, *encoded, strict=True):
-                longest_characters = max(map(len, pair))
-                too_long = max(len(source), len(target)) > max_length
-                if skip_too_long and (
-                    too_long or longest_characters > _PIECE_CHARACTERS * max_length
-                ):
-                    draft.removed[TOO_LONG] += 1
-                    continue
-                if too_long:
-                    draft.truncated += 1
-                    source, target = _cut(source, max_length), _cut(target, max_length)
-                kept.append((source, target))
-                _count_bytes(draft.kept_text_bytes, pair)
-            draft.pairs += len(kept)
-            source_writer.append([source for source, _ in kept])
-            target_writer.append([target for _, target in kept])
-    draft.tokens = [source_writer.tokens, target_writer.tokens]
+            write(raw)
+    return left, dev
+
+
+def progress(description: str, pairs: int | None = None) -> tqdm:
+    """A bar that counts pairs on stderr, if that is a terminal; `pairs` is the end, if known."""
+    return tqdm(total=pairs, desc=description, unit=" pairs", disable=None, leave=False)
+
+
+class _Job(NamedTuple):
+    block: Block
+    names: tuple[str, str]
+    before: int
+    """pairs of the files before"""
+
+
+class _Cleaned(NamedTuple):
+    pairs_read: int
+    text_bytes: tuple[int, int]
+    kept: tuple[bytes, bytes]
+    keys: np.ndarray | None
+    """of the kept pairs, if asked for"""
+    numbers: list[int]
+    """line numbers of the kept pairs, if asked for with the removed ones"""
+    removed: Counter[str]
+    removed_pairs: list[tuple[int, str, tuple[str, str]]]
+    """(line number, rule, pair), if asked for"""
+
+
+def _jobs(inputs: Sequence[Paths]) -> Iterator[_Job]:
+    before = 0
+    for paths in inputs:
+        names = str(paths[0]), str(paths[1])
+        last = 0
+        for block in pair_blocks(*paths):
+            yield _Job(block, names, before)
+            last = block.first + block.pairs - 1
+        before += last
+
+
+def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
+    """What a worker does with a block: decode, apply the rules, encode what stays."""
+    cleaner, wrong_bytes, want_keys, want_removed = settings
+    block = job.block
+    raw = list(_split(block.source, block.target))
+    wrong = set()
+    try:
+        lines = block_lines(block, job.names)
+    except DataError:
+        if wrong_bytes == "stop":
+            raise
+        lines = block_lines(block, job.names, lenient=True)
+        if wrong_bytes == "skip":
+            wrong = {i for i, pair in enumerate(raw) if not all(map(_is_utf8, pair))}
+    kept: list[tuple[str, str]] = []
+    numbers: list[int] = []
+    removed: Counter[str] = Counter()
+    removed_pairs = []
+    first = job.before + block.first
+    for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
+        rule, pair = cleaner(source, target)
+        rule = NOT_UTF8 if number - first in wrong else rule
+        if rule is None:
+            kept.append(pair)
+            numbers.append(number)
+            continue
+        removed[rule] += 1
+        if want_removed:
+            removed_pairs.append((number, rule, (source, target)))
+    return _Cleaned(
+        pairs_read=block.pairs,
+        text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
+        kept=_joined(kept),
+        keys=cleaning.keys(kept) if want_keys else None,
+        numbers=numbers if want_keys and want_removed else [],
+        removed=removed,
+        removed_pairs=removed_pairs,
+    )
+
+
+def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
+    """What stays after the rules that need the pairs before."""
+    assert cleaned.keys is not None
+    rules = memory.rules_of(cleaned.keys)
+    if not any(rules):
+        return cleaned
+    pairs = list(_split(*cleaned.kept))
+    removed = cleaned.removed + Counter(filter(None, rules))
+    removed_pairs = list(cleaned.removed_pairs)
+    for number, rule, pair in zip(cleaned.numbers, rules, pairs, strict=False):
+        if rule is not None:
+            removed_pairs.append((number, rule, (pair[0].decode(), pair[1].decode())))
+    kept = [pair for rule, pair in zip(rules, pairs, strict=True) if rule is None]
+    return cleaned._replace(
+        kept=(_ended(source for source, _ in kept), _ended(target for _, target in kept)),
+        removed=removed, removed_pairs=sorted(removed_pairs),
+    )  # fmt: skip
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _n_bytes(lines: Iterable[str]) -> int:
+    """Bytes of lines as they are used, one for each line's end."""
+    return sum(len(line if line.isascii() else plain(line).encode()) + 1 for line in lines)
+
+
+def _split(source: bytes, target: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The line pairs of two equally long runs of lines, without their ends."""
+    if source:
+        sides = (side.removesuffix(b"\n").split(b"\n") for side in (source, target))
+        yield from zip(*sides, strict=True)
+
+
+def _joined(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    return (
+        _ended(source.encode() for source, _ in pairs),
+        _ended(target.encode() for _, target in pairs),
+    )
+
+
+def _ended(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
 @contextmanager
-def _writing(paths: Paths) -> Iterator[Callable[[tuple[str, str]], None]]:
-    """Yields a function that writes a line pair to two files."""
+def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
+    """Yields a function that writes whole lines to two files."""
     with open(paths[0], "wb") as source, open(paths[1], "wb") as target:
 
-        def write(pair: tuple[str, str]) -> None:
-            source.write(pair[0].encode() + b"\n")
-            target.write(pair[1].encode() + b"\n")
+        def write(block: tuple[bytes, bytes]) -> None:
+            source.write(block[0])
+            target.write(block[1])
 
         yield write
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.rest")
-
-
-def _cut(ids: list[int], max_length: int) -> list[int]:
-    return ids if len(ids) <= max_length else [*ids[: max_length - 1], subwords.EOS]
-
-
-def _count_bytes(counts: list[int], pair: tuple[str, str]) -> None:
-    for side, line in enumerate(pair):
-        counts[side] += len(line.encode()) + 1
-
-
-def _chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-
-
-def _progress(pairs: Iterable[Item], description: str) -> Iterable[Item]:
-    # disable=None: only when stderr is a terminal.
-    return tqdm(pairs, desc=description, unit=" pairs", disable=None, leave=False)
+@contextmanager
+def _writing_removed(path: Path | None) -> Iterator[Callable[[list[Any]], None]]:
+    """Yields a function that writes (line number, rule, pair) to a file, if there is to be one."""
+    if path is None:
+        yield lambda removed_pairs: None
+        return
+    with open(path, "w", encoding="utf-8", newline="\n") as stream:
+        yield lambda removed_pairs: stream.writelines(
+            cleaning.removed_line(rule, number, pair) for number, rule, pair in removed_pairs
+        )

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import sentencepiece
 
 from hvd_nmt.config import BOS, EOS, PAD, UNK
+from hvd_nmt.data import vocabulary
+from hvd_nmt.data.text import read_lines
 from hvd_nmt.errors import DataError
 
 
@@ -63,6 +65,23 @@ def train(lines: Iterable[str], vocabulary_size: int) -> bytes:
     return model.getvalue()
 
 
+def sample(text: tuple[Path, Path], pairs: int, most: int) -> Iterator[str]:
+    """Yields the lines to train on: at most `most` pairs, evenly spread; sources, then targets.
+
+    SentencePiece keeps its text in memory, and more than a few million lines change little.
+
+    Args:
+        text: source and target file.
+        pairs: pairs in them.
+        most: bound; 0: all.
+    """
+    chosen = min(most or pairs, pairs)
+    for path in text:
+        for index, line in enumerate(read_lines(path)):
+            if index * chosen // pairs != (index + 1) * chosen // pairs:
+                yield line
+
+
 def rounded_up(pieces: int) -> int:
     """The embedding rows for a number of pieces: the next multiple of 8.
 
@@ -72,7 +91,7 @@ def rounded_up(pieces: int) -> int:
 
 
 def encode_lines(
-    model: sentencepiece.SentencePieceProcessor, lines: list[str], threads: int
+    model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes], threads: int
 ) -> list[list[int]]:
     """The ids of each line, ending with eos, no bos. An empty line is eos alone."""
     return model.encode(lines, out_type=int, add_eos=True, num_threads=threads)
@@ -83,11 +102,24 @@ def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
+def read(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """The processor of a model file.
+
+    Raises:
+        DataError: it cannot be read or is no model.
+    """
+    try:
+        return load(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except RuntimeError as error:
+        raise DataError(f"{path} is no SentencePiece model ({error}): fetch it again.") from None
+
+
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
     """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
-        for piece in range(model.get_piece_size()):
-            stream.write(f"{model.id_to_piece(piece)}\t{model.get_score(piece):g}\n")
+    pieces = range(model.get_piece_size())
+    vocabulary.write(path, ((model.id_to_piece(i), model.get_score(i)) for i in pieces))
 
 
 def _explain(message: str, vocabulary_size: int) -> str:

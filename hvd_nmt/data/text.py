@@ -3,14 +3,19 @@
 - A line ends at byte 0x0A and nowhere else, so that every program here counts as `wc -l` does.
   Bytes after the last 0x0A are a line too.
 - A byte order mark at the very start of the file is dropped; so is one CR at the end of a line.
-- Text is UTF-8. Reading is strict for training and evaluation, where a wrong byte means a wrong
-  file; it is lenient for translation, where N lines in must give N lines out: there a wrong byte
-  becomes U+FFFD.
-- Control characters (C0 with TAB and NUL, DEL, C1 with NEL) and the separators U+2028 and U+2029
-  become one space each. They mean nothing to a translator, SentencePiece skips training lines that
-  hold NUL, and each of them is a line end to some other reader of the files written from here.
+- Text is UTF-8. A wrong byte, such as one of Latin-1, of a lone surrogate or of a torn character,
+  becomes U+FFFD. Training and evaluation stop at the first one and name its place, because there
+  it means a wrong file; translation never stops, for N lines in must give N lines out. (A training
+  set of millions of lines may hold a few: `prepare --not-utf8 skip` leaves these pairs out.)
+- Control characters (C0 with TAB and NUL, DEL, C1 with NEL), the separators U+2028 and U+2029 and
+  byte order marks elsewhere (where files were joined) become one space each. They mean nothing to a
+  translator, SentencePiece skips training lines that hold NUL, and each of the others is a line end
+  or the mark of a file to some other reader of the files written from here.
 - Spaces stay as they are; SentencePiece collapses them.
 - A name that ends in `.gz` is a gzip file.
+
+`read_lines` is this policy for one file. `pair_blocks` and `block_lines` are the same in two
+halves, so that one process reads a large corpus and others decode it.
 """
 
 from __future__ import annotations
@@ -21,12 +26,24 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from hvd_nmt.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+_BLOCK_PAIRS = 20_000
+_BLOCK_BYTES = 8_000_000  # a side; lines of a megabyte must not fill the memory
+
+
+class Block(NamedTuple):
+    """Some line pairs as they are in the files, line ends included."""
+
+    source: bytes
+    target: bytes
+    first: int
+    """number of its first line in the file, from 1"""
+    pairs: int
 
 
 def read_lines(
@@ -43,18 +60,11 @@ def read_lines(
     Raises:
         DataError: the file cannot be read, or (unless lenient) is not UTF-8.
     """
-    if not isinstance(source, (str, Path)):
-        yield from _lines(source, lenient, name or "the input")
-        return
-    path = Path(source)
-    name = name or str(path)
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
-            yield from _lines(stream, lenient, name)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is not a whole gzip file ({error}): fetch it again.") from None
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}.") from None
+    if isinstance(source, (str, Path)):
+        lines = _decoded(_raw_lines(source, name), 1, lenient, name or str(source))
+    else:
+        lines = _decoded(_without_mark(source), 1, lenient, name or "the input")
+    yield from map(plain, lines)
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
@@ -64,12 +74,41 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tup
         DataError: a file cannot be read, is empty, is not UTF-8, or the files have different
             numbers of lines. The last is known only at the end: use nothing before that.
     """
+    names = str(source_path), str(target_path)
+    for block in pair_blocks(source_path, target_path):
+        for pair in zip(*block_lines(block, names), strict=True):
+            yield plain(pair[0]), plain(pair[1])
+
+
+def pair_blocks(
+    source_path: str | Path, target_path: str | Path, pairs: int = _BLOCK_PAIRS
+) -> Iterator[Block]:
+    """Yields the line pairs of two line-aligned files in blocks, not decoded.
+
+    Args:
+        source_path: plain or .gz.
+        target_path: its translation, line by line.
+        pairs: most pairs of a block. It has fewer where lines are very long.
+
+    Raises:
+        DataError: a file cannot be read, is empty, or the files have different numbers of lines.
+            The last is known only at the end: use nothing before that.
+    """
     counts = [0, 0]
-    for pair in zip_longest(read_lines(source_path), read_lines(target_path)):
-        for side, line in enumerate(pair):
-            counts[side] += line is not None
-        if None not in pair:
-            yield pair
+    lines: tuple[list[bytes], list[bytes]] = ([], [])
+    room = _BLOCK_BYTES
+    for source, target in zip_longest(_raw_lines(source_path), _raw_lines(target_path)):
+        if source is None or target is None:
+            counts[source is None] += 1
+            continue
+        lines[0].append(source)
+        lines[1].append(target)
+        room -= max(len(source), len(target))
+        if len(lines[0]) == pairs or room < 0:
+            yield _block(lines, counts)
+            lines, room = ([], []), _BLOCK_BYTES
+    if lines[0]:
+        yield _block(lines, counts)
     for path, count in zip((source_path, target_path), counts, strict=True):
         if not count:
             raise DataError(f"{path} is empty: it needs one sentence per line.")
@@ -80,25 +119,74 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tup
         )
 
 
+def block_lines(
+    block: Block, names: tuple[str, str], lenient: bool = False
+) -> tuple[list[str], list[str]]:
+    """The source and target lines of a block, decoded; control characters are still in: `plain`.
+
+    Args:
+        block: from `pair_blocks`.
+        names: what to call the two files in messages.
+        lenient: replace wrong bytes by U+FFFD instead of raising.
+
+    Raises:
+        DataError: it is not UTF-8 (unless lenient).
+    """
+    source, target = (
+        list(_decoded(raw.removesuffix(b"\n").split(b"\n"), block.first, lenient, name))
+        for raw, name in zip((block.source, block.target), names, strict=True)
+    )
+    return source, target
+
+
+def plain(line: str) -> str:
+    """A line with each control character, separator and byte order mark replaced by a space."""
+    # isprintable is false for every character of _CONTROLS, and faster than the search.
+    return line if line.isprintable() else _CONTROLS.sub(" ", line)
+
+
 def is_blank(line: str) -> bool:
     """Whether a line holds nothing to translate: only white space, or nothing at all."""
     return not line or line.isspace()
 
 
-def _lines(stream: Iterable[bytes], lenient: bool, name: str) -> Iterator[str]:
-    for number, raw in enumerate(stream, start=1):
-        if number == 1:
-            raw = raw.removeprefix(_BOM)
-            if not raw:  # a file that holds a byte order mark and nothing else
-                return
+def _block(lines: tuple[list[bytes], list[bytes]], counts: list[int]) -> Block:
+    """Joins lines to a block and counts them. Only the last line of a file may lack its end."""
+    first, pairs = counts[0] + 1, len(lines[0])
+    counts[:] = counts[0] + pairs, counts[1] + pairs
+    source, target = (b"".join(side) for side in lines)
+    return Block(source, target, first, pairs)
+
+
+def _raw_lines(path: str | Path, name: str | None = None) -> Iterator[bytes]:
+    """The lines of a file as they are, with their ends, without the byte order mark."""
+    path = Path(path)
+    name = name or str(path)
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as stream:
+            yield from _without_mark(stream)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is not a whole gzip file ({error}): fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}.") from None
+
+
+def _without_mark(stream: Iterable[bytes]) -> Iterator[bytes]:
+    lines = iter(stream)
+    first = next(lines, b"").removeprefix(_BOM)
+    if first:  # nothing is left of a file that holds a byte order mark and nothing else
+        yield first
+    yield from lines
+
+
+def _decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
+    for number, raw in enumerate(lines, start=first):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:
-            line = raw.decode("utf-8", "replace" if lenient else "strict")
+            yield raw.decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: byte 0x{raw[error.start]:02x} at column {error.start + 1} "
                 "is not UTF-8: convert the file first, for example with "
                 "`iconv -f LATIN1 -t UTF-8`, or remove the line from both files."
             ) from None
-        # isprintable is false for every character of _CONTROLS, and faster than the search.
-        yield line if line.isprintable() else _CONTROLS.sub(" ", line)

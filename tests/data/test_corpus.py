@@ -25,8 +25,9 @@ DEV = ([[5, 1]], [[6, 1]])
 def write_part(directory, part, source, target, vocabulary_size):
     for language, ids in (("en", source), ("de", target)):
         with SentencesWriter(directory / f"{part}.{language}", vocabulary_size) as writer:
-            writer.append(ids[:2])
-            writer.append(ids[2:])
+            for some in (ids[:2], ids[2:]):
+                lengths = np.array([len(sentence) for sentence in some], np.int64)
+                writer.append(np.array([i for ids in some for i in ids], np.int32), lengths)
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_there_is_no_text_of_train_or_of_a_part_not_given(directory):
 @pytest.mark.parametrize(("size", "dtype"), [(65_536, np.uint16), (65_544, np.int32)])
 def test_the_type_of_ids_follows_the_vocabulary(tmp_path, size, dtype):
     with SentencesWriter(tmp_path / "x", size) as writer:
-        writer.append([[size - 1, 1]])
+        writer.append(np.array([size - 1, 1]), np.array([2]))
     ids = np.load(tmp_path / "x.ids.npy")
     assert ids.dtype == dtype
     assert ids.tolist() == [size - 1, 1]

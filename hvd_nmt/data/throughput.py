@@ -1,0 +1,102 @@
+"""How fast the batches of a corpus come, and what they are like: measured without a model."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import NamedTuple
+
+import numpy as np
+
+from hvd_nmt.data.batches import BatchPlan, EpochPlan, Position, batches
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.subword_dropout import SubwordDropout
+
+
+class Throughput(NamedTuple):
+    """What `measure` found."""
+
+    sentences: int
+    steps: int
+    """of an epoch"""
+    plan_s: float
+    """making the plan of an epoch, lengths included"""
+    plan_mb: float
+    """most memory at once while it was made, MB; the ids are mapped and shared between ranks"""
+    tokens_per_s: float
+    """real source and target tokens of one rank's batches, from the first step on"""
+    batches_per_s: float
+    padding: float
+    """share of pad among source and target tokens, over an epoch, pad rows counted"""
+    shapes: int
+    """different [rows, source length, target length] of a rank's batches, over an epoch"""
+    most_shapes: int
+    """a bound on them that holds in every epoch: see `BatchPlan.most_shapes`"""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The same for a reader: (what, value)."""
+        return [
+            ("sentence pairs, steps an epoch", f"{self.sentences:,}, {self.steps:,}"),
+            ("plan of an epoch", f"{self.plan_s:.2f} s, {self.plan_mb:,.0f} MB at most"),
+            ("batches, real tokens/s, source + target", f"{self.tokens_per_s:,.0f}"),
+            ("batches/s", f"{self.batches_per_s:,.1f}"),
+            ("padding, share of all tokens", f"{self.padding:.2%}"),
+            ("different batch shapes", f"{self.shapes:,} an epoch, at most {self.most_shapes:,}"),
+        ]
+
+
+def measure(
+    corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, rank: int = 0, size: int = 1,
+    seconds: float = 5.0, dropout: SubwordDropout | None = None,
+) -> Throughput:  # fmt: skip
+    """Makes the plan of epoch 0 and then batches, for some seconds or an epoch.
+
+    Args:
+        corpus: training pairs.
+        tokens_per_step: target tokens of a step over all ranks.
+        seed: of the plan.
+        rank: whose batches.
+        size: number of ranks.
+        seconds: for how long to make batches.
+        dropout: as in training; the shapes and the padding are those without it.
+
+    Raises:
+        ConfigError: no plan can be made of this corpus.
+    """
+    started_s = time.perf_counter()
+    # Other objects on the same arrays, which do not know their lengths yet.
+    source, target = (Sentences(side.ids, side.offsets) for side in (corpus.source, corpus.target))
+    plan = BatchPlan.of(ParallelCorpus(source, target), tokens_per_step, seed)
+    epoch = plan.epoch(0)
+    plan_s = time.perf_counter() - started_s
+    tracemalloc.start()  # after the clock has stopped, for it slows what it watches
+    plan.epoch(0)
+    plan_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    plan_bytes += plan.source_lengths.nbytes + plan.target_lengths.nbytes
+    padding, shapes = _padding(plan, epoch, size)
+
+    made, tokens, started_s = 0, 0, time.perf_counter()
+    for batch in batches(corpus, plan, Position(), rank, size, dropout):
+        tokens += int(np.count_nonzero(batch.source_BxS) + np.count_nonzero(batch.target_BxT))
+        made += 1
+        elapsed_s = time.perf_counter() - started_s
+        if elapsed_s > seconds or made == epoch.steps:
+            break
+    return Throughput(
+        len(corpus), epoch.steps, plan_s, plan_bytes / 1e6, tokens / elapsed_s, made / elapsed_s,
+        padding, shapes, plan.most_shapes(size),
+    )  # fmt: skip
+
+
+def _padding(plan: BatchPlan, epoch: EpochPlan, size: int) -> tuple[float, int]:
+    """Share of pad in all batches of an epoch, and the number of their different shapes."""
+    first = np.sort(epoch.first)
+    rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
+    source, target = (
+        np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
+        for lengths in (plan.source_lengths, plan.target_lengths)
+    )
+    padded = int((rows * size * (source + target)).sum())
+    real = int(epoch.step_source_tokens.sum() + epoch.step_target_tokens.sum())
+    return 1 - real / padded, len(np.unique(np.stack((rows, source, target)), axis=1).T)

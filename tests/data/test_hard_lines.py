@@ -1,0 +1,124 @@
+"""25,000 hard lines through reading, cleaning and encoding: pairs stay pairs, none is lost."""
+
+import gzip
+import random
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvd_nmt.data import corpus, drafts, encoding, subwords, text
+from hvd_nmt.data.cleaning import Cleaner, Rules
+from hvd_nmt.data.drafts import Cleaning
+
+LINES = 250  # for each of 100 examples
+BOM = b"\xef\xbb\xbf"
+BITS = [
+    b"\r", b"\x0b", b"\x0c", b"\x1c", b"\x1d", b"\x1e", b"\x1f", b"\x00", b"\t", b"\x7f", b" ",
+    "\x85".encode(), "\u2028".encode(), "\u2029".encode(), "\u00a0".encode(), "\u3000".encode(),
+    BOM, "\ufffd".encode(), "\u200b".encode(), "\u2581".encode(), "ﬁ½😀".encode(), b"</s>",
+    b"\xff", b"\xed\xa0\x80", b"\xc3", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"word", b"Wort",
+    "größer".encode(), b"", b"",
+]  # fmt: skip
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF}
+
+
+@cache
+def model():
+    return subwords.train(["word wort größer word Wort in", "fi 1/2 grob"] * 9, 48)
+
+
+def hard_lines(chance):
+    return [b"".join(chance.choices(BITS, k=chance.randint(0, 6))) for _ in range(LINES)]
+
+
+def file_of(directory, name, lines, chance):
+    """The lines as a file in one of the forms a file may have."""
+    raw = BOM * chance.randint(0, 1) + b"\n".join(lines) + b"\n"
+    if chance.random() < 0.3 and lines[-1]:
+        raw = raw[:-1]  # no final newline
+    path = directory / (name + chance.choice(["", ".gz"]))
+    path.write_bytes(gzip.compress(raw, 1) if path.suffix == ".gz" else raw)
+    return path
+
+
+def meant(raw):
+    """What a line of bytes means, read off the policy; None if it is not UTF-8."""
+    if raw.endswith(b"\r"):
+        raw = raw[:-1]
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return "".join(" " if ord(character) in CONTROLS else character for character in line)
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 2**32), block_pairs=st.sampled_from([1000] * 9 + [60]))
+def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
+    chance = random.Random(seed)
+    directory = tmp_path_factory.mktemp("hard")
+    sides = [hard_lines(chance) for _ in range(2)]
+    # A mark at the start of a file is no text; the first line of these must not begin with one.
+    for lines in sides:
+        lines[0] = b"x" + lines[0]
+    names = ("en", "de")
+    inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
+    cleaner = Cleaner(Rules(clean="none"), ("en", "de"), ("", ""))
+    out, file = (directory / "text.en", directory / "text.de"), corpus.File(1, "0")
+    draft = drafts.read(inputs, (file, file), out, Cleaning(cleaner, None, "skip"))
+    stems = directory / "ids.en", directory / "ids.de"
+    encoding.encode(draft, model(), 20, False, stems, None, block_pairs)
+
+    expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
+    kept = [p for p in expected if None not in p and all(line.strip() for line in p)]
+    assert draft.pairs_read == LINES
+    assert draft.removed[drafts.NOT_UTF8] == sum(None in pair for pair in expected)
+    assert draft.pairs == len(kept) == LINES - sum(draft.removed.values())
+    assert list(text.read_pairs(*out)) == kept
+    for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):
+        ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
+        alone = subwords.encode_lines(subwords.load(model()), list(lines), 1)
+        cut = [sentence if len(sentence) <= 20 else [*sentence[:19], 1] for sentence in alone]
+        assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == cut
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 2**32))
+def test_every_way_of_reading_sees_the_same_lines(tmp_path_factory, seed):
+    """Leniently, as translation reads, N lines are N lines; where all is UTF-8 all ways agree."""
+    chance = random.Random(seed)
+    directory = tmp_path_factory.mktemp("same")
+    lines = hard_lines(chance)
+    lines[0] = b"x" + lines[0]
+    lenient = list(text.read_lines(file_of(directory, "a", lines, chance), lenient=True))
+    assert len(lenient) == LINES
+    assert all(len(line.splitlines()) <= 1 for line in lenient)
+    good = [b"x", *(line for line in lines if meant(line) is not None)]
+    path = file_of(directory, "b", good, chance)
+    expected = list(map(meant, good))
+    assert list(text.read_lines(path)) == expected
+    assert list(text.read_lines(path, lenient=True)) == expected
+    assert list(text.read_pairs(path, path)) == [(line, line) for line in expected]
+    both = zip(lenient, map(meant, lines), strict=True)
+    assert all(line == own for line, own in both if own is not None)
+
+
+def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
+    """Dev and test keep every line, so that line i stays line i."""
+    lines = [b"word", b"word " * 200_000, b"\xff" * 1_000_000, b"\x00" * 1_000_000, b"", b"Wort"]
+    paths = tmp_path / "en", tmp_path / "de"
+    for path in paths:
+        path.write_bytes(b"\n".join(lines))
+    out, file = (tmp_path / "text.en", tmp_path / "text.de"), corpus.File(1, "0")
+    draft = drafts.read([paths], (file, file), out, Cleaning(drafts.keep_all, None, "keep"))
+    assert draft.pairs == 6
+    kept = list(text.read_lines(out[0]))
+    assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
+    encoding.encode(draft, model(), 20, False, (tmp_path / "x", tmp_path / "y"))
+    offsets = np.load(tmp_path / "x.offsets.npy")
+    assert len(offsets) == 7
+    assert np.diff(offsets).max() == 20
+    assert draft.truncated == 1

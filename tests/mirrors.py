@@ -1,0 +1,205 @@
+"""An HTTP server on localhost that misbehaves as told, and archives laid out as those of WMT.
+
+Reach it as the fixture `mirrors`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+WMT = {
+    "europarl/v7/de-en.tgz": ("europarl-v7.de-en.en", "europarl-v7.de-en.de"),
+    "wmt13/training-parallel-commoncrawl.tgz": ("commoncrawl.de-en.en", "commoncrawl.de-en.de"),
+    "wmt16/translation-task/training-parallel-nc-v11.tgz": (
+        "training-parallel-nc-v11/news-commentary-v11.de-en.en",
+        "training-parallel-nc-v11/news-commentary-v11.de-en.de",
+    ),
+    "wmt13/test.tgz": ("test/newstest2013-src.en.sgm", "test/newstest2013-src.de.sgm"),
+    "wmt14/test-filtered.tgz": (
+        "test/newstest2014-deen-src.en.sgm",
+        "test/newstest2014-deen-ref.de.sgm",
+    ),
+}
+"""path on the host of each archive of wmt16-en-de, and the members that are used"""
+
+
+@dataclass
+class Route:
+    """What the server does with one path."""
+
+    body: bytes = b""
+    version: str | None = "1"
+    """its ETag"""
+    ranges: bool = True
+    heeds_if_range: bool = True
+    statuses: list[int] = field(default_factory=list)
+    """answered first, one for each request, instead of the body"""
+    cuts: list[int] = field(default_factory=list)
+    """bytes after which the connection ends, one for each request"""
+    location: str | None = None
+    chunked: bool = False
+    pause_s: float = 0.0
+    """between pieces of 10 bytes"""
+
+
+class Server:
+    """Serves `routes` (path -> Route) at `url`; `requests` is a list of (path, headers)."""
+
+    def __init__(self, routes: dict[str, Route]) -> None:
+        self.routes = routes
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self._server = _Quiet(("127.0.0.1", 0), _Handler)
+        self._server.owner = self
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def ranges(self) -> list[str | None]:
+        """The Range header of each request."""
+        return [headers.get("Range") for _, headers in self.requests]
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@contextlib.contextmanager
+def serving(routes: dict[str, Route]) -> Iterator[Server]:
+    """A server for the time of a block."""
+    server = Server(routes)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def folder_routes(folder: Path) -> dict[str, Route]:
+    """A route for each file below a folder."""
+    return {
+        f"/{path.relative_to(folder)}": Route(path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def tar(members: dict[str, bytes], compressed: bool = True) -> bytes:
+    """A tar archive of plain files."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz" if compressed else "w") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def sgm(lines: list[str]) -> bytes:
+    """A file of segments as WMT's, in documents of seven."""
+    parts = ['<srcset setid="newstest" srclang="any">']
+    for number, line in enumerate(lines):
+        if number % 7 == 0:
+            parts.append(("</doc>\n" if number else "") + f'<doc docid="d{number}" genre="news">')
+            parts.append("<p>")
+        parts.append(f'<seg id="{number % 7 + 1}">{line}</seg>')
+    return ("\n".join(parts) + "\n</p>\n</doc>\n</srcset>\n").encode()
+
+
+def build_wmt(folder: Path, pairs: dict[str, list[tuple[str, str]]]) -> None:
+    """Writes the archives of wmt16-en-de below a folder, with the paths of the hosts.
+
+    Args:
+        folder: to fill.
+        pairs: line pairs of "train", "dev" and "test"; the first is cut in three for the corpora.
+    """
+    train = pairs["train"]
+    third = len(train) // 3
+    contents = (train[:third], train[third : 2 * third], train[2 * third :])
+    for (path, members), part in zip(
+        WMT.items(), (*contents, pairs["dev"], pairs["test"]), strict=True
+    ):
+        files = {}
+        for side, member in enumerate(members):
+            lines = [pair[side] for pair in part]
+            text = "".join(f"{line}\n" for line in lines).encode()
+            files[member] = sgm(lines) if member.endswith(".sgm") else text
+            files[f"{member}.annotation"] = b"not asked for\n"
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(tar(files))
+
+
+class _Quiet(ThreadingHTTPServer):
+    owner: Server
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Quiet
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        owner = self.server.owner
+        owner.requests.append((self.path, dict(self.headers)))
+        route = owner.routes.get(self.path)
+        if route is None:
+            self._plain(404)
+        elif route.statuses:
+            self._plain(route.statuses.pop(0))
+        elif route.location is not None:
+            self._plain(302, ("Location", route.location))
+        else:
+            self._file(route)
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing: the tests read `requests`."""
+
+    def _plain(self, status: int, *headers: tuple[str, str]) -> None:
+        self.send_response(status)
+        for header in (*headers, ("Content-Length", "0")):
+            self.send_header(*header)
+        self.end_headers()
+
+    def _file(self, route: Route) -> None:
+        body, etag = route.body, f'"{route.version}"'
+        asked = self.headers.get("Range", "")
+        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        if route.heeds_if_range and self.headers.get("If-Range", etag) != etag:
+            start = 0
+        if not route.ranges:
+            start = 0
+        if start > len(body):
+            self._plain(416)
+            return
+        self.send_response(206 if start else 200)
+        if route.version is not None:
+            self.send_header("ETag", etag)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+        if route.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(len(body) - start))
+        self.end_headers()
+        end = route.cuts.pop(0) if route.cuts else len(body)
+        step = 10 if route.pause_s else 1 << 16
+        for place in range(start, max(start, end), step):
+            piece = body[place : min(place + step, end)]
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if route.chunked else piece)
+            if route.pause_s:
+                self.wfile.flush()
+                time.sleep(route.pause_s)
+        if route.chunked and end == len(body):
+            self.wfile.write(b"0\r\n\r\n")
