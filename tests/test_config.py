@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -375,6 +376,29 @@ def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, mo
     for name, (line, _) in PRESETS.items():
         assert f"--preset {name} {line}" in flat
     assert "--config FILE.yaml" in flat
+
+
+def test_init_from_has_a_short_name():
+    for words in (["--init-from", "runs/x"], ["--init-from=runs/x"]):
+        assert from_command_line(*words).training.init_from == "runs/x"
+
+
+def test_prose_of_help_is_wrapped_and_examples_are_not(capsys, monkeypatch):
+    """A paragraph of any length stays within the terminal; an example keeps its line."""
+    monkeypatch.setenv("COLUMNS", "60")
+    example = "    python -m hvd_nmt.train " + "--model.width 16 " * 5
+    prose = "Each word of this goes on and on, " * 6
+    lines = "\n".join(["Train.", "", example, "", prose, "and so does this.", "", "- a list"])
+    with pytest.raises(SystemExit):
+        command_line.run_config(["--help"], prog="x", description=lines)
+    said = capsys.readouterr().out.split("Presets")[0].splitlines()
+    assert example.rstrip() in [line.rstrip() for line in said]
+    wrapped = [line for line in said if "goes on" in line or "so does" in line]
+    assert len(wrapped) >= 4
+    assert max(map(len, wrapped)) <= 60
+    assert " ".join(" ".join(wrapped).split()) == " ".join(f"{prose}and so does this.".split())
+    assert "- a list" in said
+    assert ("", "") not in pairwise(said)  # one blank line between paragraphs, as written
 
 
 def test_no_heavy_module_is_imported():

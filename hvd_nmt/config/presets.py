@@ -20,7 +20,10 @@ def presets() -> dict[str, tuple[str, Config]]:
     demo = Config(
         model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
         training=TrainingConfig(
-            max_steps=800, tokens_per_step=2048, learning_rate=1.0, warmup_steps=300,
+            max_steps=800,
+            tokens_per_step=2048,
+            learning_rate=1.0,
+            warmup_steps=300,
             adam_beta2=0.98,
         ),
         evaluation=EvaluationConfig(every_steps=200, sentences=200),
@@ -40,8 +43,12 @@ def presets() -> dict[str, tuple[str, Config]]:
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
         training=TrainingConfig(
-            max_steps=2000, tokens_per_step=1024, learning_rate=0.6, warmup_steps=500,
-            cooldown_steps=700, adam_beta2=0.98,
+            max_steps=2000,
+            tokens_per_step=1024,
+            learning_rate=0.6,
+            warmup_steps=500,
+            cooldown_steps=700,
+            adam_beta2=0.98,
         ),
     )
     base = dataclasses.replace(

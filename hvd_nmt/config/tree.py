@@ -27,15 +27,22 @@ class DataConfig:
     """joint SentencePiece pieces, for preparing the embedded corpus"""
     seed: int = 1
     """seed of the embedded corpus"""
+    bpe_dropout: float = 0.0
+    """share of subword merges refused at random in training sentences, anew in each epoch
+    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual, and makes them a third longer); 0: none"""
 
     def __post_init__(self) -> None:
         _positive(self, "data", "vocabulary_size")
         _not_negative(self, "data", "seed")
+        _share(self, "data", "bpe_dropout")
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """A pre-norm Transformer (Vaswani et al. 2017), one matrix for source, target and softmax."""
+    """A Transformer (Vaswani et al. 2017) with one matrix for source, target and softmax.
+
+    The last five fields are for weights from elsewhere, see `hvd_nmt.convert`.
+    """
 
     encoder_layers: int = 3
     """encoder layers"""
@@ -47,8 +54,8 @@ class ModelConfig:
     """attention heads; must divide the width"""
     feed_forward_width: int = 1024
     """hidden width of the feed-forward blocks, units"""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """position signal; sinusoidal needs no weights"""
+    positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
+    """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
     max_length: int = 128
     """longest source or target the model reads, subword tokens with eos"""
     dropout: float = 0.1
@@ -57,6 +64,18 @@ class ModelConfig:
     """share dropped of the attention weights"""
     feed_forward_dropout: float = 0.0
     """share dropped of the hidden units of the feed-forward blocks"""
+    norm: Literal["pre", "post"] = "pre"
+    """layer normalisation before each sub-layer and at the end of a stack (pre), or after each
+    sub-layer (post)"""
+    norm_epsilon: float = 1e-6
+    """added to the variance in layer normalisation"""
+    activation: Literal["relu", "swish", "gelu"] = "relu"
+    """of the hidden units of the feed-forward blocks"""
+    biases: Literal["feed-forward", "all"] = "feed-forward"
+    """which linear maps have one: those of the feed-forward blocks, or attention and softmax too"""
+    start: Literal["bos", "openseq2seq"] = "bos"
+    """what stands before a sentence: bos before the target; or, as OpenSeq2Seq has it, bos before
+    the source, and a zero vector and bos before the target"""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % (2 * self.heads):
@@ -66,7 +85,12 @@ class ModelConfig:
             )
         _share(self, "model", "dropout", "attention_dropout", "feed_forward_dropout")
         _positive(self, "model", "encoder_layers", "decoder_layers", "width", "feed_forward_width")
-        _positive(self, "model", "max_length")
+        _positive(self, "model", "max_length", "norm_epsilon")
+        if self.start == "openseq2seq" and self.positions == "learned":
+            raise ConfigError(
+                "model.start openseq2seq reads more tokens than model.positions learned has "
+                "places for: use sinusoidal positions."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,11 +126,20 @@ class TrainingConfig:
     """steps between two logged values"""
     check_replicas_every: int = 100
     """steps between two comparisons of the weights across ranks"""
+    ema_decay: float = 0.0
+    """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
+    models, and all that loads a checkpoint then take the averaged weights"""
+    init_from: str = ""
+    """run directory (its best checkpoint), or the path of a checkpoint, whose weights a new run
+    begins with, at step 0 and with a fresh optimizer; also --init-from. Empty: random weights"""
+    freeze: str = ""
+    """weights that stay as they are, separated by commas: encoder, decoder, embedding, or patterns
+    such as encoder/0/* and */attention/*; empty: all are trained"""
 
     def __post_init__(self) -> None:
         _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
         _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
-        _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2")
+        _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2", "ema_decay")
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed")
 
     def peak_learning_rate(self, width: int) -> float:

@@ -120,6 +120,6 @@ def _plain(value: Any) -> Any:
 
 
 def nearest(name: str, names: Mapping[str, Any]) -> str:
-    """" (did you mean '...'?)", or nothing if no name is near."""
+    """ " (did you mean '...'?)", or nothing if no name is near."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

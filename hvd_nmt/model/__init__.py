@@ -4,7 +4,13 @@ dropout.py      stateless masks, a pure function of (seed, step, rank, site)
 layers.py       layer normalisation, attention, feed-forward
 transformer.py  the model: encode, decode, one cached decoding step
 loss.py         token-exact label-smoothed cross-entropy
-beam_search.py  beam search over any step function
+decoding.py     the options of a search for translations
+candidates.py   the next tokens of hypotheses: allowed, best or drawn
+beam_search.py  beam search, or drawing, over any step function
+attention.py    where the decoder looks
+ensemble.py     several models as one
+batching.py     sentences as padded batches
+translator.py   models and a search as one function
+scorer.py       log-probabilities and alignments of given translations
 tokenizer.py    text to subword ids and back, in the graph
-translator.py   a model and a beam search as one function
 """

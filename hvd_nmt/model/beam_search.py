@@ -1,15 +1,22 @@
 """Beam search in the TensorFlow graph. It takes a step function and knows nothing of the model.
 
-Capitals in names: B sentences, K beams per sentence, N = B*K rows (the K beams of one sentence lie
-side by side), V vocabulary, T target length, C candidates per sentence and step (2K).
+Capitals in names: B sentences, K hypotheses per sentence, V vocabulary, T target positions for
+which there is room, P positions of what is given for each, S source positions, C candidates per
+sentence and step. Inside the search B are the sentences that are still searched.
 
 A hypothesis is *alive* until it predicts eos; then it is *finished*, keeps its score, and no later
 step can make it worse. "No hypothesis" is a score of -inf: no large number stands in for infinity,
 so scores may be as low as they like.
 
+Two loops: the inner one makes one step after the other; it stops when a share of the sentences is
+done, or the room for positions used up. The outer one then drops the sentences that are done, so
+that they cost no more time, and makes room.
+
 Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7;
 the 2K candidates and the rule that ends the search follow Tensor2Tensor's beam_search.py.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,9 +24,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS, PAD
+from hvd_nmt.model.candidates import Rules, candidates, where_else_none
+from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 
-# step(ids_N, position, state) -> (logits_NxV, state)
-Step = Callable[[tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, Any]]
+# step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS or None, state)
+Step = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, tf.Tensor | None, Any]]
+# Positions for which room is made at once: making it copies the caches.
+ROOM = 16
+# Sentences are dropped when no more than this share of them is left: dropping copies the caches.
+KEPT_SHARE = 0.75
 
 
 class BeamResult(NamedTuple):
@@ -27,133 +40,104 @@ class BeamResult(NamedTuple):
 
     ids_BxKxT: tf.Tensor  # int32; ends with eos unless cut at the maximum length; then pad
     lengths_BxK: tf.Tensor  # int32, tokens including eos; 0 where there is no hypothesis
-    scores_BxK: tf.Tensor  # float32, logp / penalty(length); -inf where there is no hypothesis
+    scores_BxK: tf.Tensor  # float32, see `beam_search`; -inf where there is no hypothesis
+
+
+class Given(NamedTuple):
+    """What is given for each sentence."""
+
+    most_B: tf.Tensor  # int32, most tokens to generate, eos included; 0 gives no hypothesis
+    least_B: tf.Tensor | None = None  # int32, fewest tokens, eos included; at most `most_B`
+    prefix_BxP: tf.Tensor | None = None  # int32, tokens all hypotheses start with; -1 elsewhere
+    draws_BxKxP: tf.Tensor | None = None  # float32 in [0, 1), what decides each drawn token
 
 
 class _Search(NamedTuple):
     """What one step hands to the next."""
 
     position: tf.Tensor  # int32 scalar: tokens generated so far
-    alive_ids_BxKxT: tf.Tensor
-    alive_logp_BxK: tf.Tensor  # descending; all -inf once the sentence is done
+    ids_BxKxT: tf.Tensor  # of the alive hypotheses, like all up to `coverage_BxKxS`
+    origins_BxKxT: tf.Tensor
+    logp_BxK: tf.Tensor  # all -inf once the sentence is done
+    coverage_BxKxS: tf.Tensor  # attention so far; S is 0 without a coverage penalty
     finished: BeamResult
-    state: Any  # the caller's, re-ordered so that row n belongs to alive hypothesis n
+    state: Any
+
+
+class _Round(NamedTuple):
+    """What one round of the outer loop hands to the next."""
+
+    found: BeamResult  # of all sentences
+    number_B: tf.Tensor  # int32, which of all sentences these are
+    given: tuple[tf.Tensor, ...]  # for these sentences, what is not None in `Given`
+    search: _Search
 
 
 class _Task(NamedTuple):
     """What stays the same through a search; see `beam_search`."""
 
     step: Step
-    max_length_B: tf.Tensor
+    decoding: Decoding
     vocabulary_size: int
-    beam_size: int
-    length_penalty_alpha: float
-    exact_best: int
-    bos: int
-    eos: int
+    fields: tuple[str, ...]  # of `Given` that are not None
 
 
 def beam_search(
     step: Step,
-    initial_state: Any,
-    max_length_B: tf.Tensor,
+    state: Any,
+    given: Given,
+    decoding: Decoding,
     *,
     vocabulary_size: int,
-    beam_size: int = 4,
-    length_penalty_alpha: float = 0.6,
-    exact_best: int = 1,
-    bos: int = BOS,
-    eos: int = EOS,
+    is_pad_BxS: tf.Tensor | None = None,
 ) -> BeamResult:
-    """Find the most probable target sentences, B at a time.
+    """Find the most probable target sentences, or draw some, B at a time.
 
-    With `beam_size=1` this is greedy search: a sentence ends when eos is the most probable token.
+    A hypothesis has the score log-probability / `length_penalty` + `coverage_penalty`. With a beam
+    of 1 this is greedy search: a sentence ends when eos is the most probable token. A forced
+    prefix counts in length and score like any other tokens.
 
     Args:
-        step: `step(ids_N, position, state) -> (logits_NxV, state)`. It gets the last tokens (bos
-            at position 0) and returns float32 scores of the next ones, of which a softmax makes
-            probabilities (log-probabilities are such scores too). What does not depend on the
-            hypothesis, such as the encoder's memory, belongs into the closure of `step`: the
-            state is gathered anew in every step. A row with a NaN has no successors.
-        initial_state: nested structure of tensors with N = B*K as leading dimension. A dimension
-            that is statically 0 may grow from step to step (caches that grow by concatenation).
-        max_length_B: int32, most tokens to generate for each sentence, eos included. 0 gives no
-            hypothesis. The result for a sentence does not depend on its neighbours in the batch.
+        step: `step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS,
+            state)`. It gets the last tokens (bos at position 0) and returns float32 scores of the
+            next ones, of which a softmax makes probabilities (log-probabilities are such scores
+            too). A row with a NaN has no successors. Hypotheses change places from step to step
+            and `state` is not re-ordered: `origins` says at which place 0..K-1 each hypothesis was
+            at every position up to the present one, and -1 beyond. T grows by and by. Attention
+            may be None without a coverage penalty.
+        state: nested structure of tensors with B as leading dimension. Sentences that are done are
+            taken out of it. A dimension that is statically 0 may grow from step to step.
+        given: for each sentence.
+        decoding: options of the search. Its lengths are not used here, see `Given`; of n_best
+            results each is what a search up to the maximum length would give.
         vocabulary_size: V, at least 2.
-        beam_size: K, alive and finished hypotheses kept per sentence.
-        length_penalty_alpha: exponent of the length penalty, at least 0; see `length_penalty`.
-        exact_best: how many of the K results must be what a search up to the maximum length would
-            give. 1 ends a sentence as soon as its best hypothesis cannot be beaten.
-        bos: id of the first decoder input.
-        eos: id that finishes a hypothesis.
+        is_pad_BxS: bool, for a coverage penalty: the source positions that need no attention.
 
     Returns:
-        BeamResult; T is the longest hypothesis in it. Where a sentence has none finished at its
-        maximum length, its alive ones are returned, without eos.
+        BeamResult; K is `decoding.hypotheses`, T the longest hypothesis in it. Where a sentence
+        has none finished at its maximum length, its alive ones are returned, without eos. The
+        result for a sentence does not depend on its neighbours in the batch.
 
     Raises:
-        ValueError: an argument is out of range.
+        ValueError: the vocabulary is too small, or draws or padding are missing.
     """
-    if beam_size < 1 or length_penalty_alpha < 0 or not 1 <= exact_best <= beam_size:
-        raise ValueError(
-            f"beam_size {beam_size} must be at least 1, length_penalty_alpha"
-            f" {length_penalty_alpha} at least 0, exact_best {exact_best} in 1..beam_size"
-        )
     if vocabulary_size < 2:
         raise ValueError(f"vocabulary_size is {vocabulary_size}; eos and one word make at least 2")
-    max_length_B = tf.convert_to_tensor(max_length_B, tf.int32)
-    max_length = tf.maximum(tf.reduce_max(max_length_B), 0)  # the maximum of no sentence is INT_MIN
-    task = _Task(
-        step, max_length_B, vocabulary_size, beam_size, length_penalty_alpha, exact_best, bos, eos
+    if decoding.sample and given.draws_BxKxP is None:
+        raise ValueError("draws_BxKxP is None: without random numbers nothing can be drawn")
+    if decoding.coverage_penalty and is_pad_BxS is None:
+        raise ValueError("is_pad_BxS is None: a coverage penalty must know the source positions")
+    fields = tuple(name for name in given._fields if getattr(given, name) is not None)
+    task = _Task(step, decoding, vocabulary_size, fields)
+    start = _start(state, given, is_pad_BxS, task)
+    (end,) = tf.while_loop(
+        lambda round_: tf.reduce_any(_active(round_.search)),
+        lambda round_: (_round(round_, task),),
+        (start,),
+        shape_invariants=(tf.nest.map_structure(_loop_shape, start),),
     )
-    search = _start(initial_state, max_length_B, max_length, beam_size)
-    shapes = tf.nest.map_structure(_loop_shape, search)
-    (search,) = tf.while_loop(
-        lambda search: tf.reduce_any(search.alive_logp_BxK[:, 0] > -float("inf")),
-        lambda search: (_extended(search, task),),
-        (search,),
-        shape_invariants=(shapes,),
-        maximum_iterations=max_length,
-    )
-    found = search.finished
-    longest = tf.maximum(tf.reduce_max(found.lengths_BxK), 0)
-    return found._replace(ids_BxKxT=found.ids_BxKxT[:, :, :longest])
-
-
-def _extended(search: _Search, task: _Task) -> _Search:
-    """Every alive hypothesis one token longer, or finished."""
-    position = search.position
-    last_N = tf.where(position == 0, task.bos, search.alive_ids_BxKxT[:, :, position - 1])
-    logits_NxV, state = task.step(tf.reshape(last_N, [-1]), position, search.state)
-    logp_BxC, parent_BxC, token_BxC = _candidates(
-        logits_NxV, search.alive_logp_BxK, task.vocabulary_size
-    )
-    ids_BxCxT = _append(search.alive_ids_BxKxT, parent_BxC, token_BxC, position)
-    length_B = tf.fill(tf.shape(task.max_length_B), position + 1)
-    penalty_B = length_penalty(length_B, task.length_penalty_alpha)
-
-    ended_BxC = token_BxC == task.eos
-    ended_logp_BxC = _where_else_none(ended_BxC, logp_BxC)
-    finished = _keep_best(
-        search.finished, ids_BxCxT, length_B, ended_logp_BxC / penalty_B[:, None]
-    )
-    # At most one candidate per beam is eos, so K others are always left of 2K.
-    logp_BxK, best_BxK = tf.math.top_k(_where_else_none(~ended_BxC, logp_BxC), task.beam_size)
-    ids_BxKxT = tf.gather(ids_BxCxT, best_BxK, batch_dims=1)
-
-    at_limit_B = length_B >= task.max_length_B
-    unfinished_B = at_limit_B & (finished.lengths_BxK[:, 0] == 0)
-    cut_logp_BxK = _where_else_none(unfinished_B[:, None], logp_BxK)
-    finished = _keep_best(finished, ids_BxKxT, length_B, cut_logp_BxK / penalty_B[:, None])
-    # Log-probabilities only fall, and for them the longest length has the kindest penalty.
-    attainable_B = logp_BxK[:, 0] / length_penalty(task.max_length_B, task.length_penalty_alpha)
-    done_B = at_limit_B | (finished.scores_BxK[:, task.exact_best - 1] >= attainable_B)
-    logp_BxK = _where_else_none(~done_B[:, None], logp_BxK)
-
-    parent_BxK = tf.gather(parent_BxC, best_BxK, batch_dims=1)
-    return _Search(
-        position + 1, ids_BxKxT, logp_BxK, finished, _reorder(state, parent_BxK)
-    )
+    longest = tf.maximum(tf.reduce_max(end.found.lengths_BxK), 0)  # of no sentence it is INT_MIN
+    return end.found._replace(ids_BxKxT=end.found.ids_BxKxT[:, :, :longest])
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
@@ -166,91 +150,218 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
     Returns:
         float32 tensor of the same shape.
 
-    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14, without the coverage term.
+    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
-def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` along a long axis, 3 to 5 times faster on a CPU (8,000 to 32,768 wide, k 8).
-
-    The k largest numbers lie in the k blocks with the largest maxima: find these blocks, then look
-    into them only. Equal numbers may come in another order than from `tf.math.top_k`.
+def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
+    """beta x the sum over source tokens of log(min(attention they got, 1)), at most 0.
 
     Args:
-        x_NxV: float tensor.
-        k: how many, at most V.
-        vocabulary_size: V, known when the graph is built.
+        coverage_BxKxS: for each hypothesis the sum of its attention over the target positions.
+        beta: 0 for none; the larger, the less is left out.
 
     Returns:
-        values_Nxk in descending order, and their int32 indices_Nxk into V.
+        float32 [B, K].
+
+    Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
-    width = max(d for d in range(1, 65) if vocabulary_size % d == 0)
-    if vocabulary_size < 4 * k * width:
-        return tf.math.top_k(x_NxV, k)
-    blocks_NxRxW = tf.reshape(x_NxV, [-1, vocabulary_size // width, width])
-    _, block_Nxk = tf.math.top_k(tf.reduce_max(blocks_NxRxW, -1), k)
-    chosen_NxkxW = tf.gather(blocks_NxRxW, block_Nxk, batch_dims=1)
-    values_Nxk, index_Nxk = tf.math.top_k(tf.reshape(chosen_NxkxW, [-1, k * width]), k)
-    block_Nxk = tf.gather(block_Nxk, index_Nxk // width, batch_dims=1)
-    return values_Nxk, block_Nxk * width + index_Nxk % width
+    share_BxKxS = tf.clip_by_value(coverage_BxKxS, 1e-30, 1.0)  # a score stays finite
+    return beta * tf.reduce_sum(tf.math.log(share_BxKxS), -1)
 
 
-def _start(state: Any, max_length_B: tf.Tensor, max_length: tf.Tensor, K: int) -> _Search:
+def lengths(
+    source_B: tf.Tensor, decoding: Decoding, model_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Fewest and most tokens of the translations, eos included.
+
+    Args:
+        source_B: int32, tokens of the sources, eos included; 0 is no sentence and gets 0, 0.
+        decoding: bounds, absolute and relative.
+        model_length: longest target of the model.
+
+    Returns:
+        int32 least_B and most_B. Where bounds contradict each other the maximum holds.
+    """
+    source = tf.cast(source_B, tf.float32)
+    most_B = tf.fill(tf.shape(source_B), decoding.max_length)
+    if not decoding.max_length:
+        most_B = source_B + EXTRA_TOKENS
+    if decoding.max_ratio:
+        ratio_B = tf.cast(tf.math.floor(source * decoding.max_ratio), tf.int32)
+        most_B = tf.minimum(most_B, tf.maximum(ratio_B, 1))
+    most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
+    least_B = tf.cast(tf.math.ceil(source * decoding.min_ratio), tf.int32)
+    return tf.minimum(tf.maximum(least_B, decoding.min_length), most_B), most_B
+
+
+def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) -> _Round:
     """One alive hypothesis per sentence, the empty one: K equal ones would stay equal."""
-    B = tf.size(max_length_B)
-    first_BxK = tf.one_hot(tf.where(max_length_B > 0, 0, -1), K) > 0
-    ids_BxKxT = tf.fill([B, K, max_length], PAD)
+    decoding, K = task.decoding, task.decoding.hypotheses
+    B = tf.size(given.most_B)
+    alive_K = tf.constant([decoding.sample or k == 0 for k in range(K)])
+    is_alive_BxK = (given.most_B > 0)[:, None] & alive_K
+    longest = tf.maximum(tf.reduce_max(given.most_B), 0)
     none_BxK = tf.fill([B, K], -float("inf"))
-    return _Search(
+    nothing = BeamResult(tf.fill([B, K, longest], PAD), tf.zeros([B, K], tf.int32), none_BxK)
+    coverage_BxKxS = tf.zeros([B, K, 0])
+    if is_pad_BxS is not None:  # padding is covered from the start
+        coverage_BxKxS = tf.repeat(tf.cast(is_pad_BxS, tf.float32)[:, None], K, 1)
+    no_room_BxKx0 = tf.zeros([B, K, 0], tf.int32)
+    search = _Search(
         position=tf.constant(0),
-        alive_ids_BxKxT=ids_BxKxT,
-        alive_logp_BxK=tf.where(first_BxK, 0.0, none_BxK),
-        finished=BeamResult(ids_BxKxT, tf.zeros([B, K], tf.int32), none_BxK),
+        ids_BxKxT=no_room_BxKx0,
+        origins_BxKxT=no_room_BxKx0,
+        logp_BxK=tf.where(is_alive_BxK, 0.0, none_BxK),
+        coverage_BxKxS=coverage_BxKxS,
+        finished=nothing._replace(ids_BxKxT=no_room_BxKx0),
         state=state,
+    )
+    return _Round(nothing, tf.range(B), tuple(getattr(given, f) for f in task.fields), search)
+
+
+def _round(round_: _Round, task: _Task) -> _Round:
+    """Drop the sentences that are done, make room, and search until there is cause for it again."""
+    kept_B = tf.where(_active(round_.search))[:, 0]
+    number_B = tf.gather(round_.number_B, kept_B)
+    given = tuple(tf.gather(x, kept_B) for x in round_.given)
+    position = round_.search.position
+    search = tf.nest.map_structure(
+        lambda x: tf.gather(x, kept_B), round_.search._replace(position=())
+    )._replace(position=position)
+    search = _with_room(search)
+
+    B, room = tf.size(number_B), tf.shape(search.ids_BxKxT)[2]
+    few = tf.cast(tf.cast(B, tf.float32) * KEPT_SHARE, tf.int32)
+    each = Given(**dict(zip(task.fields, given, strict=True)))
+    (search,) = tf.while_loop(
+        lambda search: (
+            (search.position < room)
+            & (tf.math.count_nonzero(_active(search), dtype=tf.int32) > few)
+        ),
+        lambda search: (_extended(search, each, task),),
+        (search,),
+        shape_invariants=(tf.nest.map_structure(_loop_shape, search),),
+    )
+    found = _written(round_.found, number_B, search.finished)
+    return _Round(found, number_B, given, search)
+
+
+def _with_room(search: _Search) -> _Search:
+    """Room for `ROOM` more positions if there is none left."""
+    more = tf.where(search.position == tf.shape(search.ids_BxKxT)[2], ROOM, 0)
+
+    def longer(ids_BxKxT: tf.Tensor, nothing: int) -> tf.Tensor:
+        B, K = tf.shape(ids_BxKxT)[0], ids_BxKxT.shape[1]
+        return tf.concat([ids_BxKxT, tf.fill([B, K, more], nothing)], 2)
+
+    finished = search.finished
+    return search._replace(
+        ids_BxKxT=longer(search.ids_BxKxT, PAD),
+        origins_BxKxT=longer(search.origins_BxKxT, -1),
+        finished=finished._replace(ids_BxKxT=longer(finished.ids_BxKxT, PAD)),
     )
 
 
-def _candidates(
-    logits_NxV: tf.Tensor, alive_logp_BxK: tf.Tensor, vocabulary_size: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The C best continuations of each sentence, best first.
+def _extended(search: _Search, given: Given, task: _Task) -> _Search:
+    """Every alive hypothesis one token longer, or finished."""
+    decoding, position, K = task.decoding, search.position, task.decoding.hypotheses
+    is_here_T = tf.range(tf.shape(search.ids_BxKxT)[2]) == position
+    last_BxK = tf.where(position == 0, BOS, search.ids_BxKxT[:, :, position - 1])
+    origins_BxKxT = tf.where(is_here_T, tf.range(K)[:, None], search.origins_BxKxT)
+    logits_BxKxV, attention_BxKxS, state = task.step(
+        last_BxK, position, origins_BxKxT, search.state
+    )
+    logp_BxC, parent_BxC, token_BxC = candidates(
+        logits_BxKxV,
+        search.logp_BxK,
+        _rules(search, given),
+        decoding,
+        task.vocabulary_size,
+    )
+    ids_BxCxT = tf.gather(search.ids_BxKxT, parent_BxC, batch_dims=1)
+    ids_BxCxT = tf.where(is_here_T, token_BxC[:, :, None], ids_BxCxT)
+    coverage_BxKxS = search.coverage_BxKxS
+    if decoding.coverage_penalty:
+        coverage_BxKxS += attention_BxKxS
+    coverage_BxCxS = tf.gather(coverage_BxKxS, parent_BxC, batch_dims=1)
+    score_BxC = _score(logp_BxC, position + 1, coverage_BxCxS, decoding)
 
-    Returns:
-        logp_BxC, parent_BxC (beam 0..K-1 they continue) and token_BxC.
-    """
-    K = alive_logp_BxK.shape[1]
-    # 2K, so that K are left if eos is the best of every beam. Greedy search has no second choice.
-    C = 2 * K if K > 1 else 1
-    per_row = min(C, vocabulary_size)
-    logits_Nxc, token_Nxc = top_k(logits_NxV, per_row, vocabulary_size)
-    # Normalise the few that count instead of the vocabulary; the maximum is known already.
-    max_Nx1 = logits_Nxc[:, :1]
-    sum_Nx1 = tf.reduce_sum(tf.exp(logits_NxV - max_Nx1), -1, keepdims=True)
-    logp_Nxc = logits_Nxc - max_Nx1 - tf.math.log(sum_Nx1)
-    logp_BxKxc = alive_logp_BxK[:, :, None] + tf.reshape(logp_Nxc, [-1, K, per_row])
-    logp_BxKxc = _where_else_none(~tf.math.is_nan(logp_BxKxc), logp_BxKxc)
+    ended_BxC = token_BxC == EOS
+    finished = _keep_best(
+        search.finished, ids_BxCxT, position + 1, where_else_none(ended_BxC, score_BxC)
+    )
+    logp_BxC = where_else_none(~ended_BxC, logp_BxC)
+    best_BxK = _best(logp_BxC, K)
+    logp_BxK, ids_BxKxT, score_BxK, parent_BxK, coverage_BxKxS = (
+        x if best_BxK is None else tf.gather(x, best_BxK, batch_dims=1)
+        for x in (logp_BxC, ids_BxCxT, score_BxC, parent_BxC, coverage_BxCxS)
+    )
+    at_limit_B = position + 1 >= given.most_B
+    # A drawing keeps what was cut, a search only where nothing was finished.
+    cut_B = at_limit_B if decoding.sample else at_limit_B & (finished.lengths_BxK[:, 0] == 0)
+    cut_BxK = cut_B[:, None] & (logp_BxK > -float("inf"))
+    finished = _keep_best(finished, ids_BxKxT, position + 1, where_else_none(cut_BxK, score_BxK))
+    done_B = at_limit_B | _cannot_be_beaten(finished, logp_BxK, given.most_B, decoding)
+    return _Search(
+        position + 1,
+        ids_BxKxT,
+        tf.gather(origins_BxKxT, parent_BxK, batch_dims=1),
+        where_else_none(~done_B[:, None], logp_BxK),
+        coverage_BxKxS,
+        finished,
+        state,
+    )
 
-    logp_BxC, index_BxC = tf.math.top_k(tf.reshape(logp_BxKxc, [-1, K * per_row]), C)
-    token_BxC = tf.gather(tf.reshape(token_Nxc, [-1, K * per_row]), index_BxC, batch_dims=1)
-    return logp_BxC, index_BxC // per_row, token_BxC
+
+def _rules(search: _Search, given: Given) -> Rules:
+    position, forced_B, draw_BxK = search.position, None, None
+    if given.prefix_BxP is not None:
+        P = tf.shape(given.prefix_BxP)[1]
+        padded_BxP = tf.pad(given.prefix_BxP, [[0, 0], [0, 1]], constant_values=-1)
+        forced_B = padded_BxP[:, tf.minimum(position, P)]
+    if given.draws_BxKxP is not None:
+        draw_BxK = given.draws_BxKxP[:, :, position]
+    return Rules(position, search.ids_BxKxT, given.least_B, forced_B, draw_BxK)
 
 
-def _append(
-    ids_BxKxT: tf.Tensor, parent_BxC: tf.Tensor, token_BxC: tf.Tensor, position: tf.Tensor
+def _score(
+    logp_BxC: tf.Tensor, length: tf.Tensor, coverage_BxCxS: tf.Tensor, decoding: Decoding
 ) -> tf.Tensor:
-    """The candidates' ids_BxCxT: those of their parents with the new token at `position`."""
-    ids_BxCxT = tf.gather(ids_BxKxT, parent_BxC, batch_dims=1)
-    here_T = tf.range(tf.shape(ids_BxKxT)[2]) == position
-    return tf.where(here_T, token_BxC[:, :, None], ids_BxCxT)
+    score_BxC = logp_BxC / length_penalty(length, decoding.length_penalty)
+    if decoding.coverage_penalty:
+        score_BxC += coverage_penalty(coverage_BxCxS, decoding.coverage_penalty)
+    return score_BxC
+
+
+def _best(logp_BxC: tf.Tensor, K: int) -> tf.Tensor | None:
+    """Which K of the C candidates live on; None: all of them, at their places.
+
+    At most one candidate per hypothesis is eos, so of 2K always K others are left.
+    """
+    if logp_BxC.shape[1] == K:
+        return None
+    return tf.math.top_k(logp_BxC, K).indices
+
+
+def _cannot_be_beaten(
+    finished: BeamResult, logp_BxK: tf.Tensor, most_B: tf.Tensor, decoding: Decoding
+) -> tf.Tensor:
+    """Whether no alive hypothesis can get among the n_best finished ones."""
+    # Log-probabilities only fall, for them the longest length has the kindest penalty, and the
+    # best coverage penalty is 0.
+    penalty_B = length_penalty(most_B, decoding.length_penalty)
+    attainable_B = tf.reduce_max(logp_BxK, 1) / penalty_B
+    return finished.scores_BxK[:, decoding.n_best - 1] >= attainable_B
 
 
 def _keep_best(
-    old: BeamResult, ids_BxCxT: tf.Tensor, length_B: tf.Tensor, scores_BxC: tf.Tensor
+    old: BeamResult, ids_BxCxT: tf.Tensor, length: tf.Tensor, scores_BxC: tf.Tensor
 ) -> BeamResult:
     """The K best of the old hypotheses and the new; at equal scores the old stay."""
     K = old.scores_BxK.shape[1]
-    lengths_BxC = tf.where(scores_BxC > -float("inf"), length_B[:, None], 0)
+    lengths_BxC = tf.where(scores_BxC > -float("inf"), length, 0)
     scores_BxK, index_BxK = tf.math.top_k(tf.concat([old.scores_BxK, scores_BxC], 1), K)
     ids = tf.concat([old.ids_BxKxT, ids_BxCxT], 1)
     lengths = tf.concat([old.lengths_BxK, lengths_BxC], 1)
@@ -261,20 +372,25 @@ def _keep_best(
     )
 
 
-def _where_else_none(condition: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
-    return tf.where(condition, score, -float("inf"))
+def _written(found: BeamResult, number_B: tf.Tensor, finished: BeamResult) -> BeamResult:
+    """The results of all sentences with those of these sentences put in."""
+    longest, T = tf.shape(found.ids_BxKxT)[2], tf.shape(finished.ids_BxKxT)[2]
+    ids_BxKxT = finished.ids_BxKxT[:, :, :longest]
+    ids_BxKxT = tf.pad(ids_BxKxT, [[0, 0], [0, 0], [0, tf.maximum(longest - T, 0)]])
+    new = finished._replace(ids_BxKxT=ids_BxKxT)
+    at_Bx1 = number_B[:, None]
+    return BeamResult(
+        *(tf.tensor_scatter_nd_update(x, at_Bx1, y) for x, y in zip(found, new, strict=True))
+    )
 
 
-def _reorder(state: Any, parent_BxK: tf.Tensor) -> Any:
-    """Give every alive hypothesis its parent's rows of the state."""
-    K = parent_BxK.shape[1]
-    if K == 1:  # greedy: every parent is its own row
-        return state
-    first_Bx1 = tf.range(tf.shape(parent_BxK)[0])[:, None] * K
-    row_N = tf.reshape(first_Bx1 + parent_BxK, [-1])
-    return tf.nest.map_structure(lambda t: tf.gather(t, row_N), state)
+def _active(search: _Search) -> tf.Tensor:
+    """Which sentences have a hypothesis alive, bool [B]."""
+    return tf.reduce_any(search.logp_BxK > -float("inf"), 1)
 
 
 def _loop_shape(tensor: tf.Tensor) -> tf.TensorShape:
-    """The shape that holds in every step: a dimension of 0 at the start may grow."""
-    return tf.TensorShape([size or None for size in tensor.shape])
+    """The shape that holds in every step: B shrinks, and a dimension of 0 at the start may grow."""
+    if not tensor.shape.rank:
+        return tensor.shape
+    return tf.TensorShape([None, *(size or None for size in tensor.shape[1:])])

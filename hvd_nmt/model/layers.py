@@ -1,7 +1,8 @@
 """The blocks a Transformer is made of.
 
 B sentences, S source and T target positions, D model width, H heads, K units per head,
-F hidden units of the feed-forward block, Q query positions.
+F hidden units of the feed-forward block, Q query positions (in a decoding step the hypotheses of a
+sentence), L cached keys of a head.
 
 Weights are float32. Each block computes in the dtype of its input, so one cast at the embedding
 decides the precision of the whole stack; layer normalisation always computes in float32.
@@ -40,24 +41,32 @@ class Block(keras.layers.Layer):
     def __init__(self, name: str) -> None:
         super().__init__(name=name, autocast=False, dtype="float32")
 
+    def bias(self, name: str, width: int, wanted: bool) -> tf.Variable | None:
+        """A bias [width] of zeros, if it is wanted."""
+        return self.add_weight(name, [width], initializer="zeros") if wanted else None
+
 
 class LayerNorm(Block):
-    """Layer normalisation over the last axis in float32 (Ba et al. 2016), epsilon 1e-6."""
+    """Layer normalisation over the last axis in float32 (Ba et al. 2016)."""
 
-    def __init__(self, width: int, name: str) -> None:
+    def __init__(self, width: int, epsilon: float, name: str) -> None:
         super().__init__(name)
+        self.epsilon = epsilon
         self.scale = self.add_weight("scale", [width], initializer="ones")
         self.offset = self.add_weight("offset", [width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
-        y_BxTxD = _layer_norm(tf.cast(x_BxTxD, tf.float32), self.scale, self.offset)
+        x_float_BxTxD = tf.cast(x_BxTxD, tf.float32)
+        y_BxTxD = _layer_norm(x_float_BxTxD, self.scale, self.offset, self.epsilon)
         return tf.cast(y_BxTxD, x_BxTxD.dtype)
 
 
 class SelfAttention(Block):
     """Multi-head attention of a sequence over itself; one fused query-key-value matrix."""
 
-    def __init__(self, width: int, heads: int, rate: float, seed: Iterator[int], name: str):
+    def __init__(
+        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
+    ):
         super().__init__(name)
         self.heads, self.rate = heads, rate
         self.qkv = self.add_weight(
@@ -66,29 +75,49 @@ class SelfAttention(Block):
         self.output_kernel = self.add_weight(
             "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
         )
+        self.qkv_bias = self.bias("qkv_bias", 3 * width, biased)
+        self.output_bias = self.bias("output_bias", width, biased)
 
     def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
         y_BxHxTxK = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
-        return linear(merge_heads(y_BxHxTxK), self.output_kernel)
+        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
 
     def project(self, x_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Queries, keys and values, each [B, H, T, K]."""
-        return tuple(tf.unstack(split_heads(linear(x_BxTxD, self.qkv), 3, self.heads)))
+        x_BxTx3D = linear(x_BxTxD, self.qkv, self.qkv_bias)
+        return tuple(tf.unstack(split_heads(x_BxTx3D, 3, self.heads)))
 
-    def step(self, x_Bx1xD: tf.Tensor, cache: Cache) -> tuple[tf.Tensor, Cache]:
-        """One new position that attends to the cached ones and itself."""
-        q_BxHx1xK, k_BxHx1xK, v_BxHx1xK = self.project(x_Bx1xD)
-        keys_BxHxTxK = tf.concat([cache[0], k_BxHx1xK], 2)
-        values_BxHxTxK = tf.concat([cache[1], v_BxHx1xK], 2)
-        y_BxHx1xK = attend(q_BxHx1xK, keys_BxHxTxK, values_BxHxTxK)
-        return linear(merge_heads(y_BxHx1xK), self.output_kernel), (keys_BxHxTxK, values_BxHxTxK)
+    def step(
+        self, x_BxQxD: tf.Tensor, cache: Cache, row_Mx1: tf.Tensor, bias_Bx1xQxL: tf.Tensor
+    ) -> tuple[tf.Tensor, Cache]:
+        """One new position of Q hypotheses, which attend to what is theirs of the L cached ones.
+
+        Args:
+            x_BxQxD: the new position.
+            cache: keys and values [B, H, L, K], with room for the new ones.
+            row_Mx1: where they are put, see `cache_rows`.
+            bias_Bx1xQxL: see `history_bias`.
+
+        Returns:
+            [B, Q, D], and the cache with the new keys and values in it.
+        """
+        q_BxHxQxK, *new = self.project(x_BxQxD)
+        slots = tf.shape(bias_Bx1xQxL)[3]
+        keys_BxHxLxK, values_BxHxLxK = (
+            _put(old, row_Mx1, x, slots) for old, x in zip(cache, new, strict=True)
+        )
+        y_BxHxQxK = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
+        y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
+        return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
 
 
 class CrossAttention(Block):
     """Multi-head attention of the target over the encoded source."""
 
-    def __init__(self, width: int, heads: int, rate: float, seed: Iterator[int], name: str):
+    def __init__(
+        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
+    ):
         super().__init__(name)
         self.heads, self.rate = heads, rate
         self.query = self.add_weight(
@@ -100,22 +129,33 @@ class CrossAttention(Block):
         self.output_kernel = self.add_weight(
             "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
         )
+        self.query_bias = self.bias("query_bias", width, biased)
+        self.key_value_bias = self.bias("key_value_bias", 2 * width, biased)
+        self.output_bias = self.bias("output_bias", width, biased)
 
     def call(
         self, x_BxTxD: tf.Tensor, memory: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
     ) -> tf.Tensor:
-        (q_BxHxTxK,) = tf.unstack(split_heads(linear(x_BxTxD, self.query), 1, self.heads))
+        q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
+        (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
         y_BxHxTxK = attend(q_BxHxTxK, *memory, bias_Bx1x1xS, drop, self.rate)
-        return linear(merge_heads(y_BxHxTxK), self.output_kernel)
-
+        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
 
 
 class FeedForward(Block):
-    """Two affine maps with a ReLU between them."""
+    """Two affine maps with an activation between them."""
 
-    def __init__(self, width: int, hidden: int, rate: float, seed: Iterator[int], name: str):
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        activation: Callable[[tf.Tensor], tf.Tensor],
+        rate: float,
+        seed: Iterator[int],
+        name: str,
+    ):
         super().__init__(name)
-        self.rate = rate
+        self.activation, self.rate = activation, rate
         self.inner = self.add_weight(
             "inner", [width, hidden], initializer=glorot(width, hidden, next(seed))
         )
@@ -126,7 +166,7 @@ class FeedForward(Block):
         self.outer_bias = self.add_weight("outer_bias", [width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor, drop: Drop) -> tf.Tensor:
-        h_BxTxF = tf.nn.relu(linear(x_BxTxD, self.inner, self.inner_bias))
+        h_BxTxF = self.activation(linear(x_BxTxD, self.inner, self.inner_bias))
         return linear(drop(h_BxTxF, self.rate), self.outer, self.outer_bias)
 
 
@@ -139,8 +179,11 @@ def remember(memory_BxSxD: tf.Tensor, attentions: list[CrossAttention]) -> tuple
     One product with the matrices of all layers side by side, wide enough to be fast.
     """
     kernel = tf.concat([attention.key_value for attention in attentions], 1)
-    parts = split_heads(linear(memory_BxSxD, kernel), 2 * len(attentions), attentions[0].heads)
-    keys_values = tf.unstack(parts)
+    bias = None
+    if attentions[0].key_value_bias is not None:
+        bias = tf.concat([attention.key_value_bias for attention in attentions], 0)
+    wide = linear(memory_BxSxD, kernel, bias)
+    keys_values = tf.unstack(split_heads(wide, 2 * len(attentions), attentions[0].heads))
     return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
 
 
@@ -230,22 +273,69 @@ def causal_bias(length: tf.Tensor) -> tf.Tensor:
     return tf.where(position_T[None, :] > position_T[:, None], -1e4, 0.0)[None, None]
 
 
-@tf.custom_gradient
-def _layer_norm(x_BxTxD: tf.Tensor, scale_D: tf.Tensor, offset_D: tf.Tensor) -> Any:
+def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
+    """[B, 1, Q, L = T x Q]: 0 where a cached position belongs to a hypothesis' past, else -1e4.
+
+    The cache holds what all Q hypotheses of a sentence computed at each position. A hypothesis
+    that changes its place keeps its past by looking elsewhere; nothing is moved.
+
+    Args:
+        origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position; -1
+            where it has not been yet.
+    """
+    shape, hypotheses = tf.shape(origins_BxQxT), origins_BxQxT.shape[1]
+    allowed_BxQxTxQ = tf.one_hot(origins_BxQxT, hypotheses, on_value=0.0, off_value=-1e4)
+    return tf.reshape(allowed_BxQxTxQ, [shape[0], 1, hypotheses, shape[2] * hypotheses])
+
+
+def cache_rows(bias_Bx1xQxL: tf.Tensor, heads: int, position: tf.Tensor) -> tf.Tensor:
+    """Rows of a cache [B x H x L, K] for the keys [B x H x Q, K] of one position, int32 [M, 1]."""
+    sentences, _, hypotheses, slots = tf.unstack(tf.shape(bias_Bx1xQxL))
+    first_Ax1 = (tf.range(sentences * heads) * slots + position * hypotheses)[:, None]
+    return tf.reshape(first_Ax1 + tf.range(hypotheses), [-1, 1])
+
+
+def with_room(cache_BxHxLxK: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
+    """The cache with room for this many keys of each head; as it is if it has it already."""
+    more = slots - tf.shape(cache_BxHxLxK)[2]
+    longer_BxHxLxK = tf.pad(cache_BxHxLxK, [[0, 0], [0, 0], [0, more], [0, 0]])
+    _, heads, _, units = cache_BxHxLxK.shape
+    return tf.ensure_shape(longer_BxHxLxK, [None, heads, None, units])
+
+
+def _put(
+    cache_BxHxLxK: tf.Tensor, row_Mx1: tf.Tensor, new_BxHxQxK: tf.Tensor, slots: tf.Tensor
+) -> tf.Tensor:
+    # In place, with no copy of all that came before, as long as nobody else holds the old cache:
+    # so its shape is not read here either.
+    _, heads, _, units = cache_BxHxLxK.shape
+    flat_AxK, new_MxK = (tf.reshape(x, [-1, units]) for x in (cache_BxHxLxK, new_BxHxQxK))
+    flat_AxK = tf.tensor_scatter_nd_update(flat_AxK, row_Mx1, new_MxK)
+    return tf.reshape(flat_AxK, [-1, heads, slots, units])
+
+
+def _layer_norm(
+    x_BxTxD: tf.Tensor, scale_D: tf.Tensor, offset_D: tf.Tensor, epsilon: float
+) -> tf.Tensor:
     """Layer normalisation with the closed-form gradient, half the passes of automatic ones."""
-    mean_BxTx1, variance_BxTx1 = tf.nn.moments(x_BxTxD, [-1], keepdims=True)
-    inverse_BxTx1 = tf.math.rsqrt(variance_BxTx1 + 1e-6)
-    unit_BxTxD = (x_BxTxD - mean_BxTx1) * inverse_BxTx1
 
-    def gradient(dy_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        width = scale_D.shape[0]
-        dy_NxD = tf.reshape(dy_BxTxD, [-1, width])
-        dscale_NxD = dy_NxD * tf.reshape(unit_BxTxD, [-1, width])
-        # Row means of dy x scale and of dy x unit x scale, as matrix-vector products.
-        shape, share_Dx1 = tf.shape(inverse_BxTx1), scale_D[:, None] / width
-        level_BxTx1 = tf.reshape(tf.matmul(dy_NxD, share_Dx1), shape)
-        along_BxTx1 = tf.reshape(tf.matmul(dscale_NxD, share_Dx1), shape)
-        dx_BxTxD = inverse_BxTx1 * (dy_BxTxD * scale_D - level_BxTx1 - unit_BxTxD * along_BxTx1)
-        return dx_BxTxD, tf.reduce_sum(dscale_NxD, 0), tf.reduce_sum(dy_NxD, 0)
+    @tf.custom_gradient
+    def normalised(x_BxTxD: tf.Tensor, scale_D: tf.Tensor, offset_D: tf.Tensor) -> Any:
+        mean_BxTx1, variance_BxTx1 = tf.nn.moments(x_BxTxD, [-1], keepdims=True)
+        inverse_BxTx1 = tf.math.rsqrt(variance_BxTx1 + epsilon)
+        unit_BxTxD = (x_BxTxD - mean_BxTx1) * inverse_BxTx1
 
-    return unit_BxTxD * scale_D + offset_D, gradient
+        def gradient(dy_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            width = scale_D.shape[0]
+            dy_NxD = tf.reshape(dy_BxTxD, [-1, width])
+            dscale_NxD = dy_NxD * tf.reshape(unit_BxTxD, [-1, width])
+            # Row means of dy x scale and of dy x unit x scale, as matrix-vector products.
+            shape, share_Dx1 = tf.shape(inverse_BxTx1), scale_D[:, None] / width
+            level_BxTx1 = tf.reshape(tf.matmul(dy_NxD, share_Dx1), shape)
+            along_BxTx1 = tf.reshape(tf.matmul(dscale_NxD, share_Dx1), shape)
+            dx_BxTxD = dy_BxTxD * scale_D - level_BxTx1 - unit_BxTxD * along_BxTx1
+            return inverse_BxTx1 * dx_BxTxD, tf.reduce_sum(dscale_NxD, 0), tf.reduce_sum(dy_NxD, 0)
+
+        return unit_BxTxD * scale_D + offset_D, gradient
+
+    return normalised(x_BxTxD, scale_D, offset_D)

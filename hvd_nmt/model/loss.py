@@ -37,7 +37,11 @@ def smoothing_entropy(label_smoothing: float, vocabulary_size: int) -> float:
 
 
 def cross_entropy(
-    states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
+    states_NxD: tf.Tensor,
+    embedding_VxD: tf.Tensor,
+    labels_N: tf.Tensor,
+    label_smoothing: float,
+    bias_V: tf.Tensor | None = None,
 ) -> Loss:
     """Loss of decoder states against labels, with the softmax matrix inside.
 
@@ -51,10 +55,15 @@ def cross_entropy(
         embedding_VxD: float32 softmax matrix.
         labels_N: int32 right tokens; 0 is padding and counts nothing.
         label_smoothing: e, probability mass on wrong tokens.
+        bias_V: float32, added to the logits of the vocabulary; None: nothing.
 
     Returns:
         Sums over the real tokens. Gradients flow from `smoothed` alone.
     """
+    if bias_V is not None:  # one more column of the matrix, of which every state holds 1
+        ones_Nx1 = tf.ones_like(states_NxD[:, :1])
+        states_NxD = tf.concat([states_NxD, ones_Nx1], 1)
+        embedding_VxD = tf.concat([embedding_VxD, bias_V[:, None]], 1)
     entropy = smoothing_entropy(label_smoothing, embedding_VxD.shape[0])
 
     @tf.custom_gradient
@@ -109,8 +118,11 @@ def _by_pieces(
             body,
             (tf.constant(0), zero, zero, none, tf.zeros_like(embedding_VxD)),
             shape_invariants=(
-                zero.shape, zero.shape, zero.shape,
-                tf.TensorShape([None, width]), embedding_VxD.shape,
+                zero.shape,
+                zero.shape,
+                zero.shape,
+                tf.TensorShape([None, width]),
+                embedding_VxD.shape,
             ),
             parallel_iterations=1,
         )

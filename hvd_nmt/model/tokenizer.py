@@ -5,6 +5,7 @@ there is a model there is tensorflow_text, which gives the same ids from the sam
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,12 @@ class Tokenizer:
         texts = self._sentencepiece.detokenize(ragged).numpy()
         # A vocabulary may hold separators such as U+2028, at which other readers end a line.
         return [" ".join(text.decode("utf-8", "replace").splitlines()) for text in texts]
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """The name of each piece, by id, as SentencePiece itself gives it."""
+        names = self._sentencepiece.id_to_string(tf.range(self.vocabulary_size)).numpy()
+        return [name.decode("utf-8") for name in names]
 
     def _with_text(self, ids_T: np.ndarray) -> np.ndarray:
         ids_T = ids_T[: np.argmax(np.append(ids_T, EOS) == EOS)]

@@ -1,7 +1,7 @@
-"""The Transformer (Vaswani et al. 2017), pre-norm, with one matrix for source, target and softmax.
+"""The Transformer (Vaswani et al. 2017), with one matrix for source, target and softmax.
 
 B sentences, S source and T target positions, D model width, V vocabulary, H heads, K units per
-head, N = B x beam hypotheses.
+head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
 """
 
 from __future__ import annotations
@@ -27,44 +27,55 @@ class Memory(NamedTuple):
     bias_Bx1x1xS: tf.Tensor
 
 
-class EncoderLayer(layers.Block):
-    """Self-attention and feed-forward, each normalised before and added to the stream."""
+class Layer(layers.Block):
+    """Sub-layers, each with its normalisation, added to the stream one after the other.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)).
+    """
+
+    def __init__(self, config: ModelConfig, name: str) -> None:
+        super().__init__(name)
+        self.rate, self.pre_norm = config.dropout, config.norm == "pre"
+
+    def entering(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+        """What a sub-layer reads of the stream."""
+        return norm(x_BxTxD) if self.pre_norm else x_BxTxD
+
+    def leaving(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+        """The stream after a sub-layer's output was added."""
+        return x_BxTxD if self.pre_norm else norm(x_BxTxD)
+
+
+class EncoderLayer(Layer):
+    """Self-attention and feed-forward."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
-        super().__init__(name)
-        width = config.width
-        self.rate = config.dropout
-        self.attention_norm = layers.LayerNorm(width, "attention_norm")
-        self.attention = layers.SelfAttention(
-            width, config.heads, config.attention_dropout, seed, "attention"
-        )
-        self.feed_forward_norm = layers.LayerNorm(width, "feed_forward_norm")
-        self.feed_forward = layers.FeedForward(
-            width, config.feed_forward_width, config.feed_forward_dropout, seed, "feed_forward"
-        )
+        super().__init__(config, name)
+        self.attention_norm = _layer_norm(config, "attention_norm")
+        self.attention = layers.SelfAttention(*_attention(config), seed, "attention")
+        self.feed_forward_norm = _layer_norm(config, "feed_forward_norm")
+        self.feed_forward = _feed_forward(config, seed)
 
     def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
-        y_BxSxD = self.attention(self.attention_norm(x_BxSxD), bias_Bx1x1xS, drop)
-        x_BxSxD += drop(y_BxSxD, self.rate)
-        y_BxSxD = self.feed_forward(self.feed_forward_norm(x_BxSxD), drop)
-        return x_BxSxD + drop(y_BxSxD, self.rate)
+        y_BxSxD = self.entering(self.attention_norm, x_BxSxD)
+        x_BxSxD += drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate)
+        x_BxSxD = self.leaving(self.attention_norm, x_BxSxD)
+        y_BxSxD = self.entering(self.feed_forward_norm, x_BxSxD)
+        x_BxSxD += drop(self.feed_forward(y_BxSxD, drop), self.rate)
+        return self.leaving(self.feed_forward_norm, x_BxSxD)
 
 
-class DecoderLayer(layers.Block):
+class DecoderLayer(Layer):
     """Causal self-attention, attention over the source, feed-forward."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
-        super().__init__(name)
-        width, heads, rate = config.width, config.heads, config.attention_dropout
-        self.rate = config.dropout
-        self.attention_norm = layers.LayerNorm(width, "attention_norm")
-        self.attention = layers.SelfAttention(width, heads, rate, seed, "attention")
-        self.cross_attention_norm = layers.LayerNorm(width, "cross_attention_norm")
-        self.cross_attention = layers.CrossAttention(width, heads, rate, seed, "cross_attention")
-        self.feed_forward_norm = layers.LayerNorm(width, "feed_forward_norm")
-        self.feed_forward = layers.FeedForward(
-            width, config.feed_forward_width, config.feed_forward_dropout, seed, "feed_forward"
-        )
+        super().__init__(config, name)
+        self.attention_norm = _layer_norm(config, "attention_norm")
+        self.attention = layers.SelfAttention(*_attention(config), seed, "attention")
+        self.cross_attention_norm = _layer_norm(config, "cross_attention_norm")
+        self.cross_attention = layers.CrossAttention(*_attention(config), seed, "cross_attention")
+        self.feed_forward_norm = _layer_norm(config, "feed_forward_norm")
+        self.feed_forward = _feed_forward(config, seed)
 
     def call(
         self,
@@ -74,34 +85,56 @@ class DecoderLayer(layers.Block):
         causal_bias_1x1xTxT: tf.Tensor,
         drop: Drop,
     ) -> tf.Tensor:
-        y_BxTxD = self.attention(self.attention_norm(x_BxTxD), causal_bias_1x1xTxT, drop)
-        x_BxTxD += drop(y_BxTxD, self.rate)
-        y_BxTxD = self.cross_attention(
-            self.cross_attention_norm(x_BxTxD), keys_values, cross_bias_Bx1x1xS, drop
-        )
-        x_BxTxD += drop(y_BxTxD, self.rate)
-        y_BxTxD = self.feed_forward(self.feed_forward_norm(x_BxTxD), drop)
-        return x_BxTxD + drop(y_BxTxD, self.rate)
+        y_BxTxD = self.entering(self.attention_norm, x_BxTxD)
+        x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
+        x_BxTxD = self.leaving(self.attention_norm, x_BxTxD)
+        y_BxTxD = self.entering(self.cross_attention_norm, x_BxTxD)
+        y_BxTxD = self.cross_attention(y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
+        x_BxTxD = self.leaving(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
+        y_BxTxD = self.entering(self.feed_forward_norm, x_BxTxD)
+        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
+        return self.leaving(self.feed_forward_norm, x_BxTxD)
 
     def step(
         self,
-        x_Nx1xD: tf.Tensor,
+        x_BxQxD: tf.Tensor,
         keys_values: Cache,
         cross_bias_Bx1x1xS: tf.Tensor,
         cache: Cache,
+        row_Mx1: tf.Tensor,
+        history_bias_Bx1xQxL: tf.Tensor,
+        look: Drop,
     ) -> tuple[tf.Tensor, Cache]:
-        """One position of N = B x beam hypotheses.
+        """One position of Q hypotheses of each sentence; see `SelfAttention.step`.
 
-        The hypotheses of one sentence enter cross-attention as that sentence's queries, so the
-        keys and values of the source are not repeated for each of them.
+        They are the queries of their sentence, so the keys and values of the source are not
+        repeated for each of them.
         """
-        y_Nx1xD, cache = self.attention.step(self.attention_norm(x_Nx1xD), cache)
-        x_Nx1xD += y_Nx1xD
-        sentences, width = tf.shape(keys_values[0])[0], x_Nx1xD.shape[-1]
-        x_BxQxD = tf.reshape(self.cross_attention_norm(x_Nx1xD), [sentences, -1, width])
-        y_BxQxD = self.cross_attention(x_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout)
-        x_Nx1xD += tf.reshape(y_BxQxD, tf.shape(x_Nx1xD))
-        return x_Nx1xD + self.feed_forward(self.feed_forward_norm(x_Nx1xD), no_dropout), cache
+        y_BxQxD = self.entering(self.attention_norm, x_BxQxD)
+        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
+        x_BxQxD = self.leaving(self.attention_norm, x_BxQxD + y_BxQxD)
+        y_BxQxD = self.entering(self.cross_attention_norm, x_BxQxD)
+        x_BxQxD += self.cross_attention(y_BxQxD, keys_values, cross_bias_Bx1x1xS, look)
+        x_BxQxD = self.leaving(self.cross_attention_norm, x_BxQxD)
+        y_BxQxD = self.entering(self.feed_forward_norm, x_BxQxD)
+        x_BxQxD += self.feed_forward(y_BxQxD, no_dropout)
+        return self.leaving(self.feed_forward_norm, x_BxQxD), cache
+
+
+def _layer_norm(config: ModelConfig, name: str) -> layers.LayerNorm:
+    return layers.LayerNorm(config.width, config.norm_epsilon, name)
+
+
+def _attention(config: ModelConfig) -> tuple[int, int, float, bool]:
+    return config.width, config.heads, config.attention_dropout, config.biases == "all"
+
+
+def _feed_forward(config: ModelConfig, seed: Iterator[int]) -> layers.FeedForward:
+    activation = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}[config.activation]
+    return layers.FeedForward(
+        config.width, config.feed_forward_width, activation, config.feed_forward_dropout, seed,
+        "feed_forward",
+    )  # fmt: skip
 
 
 class Transformer(keras.Model):
@@ -144,11 +177,18 @@ class Transformer(keras.Model):
         self.encoder = [
             EncoderLayer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)
         ]
-        self.encoder_norm = layers.LayerNorm(config.width, "encoder_norm")
+        # A post-norm stack ends with a norm already.
+        pre_norm = config.norm == "pre"
+        self.encoder_norm = _layer_norm(config, "encoder_norm") if pre_norm else tf.identity
         self.decoder = [
             DecoderLayer(config, supply, f"decoder_{i}") for i in range(config.decoder_layers)
         ]
-        self.decoder_norm = layers.LayerNorm(config.width, "decoder_norm")
+        self.decoder_norm = _layer_norm(config, "decoder_norm") if pre_norm else tf.identity
+        self.logits_bias = None
+        if config.biases == "all":
+            self.logits_bias = self.add_weight(
+                "logits_bias", [vocabulary_size], initializer="zeros"
+            )
         self.built = True
 
     @property
@@ -164,6 +204,8 @@ class Transformer(keras.Model):
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
+        if self.config.start == "openseq2seq":
+            source_BxS = tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS)
         is_pad_BxS = tf.equal(source_BxS, PAD)
         bias_Bx1x1xS = layers.padding_bias(is_pad_BxS)
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
@@ -174,13 +216,19 @@ class Transformer(keras.Model):
         keys_values = layers.remember(x_BxSxD, [layer.cross_attention for layer in self.decoder])
         return Memory(keys_values, bias_Bx1x1xS)
 
-    def decode(
-        self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
-    ) -> tf.Tensor:
+    def decode(self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
         """Final decoder states BxTxD that predict each target token; target ids end with eos."""
         shifted_BxT = tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-        length = tf.shape(target_BxT)[1]
-        x_BxTxD = drop(self._embed(shifted_BxT, tf.range(length)), self.config.dropout)
+        if self.config.start == "bos":
+            return self.states(shifted_BxT, memory, drop)
+        # Padding is embedded as a zero vector; what follows it is bos, and nobody need predict it.
+        shifted_BxT = tf.pad(shifted_BxT, [[0, 0], [1, 0]], constant_values=PAD)
+        return self.states(shifted_BxT, memory, drop)[:, 1:]
+
+    def states(self, inputs_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
+        """Final decoder states BxTxD after each of the tokens that the decoder reads."""
+        length = tf.shape(inputs_BxT)[1]
+        x_BxTxD = drop(self._embed(inputs_BxT, tf.range(length)), self.config.dropout)
         causal_bias_1x1xTxT = layers.causal_bias(length)
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
             x_BxTxD = layer(x_BxTxD, keys_values, memory.bias_Bx1x1xS, causal_bias_1x1xTxT, drop)
@@ -190,58 +238,110 @@ class Transformer(keras.Model):
         """Scores of the next token, float32 BxTxV."""
         x_NxD = tf.reshape(x_BxTxD, [-1, self.config.width])
         logits_NxV = tf.matmul(x_NxD, tf.cast(self.embedding, x_NxD.dtype), transpose_b=True)
+        if self.logits_bias is not None:
+            logits_NxV += tf.cast(self.logits_bias, x_NxD.dtype)
         shape = tf.concat([tf.shape(x_BxTxD)[:-1], [self.vocabulary_size]], 0)
         return tf.cast(tf.reshape(logits_NxV, shape), tf.float32)
 
-    def initial_cache(self, rows: tf.Tensor) -> tuple[Cache, ...]:
-        """Self-attention keys and values of `rows` hypotheses at no position yet, NxHx0xK each."""
-        shape = [rows, self.config.heads, 0, self.config.width // self.config.heads]
+    def initial_cache(self, sentences: tf.Tensor) -> tuple[Cache, ...]:
+        """Self-attention keys and values of hypotheses at no position yet, [B, H, 0, K] each."""
+        shape = [sentences, self.config.heads, 0, self.config.width // self.config.heads]
         empty = tf.zeros(shape, self.activation_dtype)
         return tuple((empty, empty) for _ in self.decoder)
 
     def decode_step(
-        self, ids_N: tf.Tensor, position: tf.Tensor, memory: Memory, cache: tuple[Cache, ...]
+        self,
+        ids_BxQ: tf.Tensor,
+        position: tf.Tensor,
+        origins_BxQxT: tf.Tensor,
+        memory: Memory,
+        cache: tuple[Cache, ...],
+        look: Drop = no_dropout,
     ) -> tuple[tf.Tensor, tuple[Cache, ...]]:
-        """Logits after one more token of each of N = B x beam hypotheses.
+        """Logits after one more token of each of Q hypotheses per sentence.
 
         Args:
-            ids_N: the newest token of each hypothesis; bos at position 0. The hypotheses of a
-                sentence are neighbours.
+            ids_BxQ: the newest token of each hypothesis; bos at position 0.
             position: int32 scalar, of this token.
+            origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position up
+                to this one, and -1 beyond. T is at least position + 1.
             memory: of the B sentences.
-            cache: of the N hypotheses, up to the position before.
+            cache: of all hypotheses of the positions before; `initial_cache` at position 0.
+            look: gets the cross-attention weights [B, H, Q, S] of one layer after the other, and
+                gives back those to use.
 
         Returns:
-            Logits NxV float32, and the cache one position longer.
+            Logits BxQxV float32, and the cache with this position in it.
         """
-        x_Nx1xD = self._embed(ids_N[:, None], position[None])
+        if self.config.start == "openseq2seq":
+            # The zero vector that the decoder reads first is the same for all hypotheses.
+            origins_BxQxT = tf.pad(origins_BxQxT, [[0, 0], [0, 0], [1, 0]])
+        shape = tf.shape(origins_BxQxT)
+        cache = tf.nest.map_structure(lambda x: layers.with_room(x, shape[1] * shape[2]), cache)
+        if self.config.start == "openseq2seq":
+            is_first_T = tf.range(shape[2]) == 0
+            first_BxQxT = tf.zeros_like(origins_BxQxT) + tf.where(is_first_T, 0, -1)
+            grown, nothing = cache, tf.zeros_like(ids_BxQ)
+            cache = tf.cond(
+                position == 0,
+                lambda: self._step(nothing, position, first_BxQxT, memory, grown, no_dropout)[1],
+                lambda: grown,
+            )
+            position += 1
+        x_BxQxD, cache = self._step(ids_BxQ, position, origins_BxQxT, memory, cache, look)
+        return self.logits(x_BxQxD), cache
+
+    def _step(
+        self,
+        ids_BxQ: tf.Tensor,
+        position: tf.Tensor,
+        origins_BxQxT: tf.Tensor,
+        memory: Memory,
+        cache: tuple[Cache, ...],
+        look: Drop,
+    ) -> tuple[tf.Tensor, tuple[Cache, ...]]:
+        """Final states BxQxD after one more token, at the place that it has in the decoder."""
+        x_BxQxD = self._embed(ids_BxQ, position[None])
+        bias_Bx1xQxL = layers.history_bias(origins_BxQxT)
+        row_Mx1 = layers.cache_rows(bias_Bx1xQxL, self.config.heads, position)
         grown = []
         for layer, keys_values, layer_cache in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
-            x_Nx1xD, layer_cache = layer.step(
-                x_Nx1xD, keys_values, memory.bias_Bx1x1xS, layer_cache
+            x_BxQxD, layer_cache = layer.step(
+                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL, look
             )
             grown.append(layer_cache)
-        return self.logits(self.decoder_norm(x_Nx1xD))[:, 0], tuple(grown)
+        return self.decoder_norm(x_BxQxD), tuple(grown)
+
+    def position_signal(self, position_T: tf.Tensor) -> tf.Tensor:
+        """What tells positions from each other, float32 TxD."""
+        if self.positions is not None:
+            return tf.gather(self.positions, position_T)
+        return sinusoids(position_T, self.config.width, self.config.positions == "marian")
 
     def _embed(self, ids_BxT: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
         """Embeddings x sqrt(D), zero at padding, plus the position signal."""
-        x_BxTxD = tf.gather(self.embedding, ids_BxT) * self.config.width**0.5
+        # Not from the variable itself: TensorFlow then copies it whenever it is read, which every
+        # decoding step does.
+        table_VxD = tf.convert_to_tensor(self.embedding)
+        x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
-        if self.positions is None:
-            signal_TxD = sinusoids(position_T, self.config.width)
-        else:
-            signal_TxD = tf.gather(self.positions, position_T)
-        return tf.cast(x_BxTxD + signal_TxD, self.activation_dtype)
+        return tf.cast(x_BxTxD + self.position_signal(position_T), self.activation_dtype)
 
 
-def sinusoids(position_T: tf.Tensor, width: int) -> tf.Tensor:
+def sinusoids(position_T: tf.Tensor, width: int, open_ended: bool = False) -> tf.Tensor:
     """Position signal TxD, [sin | cos] halves with wavelengths from 2 pi to 10,000 x 2 pi.
 
-    Source: Vaswani et al. 2017, section 3.5, in the layout of the recipe (halves, not pairs).
+    Args:
+        position_T: int32 positions from 0.
+        width: D.
+        open_ended: the longest wavelength stays one step below 10,000 x 2 pi, as in Marian.
+
+    Source: Vaswani et al. 2017, section 3.5, in the layout of the recipe (halves, not pairs). The
+    recipe ends at 10,000; the paper's own formula, which Marian follows, is open-ended.
     """
     half = width // 2
-    rates_D = 10_000.0 ** (-np.arange(half) / max(half - 1, 1))
+    rates_D = 10_000.0 ** (-np.arange(half) / (half if open_ended else max(half - 1, 1)))
     angle_TxD = tf.cast(position_T, tf.float32)[:, None] * rates_D.astype(np.float32)
     return tf.concat([tf.sin(angle_TxD), tf.cos(angle_TxD)], -1)

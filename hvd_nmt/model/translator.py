@@ -1,128 +1,217 @@
-"""Source ids in, target ids out: a model, its beam search and the batches they work best in.
+"""Source ids in, target ids out: models, their search and the batches they work best in.
 
-B sentences, S source and T target positions, K beams, N = B*K rows, V vocabulary.
+B sentences, S source and T target positions, K hypotheses per sentence, V vocabulary, P positions
+of a forced prefix or of random numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.config import EOS, PAD
-from hvd_nmt.model.beam_search import BeamResult, beam_search
+from hvd_nmt.config import PAD
+from hvd_nmt.model.attention import Looks
+from hvd_nmt.model.batching import batches, cut, padded
+from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search, lengths
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.ensemble import members, mixed
+from hvd_nmt.model.scorer import Forced, Scorer
 
 if TYPE_CHECKING:
     from hvd_nmt.model.transformer import Transformer
 
-# A translation may be this much longer than its source (Vaswani et al. 2017, section 6.1).
-EXTRA_TOKENS = 50
+DEFAULT = Decoding()
+NOTHING = Forced(np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
 class Translation(NamedTuple):
-    """What became of one sentence."""
+    """One of the translations of a sentence. T target tokens."""
 
     ids: np.ndarray  # int32, ends with eos unless cut at the maximum length; empty if none
-    score: float  # log-probability / length penalty; -inf where the model gave no translation
+    score: float  # see `beam_search`; -inf where the model gave no translation
+    token_scores: np.ndarray | None = None  # float32 [T], log-probability of each token
+    alignment: np.ndarray | None = None  # int32 [T], the source position each token looked at most
 
 
 class Translator:
-    """Translates with the weights the model has at the moment of the call.
+    """Translates with the weights the models have at the moment of the call.
 
     Args:
-        model: a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
-            `vocabulary_size` and `max_length`.
-        beam_size: hypotheses kept per sentence; 1 is greedy and fastest.
-        length_penalty: alpha of ((5 + length) / 6) ** alpha.
+        models: a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
+            `vocabulary_size` and `max_length`; or several, whose probabilities are averaged.
+        decoding: options of the search.
+
+    Attributes:
+        search: the graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
+            `beam_search.Given`) to a `BeamResult`, for batches of every shape.
+
+    Raises:
+        ConfigError: the models have different vocabularies.
     """
 
     def __init__(
-        self, model: "Transformer", *, beam_size: int = 4, length_penalty: float = 0.6
+        self, models: Transformer | Sequence[Transformer], decoding: Decoding = DEFAULT
     ) -> None:
-        self._model = model
-        self._beam_size = beam_size
-        self._length_penalty = length_penalty
-        # One graph for batches of every shape: a new shape must not cost a new trace.
-        any_batch = tf.TensorSpec([None, None], tf.int32)
-        self.search = tf.function(self._search, input_signature=[any_batch])
+        self._models, self._decoding = members(models), decoding
+        self._scorer: Scorer | None = None
+        always = ["source_BxS", "draws_BxKxP"] if decoding.sample else ["source_BxS"]
+        self.search = self._graph(always)
+        self._search_after = self._graph([*always, "prefix_BxP"])
 
     @property
     def max_length(self) -> int:
         """Longest source and longest translation, tokens with eos."""
-        return self._model.max_length
+        return min(model.max_length for model in self._models)
 
     def translate(
-        self, sources: Sequence[np.ndarray], batch_tokens: int = 4096
-    ) -> Iterator[tuple[int, Translation]]:
+        self,
+        sources: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+        prefixes: Sequence[np.ndarray] | None = None,
+        details: bool = False,
+        numbers: Sequence[int] | None = None,
+    ) -> Iterator[tuple[int, list[Translation]]]:
         """Translate sentences of any number and length.
 
         Args:
             sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
             batch_tokens: source tokens, padding included, that are translated at once. A longer
                 sentence makes a batch of its own.
+            prefixes: ids that the translations of each sentence start with, without eos.
+            details: give `token_scores` and `alignment` too, by a second pass of the decoder.
+            numbers: of each sentence in a larger whole, not negative; its random draws depend on
+                it. By default its index.
 
         Yields:
-            (index into `sources`, Translation), longest sources first, so that memory peaks in the
-            first batch. A source of eos alone is an empty translation with score 0.
+            (index into `sources`, translations, best first), longest sources first, so that memory
+            peaks in the first batch. There are `decoding.n_best` translations, or as many as were
+            found, or one with score -inf. A source of eos alone has an empty one with score 0.
         """
         limit = self.max_length
-        cut = [ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS) for ids in sources]
-        for index, ids in enumerate(cut):
+        read = [cut(ids, limit) for ids in sources]
+        for index, ids in enumerate(read):
             if len(ids) <= 1:
-                yield index, Translation(ids[:0], 0.0)
-        for batch in batches([len(ids) for ids in cut], batch_tokens):
-            found = self.search(tf.constant(padded([cut[index] for index in batch])))
-            best = (tensor[:, 0].numpy() for tensor in found)
-            for index, ids_T, length, score in zip(batch, *best, strict=True):
-                yield index, Translation(ids_T[:length], float(score))
+                empty = Translation(np.zeros(0, np.int32), 0.0)
+                yield index, [_told(empty, NOTHING) if details else empty]
+        for batch in batches([len(ids) for ids in read], batch_tokens):
+            texts = [read[index] for index in batch]
+            tensors = [padded(texts)]
+            if self._decoding.sample:
+                tensors.append(self._draws([(numbers or range(len(read)))[i] for i in batch]))
+            search = self.search
+            if prefixes is not None:
+                search = self._search_after
+                tensors.append(padded([prefixes[index] for index in batch], -1))
+            found = _best_of(search(*map(tf.constant, tensors)), self._decoding.n_best)
+            if details:
+                found = self._detailed(texts, found, batch_tokens)
+            yield from zip(batch, found, strict=True)
 
-    def translate_ids(self, source_BxS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The best translation of each source of a padded batch.
-
-        Args:
-            source_BxS: int32 ids, each row ending with eos, then padded with 0.
-
-        Returns:
-            ids_BxT int32, padded with 0, and scores_B float32.
-        """
-        found = self.search(tf.constant(source_BxS, tf.int32))
-        return found.ids_BxKxT[:, 0].numpy(), found.scores_BxK[:, 0].numpy()
-
-    def _search(self, source_BxS: tf.Tensor) -> BeamResult:
-        model = self._model
-        memory = model.encode(source_BxS)
-        length_B = tf.math.count_nonzero(source_BxS != PAD, axis=1, dtype=tf.int32)
-        max_length_B = tf.minimum(length_B + EXTRA_TOKENS, model.max_length)
-        max_length_B = tf.where(length_B > 0, max_length_B, 0)
-        rows = tf.shape(source_BxS)[0] * self._beam_size
-        cache = model.initial_cache(rows)
-        return beam_search(
-            lambda ids_N, position, cache: model.decode_step(ids_N, position, memory, cache),
-            cache,
-            max_length_B,
-            vocabulary_size=model.vocabulary_size,
-            beam_size=self._beam_size,
-            length_penalty_alpha=self._length_penalty,
+    def _graph(self, names: Sequence[str]) -> Any:
+        """`_search` as one graph for batches of every shape: a new one must cost no trace."""
+        ids = tf.TensorSpec([None, None], tf.int32)
+        specs = {
+            "source_BxS": ids,
+            "prefix_BxP": ids,
+            "draws_BxKxP": tf.TensorSpec([None, self._decoding.hypotheses, None], tf.float32),
+        }
+        return tf.function(
+            lambda *tensors: self._search(**dict(zip(names, tensors, strict=True))),
+            input_signature=[specs[name] for name in names],
+            autograph=False,
         )
 
+    def _search(
+        self,
+        source_BxS: tf.Tensor,
+        draws_BxKxP: tf.Tensor | None = None,
+        prefix_BxP: tf.Tensor | None = None,
+    ) -> BeamResult:
+        decoding, B = self._decoding, tf.shape(source_BxS)[0]
+        is_pad_BxS = source_BxS == PAD
+        length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
+        least_B, most_B = lengths(length_B, decoding, self.max_length)
+        has_least = decoding.min_length or decoding.min_ratio
+        return beam_search(
+            self._step(tf.shape(source_BxS)[1]),
+            tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
+            Given(most_B, least_B if has_least else None, prefix_BxP, draws_BxKxP),
+            decoding,
+            vocabulary_size=self._models[0].vocabulary_size,
+            is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
+        )
 
-def batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of sentences of similar length, longest first; those of up to 1 token are left out.
+    def _step(self, width_S: tf.Tensor) -> Step:
+        """One step of all models; its state are the memory and the cache of each."""
+        looking, alone = self._decoding.coverage_penalty > 0, len(self._models) == 1
 
-    Args:
-        lengths: tokens of each sentence, eos included.
-        batch_tokens: most tokens of a batch, padding included, unless one sentence is longer.
-    """
-    order = [int(i) for i in np.argsort(-np.asarray(lengths), kind="stable") if lengths[i] > 1]
-    while order:
-        rows = max(1, batch_tokens // lengths[order[0]])
-        yield order[:rows]
-        order = order[rows:]
+        def step(
+            ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any
+        ) -> tuple[tf.Tensor, tf.Tensor | None, Any]:
+            scores, attentions, after = [], [], []
+            for model, (memory, cache) in zip(self._models, state, strict=True):
+                looks = Looks()
+                logits_BxKxV, cache = model.decode_step(
+                    ids_BxK, position, origins_BxKxT, memory, cache, *([looks] if looking else [])
+                )
+                scores.append(logits_BxKxV if alone else tf.nn.log_softmax(logits_BxKxV))
+                attentions.append(looks.mean_BxTxS(width_S) if looking else None)
+                after.append((memory, cache))
+            attention = tf.add_n(attentions) / len(attentions) if looking else None
+            return mixed(scores), attention, tuple(after)
+
+        return step
+
+    def _draws(self, numbers: Sequence[int]) -> np.ndarray:
+        """Random numbers draws_BxKxP, a pure function of the seed and each sentence's number."""
+        shape = self._decoding.hypotheses, self.max_length
+        return np.stack(
+            [
+                np.random.Generator(
+                    np.random.Philox(key=np.array([self._decoding.seed, number], np.uint64))
+                ).random(shape, np.float32)
+                for number in numbers
+            ]
+        )
+
+    def _detailed(
+        self, sources: list[np.ndarray], found: list[list[Translation]], batch_tokens: int
+    ) -> list[list[Translation]]:
+        """The translations with token scores and alignments."""
+        if self._scorer is None:
+            self._scorer = Scorer(self._models)
+        found = [[_told(each, NOTHING) for each in ranked] for ranked in found]
+        places = [
+            (row, rank)
+            for row, ranked in enumerate(found)
+            for rank, each in enumerate(ranked)
+            if len(each.ids)
+        ]
+        for index, forced in self._scorer.examine(
+            [sources[row] for row, _ in places],
+            [found[row][rank].ids for row, rank in places],
+            batch_tokens,
+        ):
+            row, rank = places[index]
+            found[row][rank] = _told(found[row][rank], forced)
+        return found
 
 
-def padded(sources: Sequence[np.ndarray]) -> np.ndarray:
-    """A batch source_BxS, int32, padded with 0."""
-    source_BxS = np.full((len(sources), max(map(len, sources))), PAD, np.int32)
-    for row_S, ids in zip(source_BxS, sources, strict=True):
-        row_S[: len(ids)] = ids
-    return source_BxS
+def _told(translation: Translation, forced: Forced) -> Translation:
+    return translation._replace(token_scores=forced.logp_T, alignment=forced.alignment_T)
+
+
+def _best_of(result: BeamResult, n_best: int) -> list[list[Translation]]:
+    """For each sentence its n best hypotheses; if there is none, an empty one."""
+    rows = zip(*(tensor[:, :n_best].numpy() for tensor in result), strict=True)
+    return [
+        [
+            Translation(ids_T[:length], float(score))
+            for rank, (ids_T, length, score) in enumerate(zip(*row, strict=True))
+            if length or rank == 0
+        ]
+        for row in rows
+    ]

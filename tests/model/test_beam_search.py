@@ -1,9 +1,11 @@
 """Beam search against full enumeration, against a plain search in NumPy, and against itself.
 
 The models here are tables of random log-probabilities picked by a hash of the whole history, kept
-in the state: a state that is not re-ordered with its hypothesis gives wrong translations.
+in the state: a hypothesis that loses track of its places gives wrong translations. Attention is
+picked by the same hash.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -11,9 +13,18 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS
-from hvd_nmt.model.beam_search import beam_search, length_penalty, top_k
+from hvd_nmt.model.beam_search import (
+    Given,
+    beam_search,
+    coverage_penalty,
+    length_penalty,
+    lengths,
+)
+from hvd_nmt.model.decoding import Decoding
 
 HASHES = 997
+SOURCE = 5
+"""source positions that attention is spread over"""
 
 
 def make_table(seed, vocabulary_size, sharpness=1.0, eos_bonus=0.0):
@@ -24,167 +35,290 @@ def make_table(seed, vocabulary_size, sharpness=1.0, eos_bonus=0.0):
     return logits.astype(np.float32)
 
 
+ATTENTION = np.exp(np.random.default_rng(0).normal(0, 2, (HASHES, SOURCE))).astype(np.float32)
+ATTENTION /= ATTENTION.sum(-1, keepdims=True)
+
+
 def next_hash(old, token):
     return (old * 31 + token * 7 + 3) % HASHES
 
 
-def search_table(table, seeds, beam_size, max_length, compiled=True, shift=0.0, **options):
-    """Run `beam_search` on sentences that differ in the hash they start from."""
-    table_tf = tf.constant(table) + shift  # not normalised: the search must do that
+def step_of(table_HxV):
+    """The step of a table model. Its state: the hashes, and what grows position by position."""
 
-    def step(ids_N, position, state):
-        hash_N, length_Nxt = state  # the second grows by concatenation, like a cache
-        hash_N = next_hash(hash_N, ids_N)
-        length_Nxt = tf.concat([length_Nxt, hash_N[:, None]], 1)
-        tf.debugging.assert_equal(tf.shape(length_Nxt)[1], position + 1)
-        return tf.gather(table_tf, hash_N), (hash_N, length_Nxt)
+    def step(ids_BxK, position, origins_BxKxT, state):
+        hash_BxK, hashes_BxAxK = state
+        parent_BxK = tf.where(position > 0, origins_BxKxT[:, :, position - 1], 0)
+        hash_BxK = next_hash(tf.gather(hash_BxK, parent_BxK, batch_dims=1), ids_BxK)
+        hashes_BxAxK = tf.concat([hashes_BxAxK, hash_BxK[:, None]], 1)
+        # At each position in the past a hypothesis finds what it left there.
+        tf.debugging.assert_equal(tf.shape(hashes_BxAxK)[1], position + 1)
+        tf.debugging.assert_greater(tf.shape(origins_BxKxT)[2], position)
+        past_BxAxK = tf.transpose(origins_BxKxT[:, :, : position + 1], [0, 2, 1])
+        now_BxK = tf.gather(hashes_BxAxK, past_BxAxK, batch_dims=2)[:, -1]
+        tf.debugging.assert_equal(now_BxK, hash_BxK)
+        state = hash_BxK, hashes_BxAxK
+        return tf.gather(table_HxV, hash_BxK), tf.gather(ATTENTION, hash_BxK), state
 
-    def run(seed_B, max_length_B):
-        seed_N = tf.repeat(seed_B, beam_size)
-        state = (seed_N, tf.zeros([tf.size(seed_N), 0], tf.int32))
+    return step
+
+
+@functools.cache
+def searcher(decoding, vocabulary_size, real, compiled, names):
+    """`beam_search` with a table model, for many tests one graph."""
+    K = decoding.hypotheses
+
+    def run(table_HxV, seed_B, *given):
+        B = tf.size(seed_B)
+        is_pad_BxS = tf.repeat(tf.range(SOURCE)[None] >= real, B, 0)
         return beam_search(
-            step,
-            state,
-            max_length_B,
-            vocabulary_size=table.shape[1],
-            beam_size=beam_size,
-            **options,
+            step_of(table_HxV),
+            (tf.repeat(seed_B[:, None], K, 1), tf.zeros([B, 0, K], tf.int32)),
+            Given(**dict(zip(names, given, strict=True))),
+            decoding,
+            vocabulary_size=vocabulary_size,
+            is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
 
-    spec = tf.TensorSpec([None], tf.int32)
-    run = tf.function(run, input_signature=[spec, spec]) if compiled else run
-    max_length = np.broadcast_to(np.asarray(max_length, np.int32), len(seeds))
-    return [t.numpy() for t in run(tf.constant(seeds, tf.int32), tf.constant(max_length))]
+    specs = {
+        "most_B": tf.TensorSpec([None], tf.int32),
+        "least_B": tf.TensorSpec([None], tf.int32),
+        "prefix_BxP": tf.TensorSpec([None, None], tf.int32),
+        "draws_BxKxP": tf.TensorSpec([None, K, None], tf.float32),
+    }
+    signature = [tf.TensorSpec([HASHES, vocabulary_size]), specs["most_B"]]
+    signature += [specs[name] for name in names]
+    return tf.function(run, input_signature=signature, autograph=False) if compiled else run
+
+
+def search_table(table, seeds, decoding, most, compiled=True, real=SOURCE, **given):
+    """Run `beam_search` on sentences that differ in the hash they start from.
+
+    `real` source positions are not padding.
+    """
+    given["most_B"] = np.broadcast_to(np.asarray(most, np.int32), len(seeds))
+    run = searcher(decoding, table.shape[1], real, compiled, tuple(given))
+    given = map(tf.constant, given.values())
+    return [t.numpy() for t in run(tf.constant(table), tf.constant(seeds, tf.int32), *given)]
 
 
 def hypotheses(result, sentence):
     """[(ids, score)] of one sentence, best first, without padding."""
-    ids, lengths, scores = (t[sentence] for t in result)
-    rows = zip(ids, lengths, scores, strict=True)
+    ids, length, scores = (t[sentence] for t in result)
+    rows = zip(ids, length, scores, strict=True)
     return [(tuple(row[:n].tolist()), float(score)) for row, n, score in rows if n]
 
 
-def penalty(length, alpha):
-    return ((5 + length) / 6) ** alpha
+def hashes_of(seed, ids):
+    """What the model's table is asked for before each token."""
+    for last in (BOS, *ids[:-1]):
+        seed = next_hash(seed, last)
+        yield seed
 
 
 def logp_of(table, seed, ids):
-    total, last = 0.0, BOS
-    for token in ids:
-        seed = next_hash(seed, last)
-        total += float(table[seed, token])
-        last = token
-    return total
+    return sum(float(table[h, x]) for h, x in zip(hashes_of(seed, ids), ids, strict=True))
 
 
-def enumerate_finished(table, seed, max_length, alpha):
+def score_of(table, seed, ids, decoding, real=SOURCE):
+    score = logp_of(table, seed, ids) / ((5 + len(ids)) / 6) ** decoding.length_penalty
+    attention_S = sum(ATTENTION[h][:real] for h in hashes_of(seed, ids))
+    return score + decoding.coverage_penalty * float(np.log(np.minimum(attention_S, 1)).sum())
+
+
+def is_allowed(ids, decoding, least=0, prefix=()):
+    if ids[: len(prefix)] != prefix[: len(ids)] or (ids[-1] == EOS and len(ids) < least):
+        return False
+    n = decoding.no_repeat_ngram
+    grams = [ids[i : i + n] for i in range(len(ids) - n + 1)] if n else []
+    return len(set(grams)) == len(grams)
+
+
+def enumerate_finished(table, seed, most, decoding, real=SOURCE, **rules):
     """Every finished sentence up to the maximum length with its score, best first."""
     others = [v for v in range(table.shape[1]) if v != EOS]
     found = []
-    for length in range(1, max_length + 1):
+    for length in range(1, most + 1):
         for words in itertools.product(others, repeat=length - 1):
             ids = (*words, EOS)
-            found.append((ids, logp_of(table, seed, ids) / penalty(length, alpha)))
+            if is_allowed(ids, decoding, **rules):
+                found.append((ids, score_of(table, seed, ids, decoding, real)))
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def reference_search(table, seed, K, max_length, alpha):
+def reference_search(table, seed, most, decoding, **rules):
     """The same search for one sentence with lists, to the maximum length without ending early."""
-    alive, finished = [((), 0.0)], []
-    for length in range(1, max_length + 1):
-        grown = [
-            ((*ids, token), logp_of(table, seed, (*ids, token)))
-            for ids, _ in alive
-            for token in range(table.shape[1])
-        ]
-        grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * K]
-        finished += [
-            (ids, logp / penalty(length, alpha)) for ids, logp in grown if ids[-1] == EOS
-        ]
-        finished = sorted(finished, key=lambda pair: -pair[1])[:K]
-        alive = [pair for pair in grown if pair[0][-1] != EOS][:K]
-    return finished or [(ids, logp / penalty(max_length, alpha)) for ids, logp in alive]
+    K, alive, finished = decoding.beam_size, [()], []
+    for _ in range(most):
+        grown = [(*ids, token) for ids in alive for token in range(table.shape[1])]
+        grown = [ids for ids in grown if is_allowed(ids, decoding, **rules)]
+        grown = sorted(grown, key=lambda ids: -logp_of(table, seed, ids))[: 2 * K]
+        finished += [ids for ids in grown if ids[-1] == EOS]
+        alive = [ids for ids in grown if ids[-1] != EOS][:K]
+    scored = [(ids, score_of(table, seed, ids, decoding)) for ids in finished or alive]
+    return sorted(scored, key=lambda pair: -pair[1])[:K]
 
 
 def assert_same(found, expected, tolerance=2e-5):
     assert [ids for ids, _ in found] == [ids for ids, _ in expected]
-    np.testing.assert_allclose([s for _, s in found], [s for _, s in expected], rtol=tolerance)
+    np.testing.assert_allclose(
+        [s for _, s in found], [s for _, s in expected], rtol=tolerance, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("compiled", [True, False])
+def wide(K, **options):
+    """A search of which all K results must be right."""
+    return Decoding(beam_size=K, n_best=K, **options)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "compiled"), [(0.0, True), (0.6, True), (0.6, False), (2.0, True)]
+)
 @pytest.mark.parametrize("sharpness", [1.0, 1e5])  # no low score is mistaken for infinity
 def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
-    table, seeds, max_length, K = make_table(1, 4, sharpness), [5, 77, 300], 4, 60
-    result = search_table(
-        table, seeds, K, max_length, compiled, length_penalty_alpha=alpha, exact_best=K
-    )
+    table, seeds, most = make_table(1, 4, sharpness), [5, 77, 300], 4
+    decoding = wide(60, length_penalty=alpha)
+    result = search_table(table, seeds, decoding, most, compiled)
     for i, seed in enumerate(seeds):
-        expected = enumerate_finished(table, seed, max_length, alpha)
+        expected = enumerate_finished(table, seed, most, decoding)
         assert len(expected) == 1 + 3 + 9 + 27
         assert_same(hypotheses(result, i), expected)
 
 
 @pytest.mark.parametrize(
-    ("K", "vocabulary_size", "alpha"), [(2, 7, 0.0), (4, 16, 0.6), (5, 640, 1.0), (3, 10, 2.0)]
+    ("options", "least", "prefix", "left"),
+    [
+        ({"coverage_penalty": 0.7}, 0, (), 40),
+        ({}, 3, (), 36),
+        ({"no_repeat_ngram": 1}, 0, (), 16),
+        ({"no_repeat_ngram": 2}, 0, (), 37),
+        ({}, 0, (3, 0), 4),
+        ({"coverage_penalty": 0.2, "length_penalty": 0.3, "no_repeat_ngram": 1}, 3, (2,), 4),
+    ],
 )
-def test_equals_plain_search(K, vocabulary_size, alpha):
+def test_wide_beam_keeps_the_rules_like_enumeration(options, least, prefix, left):
+    table, seeds, most = make_table(1, 4), [5, 77, 300], 4
+    decoding = wide(60, **options)
+    prefix_BxP = np.array([[*prefix, -1]] * 3, np.int32)
+    result = search_table(
+        table, seeds, decoding, most, real=3,
+        least_B=np.array([least] * 3, np.int32), prefix_BxP=prefix_BxP,
+    )  # fmt: skip
+    for i, seed in enumerate(seeds):
+        expected = enumerate_finished(
+            table, seed, most, decoding, real=3, least=least, prefix=prefix
+        )
+        assert len(expected) == left
+        assert_same(hypotheses(result, i), expected)
+
+
+@pytest.mark.parametrize(
+    ("K", "vocabulary_size", "options"),
+    [
+        (2, 7, {"length_penalty": 0.0}),
+        (4, 16, {"coverage_penalty": 0.3}),
+        (5, 160, {"length_penalty": 1.0}),
+        (3, 10, {"length_penalty": 2.0, "no_repeat_ngram": 2}),
+    ],
+)
+def test_equals_plain_search(K, vocabulary_size, options):
     rng = np.random.default_rng(K)
     bonus = np.log(vocabulary_size) - 1  # sentences of about a dozen tokens
     table = make_table(K, vocabulary_size, sharpness=1.5, eos_bonus=bonus)
-    seeds = rng.integers(0, HASHES, 50).tolist()
-    max_lengths = rng.integers(1, 20, 50)
-    exact, quick = (
-        search_table(table, seeds, K, max_lengths, length_penalty_alpha=alpha, exact_best=n)
-        for n in (K, 1)
-    )
+    seeds = rng.integers(0, HASHES, 40).tolist()
+    most = rng.integers(1, 20, 40)
+    least = np.minimum(rng.integers(0, 5, 40), most)
+    prefixes = [tuple(rng.permutation([0, 2, 3, 4])[: i % 3].tolist()) for i in range(40)]
+    given = {
+        "least_B": least.astype(np.int32),
+        "prefix_BxP": np.array([[*p, -1, -1][:2] for p in prefixes], np.int32),
+    }
+    exact = search_table(table, seeds, wide(K, **options), most, **given)
+    quick = search_table(table, seeds, Decoding(beam_size=K, **options), most, **given)
     for i, seed in enumerate(seeds):
-        expected = reference_search(table, seed, K, int(max_lengths[i]), alpha)
+        expected = reference_search(
+            table, seed, int(most[i]), wide(K, **options), least=least[i], prefix=prefixes[i]
+        )
         assert_same(hypotheses(exact, i), expected)
         assert_same(hypotheses(quick, i)[:1], expected[:1])  # ending early loses only the others
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_beam_1_is_greedy(alpha):
-    table, seeds, max_length = make_table(3, 50, 2.0, 2.0), list(range(40)), 15
-    result = search_table(table, seeds, 1, max_length, length_penalty_alpha=alpha)
-    lengths = []
+    table, seeds, most = make_table(3, 50, 2.0, 2.0), list(range(40)), 15
+    decoding = Decoding(beam_size=1, length_penalty=alpha)
+    result = search_table(table, seeds, decoding, most)
+    found = []
     for i, seed in enumerate(seeds):
         ids, state, last = [], seed, BOS
-        while len(ids) < max_length and last != EOS:
+        while len(ids) < most and last != EOS:
             state = next_hash(state, last)
             last = int(table[state].argmax())
             ids.append(last)
-        score = logp_of(table, seed, ids) / penalty(len(ids), alpha)
-        assert_same(hypotheses(result, i), [(tuple(ids), score)])
-        lengths.append(len(ids))
-    assert min(lengths) < max_length  # some finished
-    assert max(lengths) == max_length  # some did not
+        assert_same(hypotheses(result, i), [(tuple(ids), score_of(table, seed, ids, decoding))])
+        found.append(len(ids))
+    assert min(found) < most  # some finished
+    assert max(found) == most  # some did not
 
 
-@pytest.mark.parametrize("K", [1, 4])
-def test_result_does_not_depend_on_the_neighbours(K):
-    table, seeds = make_table(4, 30, 2.0, 2.0), [3, 99, 500, 7, 260]
-    max_lengths = [9, 2, 0, 14, 5]
-    together = search_table(table, seeds, K, max_lengths)
-    for i, seed in enumerate(seeds):
-        alone = search_table(table, [seed], K, max_lengths[i])
-        assert hypotheses(together, i) == hypotheses(alone, 0)
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(beam_size=1),
+        Decoding(n_best=2, coverage_penalty=0.2),
+        Decoding(sample=True, n_best=3, top_p=0.9),
+    ],
+)
+def test_result_does_not_depend_on_the_neighbours(decoding):
+    """Of many sentences some are done early and dropped; alone none is."""
+    rng, count = np.random.default_rng(4), 64
+    table, seeds = make_table(4, 30, 2.0, -1.0), rng.integers(0, HASHES, count)
+    most = rng.integers(0, 40, count).astype(np.int32)
+    draws = rng.random((count, decoding.hypotheses, 40), np.float32)
+    each = {"draws_BxKxP": draws} if decoding.sample else {}
+    together = search_table(table, seeds, decoding, most, **each)
+    for i in range(0, count, 4):
+        row = slice(i, i + 1)
+        alone = search_table(
+            table, seeds[row], decoding, most[row], **{k: v[row] for k, v in each.items()}
+        )
+        assert_same(hypotheses(together, i), hypotheses(alone, 0))
+    assert (together[1].max(1) > 16).any()  # needs room twice
+
+
+def test_sentences_that_are_done_are_dropped():
+    sizes = []
+
+    def step(ids_BxK, position, origins_BxKxT, state):
+        (number_B,) = state
+        sizes.append(len(number_B))
+        token_B = tf.where(position >= number_B, EOS, 3)
+        logits_BxKxV = tf.one_hot(tf.repeat(token_B[:, None], 2, 1), 9, on_value=20.0)
+        return logits_BxKxV, None, state
+
+    result = beam_search(
+        step, (tf.range(20),), Given(tf.fill([20], 50)), Decoding(beam_size=2), vocabulary_size=9
+    )
+    assert result.lengths_BxK[:, 0].numpy().tolist() == list(range(1, 21))
+    assert len(sizes) == 20
+    assert sizes[10] <= 15
+    assert sum(sizes) < 0.75 * 20 * 20
 
 
 def test_scores_need_not_be_normalised_by_the_step():
     table, seeds = make_table(5, 30, 2.0, 2.0), [3, 99, 500]
+    plain = search_table(table, seeds, Decoding(), 12)
     for shift in (-1e4, 50.0):
-        plain, shifted = (search_table(table, seeds, 4, 12, shift=s) for s in (0.0, shift))
+        shifted = search_table(table + np.float32(shift), seeds, Decoding(), 12)
         np.testing.assert_array_equal(plain[0], shifted[0])
         np.testing.assert_allclose(plain[2], shifted[2], rtol=1e-3)
 
 
 def test_maximum_length_holds_for_each_sentence():
     table = make_table(6, 12, 1.0, eos_bonus=-30.0)  # never ends by itself
-    ids, lengths, scores = search_table(table, [1, 2, 3, 4], 3, [4, 0, 7, 1])
-    assert ids.shape == (4, 3, 7)
-    assert lengths.tolist() == [[4] * 3, [0] * 3, [7] * 3, [1] * 3]
+    ids, found, scores = search_table(table, [1, 2, 3, 4], Decoding(beam_size=3), [4, 0, 37, 1])
+    assert ids.shape == (4, 3, 37)
+    assert found.tolist() == [[4] * 3, [0] * 3, [37] * 3, [1] * 3]
     assert not (ids == EOS).any()
     assert np.isneginf(scores[1]).all()
     assert np.isfinite(scores[[0, 2, 3]]).all()
@@ -193,25 +327,33 @@ def test_maximum_length_holds_for_each_sentence():
 
 def test_larger_length_penalty_gives_longer_sentences():
     table, seeds = make_table(7, 20, 1.5, 1.5), list(range(60))
-    mean_lengths = []
+    means = []
     for alpha in (0.0, 0.6, 1.5):
-        _, lengths, _ = search_table(table, seeds, 4, 25, length_penalty_alpha=alpha)
-        mean_lengths.append(lengths[:, 0].mean())
-    assert mean_lengths[0] < mean_lengths[1] < mean_lengths[2]
+        _, found, _ = search_table(table, seeds, Decoding(length_penalty=alpha), 25)
+        means.append(found[:, 0].mean())
+    assert means[0] < means[1] < means[2]
     np.testing.assert_allclose(length_penalty(tf.constant([1, 7]), 0.6), [1, 2**0.6], rtol=1e-6)
 
 
-@pytest.mark.parametrize("K", [1, 3])
+def test_coverage_penalty_counts_what_got_too_little_attention():
+    coverage = tf.constant([[[0.5, 1.0, 3.0], [1.0, 2.0, 1.5], [0.25, 0.5, 0.0]]])
+    found = coverage_penalty(coverage, 0.2)
+    np.testing.assert_allclose(found[0, :2], [0.2 * np.log(0.5), 0], rtol=1e-6)
+    assert np.isfinite(found[0, 2])
+    assert found[0, 2] < -10
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_nan_ends_only_the_sentence_it_is_in(K, poison):
-    table, seeds = make_table(8, 30, 2.0, 1.0), [3, 99]
-    sound = search_table(table, seeds, K, 10)
+def test_nan_ends_only_the_sentence_it_is_in(options, poison):
+    table, seeds, decoding = make_table(8, 30, 2.0, 1.0), [3, 99], Decoding(**options)
+    sound = search_table(table, seeds, decoding, 10)
     sick_table = table.copy()
     sick_table[next_hash(3, BOS)] = poison
-    sick = search_table(sick_table, seeds, K, 10)
+    sick = search_table(sick_table, seeds, decoding, 10)
     assert hypotheses(sick, 0) == []
     assert np.isneginf(sick[2][0]).all()
-    assert hypotheses(sick, 1) == hypotheses(sound, 1)
+    assert_same(hypotheses(sick, 1), hypotheses(sound, 1))
 
 
 def test_one_sick_row_leaves_the_other_beams():
@@ -220,7 +362,7 @@ def test_one_sick_row_leaves_the_other_beams():
     first = next_hash(seed, BOS)
     best = int(table[first].argmax())
     table[next_hash(first, best), 5] = np.nan
-    found = hypotheses(search_table(table, [seed], 3, 10), 0)
+    found = hypotheses(search_table(table, [seed], Decoding(beam_size=3), 10), 0)
     assert found
     assert all(ids[0] != best or ids == (best,) for ids, _ in found)
 
@@ -228,41 +370,71 @@ def test_one_sick_row_leaves_the_other_beams():
 def test_ends_as_soon_as_every_sentence_is_done():
     steps = []
 
-    def step(ids_N, position, state):
+    def step(ids_BxK, position, origins_BxKxT, state):
         steps.append(int(position))
-        return tf.one_hot(tf.ones_like(ids_N), 9, on_value=20.0), state  # eos at once
+        return tf.one_hot(tf.ones_like(ids_BxK), 9, on_value=20.0), None, state  # eos at once
 
-    result = beam_search(step, (), tf.constant([50, 60]), vocabulary_size=9)
+    given = Given(tf.constant([50, 60]))
+    result = beam_search(step, (), given, Decoding(), vocabulary_size=9)
     assert result.lengths_BxK[:, 0].numpy().tolist() == [1, 1]
     assert len(steps) <= 2
 
 
 def test_no_sentences():
-    ids, lengths, scores = search_table(make_table(1, 4), [], 4, 5)
+    ids, found, scores = search_table(make_table(1, 4), [], Decoding(), 5)
     assert ids.shape == (0, 4, 0)
-    assert lengths.shape == scores.shape == (0, 4)
+    assert found.shape == scores.shape == (0, 4)
 
 
-@pytest.mark.parametrize("vocabulary_size", [1000, 8000, 8008, 32768, 97])
-@pytest.mark.parametrize("k", [1, 8])
-def test_top_k_equals_tensorflow(vocabulary_size, k):
-    x = tf.random.stateless_normal([20, vocabulary_size], seed=[1, k])
-    values, indices = top_k(x, k, vocabulary_size)
-    expected_values, expected_indices = tf.math.top_k(x, k)
-    np.testing.assert_array_equal(values, expected_values)
-    np.testing.assert_array_equal(indices, expected_indices)
+def test_draws_follow_the_models_probabilities():
+    table, seed, count = make_table(10, 6), 7, 4000
+    draws = np.random.default_rng(1).random((1, count, 3), np.float32)
+    decoding = Decoding(sample=True, n_best=count)
+    result = search_table(table, [seed], decoding, 3, draws_BxKxP=draws)
+    found = hypotheses(result, 0)
+    assert len(found) == count
+    for ids, score in found[::200]:
+        np.testing.assert_allclose(score, score_of(table, seed, ids, decoding), rtol=1e-4)
+    for ids in {ids for ids, _ in found}:
+        expected = np.exp(logp_of(table, seed, ids))
+        share = sum(other == ids for other, _ in found) / count
+        assert abs(share - expected) < 5 * np.sqrt(expected / count) + 1e-3
+
+
+@pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
+def test_draws_of_the_most_probable_alone_are_greedy(narrow):
+    table, seeds = make_table(3, 50, 2.0, 2.0), list(range(20))
+    draws = np.random.default_rng(2).random((20, 1, 15), np.float32)
+    decoding = Decoding(sample=True, **narrow)
+    drawn = search_table(table, seeds, decoding, 15, draws_BxKxP=draws)
+    greedy = search_table(table, seeds, Decoding(beam_size=1), 15)
+    np.testing.assert_array_equal(drawn[0], greedy[0])
+    np.testing.assert_allclose(drawn[2], greedy[2], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("options", "least", "most"),
     [
-        {"beam_size": 0},
-        {"length_penalty_alpha": -0.1},
-        {"exact_best": 5, "beam_size": 4},
-        {"vocabulary_size": 1},
+        ({}, [0, 0, 0], [51, 60, 0]),
+        ({"max_length": 7, "min_length": 3}, [3, 3, 0], [7, 7, 0]),
+        ({"max_ratio": 1.5, "min_ratio": 0.55}, [1, 6, 0], [1, 15, 0]),
+        ({"max_ratio": 9.0, "min_length": 20}, [9, 20, 0], [9, 60, 0]),
     ],
 )
-def test_refuses_what_cannot_work(bad):
-    options = {"vocabulary_size": 9, **bad}
-    with pytest.raises(ValueError, match="|".join(bad)):
-        beam_search(lambda ids_N, position, state: (ids_N, state), (), tf.constant([3]), **options)
+def test_lengths_are_bound_absolutely_and_by_the_source(options, least, most):
+    found = lengths(tf.constant([1, 10, 0]), Decoding(**options), model_length=60)
+    assert [t.numpy().tolist() for t in found] == [least, most]
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "words"),
+    [
+        ({}, 1, "vocabulary_size"),
+        ({"sample": True}, 9, "draws_BxKxP"),
+        ({"coverage_penalty": 0.1}, 9, "is_pad_BxS"),
+    ],
+)
+def test_refuses_what_cannot_work(options, size, words):
+    given = Given(tf.constant([3]))
+    with pytest.raises(ValueError, match=words):
+        beam_search(lambda *_: None, (), given, Decoding(**options), vocabulary_size=size)

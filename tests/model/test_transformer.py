@@ -6,6 +6,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig, presets
+from hvd_nmt.model import attention
+from hvd_nmt.model.attention import Looks
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, sinusoids
 from hvd_nmt.model.translator import Translator
@@ -137,31 +139,66 @@ def test_a_row_of_padding_alone_is_finite_and_disturbs_no_other(dtype):
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_the_cached_step_equals_the_full_decoder_at_every_position(model, beams):
-    source = ids([6, 9])
-    rows, length = len(source) * beams, 8
-    target = ids([length] * rows, seed=9)  # a different hypothesis in each beam
-    full_NxTxV = model(np.repeat(source, beams, 0), target).numpy()
-
-    memory = model.encode(source)
-    cache = model.initial_cache(rows)
+    """Hypotheses change places before every position, as they do in a beam search."""
+    source, length, room = ids([6, 9]), 8, 11
+    rng = np.random.default_rng(beams)
+    memory, cache = model.encode(source), model.initial_cache(2)
+    tokens_BxQxT = np.zeros([2, beams, 0], np.int32)
+    origins_BxQxT = np.full([2, beams, room], -1, np.int32)
     for position in range(length):
-        newest_N = target[:, position - 1] if position else np.full(rows, BOS, np.int32)
-        logits_NxV, cache = model.decode_step(
-            tf.constant(newest_N), tf.constant(position), memory, cache
+        parent_BxQx1 = rng.integers(0, beams, [2, beams, 1])
+        tokens_BxQxT = np.take_along_axis(tokens_BxQxT, parent_BxQx1, 1)
+        origins_BxQxT = np.take_along_axis(origins_BxQxT, parent_BxQx1, 1)
+        origins_BxQxT[:, :, position] = np.arange(beams)
+        newest_BxQ = tokens_BxQxT[:, :, -1] if position else np.full([2, beams], BOS, np.int32)
+        logits_BxQxV, cache = model.decode_step(
+            tf.constant(newest_BxQ),
+            tf.constant(position),
+            tf.constant(origins_BxQxT),
+            memory,
+            cache,
         )
-        assert logits_NxV.dtype == tf.float32
-        np.testing.assert_allclose(logits_NxV, full_NxTxV[:, position], rtol=0, atol=2e-5)
+        assert logits_BxQxV.dtype == tf.float32
+        next_BxQx1 = rng.integers(3, VOCABULARY, [2, beams, 1]).astype(np.int32)
+        tokens_BxQxT = np.concatenate([tokens_BxQxT, next_BxQx1], 2)
+        for q in range(beams):
+            full_BxTxV = model(source, tokens_BxQxT[:, q])
+            np.testing.assert_allclose(
+                logits_BxQxV[:, q], full_BxTxV[:, position], rtol=0, atol=2e-5
+            )
 
 
-def test_a_step_adds_one_position_to_the_cache_and_leaves_the_others():
+def test_a_step_puts_one_position_into_the_cache_and_leaves_the_others():
     model = tiny()
-    memory, cache = model.encode(ids([6])), model.initial_cache(2)
+    memory, cache = model.encode(ids([6])), model.initial_cache(1)
     for position in range(3):
-        _, after = model.decode_step(tf.constant([BOS, 5]), tf.constant(position), memory, cache)
+        origins_BxQxT = np.full([1, 2, 5], -1, np.int32)
+        origins_BxQxT[:, :, : position + 1] = np.arange(2)[:, None]
+        _, after = model.decode_step(
+            tf.constant([[BOS, 5]]), tf.constant(position), tf.constant(origins_BxQxT),
+            memory, cache,
+        )  # fmt: skip
         for old, new in zip(tf.nest.flatten(cache), tf.nest.flatten(after), strict=True):
-            assert new.shape == (2, 2, position + 1, 8)
-            np.testing.assert_array_equal(new[:, :, :position], old)
+            assert new.shape == (1, 2, 5 * 2, 8)
+            used = 2 * position
+            np.testing.assert_array_equal(new[:, :, :used], old[:, :, :used])
+            assert np.all(np.any(new[:, :, used : used + 2] != 0, axis=-1))
+            assert not np.any(new[:, :, used + 2 :])
         cache = after
+
+
+def test_a_step_shows_where_each_layer_looks():
+    model, looks = tiny(), Looks()
+    source = ids([6, 4])
+    memory = model.encode(source)
+    model.decode_step(
+        tf.constant([[BOS], [BOS]]), tf.constant(0), tf.zeros([2, 1, 1], tf.int32), memory,
+        model.initial_cache(2), looks,
+    )  # fmt: skip
+    _, wanted = attention.decode(model, tf.constant([[EOS], [EOS]]), memory)
+    assert len(looks.weights) == len(wanted.weights) == 2
+    for found, expected in zip(looks.weights, wanted.weights, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 # Precision
@@ -289,6 +326,7 @@ def test_a_tiny_model_learns_to_copy():
     right = np.argmax(model(held_out, held_out), -1) == held_out
     assert right[held_out != PAD].mean() > 0.97
 
-    found, _ = Translator(model).translate_ids(held_out[:64])
-    rows = padded_to(found, max(found.shape[1], longest + 1))[:, : longest + 1]
-    assert np.mean(np.all(rows == held_out[:64], axis=1)) > 0.9
+    wanted = [row[row != PAD] for row in held_out[:64]]
+    found = dict(Translator(model).translate(wanted))
+    right = [np.array_equal(found[i][0].ids, ids) for i, ids in enumerate(wanted)]
+    assert np.mean(right) > 0.9

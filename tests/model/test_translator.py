@@ -5,15 +5,27 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import EOS, ModelConfig
+from hvd_nmt.errors import ConfigError
+from hvd_nmt.model.batching import batches
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.model.translator import Translator, batches, padded
+from hvd_nmt.model.translator import Translator
 
 VOCABULARY = 40
 
 
+def make_model(seed=3):
+    """With weights so large that what it says depends on what it reads."""
+    model = Transformer(ModelConfig(2, 2, 16, 2, 32, max_length=24), VOCABULARY, seed=seed)
+    for weight in model.trainable_variables:
+        if len(weight.shape) > 1:
+            weight.assign(2 * weight)
+    return model
+
+
 @pytest.fixture(scope="module")
 def model():
-    return Transformer(ModelConfig(2, 2, 16, 2, 32, max_length=24), VOCABULARY, seed=3)
+    return make_model()
 
 
 @pytest.fixture(scope="module")
@@ -23,51 +35,135 @@ def sources():
     return [np.append(rng.integers(3, VOCABULARY, n - 1), EOS).astype(np.int32) for n in lengths]
 
 
+@pytest.fixture(scope="module")
+def plain(model):
+    return Translator(model)
+
+
+def logp_of(models, source, ids):
+    """The models' mean log-probability of each token, by the full decoder."""
+    p = [tf.nn.softmax(m(tf.constant([source]), tf.constant([ids])))[0].numpy() for m in models]
+    return np.log(np.mean(p, 0))[np.arange(len(ids)), ids]
+
+
 def test_greedy_takes_what_the_full_decoder_finds_most_probable(model, sources):
-    found = dict(Translator(model, beam_size=1).translate(sources[:7]))
+    found = dict(Translator(model, Decoding(beam_size=1)).translate(sources[:7]))
     for index in (0, 3, 4):
-        ids = found[index].ids
-        logits = model(tf.constant([sources[index]]), tf.constant([ids]))
-        assert tf.argmax(logits[0], -1).numpy().tolist() == ids.tolist()
+        (translation,) = found[index]
+        logits = model(tf.constant([sources[index]]), tf.constant([translation.ids]))
+        assert tf.argmax(logits[0], -1).numpy().tolist() == translation.ids.tolist()
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_result_depends_neither_on_batch_nor_on_padding(model, sources, beam_size):
-    translator = Translator(model, beam_size=beam_size)
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(n_best=2, coverage_penalty=0.2, no_repeat_ngram=2),
+        Decoding(sample=True, n_best=2, top_k=10),
+    ],
+)
+def test_result_depends_neither_on_batch_nor_on_padding(model, sources, decoding):
+    translator = Translator(model, decoding)
     together, apart = (dict(translator.translate(sources, n)) for n in (1000, 1))
     assert sorted(together) == sorted(apart) == list(range(len(sources)))
     for index in together:
-        np.testing.assert_array_equal(together[index].ids, apart[index].ids)
-        np.testing.assert_allclose(together[index].score, apart[index].score, rtol=1e-4)
+        for one, other in zip(together[index], apart[index], strict=True):
+            np.testing.assert_array_equal(one.ids, other.ids)
+            np.testing.assert_allclose(one.score, other.score, rtol=1e-4)
     assert translator.search.experimental_get_tracing_count() == 1
 
 
-def test_scores_are_the_models_own(model, sources):
-    ids, scores = Translator(model, length_penalty=0.6).translate_ids(padded(sources[:2]))
-    for source, words, score in zip(sources[:2], ids, scores, strict=True):
-        words = np.trim_zeros(words, "b")
-        logits = model(tf.constant([source]), tf.constant([words]))
-        logp = tf.nn.log_softmax(logits)[0].numpy()[np.arange(len(words)), words].sum()
-        np.testing.assert_allclose(score, logp / ((5 + len(words)) / 6) ** 0.6, rtol=1e-4)
+def test_scores_and_details_are_the_models_own(model, sources):
+    translator = Translator(model, Decoding(n_best=3))
+    found = dict(translator.translate(sources, details=True))
+    assert found[2][0].token_scores.shape == found[2][0].alignment.shape == (0,)
+    for index in (0, 1, 3, 6):
+        assert 1 <= len(found[index]) <= 3  # fewer where no more have ended in time
+        for ids, score, token_scores, alignment in found[index]:
+            expected = logp_of([model], sources[index], ids)
+            np.testing.assert_allclose(token_scores, expected, rtol=1e-3, atol=1e-5)
+            penalty = ((5 + len(ids)) / 6) ** 0.6
+            np.testing.assert_allclose(score, expected.sum() / penalty, rtol=1e-4)
+            assert len(alignment) == len(ids)
+            assert 0 <= min(alignment) <= max(alignment) < len(sources[index])
+    assert max(map(len, found.values())) == 3
 
 
-def test_blank_and_overlong_sources(model, sources):
-    found = dict(Translator(model).translate(sources))
-    assert found[2].ids.tolist() == []
-    assert found[2].score == 0.0
+def test_blank_and_overlong_sources(model, plain, sources):
+    found = dict(plain.translate(sources))
+    assert found[2][0].ids.tolist() == []
+    assert found[2][0].score == 0.0
     cut = np.append(sources[8][:23], EOS).astype(np.int32)
-    np.testing.assert_array_equal(found[8].ids, dict(Translator(model).translate([cut]))[0].ids)
-    assert max(len(translation.ids) for translation in found.values()) <= model.max_length
-    assert list(Translator(model).translate([])) == []
+    np.testing.assert_array_equal(found[8][0].ids, dict(plain.translate([cut]))[0][0].ids)
+    assert max(len(translations[0].ids) for translations in found.values()) <= model.max_length
+    assert list(plain.translate([])) == []
+
+
+def test_translations_start_with_their_prefix(plain, sources):
+    prefixes = [np.array([7, 9][: i % 3], np.int32) for i in range(len(sources))]
+    free = dict(plain.translate(sources))
+    found = dict(plain.translate(sources, prefixes=prefixes))
+    for index in (0, 1, 3, 4, 5, 6):
+        ids, prefix = found[index][0].ids, prefixes[index]
+        np.testing.assert_array_equal(ids[: len(prefix)], prefix)
+        if not len(prefix):
+            np.testing.assert_array_equal(ids, free[index][0].ids)
+
+
+def test_lengths_are_kept(model, sources):
+    decoding = Decoding(min_ratio=0.5, max_ratio=1.0, max_length=9)
+    found = dict(Translator(model, decoding).translate(sources))
+    for index in (0, 1, 3, 4, 5, 6):
+        most = min(9, len(sources[index]))
+        least = min(-(-len(sources[index]) // 2), most)
+        assert least <= len(found[index][0].ids) <= most
+
+
+def test_draws_depend_on_seed_and_number_alone(model, sources):
+    translator = Translator(model, Decoding(sample=True))
+    first = {i: t[0].ids.tolist() for i, t in translator.translate(sources[:2])}
+    moved = translator.translate(sources[1::-1], numbers=[1, 0])
+    assert {1 - i: t[0].ids.tolist() for i, t in moved} == first
+    other = Translator(model, Decoding(sample=True, seed=2))
+    assert {i: t[0].ids.tolist() for i, t in other.translate(sources[:2])} != first
+
+
+def test_an_ensemble_of_equal_models_equals_one(model, plain, sources):
+    alone = dict(plain.translate(sources))
+    both = dict(Translator([model, model]).translate(sources))
+    for index in alone:
+        np.testing.assert_array_equal(both[index][0].ids, alone[index][0].ids)
+        np.testing.assert_allclose(both[index][0].score, alone[index][0].score, rtol=1e-4)
+
+
+def test_an_ensemble_averages_probabilities(model, sources):
+    models = [model, make_model(seed=4)]
+    translator = Translator(models, Decoding(length_penalty=0.0, coverage_penalty=0.1))
+    found = dict(translator.translate(sources[:2], details=True))
+    free = dict(Translator(models, Decoding(length_penalty=0.0)).translate(sources[:2]))
+    for index in (0, 1):
+        (translation,) = found[index]
+        expected = logp_of(models, sources[index], translation.ids)
+        np.testing.assert_allclose(translation.token_scores, expected, rtol=1e-3, atol=1e-5)
+        assert translation.score <= expected.sum() + 1e-4
+        (translation,) = free[index]
+        expected = logp_of(models, sources[index], translation.ids).sum()
+        np.testing.assert_allclose(translation.score, expected, rtol=1e-4)
+
+
+def test_an_ensemble_needs_one_vocabulary(model):
+    other = Transformer(ModelConfig(1, 1, 16, 2, 32), 48)
+    for models in ([model, other], []):
+        with pytest.raises(ConfigError, match="one vocabulary"):
+            Translator(models)
 
 
 def test_follows_the_weights_and_survives_nan(sources):
-    model = Transformer(ModelConfig(1, 1, 16, 2, 32, max_length=24), VOCABULARY)
-    translator = Translator(model, beam_size=2)
-    assert len(dict(translator.translate(sources[:1]))[0].ids)
+    model = make_model()
+    translator = Translator(model, Decoding(beam_size=2))
+    assert len(dict(translator.translate(sources[:1]))[0][0].ids)
     for variable in model.trainable_variables:
         variable.assign(tf.fill(variable.shape, np.nan))
-    translation = dict(translator.translate(sources[:1]))[0]
+    (translation,) = dict(translator.translate(sources[:1]))[0]
     assert translation.ids.tolist() == []
     assert translation.score == -np.inf
 
@@ -83,3 +179,4 @@ def test_batches_are_full_sorted_and_complete():
     assert max(sizes) <= 256
     assert min(sizes[:-1]) > 256 - 60
     assert list(batches([1000, 5], 256)) == [[0], [1]]
+    assert list(batches([1, 0, 2], 256, least=1)) == [[2, 0]]

@@ -1,0 +1,98 @@
+"""The options of a search for translations. No TensorFlow here: they become command-line flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from hvd_nmt.errors import ConfigError
+
+# A translation may be this much longer than its source (Vaswani et al. 2017, section 6.1).
+EXTRA_TOKENS = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """How translations are searched for. Lengths are in tokens, eos included."""
+
+    beam_size: int = 4
+    """hypotheses kept per sentence; 1 is greedy and fastest"""
+    length_penalty: float = 0.6
+    """alpha of ((5+length)/6)^alpha, by which log-probabilities are divided; larger gives longer
+    translations, 0 is no penalty"""
+    coverage_penalty: float = 0.0
+    """beta, the weight of source tokens that got too little attention; 0: off"""
+    n_best: int = 1
+    """translations given for each sentence, best first; at most the beam size"""
+    min_length: int = 0
+    """fewest tokens of a translation; 0: any"""
+    max_length: int = 0
+    """most tokens of a translation; 0: those of the source and 50 more"""
+    min_ratio: float = 0.0
+    """fewest tokens of a translation per token of its source; 0: any"""
+    max_ratio: float = 0.0
+    """most tokens of a translation per token of its source; 0: any"""
+    no_repeat_ngram: int = 0
+    """no sequence of this many tokens occurs twice in a translation; 0: off"""
+    sample: bool = False
+    """draw the translations at random, as probable as the model finds them, instead of searching
+    for the best; the beam size then means nothing"""
+    temperature: float = 1.0
+    """divides the logits before a draw; below 1 the probable becomes more probable"""
+    top_k: int = 0
+    """draw among this many most probable tokens; 0: all"""
+    top_p: float = 1.0
+    """draw among the most probable tokens that hold this share of the probability (nucleus)"""
+    seed: int = 1
+    """of the draws; a sentence's draws depend on it and on the sentence's number only"""
+
+    def __post_init__(self) -> None:
+        _at_least(1, beam_size=self.beam_size, n_best=self.n_best)
+        _at_least(
+            0,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
+            min_length=self.min_length,
+            max_length=self.max_length,
+            min_ratio=self.min_ratio,
+            max_ratio=self.max_ratio,
+            no_repeat_ngram=self.no_repeat_ngram,
+            top_k=self.top_k,
+            seed=self.seed,
+        )
+        for name, bound, least, most in (
+            ("length", "min_length", self.min_length, self.max_length),
+            ("ratio", "min_ratio", self.min_ratio, self.max_ratio),
+        ):
+            if 0 < most < least:
+                raise ConfigError(f"{bound} {least} is above max_{name} {most}: swap them.")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(f"temperature is {self.temperature}: give a number above 0.")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p is {self.top_p}: give a share above 0 and up to 1.")
+        self._check_together()
+
+    @property
+    def hypotheses(self) -> int:
+        """Hypotheses of a sentence that are extended side by side."""
+        return self.n_best if self.sample else self.beam_size
+
+    def _check_together(self) -> None:
+        if not self.sample:
+            if self.n_best > self.beam_size:
+                raise ConfigError(
+                    f"n_best {self.n_best} is above beam_size {self.beam_size}: a beam has no more"
+                    " translations than hypotheses, so raise the beam size."
+                )
+            drawn = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+            for name, neutral in drawn.items():
+                if getattr(self, name) != neutral:
+                    raise ConfigError(
+                        f"{name} {getattr(self, name)} changes nothing without sample: add it."
+                    )
+
+
+def _at_least(least: int, **values: float) -> None:
+    for name, value in values.items():
+        if not least <= value < math.inf:  # NaN fails every comparison
+            raise ConfigError(f"{name} is {value}: give a finite number of at least {least}.")

@@ -1,0 +1,34 @@
+"""Several models that speak with one voice: the mean of their probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_nmt.errors import ConfigError
+
+
+def members(models: Any) -> tuple[Any, ...]:
+    """The models of an ensemble; of one model, that one.
+
+    Raises:
+        ConfigError: there is none, or their vocabularies differ in size.
+    """
+    each = tuple(models) if isinstance(models, Sequence) else (models,)
+    sizes = sorted({model.vocabulary_size for model in each})
+    if len(sizes) != 1:
+        raise ConfigError(
+            f"An ensemble needs models of one vocabulary, and theirs have {sizes or 'no'} tokens:"
+            " take checkpoints of runs with the same spm.model."
+        )
+    return each
+
+
+def mixed(logp: list[tf.Tensor]) -> tf.Tensor:
+    """The logarithm of the mean of the probabilities, of log-probabilities of equal shape."""
+    if len(logp) == 1:
+        return logp[0]
+    return tf.reduce_logsumexp(tf.stack(logp), 0) - math.log(len(logp))

@@ -1,0 +1,112 @@
+"""Source and target ids in, the log-probability of each target token out.
+
+B sentences, S source and T target positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_nmt.model import attention
+from hvd_nmt.model.batching import batches, cut, padded
+from hvd_nmt.model.ensemble import members, mixed
+
+if TYPE_CHECKING:
+    from hvd_nmt.model.transformer import Transformer
+
+# Logits held at a time, 128 MB in float32: batches are made smaller for it.
+ELEMENTS_AT_ONCE = 1 << 25
+
+
+class Forced(NamedTuple):
+    """What a model makes of a translation that it is given. T target tokens."""
+
+    logp_T: np.ndarray  # float32, natural logarithm of the probability of each token
+    alignment_T: np.ndarray  # int32, the source position that a token gets most attention from
+
+
+class Scorer:
+    """Scores with the weights the model has at the moment of the call.
+
+    Args:
+        models: a Transformer, or several, whose probabilities are averaged.
+
+    Raises:
+        ConfigError: the models have different vocabularies.
+    """
+
+    def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
+        self._models = members(models)
+        any_batch = tf.TensorSpec([None, None], tf.int32)
+        self._examined = tf.function(
+            self._examine, input_signature=[any_batch, any_batch], autograph=False
+        )
+
+    @property
+    def max_length(self) -> int:
+        """Longest source and target, tokens with eos."""
+        return min(model.max_length for model in self._models)
+
+    def score(
+        self,
+        sources: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Log-probabilities of given translations.
+
+        Args:
+            sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
+            targets: ids of the translation of each, ending with eos.
+            batch_tokens: source or target tokens, padding included, scored at once; fewer where
+                the vocabulary is large.
+
+        Yields:
+            (index, float32 [len(target)]), long sentences first. The tokens beyond `max_length`
+            are NaN: the model cannot judge them.
+        """
+        for index, forced in self.examine(sources, targets, batch_tokens):
+            yield index, forced.logp_T
+
+    def examine(
+        self,
+        sources: Sequence[np.ndarray],
+        targets: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+    ) -> Iterator[tuple[int, Forced]]:
+        """Like `score`, with the alignment too; -1 for the tokens beyond `max_length`."""
+        limit = self.max_length
+        read = [cut(ids, limit) for ids in sources]
+        judged = [np.asarray(ids[:limit], np.int32) for ids in targets]
+        longer = [max(len(a), len(b)) for a, b in zip(read, judged, strict=True)]
+        room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
+        for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
+            source_BxS, target_BxT = (padded([x[i] for i in batch]) for x in (read, judged))
+            found = [
+                tensor.numpy()
+                for tensor in self._examined(tf.constant(source_BxS), tf.constant(target_BxT))
+            ]
+            for index, logp_T, alignment_T in zip(batch, *found, strict=True):
+                known, beyond = len(judged[index]), len(targets[index]) - len(judged[index])
+                yield (
+                    index,
+                    Forced(
+                        np.pad(logp_T[:known], [0, beyond], constant_values=math.nan),
+                        np.pad(alignment_T[:known], [0, beyond], constant_values=-1),
+                    ),
+                )
+
+    def _examine(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        scores, attentions = [], []
+        for model in self._models:
+            states_BxTxD, looks = attention.decode(model, target_BxT, model.encode(source_BxS))
+            logits_BxTxV = model.logits(states_BxTxD)
+            scores.append(-tf.nn.sparse_softmax_cross_entropy_with_logits(target_BxT, logits_BxTxV))
+            attentions.append(looks.mean_BxTxS(tf.shape(source_BxS)[1]))
+        alignment_BxT = tf.argmax(tf.add_n(attentions), -1, output_type=tf.int32)
+        return mixed(scores), alignment_BxT

@@ -1,0 +1,69 @@
+"""The choice among next tokens; its rules are tested together with the search."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.model.candidates import drawn, top_k
+from hvd_nmt.model.decoding import Decoding
+
+
+@pytest.mark.parametrize("vocabulary_size", [1000, 8000, 8008, 32768, 97])
+@pytest.mark.parametrize("k", [1, 8])
+def test_top_k_equals_tensorflow(vocabulary_size, k):
+    x = tf.random.stateless_normal([20, vocabulary_size], seed=[1, k])
+    values, indices = top_k(x, k, vocabulary_size)
+    expected_values, expected_indices = tf.math.top_k(x, k)
+    np.testing.assert_array_equal(values, expected_values)
+    np.testing.assert_array_equal(indices, expected_indices)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [0, 1, 1, 2, 3, 3]),
+        ({"top_k": 2}, [3, 3, 3, 3, 1, 1]),  # 0.4 and 0.3, renormalised: 3 below 4/7
+        ({"top_p": 0.75}, [3, 3, 3, 1, 2, 2]),  # 0.4, 0.3 and 0.2, which passes 0.75
+        ({"top_p": 0.4}, [3] * 6),
+        ({"top_k": 3, "top_p": 0.5}, [3, 3, 3, 3, 1, 1]),
+    ],
+)
+def test_a_draw_is_a_place_in_the_cumulative_probability(options, expected):
+    p_V = np.array([0.1, 0.3, 0.2, 0.4], np.float32)
+    draw_N = np.array([0.05, 0.15, 0.35, 0.55, 0.65, 0.99], np.float32)
+    if options.get("top_p") == 0.75:  # of 0.9 in all: 3 below 0.44, 1 below 0.78
+        expected = [3, 3, 3, 1, 1, 2]
+    logits_NxV = np.log(np.repeat(p_V[None], 6, 0))
+    found_N = drawn(tf.constant(logits_NxV), tf.constant(draw_N), Decoding(sample=True, **options))
+    assert found_N.numpy().tolist() == expected
+
+
+def test_what_is_not_allowed_is_never_drawn():
+    logits_NxV = np.full((100, 4), -np.inf, np.float32)
+    logits_NxV[:, [1, 3]] = 0.5
+    draw_N = np.linspace(0, 1 - 1e-7, 100, dtype=np.float32)
+    draw_N[-1] = np.nextafter(np.float32(1), np.float32(0))
+    found = drawn(tf.constant(logits_NxV), tf.constant(draw_N), Decoding(sample=True)).numpy()
+    assert set(found.tolist()) == {1, 3}
+
+
+def test_a_low_temperature_prefers_the_probable():
+    logits_NxV = np.log(np.repeat([[0.4, 0.6]], 1000, 0)).astype(np.float32)
+    draw_N = np.random.default_rng(3).random(1000, np.float32)
+    shares = [
+        float(
+            tf.reduce_mean(
+                tf.cast(
+                    drawn(
+                        tf.constant(logits_NxV),
+                        tf.constant(draw_N),
+                        Decoding(sample=True, temperature=t),
+                    ),
+                    tf.float32,
+                )
+            )
+        )
+        for t in (0.5, 1.0, 2.0)
+    ]
+    p = [0.6 ** (1 / t) / (0.6 ** (1 / t) + 0.4 ** (1 / t)) for t in (0.5, 1.0, 2.0)]
+    np.testing.assert_allclose(shares, p, atol=0.05)
