@@ -4,6 +4,7 @@
     python -m hvd_nmt.average --run runs/x --best 5 --output runs/x-best
     python -m hvd_nmt.average --run runs/x --checkpoints model.ckpt-800 model.ckpt-1000
     python -m hvd_nmt.average --run runs/x --last 3 --output runs/x/mean
+    python -m hvd_nmt.average --run runs/x --raw --output runs/x-raw      one, as it was trained
     python -m hvd_nmt.translate --run runs/x-average < in.txt > out.txt
 
 Each weight is the mean over the checkpoints, computed in float64. The output is a new run directory
@@ -12,6 +13,10 @@ which says what went in; or, inside a run directory, the prefix of the new files
 the optimizer: translate from it, do not train on. Every checkpoint is verified before it goes in.
 The mean is often the better model where the loss is level; where it still falls fast, the mean lags
 behind the newest.
+
+In a run with training.ema_decay every checkpoint holds a moving average too, which is what other
+commands take from it. A mean is made of the weights that the optimizer moved, never of those
+averages; --raw gives these weights of a single checkpoint.
 
 Exit codes: 0 done, 2 wrong command line, 4 a run directory or checkpoint cannot be used or the
 output cannot be written, 130 interrupted.
@@ -45,9 +50,12 @@ class Options:
     """how many of those with the lowest validation loss, instead"""
     checkpoints: tuple[str, ...] = ()
     """names or prefixes of checkpoints, of one run, instead"""
+    raw: bool = False
+    """no mean: the weights of one checkpoint, the newest or that of --checkpoints, without the
+    moving average beside them"""
     output: Path | None = None
-    """folder to make, by default that of the run with -average added; inside a run directory the
-    prefix of the new files"""
+    """folder to make, by default that of the run with -average (or -raw) added; inside a run
+    directory the prefix of the new files"""
 
     def __post_init__(self) -> None:
         names = [name for name in ("last", "best", "checkpoints") if getattr(self, name)]
@@ -57,19 +65,21 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 2:
                 raise ConfigError(f"--{name} is {value}: a mean needs 2 checkpoints or more.")
-        if len(self.checkpoints) == 1:
+        if self.raw and (self.last or self.best or len(self.checkpoints) > 1):
+            raise ConfigError("--raw takes one checkpoint: name it with --checkpoints, or none.")
+        if len(self.checkpoints) == 1 and not self.raw:
             raise ConfigError("--checkpoints names one: a mean needs 2 checkpoints or more.")
 
     @property
     def count(self) -> int:
         """Checkpoints asked for."""
-        return len(self.checkpoints) or self.best or self.last or 5
+        return 1 if self.raw else len(self.checkpoints) or self.best or self.last or 5
 
     @property
     def target(self) -> Path:
         """Where the mean goes."""
         run = Path(os.path.abspath(self.run))  # "." has a name, too
-        return self.output or run.with_name(f"{run.name}-average")
+        return self.output or run.with_name(f"{run.name}-{'raw' if self.raw else 'average'}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,13 +102,14 @@ def average(options: Options) -> None:
     quiet.import_tensorflow()
     from hvd_nmt.training import averaging
 
-    if options.checkpoints:
-        chosen = averaging.named(options.run, options.checkpoints)
+    if options.checkpoints or options.raw:
+        names = options.checkpoints or ("latest",)
+        chosen = averaging.named(options.run, names)
     elif options.best:
         chosen = averaging.best(options.run, options.best)
     else:
         chosen = averaging.newest(options.run, options.count)
-    print(f"the mean of {len(chosen)} checkpoints:")
+    print("the weights of" if options.raw else f"the mean of {len(chosen)} checkpoints:")
     print("\n".join(_line(checkpoint) for checkpoint in chosen))
     if len(chosen) < options.count:
         print(

@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar
 
 import tyro
 
@@ -45,7 +48,10 @@ def run_config(
     Raises:
         ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = [
+        re.sub("^--init-from(?=$|=)", "--training.init-from", word)
+        for word in (sys.argv[1:] if argv is None else argv)
+    ]
     preset, words = _take_option(words, "--preset")
     file, words = _take_option(words, "--config")
     table = presets()
@@ -85,7 +91,7 @@ def options(
             return tyro.cli(
                 kind,
                 prog=prog,
-                description=description,
+                description=_wrapped(description, shutil.get_terminal_size().columns),
                 args=None if argv is None else list(argv),
                 default=tyro.MISSING_NONPROP if default is None else default,
             )
@@ -99,6 +105,30 @@ def options(
         if not quiet:
             print(said.getvalue(), end="", file=sys.stderr)
         raise
+
+
+class _AsItIs(str):
+    """A text of which tyro, which joins lines that begin with a letter, sees one line."""
+
+    __slots__ = ()
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        """The text."""
+        return [str(self)]
+
+
+def _wrapped(description: str, columns: int) -> str:
+    """Paragraphs filled to the width of the terminal; examples and lists stay as they are."""
+    lines: list[str] = []
+    paragraph: list[str] = []
+    for line in [*description.splitlines(), ""]:
+        if line and not line[0].isspace() and not line.startswith(("- ", "* ", "|")):
+            paragraph.append(line)
+            continue
+        lines += textwrap.wrap(" ".join(paragraph), max(20, columns - 1), break_on_hyphens=False)
+        paragraph = []
+        lines.append(line)
+    return _AsItIs("\n".join(lines).strip("\n"))
 
 
 def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:

@@ -3,6 +3,7 @@
     python -m hvd_nmt.train                                                  one rank
     horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train              two hosts
     horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train --preset base --run-dir runs/x
+    python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
 
 Exit codes are in hvd_nmt.errors; horovodrun itself turns any failure into 1.
 """
@@ -24,8 +25,8 @@ from hvd_nmt.errors import RunError, reported, speak_utf8
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from hvd_nmt.telemetry.events import EventStore
     from hvd_nmt.training.checkpoints import Checkpoint
-    from hvd_nmt.training.horovod import Rank
     from hvd_nmt.training.plan import Plan
     from hvd_nmt.training.setup import Cast
     from hvd_nmt.training.step import TrainingModel
@@ -69,7 +70,7 @@ def train(config: Config) -> None:
             run_directory.require_same_run(config.run_dir, config, cast.data, say)
 
     model, state = setup.build(config, cast)
-    _restore(state, config, me, say)
+    _restore(state, config, cast, say)
     if model.step >= config.training.max_steps:
         say(f"{config.run_dir} has done all {int(model.step):,} steps; raise --training.max-steps.")
         return
@@ -87,9 +88,7 @@ def train(config: Config) -> None:
     finally:
         if me.is_first and config.telemetry.report:
             _write_report(config.run_dir)
-    checksum = cluster.require_equal_weights(
-        model.transformer.trainable_variables, config.training.max_steps, me
-    )
+    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, me)
     say(f"weights     checksum {checksum:#x} equal on {me.size} rank(s)")
     say(_where_things_are(config, time.monotonic() - started_s))
     horovod.leave()
@@ -97,13 +96,14 @@ def train(config: Config) -> None:
         lock.close()
 
 
-def _restore(state: tf.train.Checkpoint, config: Config, me: Rank, say: Say) -> None:
-    """Load the newest good checkpoint on rank 0 and give it to all.
+def _restore(state: tf.train.Checkpoint, config: Config, cast: Cast, say: Say) -> None:
+    """Load the newest good checkpoint on rank 0, or the weights to begin with, and give it to all.
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
-    from hvd_nmt.training import checkpoints, horovod, weights
+    from hvd_nmt.training import checkpoints, horovod, run_directory, weights
 
+    me, source = cast.me, config.training.init_from
     found: Checkpoint | None = None
     with horovod.together():
         found = checkpoints.newest_verified(config.run_dir, say) if me.is_first else None
@@ -119,6 +119,10 @@ def _restore(state: tf.train.Checkpoint, config: Config, me: Rank, say: Say) -> 
                 f"The checkpoints of {config.run_dir} are on {', '.join(holders)}, but rank 0 "
                 f"runs on {me.host}: name {holders[0]} first in the list of hosts."
             )
+        if me.is_first and found is None and source:
+            origin = weights.start_from(source, state, cast.data)
+            run_directory.note_origin(config.run_dir, origin)
+            say(f"begins with {origin.prefix}, step {origin.step:,}")
     horovod.broadcast(weights.variables(state))
 
 
@@ -126,8 +130,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     """Join the parts and let Keras run the steps."""
     import tensorflow as tf
 
-    from hvd_nmt.telemetry.events import EventStore
-    from hvd_nmt.training import callbacks, checkpoints, dashboard, setup
+    from hvd_nmt.training import callbacks, checkpoints, setup
     from hvd_nmt.training.evaluation import Evaluator
 
     config, me, start = plan.config, cast.me, plan.start_step
@@ -135,21 +138,17 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
     if me.is_first:
-        store = EventStore(config.run_dir)
-        store.truncate_after(start)
-        store.record("start", {
-            "first_step": start + 1, "hosts": cast.hosts, "parameters": plan.parameters,
-            "gradient_bytes": plan.gradient_bytes,
-            "sent_bytes_per_step": plan.sent_bytes_per_step,
-        })
-        store.summaries(dashboard.summaries(config, me.size, cast.precision))
+        store = _opened_store(cast, plan)
         saver = checkpoints.Saver(
-            config.run_dir, state, _manifest_facts(config, cast),
-            config.checkpoints.keep, config.checkpoints.keep_best,
+            config.run_dir,
+            state,
+            _manifest_facts(config, cast),
+            config.checkpoints.keep,
+            config.checkpoints.keep_best,
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, me)
     schedule = callbacks.WarmupSchedule(config, start)
-    evaluator = Evaluator(model.transformer, cast.data, config, me)
+    evaluator = Evaluator(model.judged, cast.data, config, me)
     evaluation = callbacks.Evaluation(config, start, evaluator, saver, store)
     own = [
         telemetry,
@@ -178,6 +177,27 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
             store.close()
 
 
+def _opened_store(cast: Cast, plan: Plan) -> EventStore:
+    """The run's records, with all that is known before the first step of this start."""
+    from hvd_nmt.telemetry.events import EventStore
+    from hvd_nmt.telemetry.host import process_started_s
+    from hvd_nmt.training import dashboard
+
+    store = EventStore(plan.config.run_dir)
+    store.truncate_after(plan.start_step)
+    start = {
+        "first_step": plan.start_step + 1,
+        "hosts": cast.hosts,
+        "parameters": plan.parameters,
+        "gradient_bytes": plan.gradient_bytes,
+        "sent_bytes_per_step": plan.sent_bytes_per_step,
+        "process_started_s": process_started_s(),
+    }
+    store.record("start", start)
+    store.summaries(dashboard.summaries(plan.config, cast.me.size, cast.precision))
+    return store
+
+
 def _write_report(run_dir: Path) -> None:
     """Explain the run, however it ended; what goes wrong here spoils no training."""
     from hvd_nmt.analysis import ours, render
@@ -199,6 +219,7 @@ def _manifest_facts(config: Config, cast: Cast) -> dict[str, Any]:
         "model": dataclasses.asdict(config.model),
         "vocabulary_size": cast.data.manifest.vocabulary_size,
         "ranks": cast.me.size,
+        "freeze": config.training.freeze,
     }
 
 
@@ -206,16 +227,18 @@ def _where_things_are(config: Config, seconds: float) -> str:
     from hvd_nmt.training import callbacks, checkpoints
 
     run = config.run_dir
-    return "\n".join([
-        f"Trained to step {config.training.max_steps:,} in {callbacks.duration(seconds)}.",
-        f"checkpoint  {checkpoints.find(run, 'latest')}",
-        f"best        {checkpoints.find(run, 'best')}",
-        f"metrics     {run / 'metrics.jsonl'}",
-        f"telemetry   {run / 'telemetry'}",
-        *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
-        f"TensorBoard tensorboard --logdir {run / 'tensorboard'}",
-        f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
-    ])
+    return "\n".join(
+        [
+            f"Trained to step {config.training.max_steps:,} in {callbacks.duration(seconds)}.",
+            f"checkpoint  {checkpoints.find(run, 'latest')}",
+            f"best        {checkpoints.find(run, 'best')}",
+            f"metrics     {run / 'metrics.jsonl'}",
+            f"telemetry   {run / 'telemetry'}",
+            *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
+            f"TensorBoard tensorboard --logdir {run / 'tensorboard'}",
+            f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+        ]
+    )
 
 
 def _nothing(text: str) -> None:

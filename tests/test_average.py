@@ -87,6 +87,8 @@ def test_a_run_that_is_none_is_one_sentence(tmp_path, capsys):
         ({"last": 1}, "--last is 1: a mean needs 2"),
         ({"best": 0}, "--best is 0"),
         ({"checkpoints": ("a",)}, "--checkpoints names one"),
+        ({"raw": True, "last": 2}, "--raw takes one checkpoint"),
+        ({"raw": True, "checkpoints": ("a", "b")}, "--raw takes one checkpoint"),
     ],
 )
 def test_choices_that_make_no_mean_are_refused(tmp_path, options, message):

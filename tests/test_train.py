@@ -144,9 +144,7 @@ def copy(toy_run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(toy_run, tmp_path / "run"))
 
 
-def assert_one_sentence(
-    done: subprocess.CompletedProcess[str], code: int, *words: str
-) -> None:
+def assert_one_sentence(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     """It ended with the code, one line on stderr, and no step was done."""
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("hvd_nmt.train: ")
@@ -193,6 +191,14 @@ def test_changed_model(train, copy: Path) -> None:
 def test_unknown_preset(toy_commands, tmp_path: Path) -> None:
     done = toy_commands.run("hvd_nmt.train", "--preset", "smal", cwd=tmp_path)
     assert_one_sentence(done, 2, "'small'")
+
+
+def test_embedded_corpus_that_cannot_be_prepared(train) -> None:
+    """What the preparing process says, told once."""
+    options = ("--data.corpus", "embedded", "--data.directory", "new")
+    done = train(*options, "--data.vocabulary-size", "10")
+    assert_one_sentence(done, 3, "10 pieces is too small", "for new:")
+    assert "hvd_nmt.prepare: " not in done.stderr
 
 
 def test_impossible_model(train) -> None:

@@ -29,38 +29,40 @@ _NOT_FINITE = {"nan", "inf", "-inf"}
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
-def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+def read_metrics(run_dir: Path, damaged: list[int] | None = None) -> list[dict[str, Any]]:
     """Reads what a run's `EventStore` has written.
 
     Args:
         run_dir: the run directory.
+        damaged: as for `jsonl.read`: what was damaged is left out, and its line numbers put here.
 
     Returns:
         One dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines about a
         step, and the values. Non-finite floats are floats again. Empty when nothing was written.
 
     Raises:
-        RunError: if the file was damaged after it was written.
+        RunError: if the file was damaged after it was written, and `damaged` is None.
     """
     path = run_dir / METRICS_FILE
-    return [_with_floats(line) for line in jsonl.read(path)] if path.exists() else []
+    return [_with_floats(line) for line in jsonl.read(path, damaged)] if path.exists() else []
 
 
-def read_samples(path: Path) -> list[dict[str, Any]]:
+def read_samples(path: Path, damaged: list[int] | None = None) -> list[dict[str, Any]]:
     """Reads what a host's `Sampler` has written.
 
     Args:
         path: `telemetry/<host>.jsonl` of a run directory.
+        damaged: as for `jsonl.read`: what was damaged is left out, and its line numbers put here.
 
     Returns:
         One dict per line in the order of writing: those of kind "host" begin a start of the
         sampler, those of kind "sample" follow.
 
     Raises:
-        RunError: if the file was damaged after it was written.
+        RunError: if the file was damaged after it was written, and `damaged` is None.
         FileNotFoundError: if there is no such file.
     """
-    return list(jsonl.read(path))
+    return list(jsonl.read(path, damaged))
 
 
 def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
@@ -299,9 +301,7 @@ class EventWriter:
         """Closes the file."""
         self._file.close()
 
-    def summary(
-        self, step: int, summary: summary_pb2.Summary, time_s: float | None = None
-    ) -> None:
+    def summary(self, step: int, summary: summary_pb2.Summary, time_s: float | None = None) -> None:
         """Writes a summary as it is.
 
         Args:

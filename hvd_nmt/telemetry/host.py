@@ -36,6 +36,11 @@ def host_facts() -> dict[str, Any]:
     }
 
 
+def process_started_s() -> float:
+    """Unix time, right to about a second, at which this process began to run."""
+    return psutil.Process().create_time()
+
+
 def _boot_id() -> str | None:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

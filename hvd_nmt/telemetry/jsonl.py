@@ -18,20 +18,22 @@ from hvd_nmt.errors import RunError
 _BLOCK_BYTES = 1 << 16
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
     """Reads the objects of a file one by one, without a torn last line.
 
     Args:
         path: the file.
+        damaged: gets the numbers, from 1, of whole lines that are no JSON object, which are then
+            left out; None: they are an error.
 
     Yields:
         One object per line. Non-finite floats are the strings that `encode` made of them.
 
     Raises:
-        RunError: if a whole line is no JSON object.
+        RunError: if a whole line is no JSON object, and `damaged` is None.
         OSError: if the file cannot be read.
     """
-    for _, values in _lines(path):
+    for _, values in _lines(path, damaged):
         yield values
 
 
@@ -97,21 +99,24 @@ def _without_nan(value: Any) -> Any:
     return value
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[bytes, dict[str, Any]]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
             try:
                 values = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 values = None
-            if not isinstance(values, dict):
+            if isinstance(values, dict):
+                yield line, values
+            elif damaged is not None:
+                damaged.append(number)
+            else:
                 raise RunError(
                     f"Line {number} of {path} is not a JSON object, so the file was damaged after "
                     "it was written; delete that line to use the rest."
                 )
-            yield line, values
 
 
 def _cut_torn_line(file: Any) -> None:

@@ -6,8 +6,11 @@ from typing import final
 
 
 def step_time(
-    total_s: float, waited_s: float, rank: int,
-    rank_ready_s: Sequence[float], rank_input_wait_s: Sequence[float],
+    total_s: float,
+    waited_s: float,
+    rank: int,
+    rank_ready_s: Sequence[float],
+    rank_input_wait_s: Sequence[float],
 ) -> "StepTime":
     """Splits the wall time of one step into its parts, as means over the ranks.
 
@@ -89,7 +92,9 @@ class StepTimeMeans:
         times, self._times = self._times, []
         if not times:
             return None
-        return StepTime(*(
-            sum(getattr(time, field.name) for time in times) / len(times)
-            for field in fields(StepTime)
-        ))
+        return StepTime(
+            *(
+                sum(getattr(time, field.name) for time in times) / len(times)
+                for field in fields(StepTime)
+            )
+        )

@@ -5,9 +5,10 @@
         config.yaml spm.model   of the run, so that whatever takes a run directory takes this one
         average.json            which checkpoints went in, with their steps and SHA-256
 
-Weights and step are all that is written. Translation needs no more, and there are no moments of
-Adam that belong to a mean: those of one checkpoint were gathered at other weights. So `train`
-refuses to go on in such a directory; it is the end of a run, not a part of it.
+The weights are those that the optimizer moved, also in a run that keeps a moving average of them
+(`training.ema_decay`). They and the step are all that is written. Translation needs no more, and
+there are no moments of Adam that belong to a mean: those of one checkpoint were gathered at other
+weights. So `train` refuses to go on in such a directory; it may be what a new run begins with.
 
 Source: Vaswani et al. 2017, section 6.1, average the last 5 checkpoints of the base model.
 """
@@ -30,7 +31,7 @@ from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import checkpoints
 from hvd_nmt.training.checkpoints import BEST_DIR, SUFFIXES, Checkpoint, Manifest, Saver
-from hvd_nmt.training.weights import load_model
+from hvd_nmt.training.weights import load_model, other_size
 
 RECORD = "average.json"
 _OF_THE_RUN = ("config.yaml", "spm.model")
@@ -153,8 +154,7 @@ def _require_free(output: Path) -> None:
 
 
 def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transformer) -> None:
-    """See that all are of the run's model; dropout is no part of what weights mean."""
-    sizes = {**dataclasses.asdict(model.config), "vocabulary_size": model.vocabulary_size}
+    """See that all are of the run's model."""
     for checkpoint in chosen:
         manifest = checkpoint.manifest
         if manifest.vocabulary_hash != last.manifest.vocabulary_hash:
@@ -162,13 +162,12 @@ def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transf
                 f"{checkpoint.prefix} was trained with another vocabulary than {last.prefix}: "
                 "they have no mean."
             )
-        found = {**manifest.model, "vocabulary_size": manifest.vocabulary_size}
-        for name, value in found.items():
-            if not name.endswith("dropout") and value != sizes.get(name, value):
-                raise RunError(
-                    f"{checkpoint.prefix} is of another model than the run's config.yaml and "
-                    f"{last.prefix.name}: its {name} is {value}, not {sizes[name]}."
-                )
+        if difference := other_size(manifest, model.config, model.vocabulary_size):
+            name, theirs, ours = difference
+            raise RunError(
+                f"{checkpoint.prefix} is of another model than the run's config.yaml and "
+                f"{last.prefix.name}: its {name} is {theirs}, not {ours}."
+            )
 
 
 def _facts(manifest: Manifest) -> dict[str, object]:
@@ -179,18 +178,9 @@ def _facts(manifest: Manifest) -> dict[str, object]:
 
 
 def _record(chosen: Sequence[Checkpoint]) -> str:
-    """What went in; the SHA-256 is that of the data file."""
     content = {
         "what": "the mean of the weights of these checkpoints",
-        "checkpoints": [
-            {
-                "prefix": os.fspath(checkpoint.prefix),
-                "step": checkpoint.step,
-                "val_loss": checkpoint.manifest.val_loss,
-                "sha256": checkpoint.manifest.files[SUFFIXES[0]]["sha256"],
-            }
-            for checkpoint in chosen
-        ],
+        "checkpoints": [checkpoint.record() for checkpoint in chosen],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 

@@ -81,7 +81,11 @@ class StepLog(StepCallback):
     """
 
     def __init__(
-        self, config: Config, start_step: int, steps_per_epoch: int, schedule: WarmupSchedule,
+        self,
+        config: Config,
+        start_step: int,
+        steps_per_epoch: int,
+        schedule: WarmupSchedule,
         store: EventStore | None,
     ) -> None:
         super().__init__(start_step)
@@ -116,20 +120,24 @@ class StepLog(StepCallback):
         self._ranks.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
         rate = self._schedule.rate(step - 1)
-        self._store.scalars(step, {
-            "train_loss": mean["loss"],
-            "train_nll": mean["nll"],
-            "learning_rate": rate,
-            "Loss_Optimization/global_gradient_norm": gradient_norm,
-            "global_step/sec": 1 / times.total_s,
-            "epoch": step / self._steps_per_epoch,
-            "tokens_per_s": tokens_per_s,
-            "step_time/total_s": times.total_s,
-            "step_time/input_wait_s": times.input_wait_s,
-            "step_time/compute_s": times.compute_s,
-            "step_time/straggler_wait_s": times.straggler_wait_s,
-            "step_time/communication_s": times.communication_s,
-        }, more={**of_ranks, "steps": count})
+        self._store.scalars(
+            step,
+            {
+                "train_loss": mean["loss"],
+                "train_nll": mean["nll"],
+                "learning_rate": rate,
+                "Loss_Optimization/global_gradient_norm": gradient_norm,
+                "global_step/sec": 1 / times.total_s,
+                "epoch": step / self._steps_per_epoch,
+                "tokens_per_s": tokens_per_s,
+                "step_time/total_s": times.total_s,
+                "step_time/input_wait_s": times.input_wait_s,
+                "step_time/compute_s": times.compute_s,
+                "step_time/straggler_wait_s": times.straggler_wait_s,
+                "step_time/communication_s": times.communication_s,
+            },
+            more={**of_ranks, "steps": count},
+        )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
@@ -214,8 +222,7 @@ class ReplicaCheck(StepCallback):
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
         if step == self._start_step + 1 or step % self._every_steps == 0:
-            weights = self.model.transformer.trainable_variables
-            cluster.require_equal_weights(weights, step, self._me)
+            cluster.require_equal_weights(self.model.replicated, step, self._me)
 
 
 class Evaluation(StepCallback):
@@ -230,8 +237,12 @@ class Evaluation(StepCallback):
     """
 
     def __init__(
-        self, config: Config, start_step: int, evaluator: Evaluator,
-        saver: Saver | None, store: EventStore | None,
+        self,
+        config: Config,
+        start_step: int,
+        evaluator: Evaluator,
+        saver: Saver | None,
+        store: EventStore | None,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
@@ -251,15 +262,20 @@ class Evaluation(StepCallback):
                 self._write(step, scores, self._saver, self._store)
 
     def _write(self, step: int, scores: Scores, saver: Saver, store: EventStore) -> None:
-        store.scalars(step, {
-            "eval_loss": scores.val_loss,
-            "eval_nll": scores.val_nll,
-            "eval_perplexity": math.exp(min(scores.val_nll, 700)),
-            "Eval_BLEU_Score": scores.pseudo_bleu,
-            "sacrebleu": scores.bleu,
-            "chrf": scores.chrf,
-            "eval_seconds": scores.seconds,
-        }, kind="eval", more={"sacrebleu_margin": scores.bleu_margin})
+        store.scalars(
+            step,
+            {
+                "eval_loss": scores.val_loss,
+                "eval_nll": scores.val_nll,
+                "eval_perplexity": math.exp(min(scores.val_nll, 700)),
+                "Eval_BLEU_Score": scores.pseudo_bleu,
+                "sacrebleu": scores.bleu,
+                "chrf": scores.chrf,
+                "eval_seconds": scores.seconds,
+            },
+            kind="eval",
+            more={"sacrebleu_margin": scores.bleu_margin},
+        )
         samples = self._evaluator.samples(scores)
         store.text(step, "samples", samples)
         folder = Path(self._config.run_dir) / "hypotheses"

@@ -60,6 +60,8 @@ class Manifest:
     """number of ranks that trained it"""
     files: dict[str, dict[str, Any]]
     """suffix -> n_bytes and sha256"""
+    freeze: str = ""
+    """`training.freeze`: weights without moments of Adam"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,21 +76,35 @@ class Checkpoint:
         """Optimizer steps done."""
         return self.manifest.step
 
+    def record(self) -> dict[str, Any]:
+        """What a run that was made of it writes down; the SHA-256 is that of the data file."""
+        return {
+            "prefix": os.fspath(self.prefix),
+            "step": self.step,
+            "val_loss": self.manifest.val_loss,
+            "sha256": self.manifest.files[SUFFIXES[0]]["sha256"],
+        }
+
 
 class Saver:
     """Writes the checkpoints of a run. For rank 0.
 
     Args:
         run_dir: run directory.
-        state: what is saved: its `model` is the Transformer.
+        state: what is saved: its `model` is the Transformer, its `ema`, if any, the moving average
+            of the weights, which is then the model in `.meta`.
         facts: the manifest's values that do not change during the run.
         keep: newest checkpoints kept.
         keep_best: best checkpoints kept.
     """
 
     def __init__(
-        self, run_dir: Path, state: tf.train.Checkpoint, facts: dict[str, Any],
-        keep: int, keep_best: int,
+        self,
+        run_dir: Path,
+        state: tf.train.Checkpoint,
+        facts: dict[str, Any],
+        keep: int,
+        keep_best: int,
     ) -> None:
         self._run_dir, self._state, self._facts = run_dir, state, facts
         self._keep, self._keep_best = keep, keep_best
@@ -139,7 +155,8 @@ class Saver:
             draft = private / prefix.name
             self._state.write(os.fspath(draft))
             if self._meta is None:
-                self._meta = meta_graph.export(self._state.model, self._state)
+                model = getattr(self._state, "ema", self._state.model)
+                self._meta = meta_graph.export(model, self._state)
             Path(f"{draft}.meta").write_bytes(self._meta)
             read_fully(draft)
             files = {
@@ -177,8 +194,11 @@ def newest_first(run_dir: Path) -> list[Checkpoint]:
 def best_first(run_dir: Path) -> list[Checkpoint]:
     """The complete `best_models/*` of a run, by validation loss."""
     found = [_opened(path) for path in (run_dir / BEST_DIR).glob("val_loss=*.json")]
-    by_loss = ((math.inf if c.manifest.val_loss is None else c.manifest.val_loss, c.step, c)
-               for c in found if c)
+    by_loss = (
+        (math.inf if c.manifest.val_loss is None else c.manifest.val_loss, c.step, c)
+        for c in found
+        if c
+    )
     return [c for _, _, c in sorted(by_loss, key=lambda item: item[:2])]
 
 
@@ -298,8 +318,12 @@ def remove(prefix: Path) -> None:
 
 def _prefixes(folder: Path) -> set[Path]:
     """Of every checkpoint of which any file is there."""
-    names = (path.name.removesuffix(suffix) for path in folder.glob("*")
-             for suffix in (".json", *SUFFIXES) if path.name.endswith(suffix))
+    names = (
+        path.name.removesuffix(suffix)
+        for path in folder.glob("*")
+        for suffix in (".json", *SUFFIXES)
+        if path.name.endswith(suffix)
+    )
     return {folder / name for name in names if _STEP.fullmatch(name)}
 
 

@@ -105,10 +105,12 @@ def check_averaging(
     @tf.function(autograph=False)
     def reduced() -> list[tf.Tensor | None]:
         with tf.GradientTape() as tape:
-            loss = tf.add_n([
-                (me.rank + 1.0) * tf.reduce_sum(pattern * weight)
-                for pattern, weight in zip(patterns, weights, strict=True)
-            ])
+            loss = tf.add_n(
+                [
+                    (me.rank + 1.0) * tf.reduce_sum(pattern * weight)
+                    for pattern, weight in zip(patterns, weights, strict=True)
+                ]
+            )
         pairs = optimizer.compute_gradients(loss, weights, tape)
         return [None if g is None else tf.convert_to_tensor(g) for g, _ in pairs]
 
@@ -119,9 +121,10 @@ def check_averaging(
         for weight, pattern, gradient in zip(weights, patterns, sums, strict=True)
         if gradient is None or not np.array_equal(gradient.numpy(), pattern.numpy() * total)
     ]
-    found = [(other["host"], other["wrong"]) for other in horovod.gather(
-        {"host": me.host, "wrong": wrong[:1]}
-    )]
+    found = [
+        (other["host"], other["wrong"])
+        for other in horovod.gather({"host": me.host, "wrong": wrong[:1]})
+    ]
     for rank, (host, names) in enumerate(found):
         if names:
             raise DivergedError(
@@ -179,9 +182,17 @@ def _prepare_embedded(config: DataConfig, me: Rank) -> None:
         # A process of its own, because SentencePiece and TensorFlow do not mix in one.
         process = subprocess.Popen(
             [
-                sys.executable, "-m", "hvd_nmt.prepare", "--corpus", "embedded",
-                "--out", os.fspath(config.directory), "--seed", str(config.seed),
-                "--vocabulary-size", str(config.vocabulary_size),
+                sys.executable,
+                "-m",
+                "hvd_nmt.prepare",
+                "--corpus",
+                "embedded",
+                "--out",
+                os.fspath(config.directory),
+                "--seed",
+                str(config.seed),
+                "--vocabulary-size",
+                str(config.vocabulary_size),
             ],
             stdout=None if me.is_first else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -193,7 +204,8 @@ def _prepare_embedded(config: DataConfig, me: Rank) -> None:
         if process is not None and process.returncode:
             said = (process.communicate()[1] or "").strip().splitlines()
             kind = BY_EXIT_CODE.get(process.returncode, DataError)
-            raise kind(said[-1] if said else "Preparing the embedded corpus failed.")
+            reason = said[-1].removeprefix("hvd_nmt.prepare: ") if said else "Preparing it failed."
+            raise kind(f"The embedded corpus for {config.directory}: {reason}")
 
 
 def _is_prepared(config: DataConfig) -> bool:
@@ -228,6 +240,8 @@ def _commit() -> str | None:
         return None
     done = subprocess.run(
         [git, "-C", os.fspath(Path(hvd_nmt.__file__).parent), "rev-parse", "--short=12", "HEAD"],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout.strip() or None

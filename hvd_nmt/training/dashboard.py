@@ -48,9 +48,7 @@ def summaries(config: Config, ranks: int, precision: str) -> list[summary_pb2.Su
         layout_pb2.Category(
             title=category,
             chart=[
-                layout_pb2.Chart(
-                    title=title, multiline=layout_pb2.MultilineChartContent(tag=tags)
-                )
+                layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
                 for title, tags in charts.items()
             ],
         )

@@ -72,8 +72,10 @@ def pick_precision(wanted: Precision) -> str:
             "compute_capability", (0, 0)
         )
         return (
-            "bfloat16" if capability >= _AMPERE
-            else "float16" if capability >= _VOLTA
+            "bfloat16"
+            if capability >= _AMPERE
+            else "float16"
+            if capability >= _VOLTA
             else "float32"
         )
     return "bfloat16" if _BF16_CPU_FLAGS & cpu_flags() else "float32"

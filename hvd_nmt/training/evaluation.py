@@ -14,6 +14,7 @@ import tensorflow as tf
 from hvd_nmt.config import EOS, Config
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
@@ -35,7 +36,8 @@ class Scores(NamedTuple):
     bleu: float
     """sacreBLEU of detokenised translations, 0 to 100"""
     bleu_margin: float
-    """half width of BLEU's 95 % interval, by bootstrap over the sentences"""
+    """half width of BLEU's 95 % interval, by bootstrap over the sentences; 0 on ranks but the
+    first, which alone writes it down"""
     chrf: float
     """chrF2, 0 to 100"""
     bleu_signature: str
@@ -66,11 +68,10 @@ class Evaluator:
         sources, references = data.text("dev")
         count = config.evaluation.sentences or len(sources)
         self.sources, self.references = sources[:count], references[:count]
-        self._translator = Translator(
-            transformer,
-            beam_size=config.evaluation.beam_size,
-            length_penalty=config.evaluation.length_penalty,
+        decoding = Decoding(
+            beam_size=config.evaluation.beam_size, length_penalty=config.evaluation.length_penalty
         )
+        self._translator = Translator(transformer, decoding)
         ids = tf.TensorSpec([None, None], tf.int32)
         self._teacher_forced = tf.function(
             tf.autograph.experimental.do_not_convert(self._teacher_forced_step),
@@ -82,15 +83,14 @@ class Evaluator:
         started_s = time.perf_counter()
         loss, nll, pseudo_bleu = self._losses()
         hypotheses = self._translations()
-        bleu = sacrebleu.BLEU()
-        score = bleu.corpus_score(hypotheses, [self.references])
+        bleu, margin, signature = _bleu(hypotheses, self.references, self._me.is_first)
         return Scores(
             val_loss=loss,
             val_nll=nll,
-            bleu=score.score,
-            bleu_margin=_bleu_margin(hypotheses, self.references),
+            bleu=bleu,
+            bleu_margin=margin,
             chrf=sacrebleu.CHRF().corpus_score(hypotheses, [self.references]).score,
-            bleu_signature=str(bleu.get_signature()),
+            bleu_signature=signature,
             pseudo_bleu=pseudo_bleu,
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
@@ -127,7 +127,7 @@ class Evaluator:
         mine = range(me.rank, len(self.sources), me.size)
         tokens = self._config.evaluation.tokens_per_batch
         found = self._translator.translate([dev.source[index] for index in mine], tokens)
-        ids = {mine[position]: translation.ids for position, translation in found}
+        ids = {mine[position]: translations[0].ids for position, translations in found}
         texts = self._tokenizer.decode(ids.values())
         gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
         return [gathered[index] for index in range(len(self.sources))]
@@ -140,6 +140,7 @@ class Evaluator:
             transformer.embedding,
             tf.reshape(target_BxT, [-1]),
             self._config.training.label_smoothing,
+            transformer.logits_bias,
         )
         best_BxT = tf.argmax(transformer.logits(states_BxTxD), -1, output_type=tf.int32)
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
@@ -153,11 +154,19 @@ class Evaluator:
         return score.score / 100
 
 
-def _bleu_margin(hypotheses: list[str], references: list[str]) -> float:
+def _bleu(
+    hypotheses: list[str], references: list[str], with_interval: bool
+) -> tuple[float, float, str]:
+    """BLEU, half width of its interval (0 if not wanted), and the signature of the plain score."""
     bleu = sacrebleu.BLEU()
-    score = bleu.corpus_score(hypotheses, [references], n_bootstrap=BOOTSTRAP)
-    told = json.loads(score.format(signature=str(bleu.get_signature()), is_json=True))
-    return float(told.get("confidence_var", 0.0))  # untold where all resamples score 0
+    resamples = BOOTSTRAP if with_interval else 1
+    score = bleu.corpus_score(hypotheses, [references], n_bootstrap=resamples)
+    signature = bleu.get_signature()
+    told = json.loads(score.format(signature=str(signature), is_json=True))
+    for name in ("bs", "seed"):  # they are about the interval
+        signature.update(name, None)
+    # The interval is untold where all resamples score 0.
+    return score.score, float(told.get("confidence_var", 0.0)), str(signature)
 
 
 def _pieces(ids: np.ndarray) -> str:

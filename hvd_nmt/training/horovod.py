@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,8 +25,18 @@ from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 
 try:
     import horovod.tensorflow as hvd
-    import horovod.tensorflow.keras as hvd_keras
     from horovod.common.exceptions import HorovodInternalError
+
+    # Horovod takes its backend from the package `keras`. That is Keras 3, which nobody here uses
+    # and which takes a fifth of a rank's imports (with matplotlib); it gets the Keras in use.
+    before = sys.modules.get("keras")
+    sys.modules["keras"] = keras
+    try:
+        import horovod.tensorflow.keras as hvd_keras
+    finally:
+        del sys.modules["keras"]
+        if before is not None:
+            sys.modules["keras"] = before
 except ImportError as error:
     raise ClusterError(
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."

@@ -19,15 +19,16 @@ import tensorflow as tf
 
 from hvd_nmt.model.transformer import Transformer
 
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+"""end of the key of a variable"""
 
 
 def export(model: Transformer, state: tf.train.Checkpoint) -> bytes:
     """The meta graph of a model whose weights are saved in `state`.
 
     Args:
-        model: the model under training.
-        state: the checkpoint object that saves it as `model`.
+        model: the model under training, or its moving average.
+        state: the checkpoint object that saves it as `model`, or as `ema`.
 
     Returns:
         A serialised MetaGraphDef with placeholders `source` and `target` (int32 ids, BxS and BxT,
@@ -52,7 +53,7 @@ def export(model: Transformer, state: tf.train.Checkpoint) -> bytes:
             key = keys[id(original)]
             variables[key] = _variable(key, original.shape, original.dtype)
             replaced[placeholder.name] = variables[key].handle
-        variables["step" + _VALUE] = _variable("step", [], tf.int64)
+        variables["step" + VALUE] = _variable("step", [], tf.int64)
         (logits,) = tf.graph_util.import_graph_def(
             traced.graph.as_graph_def(),
             input_map=replaced,
@@ -88,7 +89,7 @@ def _traced(model: Transformer) -> tf.types.experimental.ConcreteFunction:
 def _variable(name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
     zeros = tf.zeros_initializer()
     return tf.compat.v1.get_variable(
-        name.removesuffix(_VALUE), shape, dtype, initializer=zeros, use_resource=True
+        name.removesuffix(VALUE), shape, dtype, initializer=zeros, use_resource=True
     )
 
 
@@ -106,6 +107,6 @@ def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variab
             # Slashes in a name would look like a path: TensorFlow escapes them.
             key = path + name.replace(".", "..").replace("/", ".S")
             if isinstance(child, tf.Variable):
-                yield key + _VALUE, child
+                yield key + VALUE, child
             else:
                 waiting.append((key + "/", child))

@@ -24,12 +24,15 @@ class Plan:
     data: DataDirectory
     batch_plan: BatchPlan
     parameters: int
+    """weights of the model, frozen ones included"""
     hosts: list[str]
     """host of each rank"""
     precision: str
     start_step: int
     all_reduce_s: float
     """measured: one all-reduce of all gradients"""
+    frozen: int = 0
+    """weights that are not trained, and so have no gradient"""
 
     @property
     def ranks(self) -> int:
@@ -39,7 +42,7 @@ class Plan:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of all gradients of a step."""
-        return self.parameters * BYTES_PER_GRADIENT
+        return (self.parameters - self.frozen) * BYTES_PER_GRADIENT
 
     @property
     def sent_bytes_per_step(self) -> float:
@@ -54,11 +57,17 @@ class Plan:
         epochs = training.max_steps / self.batch_plan.steps_per_epoch
         peak = training.peak_learning_rate(config.model.width)
         wire = self.sent_bytes_per_step / 1e6
+        trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
+        average = [
+            f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU and "
+            "the best models are of"
+        ]
         return [
             f"ranks       {self.ranks} on " + ", ".join(f"{h}:{n}" for h, n in counts.items()),
-            f"model       {self.parameters:,} parameters, {config.model.encoder_layers}+"
+            f"model       {self.parameters:,} parameters{trained}, {config.model.encoder_layers}+"
             f"{config.model.decoder_layers} layers, {config.model.width} wide, vocabulary "
             f"{self.data.manifest.vocabulary_size:,}, {self.precision}",
+            *(average if training.ema_decay else []),
             f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens",
             f"batches     {training.tokens_per_step:,} target tokens a step, "
@@ -74,5 +83,5 @@ class Plan:
 
 
 def count_parameters(weights: list[tf.Variable]) -> int:
-    """Number of trained values."""
+    """Number of values in some weights."""
     return sum(int(np.prod(weight.shape)) for weight in weights)

@@ -16,12 +16,31 @@ from hvd_nmt import config as configuration
 from hvd_nmt.config import Config
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.errors import RunError
+from hvd_nmt.training.checkpoints import Checkpoint
 from hvd_nmt.training.horovod import Rank
 
 VOCABULARY = "spm.model"
-_MAY_CHANGE = ("run_dir", "ranks", "evaluation.", "checkpoints.", "telemetry.", "data.directory",
-               "training.max_steps", "training.log_every", "training.check_replicas_every")
-_DECIDES_RESUME = ("model.", "training.tokens_per_step", "training.seed", "data.seed")
+ORIGIN = "init_from.json"
+_MAY_CHANGE = (
+    "run_dir",
+    "ranks",
+    "evaluation.",
+    "checkpoints.",
+    "telemetry.",
+    "data.directory",
+    "training.max_steps",
+    "training.log_every",
+    "training.check_replicas_every",
+    "training.init_from",
+)
+_DECIDES_RESUME = (
+    "model.",
+    "training.tokens_per_step",
+    "training.seed",
+    "training.freeze",
+    "training.ema_decay",
+    "data.seed",
+)
 
 
 def claim(run_dir: Path, me: Rank) -> TextIO | None:
@@ -103,6 +122,12 @@ def describe(
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)
     (run_dir / "environment.json").write_text(text + "\n", encoding="utf-8")
+
+
+def note_origin(run_dir: Path, origin: Checkpoint) -> None:
+    """Write down which checkpoint a run began with; `config.yaml` holds only what was asked for."""
+    text = json.dumps(origin.record(), indent=1, ensure_ascii=False)
+    (run_dir / ORIGIN).write_text(text + "\n", encoding="utf-8")
 
 
 def _draft(path: Path) -> Path:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.subword_dropout import SubwordDropout
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, devices, horovod, optimizer
 from hvd_nmt.training.horovod import Rank
@@ -28,6 +29,8 @@ class Cast:
     data: DataDirectory
     batch_plan: BatchPlan
     precision: str
+    dropout: SubwordDropout | None = None
+    """segments the training sentences of each epoch anew"""
 
 
 def gather_cast(config: Config, me: Rank) -> Cast:
@@ -41,18 +44,30 @@ def gather_cast(config: Config, me: Rank) -> Cast:
     everyone = cluster.require_equal(cluster.facts(config, data, precision), me)
     with horovod.together():
         plan = BatchPlan.of(data.train, config.training.tokens_per_step, config.training.seed)
-    return Cast(me, [facts["host"] for facts in everyone], data, plan, precision)
+        dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
+    return Cast(me, [facts["host"] for facts in everyone], data, plan, precision, dropout)
 
 
 def build(config: Config, cast: Cast) -> tuple[TrainingModel, tf.train.Checkpoint]:
-    """The compiled model with fresh weights, and what a checkpoint of it holds."""
+    """The compiled model with fresh weights, and what a checkpoint of it holds.
+
+    Raises:
+        ConfigError: `training.freeze` names no weight, or leaves none to train.
+    """
     transformer = Transformer(
         config.model, cast.data.manifest.vocabulary_size, cast.precision, config.training.seed
     )
-    adam = optimizer.build(config.training, cast.precision, transformer.trainable_variables)
-    model = TrainingModel(transformer, config.training, cast.me.rank, cast.me.size)
+    saved = {"model": transformer}
+    if config.training.ema_decay:  # made of the same seed, so it begins with the same weights
+        saved["ema"] = Transformer(
+            config.model, transformer.vocabulary_size, cast.precision, config.training.seed
+        )
+    model = TrainingModel(
+        transformer, config.training, cast.me.rank, cast.me.size, saved.get("ema")
+    )
+    adam = optimizer.build(config.training, cast.precision, model.trained)
     model.compile(optimizer=adam)
-    return model, tf.train.Checkpoint(model=transformer, optimizer=adam, step=model.step)
+    return model, tf.train.Checkpoint(**saved, optimizer=adam, step=model.step)
 
 
 def check(config: Config, cast: Cast, model: TrainingModel) -> Plan:
@@ -62,20 +77,29 @@ def check(config: Config, cast: Cast, model: TrainingModel) -> Plan:
         DivergedError: they do not.
     """
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
-    all_reduce_s = cluster.check_averaging(model.optimizer, weights, cast.me)
-    cluster.require_equal_weights(weights, start_step, cast.me)
+    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, cast.me)
+    cluster.require_equal_weights(model.replicated, start_step, cast.me)
+    parameters = count_parameters(weights)
     return Plan(
-        config, cast.data, cast.batch_plan, count_parameters(weights), cast.hosts, cast.precision,
-        start_step, all_reduce_s,
+        config,
+        cast.data,
+        cast.batch_plan,
+        parameters,
+        cast.hosts,
+        cast.precision,
+        start_step,
+        all_reduce_s,
+        frozen=parameters - count_parameters(model.trained),
     )
 
 
 def dataset(cast: Cast, start_step: int) -> tf.data.Dataset:
     """This rank's batches from a step on, without end, prepared beside the training."""
+    data, plan, me = cast.data.train, cast.batch_plan, cast.me
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
-        start = cast.batch_plan.position(start_step)
-        for batch in batches(cast.data.train, cast.batch_plan, start, cast.me.rank, cast.me.size):
+        start = plan.position(start_step)
+        for batch in batches(data, plan, start, me.rank, me.size, cast.dropout):
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,

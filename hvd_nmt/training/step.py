@@ -17,6 +17,7 @@ from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
 from hvd_nmt.training import horovod
+from hvd_nmt.training.weights import weights_to_train
 
 
 class TrainingModel(keras.Model):
@@ -37,6 +38,8 @@ class TrainingModel(keras.Model):
         config: loss and seed.
         rank: of this process.
         ranks: their number.
+        average: gets the moving average of the weights, with `config.ema_decay`; it has the same
+            weights to begin with.
     """
 
     _SUMS = ("loss", "nll", "stop", "not_finite")
@@ -45,13 +48,34 @@ class TrainingModel(keras.Model):
     train_function: Any  # of keras.Model: what `fit` calls, None until it is made
 
     def __init__(
-        self, transformer: Transformer, config: TrainingConfig, rank: int, ranks: int
+        self,
+        transformer: Transformer,
+        config: TrainingConfig,
+        rank: int,
+        ranks: int,
+        average: Transformer | None = None,
     ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
-        self.transformer = transformer
+        self.transformer, self.average = transformer, average
         self.config, self.rank, self.ranks = config, rank, ranks
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
+
+    @property
+    def trained(self) -> list[tf.Variable]:
+        """The weights that are not frozen."""
+        return weights_to_train(self.transformer, self.config.freeze)
+
+    @property
+    def replicated(self) -> list[tf.Variable]:
+        """What must be equal on all ranks: the weights and their average."""
+        average = [] if self.average is None else self.average.trainable_variables
+        return [*self.transformer.trainable_variables, *average]
+
+    @property
+    def judged(self) -> Transformer:
+        """The model that a checkpoint stands for: the average if there is one."""
+        return self.transformer if self.average is None else self.average
 
     def train_step(self, batch: dict[str, tf.Tensor], began_2: tf.Tensor) -> tf.Tensor:
         """Forward, backward, all-reduce, update.
@@ -64,7 +88,7 @@ class TrainingModel(keras.Model):
         Returns:
             One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, and `_OWN`.
         """
-        weights = self.transformer.trainable_variables
+        weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank)
         source_tokens, target_tokens = tf.unstack(batch["tokens"])
         with TimedTape() as tape:
@@ -74,6 +98,7 @@ class TrainingModel(keras.Model):
                 self.transformer.embedding,
                 tf.reshape(batch["target"], [-1]),
                 self.config.label_smoothing,
+                self.transformer.logits_bias,
             )
             per_token = loss.smoothed / target_tokens
         not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
@@ -89,6 +114,8 @@ class TrainingModel(keras.Model):
             waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
         self._apply(gradients, norm)
         self.step.assign_add(1)
+        if self.average is not None:
+            self._move_average(self.average)
         own = [norm, source_tokens, target_tokens, not_finite, waited_s]
         return tf.concat([pulse, own], 0)
 
@@ -101,7 +128,8 @@ class TrainingModel(keras.Model):
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
             tf.autograph.experimental.do_not_convert(self.train_step),
             input_signature=[
-                {"source": ids, "target": ids, "tokens": counts}, tf.TensorSpec([2], tf.float64)
+                {"source": ids, "target": ids, "tokens": counts},
+                tf.TensorSpec([2], tf.float64),
             ],
         )
 
@@ -145,6 +173,22 @@ class TrainingModel(keras.Model):
             return tf.constant(True)
 
         tf.cond(tf.math.is_finite(norm), apply, lambda: tf.constant(False))
+
+    def _move_average(self, average: Transformer) -> None:
+        """average += r (weight - average) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.
+
+        The second term lets the average forget the first, random weights soon. Each rank computes
+        it from equal weights, so it is equal everywhere without being sent.
+
+        Source: `num_updates` of tf.train.ExponentialMovingAverage.
+        """
+        rate = tf.maximum(1 - self.config.ema_decay, 9 / (10 + tf.cast(self.step, tf.float32)))
+        means = weights_to_train(average, self.config.freeze)
+        for mean, weight in zip(means, self.trained, strict=True):
+            # One pass in place; `assign` would make two more tensors of the weight's size.
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=mean.handle, alpha=rate, delta=mean - weight
+            )
 
 
 class TimedTape(tf.GradientTape):

@@ -17,6 +17,7 @@ import numpy as np
 
 from hvd_nmt.config import EOS, Config, EvaluationConfig, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod
@@ -57,12 +58,12 @@ def data_of(path):
     token changed. Lengths are very different, so that batches hold padding.
     """
     directory = corpus.load(path)
-    translator = Translator(model(directory.manifest.vocabulary_size), beam_size=1)
+    translator = Translator(model(directory.manifest.vocabulary_size), Decoding(beam_size=1))
     sources = [directory.dev.source[index] for index in range(len(directory.dev))]
     said = dict(translator.translate(sources))
     targets = []
     for index in range(len(sources)):
-        ids = said[index].ids[: 4 + index % 16].copy()
+        ids = said[index][0].ids[: 4 + index % 16].copy()
         ids[index % 4 :: 4] = 4 + index
         targets.append(np.append(ids[ids != EOS], EOS))
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in targets])])

@@ -19,6 +19,7 @@ from hvd_nmt.analysis import averaging as analysis
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.errors import RunError
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import averaging, checkpoints, horovod, optimizer, weights
@@ -114,14 +115,16 @@ def test_of_a_checkpoint_with_itself_translations_stay(made: Path, tmp_path: Pat
     for x, wanted in zip(weights_of(tmp_path / "mean"), weights_of(made, "best"), strict=True):
         np.testing.assert_array_equal(x, wanted)
     model, _ = weights.load_model(made, "best")
-    translator = Translator(model, beam_size=2)
+    translator = Translator(model, Decoding(beam_size=2))
     theirs = dict(translator.translate(SOURCES))
     for variable, x in zip(model.trainable_variables, weights_of(tmp_path / "mean"), strict=True):
         variable.assign(x)
     ours = dict(translator.translate(SOURCES))
-    assert [ours[n].ids.tolist() for n in range(4)] == [theirs[n].ids.tolist() for n in range(4)]
-    assert [ours[n].score for n in range(4)] == [theirs[n].score for n in range(4)]
-    assert max(len(translation.ids) for translation in ours.values()) > 1
+    assert [ours[n][0].ids.tolist() for n in range(4)] == [
+        theirs[n][0].ids.tolist() for n in range(4)
+    ]
+    assert [ours[n][0].score for n in range(4)] == [theirs[n][0].score for n in range(4)]
+    assert max(len(translations[0].ids) for translations in ours.values()) > 1
 
 
 def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:

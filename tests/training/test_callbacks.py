@@ -148,8 +148,8 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
         cluster, "require_equal_weights", lambda weights, step, me: seen.append((weights, step, me))
     )
     check = callbacks.ReplicaCheck(start_step, every_steps, ME)
-    transformer = types.SimpleNamespace(trainable_variables=["the weights"])
-    check.set_model(types.SimpleNamespace(transformer=transformer))
+    model = types.SimpleNamespace(replicated=["the weights"])
+    check.set_model(model)
 
     for batch in range(steps):
         check.on_train_batch_end(batch, GOOD)

@@ -123,9 +123,7 @@ def test_manifest_says_what_the_checkpoint_is(saved: Path) -> None:
         assert file["n_bytes"] == (saved / f"model.ckpt-30{suffix}").stat().st_size
 
 
-def test_oldest_beyond_keep_are_removed(
-    state: tf.train.Checkpoint, run_dir: Path
-) -> None:
+def test_oldest_beyond_keep_are_removed(state: tf.train.Checkpoint, run_dir: Path) -> None:
     mark(state, 40)
     checkpoints.Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)
     assert names(run_dir) == files_of("model.ckpt-30", "model.ckpt-40") | {"checkpoint"}
@@ -256,9 +254,7 @@ def test_damage_is_met_one_by_one_and_never_ends_in_a_fresh_start(run_dir: Path)
     assert len(list((run_dir / "damaged").iterdir())) == 12
 
 
-def test_best_model_serves_when_no_other_is_left(
-    state: tf.train.Checkpoint, run_dir: Path
-) -> None:
+def test_best_model_serves_when_no_other_is_left(state: tf.train.Checkpoint, run_dir: Path) -> None:
     mark(state, 15)
     checkpoints.Saver(run_dir, state, FACTS, keep=3, keep_best=1).save_best(15, 2.0)
     for step in (10, 20, 30):

@@ -28,7 +28,6 @@ import ast
 import json
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -39,18 +38,14 @@ from hvd_nmt.training import cluster, horovod
 RANKS = 3
 HERE = Path(__file__).parent
 PACKAGE = Path(cluster.__file__).parents[1]
-BIN = Path(sys.executable).parent
 
 
 @pytest.fixture(scope="module")
-def answers(toy, tmp_path_factory):
+def answers(toy, toy_forks, tmp_path_factory):
     """What silent_averaging.py found: check -> one answer per rank."""
     out = tmp_path_factory.mktemp("silent_averaging")
-    command = [
-        os.fspath(BIN / "horovodrun"), "-np", str(RANKS), "-H", f"localhost:{RANKS}",
-        "--network-interface", "lo", "--disable-cache",
-        sys.executable, os.fspath(HERE / "silent_averaging.py"), os.fspath(out),
-    ]  # fmt: skip
+    start = toy_forks.command(os.fspath(HERE / "silent_averaging.py"))
+    command = [*toy.horovodrun(RANKS), *start, os.fspath(out)]
     done = toy.Run(command, out, toy.environment(out)).finished(240)
     assert done.returncode == 0, done.stdout + done.stderr
     by_rank = [

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import math
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,9 @@ import tensorflow as tf
 
 from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
-from hvd_nmt.training import horovod
+from hvd_nmt.training import evaluation, horovod
 
 HERE = Path(__file__).parent
-BIN = Path(sys.executable).parent
 LABEL_SMOOTHING = 0.1
 
 
@@ -48,14 +46,11 @@ def alone(evaluator):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(toy, toy_data, tmp_path_factory):
+def two_ranks(toy, toy_data, toy_forks, tmp_path_factory):
     """What each of two ranks found."""
     out = tmp_path_factory.mktemp("evaluate_dev")
-    command = [
-        os.fspath(BIN / "horovodrun"), "-np", "2", "-H", "localhost:2",
-        "--network-interface", "lo", "--disable-cache", sys.executable,
-        os.fspath(HERE / "evaluate_dev.py"), os.fspath(out), os.fspath(toy_data),
-    ]  # fmt: skip
+    start = toy_forks.command(os.fspath(HERE / "evaluate_dev.py"))
+    command = [*toy.horovodrun(2), *start, os.fspath(out), os.fspath(toy_data)]
     done = toy.Run(command, out, toy.environment(out)).finished(240)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
@@ -83,6 +78,14 @@ def test_two_ranks_give_the_scores_of_one(alone, two_ranks):
             assert two[name] == pytest.approx(one[name], rel=1e-6), name
 
 
+def test_the_interval_is_for_the_rank_that_writes_it():
+    lines = ["a b c d e f", "g h i j k l", "m n o p q r"]
+    changed = ["a b c d e x", "g h i j k l", "m n o p z z"]
+    score, margin, signature = evaluation._bleu(changed, lines, with_interval=True)
+    assert margin > 0
+    assert evaluation._bleu(changed, lines, with_interval=False) == (score, 0.0, signature)
+
+
 def test_fewer_sentences_than_ranks(alone, two_ranks):
     for answer in two_ranks:
         assert answer["one_sentence"] == alone.hypotheses[:1]
@@ -95,6 +98,13 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
         for number, line in enumerate(alone.hypotheses)
     ]
     monkeypatch.setattr(evaluator, "references", references)
+    score, scored = sacrebleu.BLEU.corpus_score, []
+
+    def noted(*arguments, **options):
+        scored.append(options)
+        return score(*arguments, **options)
+
+    monkeypatch.setattr(sacrebleu.BLEU, "corpus_score", noted)
     scores = evaluator()
     path = tmp_path / "dev.txt"
     path.write_text("".join(line + "\n" for line in scores.hypotheses), encoding="utf-8")
@@ -105,6 +115,8 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
 
     assert 5 < bleu.score < 95
     assert scores.bleu == bleu.score
+    assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
+    assert 0.1 < scores.bleu_margin < 30
     assert scores.chrf == chrf.score
 
 

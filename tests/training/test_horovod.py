@@ -3,25 +3,20 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
-BIN = Path(sys.executable).parent
 NAN_STEP, MAX_STEPS, SLOW_S = 6, 8, 0.4  # as in faulty_runs.py
 
 
 @pytest.fixture(scope="module")
-def out(toy, toy_data, tmp_path_factory):
+def out(toy, toy_data, toy_forks, tmp_path_factory):
     """Where faulty_runs.py ran: a run directory per fault."""
     out = tmp_path_factory.mktemp("faulty_runs")
-    command = [
-        os.fspath(BIN / "horovodrun"), "-np", "2", "-H", "localhost:2",
-        "--network-interface", "lo", "--disable-cache", sys.executable,
-        os.fspath(HERE / "faulty_runs.py"), os.fspath(out), os.fspath(toy_data),
-    ]  # fmt: skip
+    start = toy_forks.command(os.fspath(HERE / "faulty_runs.py"))
+    command = [*toy.horovodrun(2), *start, os.fspath(out), os.fspath(toy_data)]
     done = toy.Run(command, out, toy.environment(out)).finished(240)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
@@ -35,6 +30,16 @@ def answers(out):
         for text in ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(2))
     ]
     return lambda name: [found[name] for found in by_rank]
+
+
+def test_ranks_do_not_import_the_keras_that_nobody_uses(toy_commands, tmp_path):
+    """Horovod would, and with it matplotlib: a fifth of what a rank imports."""
+    code = (
+        "import sys, hvd_nmt.training.callbacks\n"
+        "print('tf_keras' in sys.modules, {'keras', 'matplotlib'} & sys.modules.keys())"
+    )
+    done = toy_commands.run(code, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "True set()\n"), done.stderr
 
 
 @pytest.mark.parametrize(

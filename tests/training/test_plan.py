@@ -80,6 +80,23 @@ def test_the_plan_says_every_number(base, words):
     assert words in "\n".join(make(base).lines())
 
 
+def test_frozen_weights_have_no_gradient(base):
+    plan = dataclasses.replace(make(base), frozen=20_880_896)
+    assert plan.gradient_bytes == 160_000_000
+    assert plan.sent_bytes_per_step == 240_000_000
+    text = "\n".join(plan.lines())
+    assert "60,880,896 parameters (40,000,000 trained), 6+6 layers" in text
+    assert "160.0 MB of gradients, 240.0 MB sent" in text
+    assert "trained)" not in "\n".join(make(base).lines())
+
+
+def test_an_average_is_announced(base):
+    training = dataclasses.replace(base.training, ema_decay=0.999)
+    text = "\n".join(make(dataclasses.replace(base, training=training)).lines())
+    assert "decay 0.999: what validation, BLEU and the best models are of" in text
+    assert "average" not in "\n".join(make(base).lines())
+
+
 def test_the_plan_follows_the_configuration(base):
     """A number that is printed but does not depend on its source would pass the test above."""
     other = dataclasses.replace(

@@ -18,6 +18,7 @@ from hvd_nmt.training import checkpoints
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
+AVERAGED = ("--training.ema-decay", "0.9")
 
 
 def losses(toy, run_dir: Path) -> list[tuple[int, ...]]:
@@ -78,12 +79,15 @@ def one_rank(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 @pytest.fixture(scope="module")
 def two_ranks(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank."""
+    """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
+
+    They keep a moving average, which is in their checkpoints and what they evaluate.
+    """
     cwd = tmp_path_factory.mktemp("two_ranks")
-    whole = toy.run_train(*toy.train_options(toy_data, "whole", 40), cwd=cwd, ranks=2)
+    whole = toy.run_train(*toy.train_options(toy_data, "whole", 40, *AVERAGED), cwd=cwd, ranks=2)
     assert whole.returncode == 0, whole.stderr
 
-    options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
+    options = toy.train_options(toy_data, "run", 40, *AVERAGED, *SAVE_OFTEN)
     run_dir = cwd / "run"
     run = toy.start_train(*options, cwd=cwd, ranks=2)
     killed_at = kill_in_the_middle(toy, run, run_dir, 15)

@@ -1,0 +1,172 @@
+"""Extend the vocabulary of a trained run: new pieces, new rows, and the old translations unchanged.
+
+    python -m hvd_nmt.extend --run runs/x --pieces words.txt --out runs/x-words
+    python -m hvd_nmt.extend --run runs/x --text new.en --size 500 --out runs/x-new
+    python -m hvd_nmt.train --init-from runs/x-new --config runs/x-new/config.yaml \\
+        --run-dir runs/y --data.directory data/new
+
+With --pieces each word of the file becomes a piece. With --text new pieces are learned: unknown
+characters first, then the pairs of pieces that are most frequent. Old pieces keep their ids, and
+new ones are merged after all old ones, so text that holds no new piece keeps its ids. The row of a
+new piece begins as the mean of the rows of the pieces that it replaces.
+
+The command tries this on sentences of the dev set (or of --check) before the output is put in
+place: without a new piece in it, a sentence must have the same ids, logits and greedy translation
+as before. The output is a run directory that translates; training goes on in a new run with
+--init-from, on data that `prepare --vocabulary` made with the new spm.model.
+
+Exit codes: 0 done, 2 wrong command line, 3 the text or the vocabulary cannot be used, 4 the run or
+its checkpoint cannot be used or the check failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hvd_nmt import command_line, quiet
+from hvd_nmt import config as configuration
+from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.data.corpus import read_manifest
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.errors import ConfigError, DataError, RunError, reported
+
+if TYPE_CHECKING:
+    from hvd_nmt.data.extension import Extension
+
+CHECK_SENTENCES = 200
+"""sentences that are tried before and after, at most"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which run, which pieces, and where the extended one goes."""
+
+    run: Path
+    """run directory with checkpoints, config.yaml and spm.model"""
+    out: Path
+    """run directory to make"""
+    pieces: Path | None = None
+    """text whose words become pieces, each as a whole, with the shorter pieces this needs"""
+    text: Path | None = None
+    """text to learn pieces from, one sentence per line, plain or .gz; needs --size"""
+    size: int = 0
+    """pieces to add, with --text"""
+    checkpoint: str = "best"
+    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files"""
+    check: Path | None = None
+    """source sentences for the check; by default those of the run's dev set, else of --text"""
+
+    def __post_init__(self) -> None:
+        if not self.out.name:
+            raise ConfigError("--out is the working directory: give a directory of its own.")
+        if (self.pieces is None) == (self.text is None):
+            raise ConfigError("Give either --pieces with words or --text with --size.")
+        if (self.text is not None) != (self.size > 0):
+            raise ConfigError("--size is the number of pieces to learn from --text: give both.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    with reported("hvd_nmt.extend") as outcome:
+        options = command_line.options(
+            Options, prog="python -m hvd_nmt.extend", description=str(__doc__), argv=argv
+        )
+        extend(options)
+    return outcome.exit_code
+
+
+def extend(options: Options) -> None:
+    """Makes the extended run directory, unless the check fails.
+
+    Raises:
+        UserError: run, text or vocabulary cannot be used, the output is there, or the check failed.
+    """
+    vocabulary = options.run / "spm.model"
+    if not vocabulary.exists():
+        raise RunError(f"{options.run} is no run directory: it has no {vocabulary.name}.")
+    grown = _grown(vocabulary.read_bytes(), options)
+    print(
+        f"vocabulary  {grown.old_pieces:,} pieces and {len(grown.pieces):,} new ones, "
+        f"{grown.rows:,} rows"
+    )
+    with exclusive(options.out):
+        if options.out.exists():
+            raise RunError(f"{options.out} is there already: choose another --out.")
+        with replacing(options.out) as draft:
+            _fill(draft, grown, options)
+    print(
+        f"written     {options.out}\n"
+        f"translate   python -m hvd_nmt.translate --run {options.out} < in.txt > out.txt\n"
+        f"train on    python -m hvd_nmt.train --init-from {options.out} --run-dir NEW "
+        f"--config {options.out / 'config.yaml'} --data.directory DATA\n"
+        f"            with DATA made by python -m hvd_nmt.prepare --vocabulary "
+        f"{options.out / 'spm.model'} ..."
+    )
+
+
+def _grown(vocabulary: bytes, options: Options) -> Extension:
+    """The new vocabulary, made in a process without TensorFlow: see `hvd_nmt.data.extension`."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_grow, vocabulary, options).result()
+
+
+def _grow(vocabulary: bytes, options: Options) -> Extension:
+    from hvd_nmt.data import extension
+
+    if options.pieces:
+        return extension.with_words(vocabulary, options.pieces)
+    assert options.text is not None
+    return extension.with_text(vocabulary, options.text, options.size)
+
+
+def _fill(draft: Path, grown: Extension, options: Options) -> None:
+    """Write the run directory and check it."""
+    quiet.import_tensorflow()
+    from hvd_nmt.model.tokenizer import Tokenizer
+    from hvd_nmt.training import extension
+
+    old, new = extension.write(
+        options.run, options.checkpoint, grown.model, grown.rows, grown.parts, grown.pieces,
+        draft, options.out,
+    )  # fmt: skip
+    lines = _sentences(options)
+    tokenizers = Tokenizer(options.run / "spm.model"), Tokenizer(draft / "spm.model")
+    parity = extension.compare(old, new, tokenizers, grown.pieces, lines)
+    print(parity.line())
+    if not parity.holds:
+        raise RunError(
+            f"The extended model does not translate as before, so {options.out} was not made: "
+            "take other pieces, or report this with the line above."
+        )
+
+
+def _sentences(options: Options) -> list[str]:
+    """What the check is made on."""
+    path = options.check or _dev_sources(options.run) or options.text
+    if path is None:
+        raise DataError(
+            "The dev set of the run is not here, so nothing can be checked: give source sentences "
+            "with --check."
+        )
+    return list(islice(read_lines(path), CHECK_SENTENCES))
+
+
+def _dev_sources(run_dir: Path) -> Path | None:
+    directory = configuration.load(run_dir / "config.yaml").data.directory
+    try:
+        path = directory / f"dev.{read_manifest(directory).source_language}"
+    except DataError:
+        return None
+    return path if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

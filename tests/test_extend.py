@@ -1,0 +1,142 @@
+"""The command that extends a vocabulary: same translations, a run that translates and trains on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import checkpoints, extension, weights
+
+WORDS = "Vogelhaus Straßenbaum\n日本\n"
+
+
+@pytest.fixture(scope="module")
+def extended(toy_commands, toy_run: Path, tmp_path_factory) -> tuple[Path, str]:
+    """The run directory, and what the command said."""
+    cwd = tmp_path_factory.mktemp("extend")
+    (cwd / "words.txt").write_text(WORDS, encoding="utf-8")
+    done = toy_commands.run(
+        "hvd_nmt.extend", "--run", os.fspath(toy_run), "--pieces", "words.txt", "--out", "new",
+        "--checkpoint", "latest", cwd=cwd,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return cwd / "new", done.stdout
+
+
+def test_check_is_made_and_told(extended: tuple[Path, str]) -> None:
+    assert "parity      holds: of 24 sentences without a new piece 0 have other ids" in extended[1]
+    assert "--vocabulary new/spm.model" in extended[1]
+
+
+def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_run: Path) -> None:
+    run_dir, _ = extended
+    old, step = weights.load_model(toy_run, "latest")
+    new, new_step = weights.load_model(run_dir, "latest")
+    assert step == new_step == 40
+    record = json.loads((run_dir / "extend.json").read_text(encoding="utf-8"))
+    first = Tokenizer(toy_run / "spm.model").vocabulary_size
+    before, after = old.embedding.numpy(), new.embedding.numpy()
+    np.testing.assert_array_equal(after[:first], before[:first])
+    assert [piece["id"] for piece in record["pieces"]] == list(
+        range(first, Tokenizer(run_dir / "spm.model").vocabulary_size)
+    )
+    for piece in record["pieces"]:
+        wanted = before[piece["instead_of"]].mean(0)
+        np.testing.assert_allclose(after[piece["id"]], wanted, rtol=1e-6, atol=1e-7)
+    for row in after[first + len(record["pieces"]) :]:
+        np.testing.assert_array_equal(row, before[0])
+    assert len(after) % 8 == 0
+    for weight, wanted in zip(new.trainable_variables, old.trainable_variables, strict=True):
+        if weight is not new.embedding:
+            np.testing.assert_array_equal(weight, wanted)
+    assert record["checkpoint"]["sha256"] == checkpoints.newest_first(toy_run)[0].record()["sha256"]
+
+
+def test_new_words_are_pieces(extended: tuple[Path, str]) -> None:
+    tokenizer = Tokenizer(extended[0] / "spm.model")
+    assert [len(ids) for ids in tokenizer.encode(WORDS.split())] == [2, 2, 2]  # and eos
+    assert tokenizer.decode(tokenizer.encode(["Vogelhaus 日本"])) == ["Vogelhaus 日本"]
+
+
+def test_it_translates_as_before(
+    extended: tuple[Path, str], toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    said = [
+        toy_commands.run(
+            "hvd_nmt.translate", "--run", os.fspath(run), "--checkpoint", "latest", "--beam-size",
+            "1", cwd=tmp_path, input=(toy_data / "dev.en").read_text(encoding="utf-8"),
+        ).stdout
+        for run in (toy_run, extended[0])
+    ]  # fmt: skip
+    assert said[0] == said[1]
+    assert len(set(said[0].splitlines())) > 5
+
+
+def test_a_new_run_trains_on_with_the_new_vocabulary(
+    extended: tuple[Path, str], toy, toy_commands, toy_data: Path, tmp_path: Path
+) -> None:
+    run_dir, _ = extended
+    texts = toy_data.parent
+    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(tmp_path / "data"),
+               "--vocabulary", os.fspath(run_dir / "spm.model"), "--max-length", "32"]  # fmt: skip
+    for part in ("train", "dev"):
+        for side, name in (("source", "en"), ("target", "de")):
+            command += [f"--{part}-{side}", os.fspath(texts / f"{part}.{name}")]
+    made = subprocess.run(
+        command, env=toy.environment(tmp_path), capture_output=True, text=True, timeout=120
+    )
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "data" / "spm.model").read_bytes() == (run_dir / "spm.model").read_bytes()
+    done = toy_commands.run(
+        "hvd_nmt.train", *toy.train_options(tmp_path / "data", "run", 2), "--init-from",
+        os.fspath(run_dir), cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"begins with {run_dir}/model.ckpt-40" in done.stdout
+
+
+def test_a_model_that_translates_otherwise_is_told(
+    extended: tuple[Path, str], toy_run: Path, toy_data: Path
+) -> None:
+    """A check that nothing could fail would be none."""
+    old, _ = weights.load_model(toy_run, "latest")
+    new, _ = weights.load_model(extended[0], "latest")
+    tokenizers = tuple(Tokenizer(run / "spm.model") for run in (toy_run, extended[0]))
+    lines = (toy_data / "dev.en").read_text(encoding="utf-8").splitlines()[:6]
+    assert extension.compare(old, new, tokenizers, ["▁Vogelhaus"], lines).holds
+    with_new = extension.compare(old, new, tokenizers, ["▁Vogelhaus"], ["Vogelhaus", lines[0]])
+    assert (with_new.with_new, with_new.holds) == (1, True)
+    rows = new.embedding.numpy()
+    new.embedding.assign(np.concatenate([rows[:-1], 9 * rows[7:8]]))
+    wins = extension.compare(old, new, tokenizers, ["▁Vogelhaus"], lines)
+    assert wins.other_translations > 0
+    assert not wins.holds
+    assert "FAILS" in wins.line()
+    other = Transformer(old.config, new.vocabulary_size, seed=9)
+    assert extension.compare(old, other, tokenizers, [], lines).logit_change > 0.1
+
+
+@pytest.mark.parametrize(("options", "code", "words"), [
+    (("--out", "new"), 2, "either --pieces with words or --text"),
+    (("--out", "new", "--text", "words.txt"), 2, "--size is the number"),
+    (("--out", "there", "--pieces", "words.txt"), 4, "there is there already"),
+    (("--out", "new", "--pieces", "none.txt"), 3, "none.txt cannot be read"),
+    (("--out", "new", "--pieces", "words.txt", "--run", "there"), 4, "is no run directory"),
+])  # fmt: skip
+def test_mistakes(
+    toy_commands, toy_run: Path, tmp_path: Path, options: tuple[str, ...], code: int, words: str
+) -> None:
+    (tmp_path / "words.txt").write_text(WORDS, encoding="utf-8")
+    (tmp_path / "there").mkdir()
+    done = toy_commands.run("hvd_nmt.extend", "--run", os.fspath(toy_run), *options, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert words in done.stderr
+    assert not (tmp_path / "new").exists()
