@@ -1,0 +1,144 @@
+"""Turn a model that another program trained into a run directory.
+
+    python -m hvd_nmt.convert --from openseq2seq --vocabulary m_common.model \\
+        --checkpoint 'logs/best_models/val_loss=1.5943-step-44012' --out runs/imported
+    python -m hvd_nmt.convert --from marian --model opus-mt-en-de --out runs/opus
+    python -m hvd_nmt.translate --run runs/imported < in.txt > out.txt
+
+openseq2seq: a checkpoint of NVIDIA OpenSeq2Seq's Transformer. Its sizes are read from its weights;
+give --heads if they are not 64 units wide. Weights and Adam's moments are imported in float32, also
+those of a run in mixed precision, so `hvd_nmt.train --config runs/imported/config.yaml` goes on
+with it, in float32 or bfloat16, on data that `hvd_nmt.prepare --vocabulary runs/imported/spm.model`
+has encoded. Of another optimizer than Adam only the weights are imported; a new run can begin with
+them (--init-from).
+
+marian: a folder with config.json, model.safetensors, vocab.json, source.spm and target.spm, as
+Hugging Face keeps OPUS-MT models. What cannot be imported is refused: untied embeddings, separate
+vocabularies of source and target, and whatever else Hugging Face's MarianMTModel itself does not
+compute. A new run can begin with its weights (`hvd_nmt.train --init-from`) where source and target
+have the same SentencePiece model; where they differ it only translates, because text to train on
+would be cut into pieces of the source language on both sides.
+
+Exit codes: 0 done, 2 wrong command line, 3 wrong vocabulary or the output cannot be written, 4 the
+model cannot be read or imported, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tyro.conf import arg
+
+from hvd_nmt import command_line, quiet
+from hvd_nmt import config as configuration
+from hvd_nmt.errors import ConfigError, reported
+
+if TYPE_CHECKING:
+    from hvd_nmt.formats.foreign import ForeignModel
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to convert, and where it goes."""
+
+    program: Annotated[Literal["openseq2seq", "marian"], arg(name="from")]
+    """the program that trained the model"""
+    out: Path
+    """run directory to make"""
+    checkpoint: Path | None = None
+    """openseq2seq: prefix of the checkpoint's files, or its .index file"""
+    vocabulary: Path | None = None
+    """openseq2seq: the SentencePiece model it was trained with, m_common.model"""
+    heads: int = 0
+    """openseq2seq: attention heads; 0: as many as give 64 units each"""
+    model: Path | None = None
+    """marian: folder with the model's files"""
+    config: Path | None = None
+    """YAML file with values of training and data, for going on with the model; what it does not
+    name is that of preset base"""
+
+    def __post_init__(self) -> None:
+        own = {"openseq2seq": ("checkpoint", "vocabulary"), "marian": ("model",)}
+        for name in own[self.program]:
+            if getattr(self, name) is None:
+                raise ConfigError(f"--from {self.program} needs --{name}.")
+        for program, names in own.items():
+            for name in names:
+                if program != self.program and getattr(self, name) is not None:
+                    raise ConfigError(f"--{name} belongs to --from {program}: leave it out.")
+        if self.heads < 0 or (self.heads and self.program != "openseq2seq"):
+            raise ConfigError("--heads is for --from openseq2seq, and at least 1.")
+        if not self.out.name:
+            raise ConfigError("--out is the working directory: give a directory of its own.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    with reported("hvd_nmt.convert") as outcome:
+        options = command_line.options(
+            Options, prog="python -m hvd_nmt.convert", description=str(__doc__), argv=argv
+        )
+        convert(options)
+    return outcome.exit_code
+
+
+def convert(options: Options) -> None:
+    """Writes the run directory and says what is in it.
+
+    Raises:
+        UserError: the model cannot be read or imported, or the output cannot be written.
+    """
+    defaults = configuration.presets()["base"][1]
+    if options.config is not None:
+        defaults = configuration.load(options.config, defaults)
+    # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
+    quiet.import_tensorflow()
+    from hvd_nmt.formats import foreign
+
+    model = _read(options)
+    prefix = foreign.write(model, defaults, options.out)
+    print("\n".join(_lines(model, prefix)))
+
+
+def _read(options: Options) -> ForeignModel:
+    if options.program == "marian":
+        from hvd_nmt.formats import marian
+
+        assert options.model is not None
+        return marian.read(options.model)
+    from hvd_nmt.formats import openseq2seq
+
+    assert options.checkpoint is not None
+    assert options.vocabulary is not None
+    return openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
+
+
+def _lines(model: ForeignModel, prefix: Path) -> list[str]:
+    config, run = model.config, prefix.parent
+    train = f"python -m hvd_nmt.train --config {run / 'config.yaml'}"
+    if model.moments:
+        go_on = f"go on       {train}"
+    elif model.reads_target_text:
+        go_on = f"begin with  {train} --run-dir {run}-tuned --init-from {run}"
+    else:
+        go_on = (
+            "training    is not possible: source and target have different SentencePiece models, "
+            "and spm.model cuts text as that of the source does."
+        )
+    return [
+        f"model       {model.parameters:,} parameters, {config.encoder_layers}+"
+        f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "
+        f"{model.vocabulary_size:,}",
+        f"step        {model.step:,}, {'with' if model.moments else 'without'} Adam's moments",
+        f"written     {prefix}",
+        f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+        go_on,
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

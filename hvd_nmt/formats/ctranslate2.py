@@ -1,0 +1,337 @@
+"""A run's model for CTranslate2, whose engine translates on CPUs several times as fast.
+
+    convert(run, "best", out, "int8")                  a model directory, to keep
+    cached(run, "best", "float32")                     the same, made once per checkpoint
+    CTranslate2Translator(path).translate(sources)     in place of `hvd_nmt.model.translator`
+
+The directory works without this package: it holds CTranslate2's own files, the run's spm.model and
+a README.txt that says how to use them.
+
+CTranslate2's search is nearly ours: it keeps the same hypotheses alive, but it ranks finished ones
+by logp / length^alpha and stops when a number of them has finished. So the translator asks for all
+that finished, without any penalty, and ranks them by the run's own (`length_penalty`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from hvd_nmt.config import BOS, EOS
+from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.model.batching import batches, cut
+from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.translator import DEFAULT, Translation
+from hvd_nmt.training.checkpoints import find, read_manifest
+from hvd_nmt.training.run_directory import VOCABULARY
+from hvd_nmt.training.weights import load_model
+
+Quantization = Literal["float32", "int8", "int8_float32", "float16", "bfloat16"]
+"""how weights are stored"""
+_FACTS = "hvd_nmt.json"
+_PIECES = "shared_vocabulary.json"
+_README = "README.txt"
+# A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
+# be beaten, which takes a few more.
+_PATIENCE, _PATIENCE_N_BEST = 1.5, 3.0
+# Rows x tokens that one worker translates at once: small enough for a CPU's cache.
+_BATCH_TOKENS = 1024
+
+
+def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
+    """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
+
+    Args:
+        run: run directory.
+        checkpoint: see `hvd_nmt.training.checkpoints.find`.
+        out: the directory to make.
+        quantization: of the weights.
+
+    Raises:
+        ConfigError: CTranslate2 is not installed, has no such quantization or cannot compute this
+            model, or `out` is there already.
+        RunError: the run or the checkpoint cannot be used.
+        DataError: `out` cannot be written.
+    """
+    with exclusive(out):
+        if out.exists():
+            raise ConfigError(f"{out} is there already: choose another name, or remove it first.")
+        with replacing(out) as draft:
+            _write(run, find(run, checkpoint), draft, out, quantization)
+
+
+def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -> Path:
+    """The model directory of a checkpoint under `<run>/exports/`, made if it is not there yet.
+
+    Its name holds the checkpoint's and a hash of its files, so that a changed checkpoint of the
+    same name is converted anew.
+
+    Raises:
+        ConfigError, RunError, DataError: as `convert`.
+    """
+    prefix = find(run, checkpoint)
+    files = json.dumps(read_manifest(Path(f"{prefix}.json")).files, sort_keys=True)
+    identity = hashlib.sha256(f"{_package().__version__} {files}".encode()).hexdigest()[:12]
+    path = run / "exports" / f"ctranslate2-{quantization}-{prefix.name}-{identity}"
+    if not path.exists():
+        with exclusive(path):
+            if not path.exists():  # another process may have made it while we waited
+                with replacing(path) as draft:
+                    _write(run, prefix, draft, path, quantization)
+    return path
+
+
+def usage(path: Path) -> str:
+    """A few lines of Python that translate with a model directory, without this package."""
+    # Some imported models have bos after the zero vector that their decoder starts from.
+    start: list[str] = json.loads((path / _FACTS).read_text(encoding="utf-8"))["target_prefix"]
+    prefix, words = "", "result.hypotheses[0]"
+    if start:
+        prefix, words = f", target_prefix=[{start}] * len(pieces)", f"{words}[{len(start)}:]"
+    return f"""\
+import ctranslate2, sentencepiece
+subwords = sentencepiece.SentencePieceProcessor(model_file="{path / VOCABULARY}")
+translator = ctranslate2.Translator("{path}")
+pieces = subwords.encode(["A man sees a dog."], out_type=str)
+found = translator.translate_batch(pieces{prefix}, beam_size=4, min_decoding_length=0)
+print(subwords.decode([{words} for result in found]))
+"""
+
+
+class CTranslate2Translator:
+    """Translates with CTranslate2; takes and gives what `hvd_nmt.model.translator.Translator` does.
+
+    Args:
+        path: a directory made by `convert` or `cached`.
+        decoding: options of the search.
+        threads: processor threads; 0: all that this process may use.
+        device: cpu, cuda, or auto.
+        patience: a search ends when this times the beam size have finished. More costs time, and
+            finds what our own search finds in more of the sentences that the model knows badly.
+            By default 1.5, or 3 with n_best.
+
+    Raises:
+        ConfigError: CTranslate2 is not installed or cannot do what `decoding` asks for.
+        RunError: the directory is not such a model.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        decoding: Decoding = DEFAULT,
+        threads: int = 0,
+        device: str = "cpu",
+        patience: float | None = None,
+    ) -> None:
+        _require_possible(decoding)
+        self._decoding = decoding
+        usual = _PATIENCE if decoding.n_best == 1 else _PATIENCE_N_BEST
+        self._patience = 1.0 if decoding.beam_size == 1 else patience or usual
+        # Each worker translates a batch of its own: better than several threads at one batch.
+        self._workers = threads or len(os.sched_getaffinity(0))
+        package = _package()
+        try:
+            facts = json.loads((path / _FACTS).read_text(encoding="utf-8"))
+            self._max_length = int(facts["max_length"])
+            self._start: list[str] = facts["target_prefix"]
+            self._pieces: list[str] = json.loads((path / _PIECES).read_text(encoding="utf-8"))
+            self._engine = package.Translator(
+                os.fspath(path), device=device, inter_threads=self._workers, intra_threads=1
+            )
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise RunError(
+                f"{path} is no CTranslate2 model of hvd_nmt.export ({error}): export it again."
+            ) from None
+        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
+
+    @property
+    def max_length(self) -> int:
+        """Longest source and longest translation, tokens with eos."""
+        return self._max_length
+
+    def translate(
+        self,
+        sources: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+        prefixes: Sequence[np.ndarray] | None = None,
+        details: bool = False,
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """Translate sentences of any number and length.
+
+        Args:
+            sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
+            batch_tokens: most source tokens, padding included, that are translated at once.
+            prefixes: not possible here: must be None.
+            details: fill `token_scores`; there is no `alignment`.
+
+        Yields:
+            (index into `sources`, translations, best first), longest sources first. A source of
+            eos alone is an empty translation with score 0.
+
+        Raises:
+            ConfigError: prefixes were given.
+        """
+        if prefixes is not None:
+            raise ConfigError(_cannot("start translations with given prefixes"))
+        limit = self.max_length
+        read = [cut(ids, limit) for ids in sources]
+        for index, ids in enumerate(read):
+            if len(ids) <= 1:
+                yield index, [Translation(np.zeros(0, np.int32), 0.0)]
+        under_way: deque[tuple[list[int], list[Any]]] = deque()
+        for batch in batches([len(ids) for ids in read], min(batch_tokens, _BATCH_TOKENS)):
+            under_way.append((batch, self._begin([read[index] for index in batch])))
+            if len(under_way) > 2 * self._workers:
+                yield from self._end(*under_way.popleft(), read, details)
+        while under_way:
+            yield from self._end(*under_way.popleft(), read, details)
+
+    def _begin(self, sources: Sequence[np.ndarray]) -> list[Any]:
+        """Promises of the hypotheses of a batch, the longest source of which is the first."""
+        decoding, start = self._decoding, self._start
+        return self._engine.translate_batch(
+            [self._named(ids[:-1]) for ids in sources],
+            [start] * len(sources) if start else None,
+            asynchronous=True,
+            beam_size=decoding.beam_size,
+            patience=self._patience,
+            num_hypotheses=round(decoding.beam_size * self._patience),
+            # With none at all it would stop as soon as the most probable hypothesis has finished.
+            length_penalty=1e-9,
+            min_decoding_length=0,
+            max_decoding_length=self._limit(sources[0]) + len(start),
+            max_input_length=0,
+            return_end_token=True,
+            return_scores=True,
+        )
+
+    def _end(
+        self, batch: list[int], promises: list[Any], sources: list[np.ndarray], details: bool
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        for index, promise in zip(batch, promises, strict=True):
+            source = sources[index]
+            limit = self._limit(source)
+            found = self._ranked(promise.result(), limit)
+            if not found:  # all went on beyond what this sentence may have, for a longer neighbour
+                found = self._ranked(self._begin([source])[0].result(), limit)
+            yield index, [self._detailed(source, one) for one in found] if details else found
+
+    def _ranked(self, result: Any, limit: int) -> list[Translation]:
+        """The best hypotheses of a sentence; if none has ended, those cut at the limit."""
+        ended, unfinished = [], []
+        for pieces, logp in zip(result.hypotheses, result.scores, strict=True):
+            named = pieces[len(self._start) :]
+            ids = np.array([self._ids[piece] for piece in named], np.int32)
+            one = Translation(ids, logp / self._penalty(len(ids)))
+            if len(ids) <= limit and ids.size and ids[-1] == EOS:
+                ended.append(one)
+            elif len(ids) == limit:
+                unfinished.append(one)
+        best = sorted(ended or unfinished, key=lambda one: -one.score)
+        return best[: self._decoding.n_best]
+
+    def _detailed(self, source: np.ndarray, translation: Translation) -> Translation:
+        ids, start = translation.ids, self._start
+        words = self._named(ids[:-1] if ids[-1] == EOS else ids)  # the engine adds eos
+        (scored,) = self._engine.score_batch(
+            [self._named(source[:-1])], [start + words], max_input_length=0
+        )
+        scores = scored.log_probs[len(start) :][: len(ids)]
+        return translation._replace(token_scores=np.array(scores, np.float32))
+
+    def _named(self, ids: np.ndarray) -> list[str]:
+        return [self._pieces[number] for number in ids]
+
+    def _limit(self, source: np.ndarray) -> int:
+        """Most tokens of a translation, eos included."""
+        most = self._decoding.max_length or len(source) + EXTRA_TOKENS
+        if self._decoding.max_ratio:
+            most = min(most, max(1, math.floor(len(source) * self._decoding.max_ratio)))
+        return min(most, self.max_length)
+
+    def _penalty(self, length: int) -> float:
+        return ((5 + length) / 6) ** self._decoding.length_penalty
+
+
+def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quantization) -> None:
+    """Fill an empty folder, which is to be named `out`."""
+    if quantization not in get_args(Quantization):
+        raise ConfigError(
+            f"CTranslate2 has no quantization {quantization!r}: give one of "
+            f"{', '.join(get_args(Quantization))}."
+        )
+    _package()
+    from hvd_nmt.formats import ctranslate2_spec
+
+    model, step = load_model(run, os.fspath(prefix))
+    pieces = Tokenizer(run / VOCABULARY).pieces
+    spec = ctranslate2_spec.specification(model, pieces, quantization)
+    spec.save(os.fspath(folder))
+    shutil.copyfile(run / VOCABULARY, folder / VOCABULARY)
+    begin = [pieces[BOS]] if ctranslate2_spec.extra_positions(model) else []
+    facts = {
+        "made_by": "python -m hvd_nmt.export --to ctranslate2",
+        "checkpoint": prefix.name, "step": step, "quantization": quantization,
+        "max_length": model.max_length, "target_prefix": begin,
+    }  # fmt: skip
+    text = json.dumps(facts, ensure_ascii=False, indent=1)
+    (folder / _FACTS).write_text(text + "\n", encoding="utf-8")
+    example = usage(folder).replace(os.fspath(folder), out.name)
+    (folder / _README).write_text(_readme(facts, example), encoding="utf-8")
+
+
+def _readme(facts: dict[str, Any], example: str) -> str:
+    return f"""\
+A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
+checkpoint {facts["checkpoint"]} (step {facts["step"]:,}), weights {facts["quantization"]}.
+
+    pip install ctranslate2 sentencepiece
+
+{example}
+It reads and writes up to {facts["max_length"]} subword tokens. Give it one sentence per entry, with
+control characters such as TAB replaced by spaces, and keep empty lines empty yourself.
+CTranslate2 ranks by log-probability / length^length_penalty; hvd_nmt.translate divides by
+((5 + length) / 6)^0.6, so the two differ in a few sentences.
+`python -m hvd_nmt.translate --backend ctranslate2` gives hvd_nmt's own translations.
+"""
+
+
+def _require_possible(decoding: Decoding) -> None:
+    """See that CTranslate2 can do what is asked for, with the result our own search would give."""
+    impossible = {
+        "sample": "draw samples that a seed repeats",
+        "coverage_penalty": "apply our coverage penalty",
+        # It forbids tokens before it normalises, so that the scores of the others rise.
+        "min_length": "ask for a least length without changing scores",
+        "min_ratio": "ask for a least length without changing scores",
+        "no_repeat_ngram": "forbid repetitions without changing scores",
+    }
+    for name, what in impossible.items():
+        if getattr(decoding, name):
+            raise ConfigError(_cannot(what))
+
+
+def _cannot(what: str) -> str:
+    return f"The CTranslate2 backend cannot {what}: use the TensorFlow backend for that."
+
+
+def _package() -> ModuleType:
+    try:
+        import ctranslate2
+    except ImportError:
+        raise ConfigError(
+            "CTranslate2 is not installed: run pip install 'ctranslate2>=4,<5'."
+        ) from None
+    return ctranslate2

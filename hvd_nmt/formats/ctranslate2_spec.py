@@ -1,0 +1,135 @@
+"""Our Transformer as CTranslate2's specification of one: the same numbers under other names.
+
+- Kernels are [in, out] here and [out, in] there; queries, keys and values are fused in both.
+- One matrix serves source, target and softmax, and is scaled by sqrt(D) where it embeds. Its rows
+  beyond the vocabulary, there to make a multiple of 8, get names that no text can hold.
+- Positions are a table made by our own code, one row for each place.
+- The epsilon of layer normalisation is the model's, not CTranslate2's 1e-5.
+- The engine adds eos to the source itself and begins the target with bos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from ctranslate2 import specs
+
+from hvd_nmt.config import BOS, EOS, UNK
+from hvd_nmt.model.transformer import Transformer
+
+_ACTIVATIONS = {
+    "relu": specs.Activation.RELU,
+    "swish": specs.Activation.SWISH,
+    "gelu": specs.Activation.GELU,
+}
+
+
+def specification(
+    model: Transformer, pieces: Sequence[str], quantization: str
+) -> specs.TransformerSpec:
+    """A specification with all weights, validated and quantized: ready for `save`.
+
+    Args:
+        model: a trained model.
+        pieces: names of the vocabulary's pieces, by id.
+        quantization: float32, int8, int8_float32, float16 or bfloat16: how weights are stored.
+    """
+    config = model.config
+    spec = specs.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=_ACTIVATIONS[config.activation],
+    )
+    halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
+    _Copy(halves.get(quantization, np.float32)).model(spec, model)
+    rows = model.vocabulary_size
+    names = [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
+    spec.register_source_vocabulary(names)
+    spec.register_target_vocabulary(names)
+    _configure(spec.config, model, names)
+    spec.validate()
+    spec.optimize(quantization if quantization.startswith("int8") else None)
+    return spec
+
+
+def position_table(model: Transformer) -> tf.Tensor:
+    """The signal of every position that the model can have, float32 [positions, D]."""
+    return model.position_signal(tf.range(model.max_length + extra_positions(model)))
+
+
+def extra_positions(model: Transformer) -> int:
+    """Positions that a sequence needs beyond the tokens it is made of."""
+    return 1 if model.config.start == "openseq2seq" else 0
+
+
+def _configure(settings: Any, model: Transformer, names: Sequence[str]) -> None:
+    settings.bos_token, settings.eos_token, settings.unk_token = (
+        names[number] for number in (BOS, EOS, UNK)
+    )
+    settings.decoder_start_token = names[BOS]
+    settings.add_source_bos = model.config.start == "openseq2seq"
+    settings.add_source_eos = True
+    settings.layer_norm_epsilon = model.config.norm_epsilon
+
+
+class _Copy:
+    """Copies the weights of a model into a specification, as numbers of one dtype."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._dtype = dtype
+
+    def model(self, spec: specs.TransformerSpec, ours: Transformer) -> None:
+        embedding, table = self._array(ours.embedding), self._array(position_table(ours))
+        encoder, decoder = spec.encoder, spec.decoder
+        for part in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
+            part.weight = embedding
+        if ours.logits_bias is not None:
+            decoder.projection.bias = self._array(ours.logits_bias)
+        for part in (encoder, decoder):
+            part.scale_embeddings = True
+            part.position_encodings.encodings = table
+        decoder.start_from_zero_embedding = ours.config.start == "openseq2seq"
+        for part, layer in zip(encoder.layer, ours.encoder, strict=True):
+            self._self_attention(part.self_attention, layer)
+            self._feed_forward(part.ffn, layer)
+        for part, layer in zip(decoder.layer, ours.decoder, strict=True):
+            self._self_attention(part.self_attention, layer)
+            self._cross_attention(part.attention, layer)
+            self._feed_forward(part.ffn, layer)
+        if ours.config.norm == "pre":
+            self._norm(encoder.layer_norm, ours.encoder_norm)
+            self._norm(decoder.layer_norm, ours.decoder_norm)
+
+    def _self_attention(self, spec: Any, layer: Any) -> None:
+        ours = layer.attention
+        self._norm(spec.layer_norm, layer.attention_norm)
+        self._linear(spec.linear[0], ours.qkv, ours.qkv_bias)
+        self._linear(spec.linear[1], ours.output_kernel, ours.output_bias)
+
+    def _cross_attention(self, spec: Any, layer: Any) -> None:
+        ours = layer.cross_attention
+        self._norm(spec.layer_norm, layer.cross_attention_norm)
+        self._linear(spec.linear[0], ours.query, ours.query_bias)
+        self._linear(spec.linear[1], ours.key_value, ours.key_value_bias)
+        self._linear(spec.linear[2], ours.output_kernel, ours.output_bias)
+
+    def _feed_forward(self, spec: Any, layer: Any) -> None:
+        ours = layer.feed_forward
+        self._norm(spec.layer_norm, layer.feed_forward_norm)
+        self._linear(spec.linear_0, ours.inner, ours.inner_bias)
+        self._linear(spec.linear_1, ours.outer, ours.outer_bias)
+
+    def _norm(self, spec: Any, ours: Any) -> None:
+        spec.gamma, spec.beta = self._array(ours.scale), self._array(ours.offset)
+
+    def _linear(self, spec: Any, kernel_IxO: tf.Tensor, bias_O: tf.Tensor | None) -> None:
+        spec.weight = np.ascontiguousarray(self._array(kernel_IxO).T)
+        if bias_O is not None:
+            spec.bias = self._array(bias_O)
+
+    def _array(self, tensor: tf.Tensor) -> np.ndarray:
+        return tensor.numpy().astype(self._dtype)

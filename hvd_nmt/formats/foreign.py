@@ -1,0 +1,197 @@
+"""A model that another program trained, and the run directory of ours that it becomes.
+
+    runs/imported/
+        model.ckpt-1600.*       .data .index .meta and manifest, as `train` writes them
+        config.yaml spm.model   what `translate`, `export` and `train` need
+        imported.json           what it was made of
+
+`openseq2seq` and `marian` read the files of those programs into a `ForeignModel`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_nmt import config as configuration
+from hvd_nmt.config import Config, ModelConfig
+from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.errors import RunError
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, meta_graph, optimizer
+from hvd_nmt.training.checkpoints import Saver
+from hvd_nmt.training.run_directory import VOCABULARY
+
+RECORD = "imported.json"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moments:
+    """Adam's state, gathered in as many steps as the model was trained for."""
+
+    m: dict[str, np.ndarray]
+    """first moments by the path of their weight"""
+    v: dict[str, np.ndarray]
+    """second moments, in the same way"""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ForeignModel:
+    """Everything that a run directory is made of."""
+
+    config: ModelConfig
+    weights: dict[str, np.ndarray]
+    """float32, by path in our model, such as encoder/0/attention/qkv"""
+    moments: Moments | None
+    """None: there are none, and `train` cannot go on in the run directory"""
+    step: int
+    """optimizer steps that it was trained for, as far as is known"""
+    vocabulary: bytes
+    """SentencePiece model with our ids"""
+    origin: dict[str, Any]
+    """what it was made of, for the record"""
+    reads_target_text: bool = True
+    """whether the vocabulary also cuts target text as the model was trained on it"""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Rows of the shared matrix."""
+        return len(self.weights["embedding"])
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained values."""
+        return sum(weight.size for weight in self.weights.values())
+
+
+def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
+    """Make a run directory, complete or not at all.
+
+    Args:
+        foreign: the model.
+        defaults: everything about training and data that the model does not say.
+        out: the directory to make.
+
+    Returns:
+        The prefix of its checkpoint.
+
+    Raises:
+        RunError: it is there already, or weights are missing, unknown or of another shape.
+        DataError: it cannot be written.
+    """
+    training = defaults.training
+    if foreign.moments and training.precision == "auto":
+        # float16 would also want a loss scale, which a checkpoint in float32 does not hold.
+        training = dataclasses.replace(training, precision="float32")
+    config = dataclasses.replace(defaults, run_dir=out, model=foreign.config, training=training)
+    with exclusive(out):
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise RunError(f"{out} is there already: choose another --out, or remove it first.")
+        with replacing(out) as draft:
+            facts = {
+                "vocabulary_hash": hashlib.sha256(foreign.vocabulary).hexdigest(),
+                "data_hash": "",
+                "model": configuration.as_plain(foreign.config),
+                "vocabulary_size": foreign.vocabulary_size,
+                "ranks": 0,
+            }
+            state = _state(foreign, config)
+            saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
+            (draft / VOCABULARY).write_bytes(foreign.vocabulary)
+            configuration.save(config, draft / "config.yaml")
+            text = json.dumps(foreign.origin, indent=1, ensure_ascii=False)
+            (draft / RECORD).write_text(text + "\n", encoding="utf-8")
+    return out / saved.prefix.name
+
+
+def assembled(
+    table: Mapping[str, Sequence[str]], tensors: Mapping[str, np.ndarray], where: Path
+) -> dict[str, np.ndarray]:
+    """Our weights, each made of one or several of another program's, side by side.
+
+    Args:
+        table: path of our weight -> names of the tensors in it, joined along their last axis.
+        tensors: everything that the file holds and that must be used.
+        where: the file, for errors.
+
+    Raises:
+        RunError: tensors are missing, or are not used; all are named.
+    """
+    wanted = {name for names in table.values() for name in names}
+    if missing := sorted(wanted - set(tensors)):
+        raise RunError(f"{where} lacks {', '.join(missing)}: it is of another kind of model.")
+    if unused := sorted(set(tensors) - wanted):
+        raise RunError(
+            f"{where} holds {', '.join(unused)}, which this model has no place for: it is of "
+            "another kind of model."
+        )
+    return {
+        path: np.concatenate([tensors[name] for name in names], -1).astype(np.float32)
+        for path, names in table.items()
+    }
+
+
+def count_layers(names: Sequence[str], prefix: str) -> int:
+    """How many layers there are, by the highest number that follows a prefix in any name."""
+    found = (re.match(r"\d+", name.removeprefix(prefix)) for name in names)
+    return max((int(number[0]) + 1 for number in found if number), default=0)
+
+
+def fingerprinted(paths: Sequence[Path]) -> dict[str, str]:
+    """The SHA-256 of files by their paths, for the record.
+
+    Raises:
+        RunError: a file cannot be read.
+    """
+    found = {}
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found[os.fspath(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}.") from None
+    return found
+
+
+def _state(foreign: ForeignModel, config: Config) -> tf.train.Checkpoint:
+    """What a checkpoint of a run with this model holds; without moments weights and step alone."""
+    transformer = Transformer(config.model, foreign.vocabulary_size)
+    keyed = meta_graph.keyed_variables(tf.train.Checkpoint(model=transformer))
+    variables = {
+        key.removeprefix("model/").removesuffix(meta_graph.VALUE): variable
+        for key, variable in keyed
+    }
+    _assign(variables, foreign.weights)
+    step = tf.Variable(foreign.step, dtype=tf.int64)
+    if foreign.moments is None:
+        return tf.train.Checkpoint(model=transformer, step=step)
+    horovod.join()
+    weights = transformer.trainable_variables
+    adam = optimizer.build(config.training, "float32", weights)
+    adam.iterations.assign(foreign.step)
+    places = {id(variable): path for path, variable in variables.items()}
+    paths = [places[id(weight)] for weight in weights]
+    _assign(dict(zip(paths, adam._momentums, strict=True)), foreign.moments.m)
+    _assign(dict(zip(paths, adam._velocities, strict=True)), foreign.moments.v)
+    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step)
+
+
+def _assign(variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray]) -> None:
+    if differing := sorted(set(variables) ^ set(values)):
+        raise RunError(f"These weights are in one of the two models only: {', '.join(differing)}.")
+    for path, variable in variables.items():
+        if variable.shape != values[path].shape:
+            raise RunError(
+                f"{path} has shape {list(values[path].shape)} instead of {list(variable.shape)}: "
+                "the sizes that were given or found do not fit the weights."
+            )
+        variable.assign(values[path])

@@ -1,0 +1,238 @@
+"""CTranslate2 translates as we do, and stops doing so when anything in the model is wrong."""
+
+import dataclasses
+import json
+import shutil
+
+import ctranslate2 as engine
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.config import BOS, EOS, ModelConfig
+from hvd_nmt.errors import ConfigError, DataError, RunError
+from hvd_nmt.formats import ctranslate2, ctranslate2_spec
+from hvd_nmt.model import beam_search
+from hvd_nmt.model.batching import cut
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training.weights import load_model
+
+LINES = [
+    "the old man sees a bird", "", "a dog sings", "the red house and the small tree", "bird",
+    "the man eats a big red tree and the dog sees the street", "a", "old old old",
+    " ".join(["the big dog"] * 30),
+]  # fmt: skip
+# A model of 40 steps finds every end equally likely: no search may stop early.
+PATIENCE = 100.0
+PIECES = ["<pad>", "</s>", "<s>", "<unk>", *(f"piece{i}" for i in range(34))]
+SIZES = ModelConfig(
+    encoder_layers=2, decoder_layers=2, width=16, heads=2, feed_forward_width=32, max_length=24
+)
+
+
+@pytest.fixture(scope="module")
+def exported(toy_run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "model"
+    ctranslate2.convert(toy_run, "best", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(toy_run):
+    return load_model(toy_run, "best")[0]
+
+
+@pytest.fixture(scope="module")
+def sources(toy_run):
+    return Tokenizer(toy_run / "spm.model").encode(LINES)
+
+
+def test_greedy_translations_and_scores_are_ours(exported, model, sources):
+    greedy = Decoding(beam_size=1)
+    wanted = dict(Translator(model, greedy).translate(sources))
+    found = dict(ctranslate2.CTranslate2Translator(exported, greedy).translate(sources))
+    assert sorted(found) == list(range(len(LINES)))
+    assert found[1][0].ids.tolist() == []
+    for index, (ours,) in wanted.items():
+        assert found[index][0].ids.tolist() == ours.ids.tolist()
+        assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
+
+
+def test_a_beam_is_ranked_by_our_scores(exported, model, sources):
+    decoding = Decoding(n_best=3, length_penalty=1)
+    translator = ctranslate2.CTranslate2Translator(exported, decoding, patience=PATIENCE)
+    wanted = dict(Translator(model, decoding).translate(sources))
+    for index, found in translator.translate(sources):
+        if index == 1:
+            continue
+        scores = [one.score for one in found]
+        assert len(found) == 3
+        assert scores == sorted(scores, reverse=True)
+        # Our search looks for ends among twice as many candidates, so it finds as much or more.
+        assert scores[0] <= wanted[index][0].score + 1e-4
+        source = cut(sources[index], model.max_length).tolist()
+        for one in found:
+            logp = log_probabilities(model, source, one.ids.tolist()).sum()
+            assert one.score == pytest.approx(logp / ((5 + len(one.ids)) / 6), abs=1e-4)
+
+
+def test_order_is_longest_first_and_batches_do_not_matter(exported, sources):
+    translator = ctranslate2.CTranslate2Translator(exported, threads=1)
+    together = list(translator.translate(sources))
+    assert [index for index, _ in together][:2] == [1, 8]
+    alone = list(translator.translate(sources, batch_tokens=1))
+    texts = [{i: best[0].ids.tolist() for i, best in found} for found in (together, alone)]
+    assert texts[0] == texts[1]
+
+
+def test_each_sentence_has_a_limit_of_its_own(exported, model, sources, monkeypatch):
+    for module in (ctranslate2, beam_search):
+        monkeypatch.setattr(module, "EXTRA_TOKENS", 2)
+    for decoding in (Decoding(beam_size=1), Decoding(beam_size=1, max_ratio=0.9)):
+        found = dict(ctranslate2.CTranslate2Translator(exported, decoding).translate(sources))
+        for index, (ours,) in Translator(model, decoding).translate(sources):
+            assert found[index][0].ids.tolist() == ours.ids.tolist()
+            assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
+            assert len(ours.ids) <= len(sources[index]) + 2
+
+
+def test_details_are_the_scores_of_the_tokens(exported, sources):
+    decoding = Decoding(length_penalty=0)
+    translator = ctranslate2.CTranslate2Translator(exported, decoding)
+    for index, (best,) in translator.translate(sources, details=True):
+        if index != 1:
+            assert best.token_scores.shape == best.ids.shape
+            assert best.token_scores.sum() == pytest.approx(best.score, abs=1e-4)
+
+
+def log_probabilities(model, source, target):
+    """Of the tokens of one pair, by our own model."""
+    logits_1xTxV = model(tf.constant([source], tf.int32), tf.constant([target], tf.int32))
+    return tf.gather(tf.nn.log_softmax(logits_1xTxV)[0], target, batch_dims=1).numpy()
+
+
+def by_engine(folder, source, target, prefix=()):
+    """The same by CTranslate2; it adds the eos of both sides itself."""
+    pieces = json.loads((folder / "shared_vocabulary.json").read_text())
+    named = [[pieces[number] for number in ids[:-1]] for ids in (source, target)]
+    translator = engine.Translator(str(folder), intra_threads=1)
+    (scored,) = translator.score_batch([named[0]], [[*prefix, *named[1]]])
+    return np.array(scored.log_probs[len(prefix) :])
+
+
+def written(model, folder, quantization="float32"):
+    folder.mkdir()
+    ctranslate2_spec.specification(model, PIECES, quantization).save(str(folder))
+    return folder
+
+
+def random_model(**changes):
+    """Every weight is far from where training starts it, biases and norms too."""
+    config = dataclasses.replace(SIZES, **changes)
+    model = Transformer(config, 40, seed=3)
+    chance = np.random.default_rng(1)
+    for variable in model.weights:
+        scale = 0.5 if len(variable.shape) == 1 else 0.25
+        variable.assign_add(chance.normal(0, scale, variable.shape))
+    return model
+
+
+SOURCE, TARGET = [5, 9, 30, 7, 12, EOS], [8, 8, 21, 37, 6, 15, 33, EOS]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "learned"},
+        {"norm": "post", "positions": "marian", "activation": "swish", "biases": "all"},
+        {"activation": "gelu", "norm_epsilon": 0.1},
+        {"start": "openseq2seq"},
+    ],
+    ids=str,
+)
+def test_every_kind_of_model_has_the_same_probabilities(changes, tmp_path):
+    model = random_model(**changes)
+    prefix = [PIECES[BOS]] * ctranslate2_spec.extra_positions(model)
+    wanted = log_probabilities(model, SOURCE, TARGET)
+    found = by_engine(written(model, tmp_path / "model"), SOURCE, TARGET, prefix)
+    assert np.abs(found - wanted).max() < 2e-4
+
+
+def test_a_wrong_epsilon_shows(tmp_path):
+    model = random_model()
+    folder = written(model, tmp_path / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    assert settings["layer_norm_epsilon"] == 1e-6
+    settings["layer_norm_epsilon"] = 1e-3
+    (folder / "config.json").write_text(json.dumps(settings))
+    wanted = log_probabilities(model, SOURCE, TARGET)
+    assert np.abs(by_engine(folder, SOURCE, TARGET) - wanted).max() > 5e-4
+
+
+def test_a_wrong_position_table_shows(tmp_path, monkeypatch):
+    model = random_model()
+    right = ctranslate2_spec.position_table(model)
+    monkeypatch.setattr(ctranslate2_spec, "position_table", lambda _: tf.roll(right, 1, 0))
+    wanted = log_probabilities(model, SOURCE, TARGET)
+    found = by_engine(written(model, tmp_path / "model"), SOURCE, TARGET)
+    assert np.abs(found - wanted).max() > 0.01
+
+
+@pytest.mark.parametrize(("quantization", "share"), [("int8", 0.4), ("bfloat16", 0.55)])
+def test_fewer_bits_are_smaller_and_nearly_right(quantization, share, tmp_path):
+    model = random_model()
+    folders = {name: written(model, tmp_path / name, name) for name in ("float32", quantization)}
+    sizes = {name: (path / "model.bin").stat().st_size for name, path in folders.items()}
+    assert sizes[quantization] < share * sizes["float32"] + 4000  # names take their room
+    wanted = log_probabilities(model, SOURCE, TARGET)
+    found = by_engine(folders[quantization], SOURCE, TARGET)
+    assert 0 < np.abs(found - wanted).max() < 0.3
+
+
+def test_the_directory_explains_itself(exported, toy_run):
+    assert (exported / "spm.model").read_bytes() == (toy_run / "spm.model").read_bytes()
+    text = (exported / "README.txt").read_text()
+    assert 'ctranslate2.Translator("model")' in text
+    assert "step 40" in text
+    assert str(exported) in ctranslate2.usage(exported)
+
+
+def test_an_export_is_kept_until_the_checkpoint_changes(toy_run, tmp_path):
+    run = shutil.copytree(toy_run, tmp_path / "run")
+    first = ctranslate2.cached(run, "model.ckpt-40")
+    made = (first / "model.bin").stat().st_mtime_ns
+    assert first.parent == run / "exports"
+    assert ctranslate2.cached(run, "model.ckpt-40") == first
+    assert (first / "model.bin").stat().st_mtime_ns == made
+    assert ctranslate2.cached(run, "model.ckpt-30") != first
+    for suffix in (".index", ".data-00000-of-00001", ".meta", ".json"):
+        shutil.copyfile(run / f"model.ckpt-30{suffix}", run / f"model.ckpt-40{suffix}")
+    assert ctranslate2.cached(run, "model.ckpt-40") != first
+
+
+def test_what_cannot_be_done_is_one_sentence(exported, toy_run, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"is there already: choose another"):
+        ctranslate2.convert(toy_run, "best", exported)
+    with pytest.raises(ConfigError, match="no quantization 'int4'"):
+        ctranslate2.convert(toy_run, "best", tmp_path / "x", "int4")
+    with pytest.raises(RunError, match="No checkpoint none"):
+        ctranslate2.convert(toy_run, "none", tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RunError, match="is no CTranslate2 model"):
+        ctranslate2.CTranslate2Translator(tmp_path)
+    for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
+        with pytest.raises(ConfigError, match="use the TensorFlow backend"):
+            ctranslate2.CTranslate2Translator(exported, wish)
+    translator = ctranslate2.CTranslate2Translator(exported)
+    with pytest.raises(ConfigError, match="given prefixes"):
+        next(translator.translate([np.array([5, EOS])], prefixes=[np.array([6])]))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        ctranslate2.convert(toy_run, "best", tmp_path / "file" / "x")
+    monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):
+        ctranslate2.CTranslate2Translator(exported)

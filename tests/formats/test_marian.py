@@ -1,0 +1,340 @@
+"""Marian models of Hugging Face: against a reading of their arithmetic in NumPy, and refusals."""
+
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+from math import erf
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hvd_nmt import convert
+from hvd_nmt.config import BOS, PAD
+from hvd_nmt.formats import marian, marian_vocabulary
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training.weights import load_model
+
+WIDTH, HEADS, HIDDEN, ENCODER, DECODER = 32, 4, 48, 2, 1
+SOURCE = ["a man and a dog", "the old man sees a tree", "two dogs run", "a red house"]
+TARGET = ["ein Mann und ein Hund", "der alte Mann sieht einen Baum", "zwei Hunde rennen", "Öl"]
+LINES = [*SOURCE, "", "red Öl", "a 日本 man", ">>fra<< the old dog", "  two   men "]
+_TRAIN = """
+import io, json, sys, sentencepiece
+lines, folder = json.load(sys.stdin)
+for side in ("source", "target"):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines[side] * 3), model_writer=model, model_type="unigram",
+        vocab_size=40, hard_vocab_limit=False, minloglevel=2)
+    open(f"{folder}/{side}.spm", "wb").write(model.getvalue())
+"""
+_READ = """
+import json, sys, sentencepiece
+folder, lines = json.load(sys.stdin)
+models = {side: sentencepiece.SentencePieceProcessor(model_file=f"{folder}/{side}.spm")
+          for side in ("source", "target")}
+json.dump({
+    "names": {side: [m.id_to_piece(i) for i in range(m.get_piece_size())]
+              for side, m in models.items()},
+    "source": [models["source"].encode(line, out_type=str) for line in lines],
+    "target": models["target"].decode_pieces(["▁ein", "▁", "M", "an", "n"]),
+}, sys.stdout)
+"""
+
+
+def sentencepiece(script, given):
+    """SentencePiece in a process of its own: it and TensorFlow do not go together."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=json.dumps(given), capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+    return json.loads(done.stdout or "null")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with random weights, and vocabularies as OPUS-MT's."""
+    folder = tmp_path_factory.mktemp("opus")
+    sentencepiece(_TRAIN, [{"source": SOURCE, "target": TARGET}, str(folder)])
+    names = sentencepiece(_READ, [str(folder), []])["names"]
+    pieces = sorted({*names["source"], *names["target"]} - {"<unk>", "<s>", "</s>"})
+    pieces.remove("▁man" if "▁man" in pieces else names["source"][-1])  # one that is unknown
+    vocabulary = ["</s>", "<unk>", ">>fra<<", *pieces, "<pad>"]
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    write_settings(folder, vocab_size=len(ids), pad_token_id=len(ids) - 1)
+    save_file(random_tensors(len(ids)), folder / "model.safetensors")
+    return folder
+
+
+def write_settings(folder, **more):
+    path = folder / "config.json"
+    settings = json.loads(path.read_text()) if path.exists() else {
+        "model_type": "marian", "d_model": WIDTH, "encoder_layers": ENCODER,
+        "decoder_layers": DECODER, "encoder_attention_heads": HEADS,
+        "decoder_attention_heads": HEADS, "encoder_ffn_dim": HIDDEN, "decoder_ffn_dim": HIDDEN,
+        "activation_function": "swish", "max_position_embeddings": 64, "scale_embedding": True,
+        "eos_token_id": 0, "forced_eos_token_id": 0, "decoder_start_token_id": more["pad_token_id"],
+    }  # fmt: skip
+    path.write_text(json.dumps(settings | more))
+
+
+def random_tensors(rows):
+    rng = np.random.default_rng(4)
+    shapes = {"model.shared.weight": [rows, WIDTH], "final_logits_bias": [1, rows]}
+    for stack, count in (("encoder", ENCODER), ("decoder", DECODER)):
+        attentions = ["self_attn"] + ["encoder_attn"] * (stack == "decoder")
+        for layer in (f"model.{stack}.layers.{i}." for i in range(count)):
+            for part in (f"{a}.{p}_proj" for a in attentions for p in ("q", "k", "v", "out")):
+                shapes |= {f"{layer}{part}.weight": [WIDTH, WIDTH], f"{layer}{part}.bias": [WIDTH]}
+            for part, out, into in (("fc1", HIDDEN, WIDTH), ("fc2", WIDTH, HIDDEN)):
+                shapes |= {f"{layer}{part}.weight": [out, into], f"{layer}{part}.bias": [out]}
+            for part in (*(f"{a}_layer_norm" for a in attentions), "final_layer_norm"):
+                shapes |= {f"{layer}{part}.weight": [WIDTH], f"{layer}{part}.bias": [WIDTH]}
+    tensors = {name: rng.normal(0, 0.3, shape) for name, shape in shapes.items()}
+    return {
+        name: (value + (value.ndim == 1 and name.endswith("norm.weight"))).astype(np.float32)
+        for name, value in tensors.items()
+    }
+
+
+def reference(tensors, source_S, inputs_T, activation="swish"):
+    """The logits after each of the decoder's inputs, in Marian's ids and in NumPy."""
+    functions = {
+        "swish": lambda x: x / (1 + np.exp(-x)),
+        "gelu": lambda x: x * 0.5 * (1 + np.vectorize(erf)(x / 2**0.5)),
+    }
+
+    def linear(x, name):
+        return x @ tensors[f"{name}.weight"].T + tensors[f"{name}.bias"]
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return x * tensors[f"{name}.weight"] + tensors[f"{name}.bias"]
+
+    def attention(x, memory, name, causal=False):
+        q = linear(x, f"{name}.q_proj").reshape(len(x), HEADS, -1)
+        k, v = (linear(memory, f"{name}.{p}_proj").reshape(len(memory), HEADS, -1) for p in "kv")
+        logits = np.einsum("qhk,thk->hqt", q, k) / np.sqrt(q.shape[-1])
+        if causal:
+            logits += np.triu(np.full(logits.shape[1:], -1e9), 1)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return linear(np.einsum("hqt,thk->qhk", weights, v).reshape(len(x), -1), f"{name}.out_proj")
+
+    def embedded(ids):
+        # Straight from the class MarianSinusoidalPositionalEmbedding: even columns sin, odd cos.
+        table = np.array(
+            [
+                [position / np.power(10_000, 2 * (j // 2) / WIDTH) for j in range(WIDTH)]
+                for position in range(len(ids))
+            ]
+        )
+        signal = np.concatenate([np.sin(table[:, 0::2]), np.cos(table[:, 1::2])], 1)
+        return tensors["model.shared.weight"][ids] * WIDTH**0.5 + signal
+
+    def layer(x, name, memory=None):
+        causal = memory is not None
+        y = attention(x, x, f"{name}.self_attn", causal)
+        x = norm(x + y, f"{name}.self_attn_layer_norm")
+        if memory is not None:
+            y = attention(x, memory, f"{name}.encoder_attn")
+            x = norm(x + y, f"{name}.encoder_attn_layer_norm")
+        y = linear(functions[activation](linear(x, f"{name}.fc1")), f"{name}.fc2")
+        return norm(x + y, f"{name}.final_layer_norm")
+
+    memory = embedded(source_S)
+    for number in range(ENCODER):
+        memory = layer(memory, f"model.encoder.layers.{number}")
+    x = embedded(inputs_T)
+    for number in range(DECODER):
+        x = layer(x, f"model.decoder.layers.{number}", memory)
+    return x @ tensors["model.shared.weight"].T + tensors["final_logits_bias"][0]
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    out, said = tmp_path_factory.mktemp("imported") / "run", io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert convert.main(["--from", "marian", "--model", str(folder), "--out", str(out)]) == 0
+    assert "training    is not possible: source and target" in said.getvalue()
+    return out
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return load_model(run, "latest")[0]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(folder):
+    return marian_vocabulary.read(folder)
+
+
+def ours_of(vocabulary):
+    """Marian's id -> ours, but for pad."""
+    known = enumerate(vocabulary.theirs)
+    return {t: o for o, t in known if t is not None and o not in vocabulary.unknown and o != PAD}
+
+
+def test_logits_are_those_of_an_independent_reading(folder, model, vocabulary):
+    tensors, numbers = load_file(folder / "model.safetensors"), ours_of(vocabulary)
+    pad, compared = len(numbers), sorted(numbers)
+    rng = np.random.default_rng(1)
+    for length_S, length_T in ((5, 7), (9, 3)):
+        source, target = ([*rng.integers(2, pad, n), 0] for n in (length_S, length_T))
+        wanted = reference(tensors, source, [pad, *target[:-1]])
+        ids = (np.array([[numbers[number] for number in side]]) for side in (source, target))
+        logits = model(*ids).numpy()[0]
+        columns = [numbers[number] for number in compared]
+        np.testing.assert_allclose(logits[:, columns], wanted[:, compared], rtol=0, atol=1e-4)
+        assert logits[:, [PAD, BOS, *vocabulary.unknown]].max() < logits[:, columns].min() - 50
+
+
+def test_greedy_search_follows_the_reading(folder, model, vocabulary):
+    tensors, numbers = load_file(folder / "model.safetensors"), ours_of(vocabulary)
+    pad = len(numbers)
+    source = [7, 4, 12, 9, 0]
+    ids = np.array([numbers[number] for number in source], np.int32)
+    decoding = Decoding(beam_size=1, max_length=10)
+    ((_, (found,)),) = Translator(model, decoding).translate([ids])
+    inputs = [pad]
+    for number in found.ids:
+        logits = reference(tensors, source, inputs)[-1][:-1]  # <pad> is never predicted
+        assert logits[vocabulary.theirs[number]] >= logits.max() - 1e-4
+        inputs.append(vocabulary.theirs[number])
+
+
+def test_another_activation(folder, tmp_path, vocabulary):
+    changed = shutil.copytree(folder, tmp_path / "model")
+    write_settings(changed, activation_function="gelu")
+    out = tmp_path / "run"
+    assert convert.main(["--from", "marian", "--model", str(changed), "--out", str(out)]) == 0
+    model, numbers = load_model(out, "latest")[0], ours_of(vocabulary)
+    ids = np.array([[numbers[number] for number in (5, 6, 0)]])
+    wanted = reference(load_file(folder / "model.safetensors"), [5, 6, 0], [len(numbers), 5, 6],
+                       "gelu")  # fmt: skip
+    columns = [numbers[number] for number in sorted(numbers)]
+    np.testing.assert_allclose(model(ids, ids)[0].numpy()[:, columns], wanted[:, :-1], atol=1e-4)
+
+
+def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, run, vocabulary):
+    tokenizer = Tokenizer(run / "spm.model")
+    ids = json.loads((folder / "vocab.json").read_text())
+    read = sentencepiece(_READ, [str(folder), [line.replace(">>fra<<", "") for line in LINES]])
+    for line, pieces, ours in zip(LINES, read["source"], tokenizer.encode(LINES), strict=True):
+        wanted = [ids.get(piece, ids["<unk>"]) for piece in pieces]
+        if line.startswith(">>fra<<"):
+            wanted.insert(0, ids[">>fra<<"])
+        assert [vocabulary.theirs[number] for number in ours] == [*wanted, 0], line
+    numbers = ours_of(vocabulary)
+    pieces = [numbers[ids[piece]] for piece in ("▁ein", "▁", "M", "an", "n") if piece in ids]
+    names = {number: piece for piece, number in ids.items()}
+    expected = "".join(names[vocabulary.theirs[n]] for n in pieces).replace("▁", " ").strip()
+    assert tokenizer.decode([pieces]) == [expected]
+    assert not vocabulary.is_joint
+
+
+def test_one_sentencepiece_model_for_both_languages_is_good_for_training(folder, tmp_path):
+    joint = shutil.copytree(folder, tmp_path / "joint")
+    shutil.copyfile(joint / "source.spm", joint / "target.spm")
+    assert marian.read(joint).reads_target_text
+    assert not marian.read(folder).reads_target_text
+
+
+def changed_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def untie(tensors):
+    tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
+
+
+def learn_positions(tensors):
+    tensors["model.encoder.embed_positions.weight"] = np.ones([64, WIDTH], np.float32)
+
+
+def lose(tensors):
+    del tensors["model.decoder.layers.0.fc1.bias"]
+
+
+def add(tensors):
+    tensors["model.decoder.gate.weight"] = np.ones([2, 2], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("scale_embedding false", {"scale_embedding": False}),
+        ("model_type", {"model_type": "bart"}),
+        ("share_encoder_decoder_embeddings", {"share_encoder_decoder_embeddings": False}),
+        ("tie_word_embeddings", {"tie_word_embeddings": False}),
+        ("normalize_before true", {"normalize_before": True}),
+        ("ffn_dim 48 in the encoder and 64", {"decoder_ffn_dim": 64}),
+        ("activation 'tanh'", {"activation_function": "tanh"}),
+        ("one matrix for source, target and softmax", untie),
+        ("learned positions", learn_positions),
+        ("lacks model.decoder.layers.0.fc1.bias", lose),
+        ("holds model.decoder.gate.weight", add),
+        ("is a pickle", "pytorch_model.bin"),
+        ("target.spm cannot be read", "target.spm"),
+        ("vocab.json cannot be read", "vocab.json"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, change):
+    other = shutil.copytree(folder, tmp_path / "model")
+    if isinstance(change, dict):
+        write_settings(other, **change)
+    elif change == "pytorch_model.bin":
+        (other / "model.safetensors").rename(other / change)
+    elif isinstance(change, str):
+        (other / change).write_bytes(b"\xff not this")
+    else:
+        changed_tensors(other, change)
+    out = tmp_path / "run"
+    assert convert.main(["--from", "marian", "--model", str(other), "--out", str(out)]) == 4
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_copies_and_tables_that_are_what_they_seem_are_no_obstacle(folder, tmp_path):
+    other = shutil.copytree(folder, tmp_path / "model")
+    position = np.arange(64)[:, None] / 10_000.0 ** (np.arange(WIDTH // 2) / (WIDTH // 2))
+
+    def add_copies(tensors):
+        tensors["lm_head.weight"] = tensors["model.shared.weight"].copy()
+        tensors["model.decoder.embed_positions.weight"] = np.concatenate(
+            [np.sin(position), np.cos(position)], 1
+        ).astype(np.float32)
+
+    changed_tensors(other, add_copies)
+    plain, copied = (marian.read(model).weights for model in (folder, other))
+    assert plain.keys() == copied.keys()
+    assert all(np.array_equal(plain[path], copied[path]) for path in plain)
+
+
+def test_hugging_face_itself_agrees(folder, model, vocabulary):
+    """Runs where transformers and torch are installed beside this package; they are not needed."""
+    transformers = pytest.importorskip("transformers", reason="needs transformers with torch")
+    torch = pytest.importorskip("torch")
+    theirs, numbers = transformers.MarianMTModel.from_pretrained(folder).eval(), ours_of(vocabulary)
+    source, target = [[7, 4, 12, 9, 0]], [[5, 6, 8, 0]]
+    inputs = [[len(numbers), *target[0][:-1]]]
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(source), decoder_input_ids=torch.tensor(inputs)
+        ).logits.numpy()
+    ids = (np.array([[numbers[number] for number in side[0]]]) for side in (source, target))
+    columns = [numbers[number] for number in sorted(numbers)]
+    logits = model(*ids).numpy()[:, :, columns]
+    np.testing.assert_allclose(logits, wanted[:, :, :-1], rtol=0, atol=1e-4)

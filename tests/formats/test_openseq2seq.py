@@ -1,0 +1,342 @@
+"""Checkpoints of OpenSeq2Seq: a synthetic one against an independent reading, and a real one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt import convert
+from hvd_nmt.config import BOS, EOS, PAD, UNK, load, presets
+from hvd_nmt.formats import foreign, openseq2seq
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.loss import cross_entropy
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training.weights import load_model
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "openseq2seq" / "checkpoint"
+WIDTH, HEADS, HIDDEN, LAYERS = 16, 2, 24, {"encoder": 2, "decoder": 3}
+EMBEDDING = "transformer_encoder/embedding_shared_weights/embedding_and_softmax/weights"
+NORM, FFN = "layer_normalization/layer_norm_", "ffn/feed_foward_network/"
+
+
+def variables(rows, seed=1):
+    """Random values for each variable of the forward pass, by its name without ForwardPass/."""
+    rng = np.random.default_rng(seed)
+    shapes = {EMBEDDING: [rows, WIDTH]}
+    for stack, count in LAYERS.items():
+        attentions = {"self_attention": "self_attention"}
+        if stack == "decoder":
+            attentions["encdec_attention"] = "attention"
+        for layer in (f"transformer_{stack}/layer_{i}/" for i in range(count)):
+            for outer, inner in attentions.items():
+                for name in ("q", "k", "v", "output_transform"):
+                    shapes[f"{layer}{outer}/{inner}/{name}/kernel"] = [WIDTH, WIDTH]
+            for part in (*attentions, "ffn"):
+                shapes |= {f"{layer}{part}/{NORM}{kind}": [WIDTH] for kind in ("scale", "bias")}
+            sizes = {"filter_layer": [WIDTH, HIDDEN], "output_layer": [HIDDEN, WIDTH]}
+            for name, size in sizes.items():
+                shapes[f"{layer}{FFN}{name}/kernel"] = size
+                shapes[f"{layer}{FFN}{name}/bias"] = size[1:]
+        shapes |= {f"transformer_{stack}/{NORM}{kind}": [WIDTH] for kind in ("scale", "bias")}
+    values = {name: rng.normal(0, 0.4, shape) for name, shape in shapes.items()}
+    return {
+        name: (value + name.endswith("scale")).astype(np.float32) for name, value in values.items()
+    }
+
+
+def save(prefix, named):
+    """Write variables as TensorFlow 1 does."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = {name: tf.compat.v1.Variable(value) for name, value in named.items()}
+        session.run(tf.compat.v1.global_variables_initializer())
+        saver = tf.compat.v1.train.Saver(made)
+        saver.save(session, str(prefix), write_meta_graph=False, write_state=False)
+    return prefix
+
+
+def with_adam(values, scope=""):
+    """The same with what LazyAdam adds, and the step."""
+    named = {f"ForwardPass/{name}": value for name, value in values.items()}
+    for name, value in values.items():
+        slot = f"Loss_Optimization/{scope}ForwardPass/{name}/Adam"
+        named |= {slot: value / 100, f"{slot}_1": value**2 / 100}
+    powers = {"Loss_Optimization/beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
+    return named | powers | {"global_step": np.int64(41)}
+
+
+@pytest.fixture(scope="module")
+def spm(toy_data):
+    return toy_data / "spm.model"
+
+
+@pytest.fixture(scope="module")
+def rows(toy_data):
+    return json.loads((toy_data / "manifest.json").read_text())["vocabulary_size"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(rows, tmp_path_factory):
+    prefix = tmp_path_factory.mktemp("openseq2seq") / "val_loss=2.0000-step-42"
+    return save(prefix, with_adam(variables(rows)))
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint, spm, tmp_path_factory):
+    out = tmp_path_factory.mktemp("imported") / "run"
+    argv = ["--from", "openseq2seq", "--checkpoint", f"{checkpoint}.index", "--vocabulary"]
+    assert convert.main([*argv, str(spm), "--heads", str(HEADS), "--out", str(out)]) == 0
+    return out
+
+
+def reference(values, source_S, target_T):
+    """OpenSeq2Seq's logits of each target token, in NumPy: target_T begins with <s>."""
+
+    def norm(x, name):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+        return x * values[f"{name}/{NORM}scale"] + values[f"{name}/{NORM}bias"]
+
+    def attention(x, memory, name, causal=False):
+        q, k, v = (
+            (y @ values[f"{name}/{part}/kernel"]).reshape(len(y), HEADS, -1)
+            for part, y in (("q", x), ("k", memory), ("v", memory))
+        )
+        logits = np.einsum("qhk,thk->hqt", q * q.shape[-1] ** -0.5, k)
+        if causal:
+            logits += np.triu(np.full(logits.shape[1:], -1e9), 1)
+        weights = np.exp(logits - logits.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        mixed = np.einsum("hqt,thk->qhk", weights, v).reshape(len(x), -1)
+        return mixed @ values[f"{name}/output_transform/kernel"]
+
+    def feed_forward(x, name):
+        filtered, output = (f"{name}/feed_foward_network/{n}_layer/" for n in ("filter", "output"))
+        h = np.maximum(x @ values[filtered + "kernel"] + values[filtered + "bias"], 0)
+        return h @ values[output + "kernel"] + values[output + "bias"]
+
+    def positions(length):
+        rates = np.exp(-np.arange(WIDTH // 2) * np.log(1e4) / (WIDTH // 2 - 1))
+        angles = np.arange(length)[:, None] * rates
+        return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+    embedded = values[EMBEDDING][source_S] * WIDTH**0.5
+    x = embedded + positions(len(embedded))
+    for layer in (f"transformer_encoder/layer_{i}" for i in range(LAYERS["encoder"])):
+        y = norm(x, f"{layer}/self_attention")
+        x = x + attention(y, y, f"{layer}/self_attention/self_attention")
+        x = x + feed_forward(norm(x, f"{layer}/ffn"), f"{layer}/ffn")
+    memory = norm(x, "transformer_encoder")
+    embedded = values[EMBEDDING][target_T[:-1]] * WIDTH**0.5
+    x = np.concatenate([np.zeros([1, WIDTH]), embedded]) + positions(len(target_T))
+    for layer in (f"transformer_decoder/layer_{i}" for i in range(LAYERS["decoder"])):
+        y = norm(x, f"{layer}/self_attention")
+        x = x + attention(y, y, f"{layer}/self_attention/self_attention", causal=True)
+        y = norm(x, f"{layer}/encdec_attention")
+        x = x + attention(y, memory, f"{layer}/encdec_attention/attention")
+        x = x + feed_forward(norm(x, f"{layer}/ffn"), f"{layer}/ffn")
+    return norm(x, "transformer_decoder") @ values[EMBEDDING].T
+
+
+def padded(sentences):
+    rows = np.full((len(sentences), max(map(len, sentences))), PAD, np.int32)
+    for row, ids in zip(rows, sentences, strict=True):
+        row[: len(ids)] = ids
+    return rows
+
+
+# A synthetic checkpoint
+
+
+def test_logits_are_those_of_an_independent_reading(run, rows):
+    model, step = load_model(run, "latest")
+    assert step == 41
+    values = variables(rows)
+    sources, targets = [[5, 9, 33, 8, EOS], [7, EOS]], [[6, 30, EOS], [11, 4, 9, 9, 20, EOS]]
+    logits = model(padded(sources), padded(targets)).numpy()
+    for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        wanted = reference(values, [BOS, *source], [BOS, *target])
+        np.testing.assert_allclose(logits[row, : len(target)], wanted[1:], rtol=0, atol=2e-4)
+        # The state before that is the one which predicts <s>.
+        first = model.states(np.array([[PAD]]), model.encode(padded([source])))
+        np.testing.assert_allclose(model.logits(first)[0], wanted[:1], rtol=0, atol=2e-4)
+
+
+def test_greedy_search_follows_the_reading_token_by_token(run, rows):
+    model, _ = load_model(run, "latest")
+    values, source = variables(rows), [5, 9, 33, 8, EOS]
+    ((_, (found,)),) = Translator(model, Decoding(beam_size=1, max_length=8)).translate(
+        [np.array(source, np.int32)]
+    )
+    ids = [BOS]
+    for token in found.ids:
+        logits = reference(values, [BOS, *source], [*ids, PAD])[-1]
+        assert logits[token] >= logits.max() - 1e-4
+        ids.append(int(token))
+
+
+def test_the_moments_and_the_step_are_imported(checkpoint, spm, run, rows):
+    values = variables(rows)
+    model = openseq2seq.read(checkpoint, spm, HEADS)
+    q, k, v = (
+        values[f"transformer_encoder/layer_0/self_attention/self_attention/{name}/kernel"]
+        for name in "qkv"
+    )
+    fused = np.concatenate([q, k, v], 1)
+    np.testing.assert_array_equal(model.weights["encoder/0/attention/qkv"], fused)
+    np.testing.assert_array_equal(model.moments.m["encoder/0/attention/qkv"], fused / 100)
+    np.testing.assert_array_equal(model.moments.v["encoder/0/attention/qkv"], fused**2 / 100)
+    assert (model.config.encoder_layers, model.config.decoder_layers) == (2, 3)
+    assert model.config.feed_forward_width == HIDDEN
+    origin = json.loads((run / foreign.RECORD).read_text())
+    assert len(origin["sha256"]) == 3
+    assert load(run / "config.yaml").model == model.config
+
+
+def test_training_goes_on(run, toy_data, toy_commands, tmp_path):
+    own = shutil.copytree(run, tmp_path / "run")
+    done = toy_commands.run(
+        "hvd_nmt.train", "--config", str(own / "config.yaml"), "--run-dir", str(own),
+        "--data.directory", str(toy_data), "--training.max-steps", "43", "--telemetry.no-report",
+        "--telemetry.interval-s", "0", "--evaluation.beam-size", "1", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"resuming    from {own / 'model.ckpt-41'}" in done.stdout
+    assert (own / "model.ckpt-43.index").exists()
+
+
+def test_in_mixed_precision_the_master_copy_counts(rows, spm, tmp_path):
+    values = variables(rows)
+    named = {f"ForwardPass/{name}": value.astype(np.float16) for name, value in values.items()}
+    copies = {
+        f"Loss_Optimization/FP32-master-copy/ForwardPass/{name}": value
+        for name, value in values.items()
+    }
+    slots = with_adam(values, scope="Loss_Optimization/FP32-master-copy/")
+    named |= copies | {name: value for name, value in slots.items() if "/Adam" in name}
+    named["Loss_Optimization/loss_scale"] = np.float32(1024)
+    model = openseq2seq.read(save(tmp_path / "mixed", named), spm, HEADS)
+    np.testing.assert_array_equal(model.weights["embedding"], values[EMBEDDING])
+    assert model.weights["encoder/0/attention/qkv"].dtype == np.float32
+    np.testing.assert_array_equal(model.moments.m["embedding"], values[EMBEDDING] / 100)
+
+
+def test_another_optimizer_leaves_the_weights(rows, spm, tmp_path):
+    values = variables(rows)
+    named = {f"ForwardPass/{name}": value for name, value in values.items()}
+    named |= {f"Loss_Optimization/ForwardPass/{name}/Momentum": v for name, v in values.items()}
+    model = openseq2seq.read(save(tmp_path / "momentum", named), spm, HEADS)
+    assert model.moments is None
+    assert model.step == 0
+
+
+def refused(message, *options, capsys):
+    assert convert.main(["--from", "openseq2seq", *map(str, options)]) in (2, 4)
+    said = capsys.readouterr().err
+    assert message in said, said
+    assert said.count("\n") == 1
+
+
+def test_what_does_not_fit_is_named(rows, spm, tmp_path, capsys):
+    values = variables(rows)
+    name = f"transformer_encoder/layer_0/{FFN}filter_layer/bias"
+    out = ("--vocabulary", spm, "--heads", HEADS, "--out", tmp_path / "run")
+    for case, left, message in (
+        ("lacking", {k: v for k, v in values.items() if k != name}, f"lacks {name}"),
+        ("more", values | {"gate/kernel": values[EMBEDDING]}, "holds gate/kernel"),
+        ("other", {"w": values[EMBEDDING]}, "no checkpoint of an OpenSeq2Seq Transformer"),
+        ("rows", values | {EMBEDDING: values[EMBEDDING][:-8]}, "rows: give the vocabulary"),
+    ):
+        named = {f"ForwardPass/{key}": value for key, value in left.items()}
+        prefix = save(tmp_path / case, named)
+        refused(message, "--checkpoint", prefix, *out, capsys=capsys)
+    refused("There is no checkpoint", "--checkpoint", tmp_path / "none", *out, capsys=capsys)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_existing_run_directory_is_left_alone(checkpoint, spm, run, capsys):
+    before = sorted(run.iterdir())
+    out = ("--vocabulary", spm, "--heads", HEADS, "--out", run)
+    refused("is there already", "--checkpoint", checkpoint, *out, capsys=capsys)
+    assert sorted(run.iterdir()) == before
+
+
+# A real checkpoint
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    if not REAL.is_dir():
+        pytest.skip("needs ../shared/data/openseq2seq/checkpoint")
+    out = tmp_path_factory.mktemp("real") / "run"
+    model = openseq2seq.read(REAL / "val_loss=2.0904-step-1600", REAL / "m_common.model", heads=4)
+    foreign.write(model, presets()["base"][1], out)
+    return load_model(out, "latest")[0]
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    lines = (REAL / "m_common.vocab").read_text(encoding="utf-8").split("\n")[:-1]
+    return [line.rstrip().split("\t")[0] for line in lines]
+
+
+def encoded(name, pieces):
+    ids = {piece: number for number, piece in enumerate(pieces)}
+    lines = (REAL / name).read_text(encoding="utf-8").split("\n")[:-1]
+    return [[ids.get(piece, UNK) for piece in line.split(" ")] for line in lines]
+
+
+def test_the_validation_loss_is_the_one_in_the_name(real, pieces):
+    """64 batches of 16 in the order of the files, the last one filled up from their beginning.
+
+    Mean over the batches of each one's mean over its tokens, <s> among them.
+    """
+    sources, targets = (encoded(f"val.{language}.tok", pieces) for language in ("en", "de"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2, autograph=False)
+    def loss(source_BxS, target_BxT):
+        inputs_BxT = tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=PAD)
+        states_NxD = tf.reshape(real.states(inputs_BxT, real.encode(source_BxS)), [-1, 128])
+        labels_N = tf.reshape(target_BxT, [-1])
+        smoothed = cross_entropy(states_NxD, real.embedding, labels_N, 0.1).smoothed
+        return smoothed / tf.math.count_nonzero(labels_N, dtype=tf.float32)
+
+    losses = []
+    for first in range(0, 1024, 16):
+        chosen = [index % len(sources) for index in range(first, first + 16)]
+        source_BxS = padded([[*sources[index], EOS] for index in chosen])
+        target_BxT = padded([[BOS, *targets[index], EOS] for index in chosen])
+        losses.append(float(loss(source_BxS, target_BxT)))
+    assert np.mean(losses) == pytest.approx(2.0904, abs=1e-4)
+
+
+EMPTY = [2, 36, 48, 52, 66, 84, 116, 138, 146, 186]
+"""lines at which OpenSeq2Seq gives nothing although we do"""
+
+
+def test_translations_are_its_own(real, pieces):
+    """Where OpenSeq2Seq gives nothing, it says </s> instead of <s>: it predicts <s>, we know it.
+
+    That is improbable, but the product of one improbable token; with its counting of <s> in the
+    length penalty it beats a poor translation of many tokens. Where we know <s>, it cannot.
+    """
+    sources = [np.array([*ids, EOS], np.int32) for ids in encoded("input.en.tok", pieces)]
+    wanted = (REAL / "output.beam4.de.tok").read_text(encoding="utf-8").split("\n")[:-1]
+    found = dict(Translator(real, Decoding(beam_size=4, length_penalty=0.6)).translate(sources))
+    source_BxS = padded(sources)
+    first_Bx1 = np.full((len(sources), 1), PAD, np.int32)
+    logits_BxV = real.logits(real.states(first_Bx1, real.encode(source_BxS)))[:, 0]
+    first_BxV = tf.nn.log_softmax(logits_BxV).numpy()
+    different, explained = [], []
+    for index, line in enumerate(wanted):
+        best = found[index][0]
+        text = " ".join(pieces[i] for i in best.ids if i != EOS)
+        length = len(best.ids)
+        logp = best.score * ((5 + length) / 6) ** 0.6 + first_BxV[index, BOS]
+        nothing = first_BxV[index, EOS] > logp / ((6 + length) / 6) ** 0.6
+        explained.append("" if nothing else text)
+        if text != line:
+            different.append(index + 1)
+    assert explained == wanted
+    assert different == EMPTY

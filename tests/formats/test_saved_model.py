@@ -1,0 +1,126 @@
+"""A SavedModel translates text as the run does, in a process that has only TensorFlow."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.data.text import plain
+from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.formats import saved_model
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.translation import engine
+from hvd_nmt.translation.settings import Settings
+
+DECODING = Decoding(length_penalty=5, n_best=3)  # or a model of 40 steps says nothing
+LINES = [
+    "the old man sees a bird", "", "   \t ", "a dog\x00sings\x85and\ufeffa man\u2028eats\r",
+    "日本語 😀 dog", "</s> <pad> <s>", "the big dog " * 40, "x" * 10_000, "bird",
+]  # fmt: skip
+WRONG_BYTES = b"a \xff dog \xc3"
+
+STRANGER = """
+import json, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "hvd_nmt":
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+lines = json.load(open(sys.argv[2]))
+found = model.signatures["serving_default"](text=tf.constant(lines))
+many = model.signatures["n_best"](text=tf.constant(lines))
+alone = [model.signatures["serving_default"](text=tf.constant([x]))["translations"] for x in lines]
+none = model.signatures["serving_default"](text=tf.constant([], tf.string))
+wrong = model.signatures["serving_default"](text=tf.constant([bytes.fromhex(sys.argv[3])]))
+texts = lambda tensor: [text.decode() for text in tensor.numpy().ravel()]
+json.dump({
+    "best": texts(found["translations"]), "scores": found["scores"].numpy().tolist(),
+    "shape": many["translations"].shape.as_list(), "n_best": texts(many["translations"]),
+    "n_best_scores": many["scores"].numpy().tolist(), "alone": texts(tf.concat(alone, 0)),
+    "none": texts(none["translations"]), "wrong": texts(wrong["translations"]),
+}, open(sys.argv[4], "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(toy_run, tmp_path_factory):
+    out = tmp_path_factory.mktemp("exported") / "model"
+    saved_model.convert(toy_run, "best", out, DECODING)
+    return out
+
+
+@pytest.fixture(scope="module")
+def strangers(exported, tmp_path_factory):
+    """What a process without this package gets from it."""
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / "lines").write_text(json.dumps(LINES))
+    words = [exported, folder / "lines", WRONG_BYTES.hex(), folder / "found"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [sys.executable, "-c", STRANGER, *map(str, words)], cwd=folder, env=env,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "found").read_text())
+
+
+@pytest.fixture(scope="module")
+def ours(toy_run):
+    return engine.load(toy_run, ["best"], Settings(long_lines="cut", decoding=DECODING))
+
+
+def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
+    wanted = ours.translate([plain(line) for line in LINES]).lines
+    scores = [found[0].found.score for found in wanted]
+    assert strangers["scores"] == pytest.approx(scores, abs=1e-4)
+    assert strangers["best"][1:3] == ["", ""]
+    assert strangers["best"][0].strip()
+    assert strangers["shape"] == [len(LINES), 3]
+    assert strangers["n_best"][::3] == strangers["best"]
+    clear = 0
+    for index, found in enumerate(wanted):
+        ranked = [one.found.score for one in found]
+        if len(found) > 1 and -np.diff(ranked).max() < 1e-3:
+            continue  # translations that are equally good may change places
+        texts = [one.text for one in found][:2]  # the third may tie with a fourth
+        assert strangers["n_best"][3 * index :][: len(texts)] == texts
+        clear += 1
+    assert clear
+
+
+def test_the_others_in_a_batch_do_not_matter(strangers):
+    assert strangers["alone"] == strangers["best"]
+    assert strangers["none"] == []
+
+
+def test_wrong_bytes_are_read_as_the_text_module_does(strangers, ours):
+    text = WRONG_BYTES.decode("utf-8", "replace")
+    assert strangers["wrong"] == [ours.translate([text]).lines[0][0].text]
+
+
+def test_scores_fall_from_best_to_worst(strangers):
+    assert (np.diff(strangers["n_best_scores"], axis=1) <= 0).all()
+
+
+def test_the_directory_explains_itself(exported):
+    text = (exported / "README.txt").read_text()
+    assert 'tf.saved_model.load("model")' in text
+    assert "length_penalty=5" in text
+    assert tf.saved_model.contains_saved_model(str(exported))
+
+
+def test_what_cannot_be_done_is_one_sentence(exported, toy_run, tmp_path):
+    with pytest.raises(ConfigError, match="is there already"):
+        saved_model.convert(toy_run, "best", exported)
+    with pytest.raises(RunError, match="No checkpoint none"):
+        saved_model.convert(toy_run, "none", tmp_path / "x")
+    with pytest.raises(ConfigError, match="leave --sample out"):
+        saved_model.convert(toy_run, "best", tmp_path / "x", Decoding(sample=True))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,38 @@
+"""hvd_nmt.convert: its command line. What it converts is tested in tests/formats."""
+
+import pytest
+
+from hvd_nmt import convert
+
+THEIRS = ("--from", "openseq2seq", "--checkpoint", "x", "--vocabulary", "m.model", "--out", "run")
+MARIAN = ("--from", "marian", "--model", "opus", "--out", "run")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--from", "openseq2seq", "--out", "run", "--checkpoint", "x"), "needs --vocabulary"),
+        (("--from", "openseq2seq", "--out", "run", "--vocabulary", "x"), "needs --checkpoint"),
+        (("--from", "marian", "--out", "run"), "needs --model"),
+        ((*THEIRS, "--model", "opus"), "--model belongs to --from marian"),
+        ((*MARIAN, "--vocabulary", "x"), "--vocabulary belongs to --from openseq2seq"),
+        ((*MARIAN, "--heads", "8"), "--heads is for --from openseq2seq"),
+        ((*THEIRS, "--heads", "-1"), "--heads is for --from openseq2seq, and at least 1"),
+        ((*MARIAN[:-1], "."), "working directory"),
+        ((*MARIAN, "--config", "none.yaml"), "none.yaml cannot be read"),
+    ],
+)
+def test_a_command_line_that_cannot_work(argv, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert convert.main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hvd_nmt.convert: ")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_an_unknown_program_is_refused_by_the_parser(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        convert.main(["--from", "fairseq", "--out", "run"])
+    assert stopped.value.code == 2
+    assert "openseq2seq" in capsys.readouterr().err

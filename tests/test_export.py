@@ -1,0 +1,86 @@
+"""The command: a run in, a model for others out, compared with the run."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hvd_nmt import export
+from hvd_nmt.errors import ConfigError
+
+
+def test_ctranslate2_is_written_explained_and_compared(toy_run, tmp_path, capsys):
+    out = tmp_path / "model"
+    words = ["--run", str(toy_run), "--to", "ctranslate2", "--out", str(out)]
+    assert export.main([*words, "--verify-lines", "10", "--beam-size", "1"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "reading     " in said.out
+    assert f"written     {out}, " in said.out
+    assert f"verified    10 of 10 lines are translated as {toy_run} does" in said.out
+    code = said.out.split("\n\n")[1].partition("\nverified")[0]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert export.main(words) == 2
+    assert capsys.readouterr().err == (
+        f"hvd_nmt.export: {out} is there already: choose another --out, or remove it first.\n"
+    )
+
+
+def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, capsys):
+    text = tmp_path / "text"
+    text.write_text("the old man\n\na dog sings\n")
+    words = ["--run", str(toy_run), "--to", "saved-model", "--out", str(tmp_path / "model")]
+    assert export.main([*words, "--verify-on", str(text), "--beam-size", "1"]) == 0
+    said = capsys.readouterr()
+    assert f"verified    2 of 2 lines are translated as {toy_run} does" in said.out
+    assert "tf.saved_model.load(" in said.out
+
+
+def test_a_run_whose_data_are_gone_is_exported_unverified(toy_run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(export, "_dev_lines", lambda run: None)
+    words = ["--run", str(toy_run), "--to", "ctranslate2", "--out", str(tmp_path / "model")]
+    assert export.main(words) == 0
+    said = capsys.readouterr()
+    assert "verified" not in said.out
+    assert "give --verify-on FILE" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"to": "saved-model", "quantization": "int8"}, "--quantization int8 needs --to ctransla"),
+        ({"to": "ctranslate2", "verify_lines": 0}, "--verify-lines must be at least 1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        export.Options(run=tmp_path, out=tmp_path / "x", **options)
+
+
+def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
+    words = ["--to", "ctranslate2", "--out", str(tmp_path / "x")]
+    for more, code, message in (
+        (["--run", str(tmp_path / "none"), "--no-verify"], 4, f"{tmp_path / 'none'} holds no che"),
+        (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "cannot be read"),
+    ):
+        assert export.main([*words, *more]) == code
+        error = capsys.readouterr().err
+        assert error.startswith("hvd_nmt.export: ")
+        assert message in error
+        assert error.count("\n") == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
+    check = (
+        "import sys; from hvd_nmt import export\n"
+        "try: export.main(sys.argv[1:])\n"
+        "finally: assert 'tensorflow' not in sys.modules"
+    )
+    for words, code in ((["--help"], 0), (["--run", "x", "--too", "saved-model"], 2)):
+        done = subprocess.run([sys.executable, "-c", check, *words], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "--to" in done.stdout + done.stderr
