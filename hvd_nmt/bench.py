@@ -1,10 +1,17 @@
-"""Measure the training speed of a configuration on this machine, or on all ranks.
+"""Measure speed on this machine: of training, of the input alone, or of translating.
 
     python -m hvd_nmt.bench --preset multi30k
     horovodrun -np 2 -H localhost:2 python -m hvd_nmt.bench --preset multi30k
+    python -m hvd_nmt.bench --input --preset multi30k
+    python -m hvd_nmt.bench --translate --run runs/multi30k --source test.en
 
-The same steps as in training, on real batches: only real source and target tokens are counted, not
-padding. Nothing is written.
+Without --input or --translate: the same steps as in training, on real batches; only real source and
+target tokens are counted, not padding. --input reads the same batches and trains on none.
+--translate translates a text as hvd_nmt.translate does, several times, and takes the fastest; then
+some of its lines one by one, for the latency. Nothing is written.
+
+Options of --translate: python -m hvd_nmt.bench --translate --help. Exit codes are in
+hvd_nmt.errors.
 """
 
 from __future__ import annotations
@@ -15,11 +22,23 @@ import resource
 import statistics
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tyro.conf import OmitArgPrefixes, Suppress
+
 from hvd_nmt import command_line, quiet
-from hvd_nmt.config import Config
-from hvd_nmt.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.config import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    TelemetryConfig,
+)
+from hvd_nmt.data import corpus, throughput
+from hvd_nmt.data.subword_dropout import SubwordDropout
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
     from hvd_nmt.training.plan import Plan
@@ -33,6 +52,11 @@ class BenchConfig(Config):
     """steps that are measured"""
     warmup_steps: int = 5
     """steps before, in which TensorFlow builds its graph"""
+    # What a run has and a measurement has no use for: neither options nor help.
+    run_dir: Suppress[Path] = Config.run_dir
+    evaluation: Suppress[EvaluationConfig] = dataclasses.field(default_factory=EvaluationConfig)
+    checkpoints: Suppress[CheckpointConfig] = dataclasses.field(default_factory=CheckpointConfig)
+    telemetry: Suppress[TelemetryConfig] = dataclasses.field(default_factory=TelemetryConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,18 +64,100 @@ class BenchConfig(Config):
             raise ConfigError("--steps and --warmup-steps must be at least 1.")
 
 
+@dataclasses.dataclass(frozen=True)
+class TranslateOptions:
+    """Which model, on which text."""
+
+    run: Path
+    """run directory with checkpoints, config.yaml and spm.model"""
+    checkpoint: tuple[str, ...] = ("best",)
+    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files; several
+    translate together, as an ensemble"""
+    source: Path | None = None
+    """text to translate, plain or .gz; by default the dev text of the run's data"""
+    sentences: int = 1000
+    """lines of it that are translated, from the first on; 0: all"""
+    rounds: int = 3
+    """how often they are translated, after a first time that does not count"""
+    settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if self.sentences < 0 or self.rounds < 1:
+            raise ConfigError("--rounds must be at least 1, --sentences at least 0.")
+        if not self.checkpoint:
+            raise ConfigError("--checkpoint names none: give best, latest or a prefix.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
+    words = list(sys.argv[1:] if argv is None else argv)
     first = os.environ.get("HOROVOD_RANK", "0") == "0"
+    prog, description = "python -m hvd_nmt.bench", __doc__ or ""
     with reported("hvd_nmt.bench", speak=first) as outcome:
-        bench(
-            command_line.run_config(
-                argv, prog="python -m hvd_nmt.bench", description=__doc__ or "",
-                quiet=not first, kind=BenchConfig,
+        if "--translate" in words:
+            words.remove("--translate")
+            translate(command_line.options(
+                TranslateOptions, argv=words, prog=f"{prog} --translate", description=description,
+                quiet=not first,
+            ))  # fmt: skip
+        else:
+            only_input = "--input" in words
+            words = [word for word in words if word != "--input"]
+            config = command_line.run_config(
+                words, prog=prog, description=description, quiet=not first, kind=BenchConfig
             )
-        )
+            if only_input:
+                read(config)
+            else:
+                bench(config)
     return outcome.exit_code
+
+
+def translate(options: TranslateOptions) -> None:
+    """Translate a text several times and print a table.
+
+    Raises:
+        UserError: the run or the text cannot be used.
+    """
+    if "HOROVOD_RANK" in os.environ:
+        raise ConfigError("--translate measures one process: start it without horovodrun.")
+    quiet.import_tensorflow()
+    from hvd_nmt.translation import engine, speed, texts
+
+    if options.source is None:
+        text, _ = texts.prepared(options.run, "dev")
+        lines = list(text.lines)
+    else:
+        lines = list(read_lines(options.source, lenient=True))
+    lines = lines[: options.sentences or None]
+    if not lines:
+        raise DataError(f"{options.source} is empty: it needs one sentence per line.")
+    loaded = engine.load(options.run, options.checkpoint, options.settings)
+    found = speed.measure(loaded, lines, options.rounds, _told)
+    settings = options.settings
+    threads = settings.threads or len(os.sched_getaffinity(0))
+    print(_aligned([
+        *speed.table(found),
+        ("peak memory", f"{_peak_memory_bytes() / 1e6:,.0f} MB"),
+        ("backend, beam, threads", f"{settings.backend}, {settings.decoding.beam_size}, {threads}"),
+    ]))  # fmt: skip
+
+
+def read(config: BenchConfig) -> None:
+    """Make batches without a model, as one rank does, and print a table.
+
+    Raises:
+        UserError: the data cannot be used.
+    """
+    data = corpus.load(config.data.directory)
+    dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
+    tokens, seed = config.training.tokens_per_step, config.training.seed
+    print(_aligned(throughput.measure(data.train, tokens, seed, dropout=dropout).rows()))
+
+
+def _told(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def bench(config: BenchConfig) -> None:
@@ -72,7 +178,9 @@ def bench(config: BenchConfig) -> None:
     recorder = _recorder(config)
     model.optimizer.learning_rate.assign(1e-4)
     model.fit(
-        setup.dataset(cast, 0), steps_per_epoch=config.warmup_steps + config.steps, verbose=0,
+        setup.dataset(cast, 0),
+        steps_per_epoch=config.warmup_steps + config.steps,
+        verbose=0,
         callbacks=[recorder],
     )
     peaks = horovod.gather(_peak_memory_bytes())
@@ -111,8 +219,10 @@ def _table(steps: list[dict[str, Any]], peak_bytes: int, plan: Plan) -> str:
     rows = [
         ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
         ("the same at the median step", f"{tokens / len(steps) / statistics.median(times):,.0f}"),
-        ("s/step: median, min, max",
-         f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
+        (
+            "s/step: median, min, max",
+            f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}",
+        ),
         ("share of input wait", share("input_wait_s")),
         ("share of compute", share("compute_s")),
         ("share of waiting for the slowest rank", share("straggler_wait_s")),
@@ -120,6 +230,10 @@ def _table(steps: list[dict[str, Any]], peak_bytes: int, plan: Plan) -> str:
         ("peak memory of all ranks", f"{peak_bytes / 1e6:,.0f} MB"),
         ("precision, ranks, steps", f"{plan.precision}, {plan.ranks}, {len(steps)}"),
     ]
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
 

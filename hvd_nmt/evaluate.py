@@ -13,26 +13,29 @@ command line, 3 wrong text or vocabulary, 4 wrong run directory or checkpoint, 1
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from tqdm import tqdm
+from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt import command_line, quiet
-from hvd_nmt.analysis import ours, scoring
+from hvd_nmt.analysis import scoring
 from hvd_nmt.analysis.scoring import Text
-from hvd_nmt.data import corpus
-from hvd_nmt.errors import ConfigError, DataError, RunError, reported, speak_utf8
-from hvd_nmt.translate import LINE_CHARACTERS
+from hvd_nmt.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.translation import texts
+from hvd_nmt.translation.settings import Settings
+
+_REMARKS = 5
+"""lines of the source of which stderr says what befell them, for each system"""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Options:
     """Which systems, on which text."""
 
@@ -51,16 +54,11 @@ class Options:
     """translations made by others or earlier, scored beside those of the checkpoints"""
     paired: scoring.Test = "bs"
     """test of significance: bs, paired bootstrap; ar, approximate randomisation (slower)"""
-    beam_size: int = 4
-    """hypotheses kept per sentence; 1 is greedy and fastest"""
-    length_penalty: float = 0.6
-    """alpha of ((5+length)/6)^alpha; larger gives longer translations"""
-    batch_tokens: int = 4096
-    """source tokens, padding included, translated at once; less needs less memory"""
     keep: Path | None = None
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
     """print JSON with all digits instead of the table"""
+    settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:
@@ -75,13 +73,9 @@ class Options:
         for path in self.hypotheses:
             if self.hypotheses.count(path) > 1:
                 raise ConfigError(f"--hypotheses {path} is given twice: give each file once.")
-        if self.beam_size < 1 or self.batch_tokens < 1:
-            raise ConfigError("--beam-size and --batch-tokens must be at least 1.")
-        if not 0 <= self.length_penalty < float("inf"):
-            raise ConfigError(f"--length-penalty is {self.length_penalty}: give 0 or more.")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class _Texts:
     """Everything that is read before a model is loaded."""
 
@@ -109,13 +103,13 @@ def evaluate(options: Options) -> None:
         UserError: the run, a checkpoint or a text cannot be used.
     """
     scoring.seed()  # a wrong one is said before anything is translated
-    texts = _read(options)
-    translations = {} if texts.source is None else _translations(options, texts)
-    systems = [*translations.values(), *texts.hypotheses]
+    read = _read(options)
+    translations = {} if read.source is None else _translations(options, read)
+    systems = [*translations.values(), *read.hypotheses]
     with _progress(len(scoring.METRICS), "scoring", "metrics") as progress:
-        comparison = scoring.compare(systems, texts.references, options.paired, progress.update)
+        comparison = scoring.compare(systems, read.references, options.paired, progress.update)
     if options.json:
-        told = _provenance(options, texts, list(translations))
+        told = _provenance(options, read, list(translations))
         print(json.dumps(told | scoring.as_json(comparison), indent=2, ensure_ascii=False))
     else:
         print(scoring.table(comparison))
@@ -129,86 +123,48 @@ def _read(options: Options) -> _Texts:
         if options.source is not None:
             source = scoring.read(options.source)
         else:
-            source, target = _prepared(options.run, options.part)
+            source, target = texts.prepared(options.run, options.part)
             references = references or [target]
     hypotheses = [scoring.read(path) for path in options.hypotheses]
     scoring.require_equal_lengths([*([source] if source else []), *references, *hypotheses])
     return _Texts(source, references, hypotheses)
 
 
-def _prepared(run: Path, part: str) -> tuple[Text, Text]:
-    """Source and target text of the run's prepared data."""
-    directory = ours.read(run).manifest.get("directory")
-    if directory is None:
-        raise RunError(
-            f"The data that {run} was trained on are not on this machine: copy the directory named "
-            "in its config.yaml here, start where the run was started, or give --source and "
-            "--reference."
-        )
-    data = corpus.load(directory)
-    manifest = data.manifest
-    languages = (manifest.source_language, manifest.target_language)
-    source, target = (
-        Text(str(data.text_path(part, language)), lines)
-        for language, lines in zip(languages, data.text(part), strict=True)
-    )
-    if not source.lines:
-        raise DataError(f"{source.name} is empty: give --source and --reference.")
-    return source, target
-
-
-def _translations(options: Options, texts: _Texts) -> dict[Path, Text]:
+def _translations(options: Options, read: _Texts) -> dict[Path, Text]:
     """Prefix of each checkpoint -> its translations."""
     assert options.run is not None
-    assert texts.source is not None
+    assert read.source is not None
     # TensorFlow takes seconds to import: not for --help, nor for files that are scored as they are.
     quiet.import_tensorflow()
     from hvd_nmt.training.checkpoints import find
 
     names = _named([find(options.run, which) for which in options.checkpoint or ("best",)])
-    kept = {prefix: _place(options, texts, name) for prefix, name in names.items()}
+    kept = {prefix: _place(options, read, name) for prefix, name in names.items()}
     found = {}
     for prefix, name in names.items():
-        found[prefix] = Text(name, _translated(prefix, name, texts.source, options))
+        found[prefix] = Text(name, _translated(prefix, name, read.source, options))
         if (path := kept[prefix]) is not None:
             _write(path, found[prefix].lines)
     return found
 
 
 def _translated(prefix: Path, name: str, source: Text, options: Options) -> list[str]:
-    import tensorflow as tf
-
-    from hvd_nmt.model.tokenizer import Tokenizer
-    from hvd_nmt.model.translator import Translator
-    from hvd_nmt.training.weights import load_model
+    from hvd_nmt.translation import engine
 
     assert options.run is not None
-    model, _ = load_model(options.run, str(prefix))
-    tokenizer = Tokenizer(options.run / "spm.model")
-    translator = Translator(
-        model, beam_size=options.beam_size, length_penalty=options.length_penalty
-    )
-    ids = tokenizer.encode([line[:LINE_CHARACTERS] for line in source.lines])
-    cut = [
-        len(line_ids) > translator.max_length or len(line) > LINE_CHARACTERS
-        for line_ids, line in zip(ids, source.lines, strict=True)
-    ]
-    _note(source, name, cut, f"cut to the model's {translator.max_length:,} tokens")
-    best: dict[int, np.ndarray] = {}
-    silent = np.zeros(len(ids), bool)
-    try:
-        with _progress(len(ids), name, "lines") as progress:
-            for index, translation in translator.translate(ids, options.batch_tokens):
-                best[index] = translation.ids
-                silent[index] = translation.score == -float("inf")
-                progress.update()
-    except tf.errors.ResourceExhaustedError:
-        raise ConfigError(
-            f"--batch-tokens {options.batch_tokens} with --beam-size {options.beam_size} needs more"
-            " memory than there is: lower one of them."
-        ) from None
-    _note(source, name, silent, "no translation (the model's weights may hold NaN)")
-    return tokenizer.decode(best[index] for index in range(len(ids)))
+    loaded = engine.load(options.run, [str(prefix)], options.settings)
+    remarks: list[str] = []
+    with _progress(len(source.lines), name, "lines") as progress:
+        found = loaded.texts(
+            source.lines, progress.update,
+            lambda number, text: remarks.append(f"{name}: {source.name}, line {number}: {text}"),
+        )  # fmt: skip
+        lines = list(found)
+    for remark in remarks[:_REMARKS]:
+        print(remark, file=sys.stderr)
+    if len(remarks) > _REMARKS:
+        print(f"{name}: and {len(remarks) - _REMARKS:,} such lines more", file=sys.stderr)
+    return lines
 
 
 def _named(prefixes: Sequence[Path]) -> dict[Path, str]:
@@ -220,13 +176,13 @@ def _named(prefixes: Sequence[Path]) -> dict[Path, str]:
     return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
 
 
-def _place(options: Options, texts: _Texts, name: str) -> Path | None:
+def _place(options: Options, read: _Texts, name: str) -> Path | None:
     """The file for the translations of a checkpoint, seen to be none of the inputs."""
     if options.keep is None:
         return None
     path = options.keep / f"{name.replace('/', '_')}.txt"
-    assert texts.source is not None
-    for text in (texts.source, *texts.references, *texts.hypotheses):
+    assert read.source is not None
+    for text in (read.source, *read.references, *read.hypotheses):
         if path.exists() and Path(text.name).exists() and path.samefile(text.name):
             raise ConfigError(f"--keep would write over {text.name}: give another folder.")
     with _explained(options.keep):
@@ -247,31 +203,22 @@ def _explained(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}.") from None
 
 
-def _note(source: Text, name: str, which: Sequence[bool] | np.ndarray, what: str) -> None:
-    """Say on stderr what befell lines of the source, if it befell any."""
-    if lines := [number for number, befell in enumerate(which, start=1) if befell]:
-        more = f" and {len(lines) - 1:,} more" if len(lines) > 1 else ""
-        print(f"{name}: {what}: {source.name}, line {lines[0]:,}{more}", file=sys.stderr)
-
-
 def _progress(total: int, what: str, unit: str) -> tqdm:
     return tqdm(
         total=total, desc=what, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty()
     )
 
 
-def _provenance(options: Options, texts: _Texts, prefixes: Sequence[Path]) -> dict[str, Any]:
+def _provenance(options: Options, read: _Texts, prefixes: Sequence[Path]) -> dict[str, Any]:
     """What was scored, and how it was translated."""
-    told: dict[str, Any] = {"references": [text.name for text in texts.references]}
-    if texts.source is not None:
+    told: dict[str, Any] = {"references": [text.name for text in read.references]}
+    if read.source is not None:
         told |= {
-            "source": texts.source.name,
+            "source": read.source.name,
             "run": str(options.run),
             "checkpoints": [str(prefix) for prefix in prefixes],
-            "beam_size": options.beam_size,
-            "length_penalty": options.length_penalty,
-        }
-    return told | {"hypotheses": [text.name for text in texts.hypotheses]}
+        } | options.settings.decisive()
+    return told | {"hypotheses": [text.name for text in read.hypotheses]}
 
 
 if __name__ == "__main__":

@@ -2,187 +2,305 @@
 
     python -m hvd_nmt.translate --run runs/demo < text.en > text.de
     python -m hvd_nmt.translate --run runs/demo --input text.en.gz --output text.de
+    python -m hvd_nmt.translate --run runs/demo --checkpoint best latest < text.en
+    python -m hvd_nmt.translate --run runs/demo --score --input text.en --target text.de
+    horovodrun -np 4 -H a:2,b:2 python -m hvd_nmt.translate --run runs/demo --input F --output G
 
 A line ends at byte 0x0A only, and an output line holds no other line separator either. Wrong UTF-8
 is read as U+FFFD; a blank line stays an empty line. A line with more tokens than the model reads is
-cut, and stderr says which. Exit codes: 0 done, 2 wrong command line, 3 wrong text or vocabulary,
-4 wrong run directory or checkpoint, 130 interrupted.
+split or cut, and stderr says which. What is typed, or comes slowly through a pipe, is answered line
+by line.
+
+--output FILE is complete or not there: until the end the lines are in FILE.part, and beside it
+FILE.part.json says how far the job is. After kill -9, or whatever else, the same command goes on
+there, with no line lost or doubled. A pipe cannot be read again, so such a job starts afresh.
+
+Under horovodrun the ranks share one file, by chunks. Rank 0 reads the input and writes the output,
+which need to be on its host only; every host needs the run directory under the same path. The
+number of ranks does not change the output.
+
+With --n-best, --scores, --token-scores or --alignments a line of output has columns, separated by
+tabs, in this order: number of the input line from 1 (--n-best above 1, which gives up to that many
+lines for each); score (--n-best above 1, --scores), the log-probability divided by the length
+penalty; the text; PIECE=LOGP of each token (--token-scores); i-j for each token j of the text, made
+from token i of the source, both from 0 (--alignments, as in Pharaoh). Tokens are the pieces of the
+run's spm.model.
+
+Exit codes: 0 done, 2 wrong command line or output, 3 wrong text or vocabulary, 4 wrong run
+directory or checkpoint, 5 the ranks do not fit together, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import gzip
+import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
+from tyro.conf import OmitArgPrefixes
 
+import hvd_nmt
 from hvd_nmt import command_line, quiet
+from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported
+from hvd_nmt.translation import arrivals, columns, output, ranks
+from hvd_nmt.translation.columns import Columns
+from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
-    from hvd_nmt.model.tokenizer import Tokenizer
-    from hvd_nmt.model.translator import Translator
+    from hvd_nmt.translation.engine import Advance, Engine
 
-# Lines are sorted by length within a chunk: enough for full batches, little enough to keep.
-CHUNK_LINES = 10_000
-CHUNK_CHARACTERS = 1 << 24
-# More than any model reads. SentencePiece needs time quadratic in a run of unknown characters:
-# 0.2 s for 100,000 of them, 70 s for a million.
-LINE_CHARACTERS = 1 << 16
+Chunk = tuple[int, list[str], list[str] | None]
+"""number of the first line, lines of the input, and what --prefix or --target has beside them"""
+Found = tuple[list[list[str]], list[tuple[int, str]]]
+"""lines of output for each line of input, and remarks on lines by index"""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Options:
     """What to translate, and with which model."""
 
     run: Path
     """run directory with checkpoints, config.yaml and spm.model"""
-    checkpoint: str = "best"
-    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files"""
-    beam_size: int = 4
-    """hypotheses kept per sentence; 1 is greedy and fastest"""
-    length_penalty: float = 0.6
-    """alpha of ((5+length)/6)^alpha; larger gives longer translations"""
-    batch_tokens: int = 4096
-    """source tokens, padding included, translated at once; less needs less memory"""
+    checkpoint: tuple[str, ...] = ("best",)
+    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files; several
+    translate together, as an ensemble"""
     input: Path | None = None
     """text, one sentence per line, plain or .gz; by default stdin"""
     output: Path | None = None
     """translations, plain or .gz; by default stdout"""
+    prefix: Path | None = None
+    """file with a line for each line of input, plain or .gz: how its translation must begin; an
+    empty line leaves it free"""
+    scores: bool = False
+    """put the score before each translation"""
+    token_scores: bool = False
+    """put the log-probability of each token behind it"""
+    alignments: bool = False
+    """put behind it which token of the source made which of the translation"""
+    score: bool = False
+    """translate nothing: print the log-probability of each line of --target as the translation of
+    its line of input, natural logarithm, summed over tokens"""
+    target: Path | None = None
+    """translations to score, plain or .gz"""
+    settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1 or self.batch_tokens < 1:
-            raise ConfigError("--beam-size and --batch-tokens must be at least 1.")
-        if not 0 <= self.length_penalty < float("inf"):
-            raise ConfigError(f"--length-penalty is {self.length_penalty}: give 0 or more.")
+        if not self.checkpoint:
+            raise ConfigError("--checkpoint names none: give best, latest or a prefix.")
+        if self.score != (self.target is not None):
+            raise ConfigError("--score and --target belong together: give both or neither.")
+        if self.alignments and self.settings.backend != "tensorflow":
+            raise ConfigError("--alignments needs --backend tensorflow, which keeps the attention.")
+        if self.score:
+            excluded = {
+                "--prefix": self.prefix is not None,
+                "--scores": self.scores,
+                "--alignments": self.alignments,
+                "--n-best": self.settings.decoding.n_best > 1,
+                "--backend ctranslate2": self.settings.backend == "ctranslate2",
+            }
+            for name, given in excluded.items():
+                if given:
+                    raise ConfigError(f"--score does not go with {name}: leave one of them out.")
+
+    @property
+    def beside(self) -> Path | None:
+        """The file that goes with the input line by line."""
+        return self.target if self.score else self.prefix
+
+    @property
+    def columns(self) -> Columns:
+        """What is told of each translation."""
+        several = self.settings.decoding.n_best > 1
+        return Columns(several, self.scores, self.token_scores, self.alignments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.translate") as outcome:
+    first = ranks.is_first()
+    with reported("hvd_nmt.translate", speak=first) as outcome:
         options = command_line.options(
-            Options, prog="python -m hvd_nmt.translate", description=str(__doc__), argv=argv
+            Options,
+            prog="python -m hvd_nmt.translate",
+            description=str(__doc__),
+            argv=argv,
+            quiet=not first,
         )
         translate(options)
     return outcome.exit_code
 
 
 def translate(options: Options) -> None:
-    """Translates the input to the output.
+    """Translates, or scores, the input to the output.
 
     Raises:
         UserError: the run, the input or the output cannot be used.
     """
-    _check_files(options)
-    translator, tokenizer = _load(options)
-    lines = read_lines(options.input or sys.stdin.buffer, lenient=True)
-    with (
-        _opened(options.output) as stream,
-        tqdm(unit=" lines", disable=not sys.stderr.isatty()) as progress,
-    ):
-        first = 1
-        for chunk in chunks(lines):
-            texts = _translated(chunk, first, translator, tokenizer, options, progress)
-            stream.write("".join(text + "\n" for text in texts).encode())
-            stream.flush()
-            first += len(chunk)
-
-
-def chunks(
-    lines: Iterable[str], most_lines: int = CHUNK_LINES, most_characters: int = CHUNK_CHARACTERS
-) -> Iterator[list[str]]:
-    """Cuts a stream of lines into lists that fit into memory: a few long lines or many short."""
-    chunk: list[str] = []
-    room = most_characters
-    for line in lines:
-        chunk.append(line)
-        room -= len(line)
-        if len(chunk) == most_lines or room <= 0:
-            yield chunk
-            chunk, room = [], most_characters
-    if chunk:
-        yield chunk
-
-
-def _translated(
-    lines: list[str],
-    first: int,
-    translator: Translator,
-    tokenizer: Tokenizer,
-    options: Options,
-    progress: tqdm,
-) -> list[str]:
-    """The translations of a chunk of lines, the first of which has number `first`."""
-    import tensorflow as tf
-
-    def note(index: int, text: str) -> None:
-        tqdm.write(f"{options.input or 'stdin'}, line {first + index}: {text}", file=sys.stderr)
-
-    limit = translator.max_length
-    sources = tokenizer.encode([line[:LINE_CHARACTERS] for line in lines])
-    for index, (line, ids) in enumerate(zip(lines, sources, strict=True)):
-        if len(ids) > limit or len(line) > LINE_CHARACTERS:
-            note(index, f"{len(line):,} characters, cut to the model's {limit:,} tokens.")
-    best = {}
-    try:
-        for index, translation in translator.translate(sources, options.batch_tokens):
-            best[index] = translation.ids
-            if translation.score == -float("inf"):
-                note(index, "the model gave no translation (its weights may hold NaN).")
-            progress.update()
-    except tf.errors.ResourceExhaustedError:
-        raise ConfigError(
-            f"--batch-tokens {options.batch_tokens} with --beam-size {options.beam_size} needs more"
-            " memory than there is: lower one of them."
-        ) from None
-    return tokenizer.decode(best[index] for index in range(len(lines)))
-
-
-def _load(options: Options) -> tuple[Translator, Tokenizer]:
+    if ranks.is_first():
+        _check_files(options)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     quiet.import_tensorflow()
-    from hvd_nmt.model.tokenizer import Tokenizer
-    from hvd_nmt.model.translator import Translator
-    from hvd_nmt.training.weights import load_model
+    from hvd_nmt.translation import engine
 
-    model, _ = load_model(options.run, options.checkpoint)
-    tokenizer = Tokenizer(options.run / "spm.model")
-    translator = Translator(
-        model, beam_size=options.beam_size, length_penalty=options.length_penalty
-    )
-    return translator, tokenizer
+    with ranks.joined(options.settings.threads) as crew, ExitStack() as stack:
+        with crew.together():
+            checkpoints = engine.identity(options.run, options.checkpoint)
+        crew.require_equal({"checkpoint": checkpoints, "code of hvd_nmt": hvd_nmt.code_hash()})
+        written: output.Output | None = None
+        chunks: Iterator[Chunk] = iter(())
+        with crew.together():
+            if crew.is_first:
+                opened = output.opened(
+                    options.output, _job(options, checkpoints),
+                    resumable=_is_file(options.input)
+                    and (options.beside is None or _is_file(options.beside)),
+                )  # fmt: skip
+                written = stack.enter_context(opened)
+                chunks = _chunks(options, written.lines_done, crew.size)
+        with crew.together():
+            threads = crew.threads(options.settings.threads)
+            settings = dataclasses.replace(options.settings, threads=threads)
+            loaded = engine.load(options.run, options.checkpoint, settings)
+        _translate_all(options, crew, loaded, chunks, written)
+        with crew.together():
+            stack.close()
+
+
+def _translate_all(
+    options: Options,
+    crew: ranks.Ranks,
+    engine: Engine,
+    chunks: Iterator[Chunk],
+    written: output.Output | None,
+) -> None:
+    """Chunk by chunk: rank 0 reads, all translate their share, rank 0 writes."""
+    done = written.lines_done if written else 0
+    show = crew.is_first and sys.stderr.isatty()
+    total = None
+    if show and options.input is not None and _is_file(options.input):
+        total = arrivals.count_lines(options.input)
+    with tqdm(total=total, initial=done, unit=" lines", disable=not show) as progress:
+        while True:
+            with crew.together():
+                here = next(chunks, None)
+            chunk = crew.of_first(here)
+            if chunk is None:
+                return
+            mine = crew.share(chunk[1])
+            with crew.together():
+                rows, remarks = _worked(options, engine, chunk, mine, progress.update)
+            everything = crew.gathered((mine, rows, remarks))
+            with crew.together():
+                if written is not None:
+                    _write(options, chunk, everything, written)
+            progress.update(len(chunk[1]) - len(mine))
+
+
+def _worked(
+    options: Options, engine: Engine, chunk: Chunk, mine: list[int], advance: Advance
+) -> Found:
+    """This rank's share of a chunk."""
+    first, *both = chunk
+    lines, beside = (None if side is None else [side[index] for index in mine] for side in both)
+    assert lines is not None
+    pieces = engine.tokenizer.pieces
+    numbers = [first + index for index in mine]
+    if options.score:
+        assert beside is not None
+        scored = engine.score(lines, beside, advance)
+        pairs = zip(scored.targets, scored.logps, strict=True)
+        tokens = options.token_scores
+        rows = [[columns.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
+        remarks = scored.remarks
+    else:
+        wanted = options.columns
+        results = engine.translate(lines, beside, wanted.details, advance, numbers)
+        found = zip(results.lines, numbers, strict=True)
+        rows = [columns.rows(line, number, wanted, pieces) for line, number in found]
+        remarks = results.remarks
+    return rows, [(numbers[place], text) for place, text in remarks]
+
+
+def _write(
+    options: Options, chunk: Chunk, found: list[tuple[list[int], *Found]], written: output.Output
+) -> None:
+    """The ranks' shares of a chunk, put in order."""
+    in_order: dict[int, list[str]] = {}
+    for indices, rows, _ in found:
+        in_order.update(zip(indices, rows, strict=True))
+    for number, text in sorted(tuple(remark) for *_, remarks in found for remark in remarks):
+        tqdm.write(f"{options.input or 'stdin'}, line {number}: {text}", file=sys.stderr)
+    count = len(chunk[1])
+    written.write([row for index in range(count) for row in in_order[index]], count)
+
+
+def _chunks(options: Options, done: int, ranks_count: int) -> Iterator[Chunk]:
+    """The input after the lines that are done."""
+    if options.input is None:
+        found = arrivals.from_stdin()
+    else:
+        lines = islice(read_lines(options.input, lenient=True), done, None)
+        found = arrivals.chunks(lines, arrivals.CHUNK_LINES * ranks_count)
+    others = None
+    if options.beside is not None:
+        others = islice(read_lines(options.beside, lenient=True), done, None)
+    first = done + 1
+    for chunk in found:
+        beside = None if others is None else list(islice(others, len(chunk)))
+        if beside is not None and len(beside) < len(chunk):
+            raise DataError(f"{options.beside} has fewer lines than {options.input or 'stdin'}.")
+        yield first, chunk, beside
+        first += len(chunk)
+    if others is not None and next(others, None) is not None:
+        raise DataError(f"{options.beside} has more lines than {options.input or 'stdin'}.")
+
+
+def _job(options: Options, checkpoints: list[str]) -> output.Job:
+    """What decides the output: a half-finished one is gone on with only where all is equal."""
+    if options.output is None:
+        return {}
+    files = {"input": options.input, "prefix": options.prefix, "target": options.target}
+    job: output.Job = {
+        name: fingerprint(path).sha256 if path and _is_file(path) else None
+        for name, path in files.items()
+    }
+    job |= {"checkpoint": checkpoints, "version": hvd_nmt.__version__, "score": options.score}
+    return job | dataclasses.asdict(options.columns) | options.settings.decisive()
 
 
 def _check_files(options: Options) -> None:
-    """What can be told before the model is loaded and an older output is overwritten."""
-    if options.input is None:
-        return
-    if not options.input.exists():
-        raise DataError(f"There is no file {options.input}.")
-    if options.output and options.output.exists() and options.output.samefile(options.input):
-        raise ConfigError(f"{options.output} is the input: give the output another name.")
-
-
-@contextmanager
-def _opened(path: Path | None) -> Iterator[IO[bytes]]:
-    try:
+    """What can be told before the model is loaded."""
+    if ranks.started_by_horovod():
+        if options.input is None:
+            raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
+        if options.output is None:
+            raise ConfigError("horovodrun marks what a rank prints with its number: give --output.")
+    for path in (options.input, options.beside):
         if path is None:
-            yield sys.stdout.buffer
-        else:
-            opener: Any = gzip.open if path.suffix == ".gz" else open
-            with opener(path, "wb") as stream:
-                yield stream
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        name = path or "stdout"
-        raise ConfigError(f"{name} cannot be written: {error.strerror or error}.") from None
+            continue
+        if not path.exists():
+            raise DataError(f"There is no file {path}.")
+        if options.output and options.output.exists() and options.output.samefile(path):
+            raise ConfigError(f"{options.output} is the input: give the output another name.")
+    both = [path for path in (options.input, options.beside) if path and _is_file(path)]
+    if len(both) == 2:
+        counts = [arrivals.count_lines(path) for path in both]
+        if counts[0] != counts[1]:
+            raise DataError(
+                f"{options.input} has {counts[0]} lines, but {options.beside} has {counts[1]}: "
+                "line i of one must belong to line i of the other."
+            )
+
+
+def _is_file(path: Path | None) -> bool:
+    """Whether it can be read twice: not standard input, nor a pipe that has a name."""
+    return path is not None and path.is_file()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,10 @@ class TwoHosts:
 
     names = ("v100a", "v100b")
 
+    def __init__(self) -> None:
+        self.changed = False
+        """the link is not as it was"""
+
     def run(
         self, command: Sequence[str], timeout_s: float = 300.0, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
@@ -61,6 +65,7 @@ class TwoHosts:
 
     def limit(self, rate: str) -> None:
         """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
+        self.changed = True
         _rig("limit", rate)
 
     def unlimit(self) -> None:
@@ -69,6 +74,7 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Pulls the cable between the hosts."""
+        self.changed = True
         _rig("cut")
 
     def heal(self) -> None:
@@ -97,9 +103,10 @@ def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "two_hosts" in request.fixturenames and hasattr(request.node, "funcargs"):
         rig = request.node.funcargs.get("two_hosts")
-        if rig is not None:
+        if rig is not None and rig.changed:
             rig.unlimit()
             rig.heal()
+            rig.changed = False
 
 
 def _rig(*arguments: str) -> str:
@@ -137,12 +144,34 @@ def _wait_for(lock: int, timeout_s: float = 900.0) -> None:
 @pytest.fixture(scope="session")
 def toy() -> ModuleType:
     """Helpers in tests/toy.py: tiny data, and launches of the training command."""
-    path = Path(__file__).with_name("toy.py")
-    spec = importlib.util.spec_from_file_location("toy", path)
+    return _helpers("toy")
+
+
+@pytest.fixture(scope="session")
+def mirrors() -> ModuleType:
+    """Helpers in tests/mirrors.py: a server that misbehaves, and archives as those of WMT."""
+    return _helpers("mirrors")
+
+
+@pytest.fixture(scope="session")
+def copying() -> ModuleType:
+    """Helpers in tests/copying.py: a model that copies its source."""
+    return _helpers("copying")
+
+
+@pytest.fixture(scope="session")
+def copy_run(copying: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory of it: read only. `copying.load_model` must stand in for the real one."""
+    return copying.run_directory(tmp_path_factory.mktemp("copy_run"))
+
+
+def _helpers(name: str) -> ModuleType:
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["toy"] = module  # dataclasses look their module up there
+    sys.modules[name] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 
@@ -158,6 +187,14 @@ def toy_commands(toy: ModuleType) -> Iterator[Any]:
     """The package's commands as processes that start in milliseconds: `toy.Commands`."""
     with toy.Commands() as commands:
         yield commands
+
+
+@pytest.fixture(scope="session")
+def toy_forks(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Ranks that start in milliseconds: `forks.Forks`."""
+    folder = tmp_path_factory.mktemp("f")
+    with _helpers("forks").Forks(folder, toy.environment(folder)) as forks:
+        yield forks
 
 
 @pytest.fixture(scope="session")

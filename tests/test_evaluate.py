@@ -1,14 +1,14 @@
 """The command: checkpoints and files in, a table or JSON out, and what a person did wrong.
 
-Mostly on two stand-ins for trained models: one copies its source, the other stops after two tokens.
-So their translations are known, and so are their scores where the reference is the source.
+Mostly on the two stand-ins for trained models in tests/copying.py: one copies its source, the other
+stops after two tokens. So their translations are known, and so are their scores where the reference
+is the source.
 """
 
 import dataclasses
 import gzip
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -19,70 +19,19 @@ import sacrebleu
 import tensorflow as tf
 
 from hvd_nmt import config, evaluate, translate
-from hvd_nmt.config import EOS, PAD
 from hvd_nmt.data import corpus
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import checkpoints, weights
 
-WORDS = ["the", "a", "man", "woman", "dog", "runs", "sees", "in", "on", "with", "red", "house"]
-LINES = [" ".join(random.Random(seed).choices(WORDS, k=3 + seed % 6)) for seed in range(30)]
-MAX_LENGTH = 40
-TOKENS_OF_SHORT = 2
-
-TRAIN_VOCABULARY = """
-import random, sys
-from hvd_nmt.data import subwords
-text = [" ".join(random.Random(i).choices(sys.argv[2:], k=9)) for i in range(300)]
-open(sys.argv[1], "wb").write(subwords.train(text, 100))
-"""
-
-
-class CopyModel:
-    """A stand-in for Transformer that translates the first `tokens` of a sentence into itself."""
-
-    max_length = MAX_LENGTH
-    vocabulary_size = 104
-
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def encode(self, source_BxS):
-        return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
-
-    def initial_cache(self, rows):
-        return ()
-
-    def decode_step(self, ids_N, position, memory, cache):
-        token_B = memory[:, position]
-        token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
-        token_N = tf.repeat(token_B, tf.size(ids_N) // tf.size(token_B))
-        return tf.one_hot(token_N, self.vocabulary_size, on_value=20.0), cache
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run directory with a vocabulary (the wheel must not share a process with TensorFlow)."""
-    run = tmp_path_factory.mktemp("run")
-    command = [sys.executable, "-c", TRAIN_VOCABULARY, run / "spm.model", *WORDS]
-    subprocess.run(command, check=True)
-    for name in ("copy", "short"):
-        (run / f"{name}.index").touch()
-    return run
-
 
 @pytest.fixture
-def folder(trained, tmp_path, monkeypatch):
+def folder(copy_run, copying, tmp_path, monkeypatch):
     """A working directory with the run, its source and some hypotheses."""
-
-    def load(run_dir, which):
-        name = checkpoints.find(run_dir, which).name
-        return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
-
-    monkeypatch.setattr(weights, "load_model", load)
+    monkeypatch.setattr(weights, "load_model", copying.load_model)
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(trained, tmp_path / "run")
-    write("source", LINES)
-    write("theirs", [line.replace("red", "green") for line in LINES])
+    shutil.copytree(copy_run, tmp_path / "run")
+    write("source", copying.LINES)
+    write("theirs", [line.replace("red", "green") for line in copying.LINES])
     return tmp_path
 
 
@@ -99,7 +48,7 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
+def test_checkpoints_and_files_are_scored_side_by_side(folder, copying, capsys):
     found = told(capsys, *OURS, "copy", "short", "--hypotheses", "theirs", "--keep", "kept")
     assert [row["name"] for row in found["systems"]] == ["copy", "short", "theirs"]
     bleu, ter = ([row["scores"][name] for row in found["systems"]] for name in ("BLEU", "TER"))
@@ -110,12 +59,13 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     assert bleu[1]["p_value"] < 0.05
     kept = {path.name: path.read_text().splitlines() for path in Path("kept").iterdir()}
     assert kept.keys() == {"copy.txt", "short.txt"}
-    assert kept["copy.txt"] == LINES
-    assert all(line.startswith(short) for line, short in zip(LINES, kept["short.txt"], strict=True))
+    assert kept["copy.txt"] == copying.LINES
+    pairs = zip(copying.LINES, kept["short.txt"], strict=True)
+    assert all(line.startswith(short) for line, short in pairs)
     files = ("kept/copy.txt", "kept/short.txt", "theirs")
     for row, name in zip(found["systems"], files, strict=True):
         lines = Path(name).read_text().splitlines()
-        right = sacrebleu.CHRF().corpus_score(lines, [LINES]).score
+        right = sacrebleu.CHRF().corpus_score(lines, [copying.LINES]).score
         assert row["scores"]["chrF2"]["score"] == right
     assert found["checkpoints"] == ["run/copy", "run/short"]
     assert (found["beam_size"], found["references"]) == (4, ["source"])
@@ -132,8 +82,9 @@ def test_the_table_has_a_row_for_each(folder, capsys):
     assert err == ""
 
 
-def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
-    for name, lines in (("a", LINES), ("b", LINES[1:] + LINES[:1]), ("r1", LINES), ("r2", LINES)):
+def test_files_alone_need_no_run_and_no_tensorflow(copying, tmp_path):
+    right = copying.LINES
+    for name, lines in (("a", right), ("b", right[1:] + right[:1]), ("r1", right), ("r2", right)):
         (tmp_path / name).write_bytes("".join(line + "\n" for line in lines).encode())
     (tmp_path / "a.gz").write_bytes(gzip.compress((tmp_path / "a").read_bytes()))
     code = (
@@ -151,21 +102,25 @@ def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
     assert "p=0.0001*" in lines[2]
 
 
-def test_lines_that_were_cut_or_got_no_translation_are_told(folder, capsys, monkeypatch):
-    write("source", ["dog", "the red house " * 30, "man", "red street " * 40])
+def test_lines_that_were_split_or_got_no_translation_are_told(folder, copying, capsys, monkeypatch):
+    write("source", ["dog", "the red house " * 30, "man", "red dog " * 40])
+    assert evaluate.main([*OURS, "copy", "--beam-size", "1"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("copy: source, line 2: 91 tokens, more than the 40 that the model rea")
+    assert second.startswith("copy: source, line 4: ")
+    step = copying.CopyModel.decode_step
+
+    def nan(*given):
+        logits, cache = step(*given)
+        return logits + float("nan"), cache
+
+    monkeypatch.setattr(copying.CopyModel, "decode_step", nan)
+    write("source", ["", *["dog"] * 9])
     assert evaluate.main([*OURS, "copy"]) == 0
-    note = "copy: cut to the model's 40 tokens: source, line 2 and 1 more\n"
-    assert capsys.readouterr().err == note
-    nan = lambda self, ids_N, position, memory, cache: (
-        tf.fill([tf.size(ids_N), self.vocabulary_size], float("nan")),
-        cache,
-    )
-    monkeypatch.setattr(CopyModel, "decode_step", nan)
-    write("source", ["", "dog"])
-    assert evaluate.main([*OURS, "copy"]) == 0
-    assert capsys.readouterr().err == (
-        "copy: no translation (the model's weights may hold NaN): source, line 2\n"
-    )
+    *told, more = capsys.readouterr().err.splitlines()
+    said = "the model gave no translation (its weights may hold NaN)."
+    assert told == [f"copy: source, line {number}: {said}" for number in range(2, 7)]
+    assert more == "copy: and 4 such lines more"
 
 
 def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
@@ -176,11 +131,11 @@ def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
     assert kept == ["other_copy.txt", "run_copy.txt", "short.txt"]
 
 
-def test_too_little_memory_names_the_options(folder, capsys, monkeypatch):
+def test_too_little_memory_names_the_options(folder, copying, capsys, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
 
-    monkeypatch.setattr(CopyModel, "encode", fail)
+    monkeypatch.setattr(copying.CopyModel, "encode", fail)
     assert evaluate.main([*OURS, "copy"]) == 2
     assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in capsys.readouterr().err
 
@@ -199,8 +154,8 @@ FILES = ("--reference", "source", "--hypotheses")
         ((*FILES, "theirs", "--source", "source"), 2, "--source needs --run"),
         ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
         (("--run", "run", "--source", "source"), 2, "--source needs --reference"),
-        ((*RUN, "--beam-size", "0"), 2, "--beam-size and --batch-tokens must be at least 1"),
-        ((*RUN, "--length-penalty", "-1"), 2, "--length-penalty is -1.0"),
+        ((*RUN, "--beam-size", "0"), 2, "beam_size is 0"),
+        ((*RUN, "--length-penalty", "-1"), 2, "length_penalty is -1.0"),
         ((*OURS, "copy", "run/copy.index"), 2, "--checkpoint names run/copy twice"),
         ((*OURS, "copy", "--keep", "source"), 2, "source cannot be written: File exists"),
         ((*OURS, "copy", "--keep", "kept", "--hypotheses", "kept/copy.txt"), 2,
@@ -217,18 +172,18 @@ FILES = ("--reference", "source", "--hypotheses")
         (("--run", "none"), 4, "none does not exist"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
+def test_a_mistake_is_one_sentence(words, code, says, folder, copying, capsys):
     Path("empty").touch()
     Path("latin").write_bytes(b"h\xe4tte\n")
-    write("long", [*LINES, "dog"])
+    write("long", [*copying.LINES, "dog"])
     Path("kept").mkdir()
-    write("kept/copy.txt", LINES)
+    write("kept/copy.txt", copying.LINES)
     assert evaluate.main([*words]) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"hvd_nmt.evaluate: {says}")
     assert err.count("\n") == 1
-    assert Path("kept/copy.txt").read_text().splitlines() == LINES
+    assert Path("kept/copy.txt").read_text().splitlines() == copying.LINES
 
 
 def test_an_irreproducible_seed_is_refused_before_anything_is_read(folder, capsys, monkeypatch):

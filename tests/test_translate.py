@@ -1,34 +1,29 @@
-"""The command: N lines in, N lines out, whatever they hold.
+"""The command: N lines in, N lines out, whatever they hold, whoever interrupts it.
 
-A model that copies its source stands in for a trained one, so the right output of each line is the
-text that the tokenizer makes of its own ids.
+Mostly with a model that copies its source (tests/copying.py), so the right output is known.
 """
 
 import gzip
 import io
 import os
+import pty
+import random
+import select
+import signal
 import subprocess
 import sys
-import types
+import threading
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from hvd_nmt import translate
-from hvd_nmt.config import EOS, PAD
-from hvd_nmt.errors import ConfigError, RunError
-from hvd_nmt.model.tokenizer import Tokenizer
-
-MAX_LENGTH = 40
-
-TRAIN_VOCABULARY = """
-import random, sys
-from hvd_nmt.data import subwords
-words = "the a man woman dog runs sees in on with red blue house street".split()
-text = [" ".join(random.Random(i).choices(words, k=9)) for i in range(300)]
-open(sys.argv[1], "wb").write(subwords.train(text, 100))
-"""
+from hvd_nmt.errors import ConfigError
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.training import weights
+from hvd_nmt.translation import arrivals
+from hvd_nmt.translation.settings import Settings
 
 HOSTILE = [
     b"a man sees the dog",
@@ -38,7 +33,7 @@ HOSTILE = [
     b"zero\x00byte",
     b"a\rman\r",
     "a\u2028man\u2029in\x85the\x0bhouse".encode(),
-    b"the red house " * 80_000,  # 1 MB
+    b"the red house " * 10,
     b"x" * 1_000_000,
     "日本語 😀".encode(),
     b"\xed\xa0\x80 surrogate",
@@ -47,47 +42,10 @@ HOSTILE = [
 ]
 
 
-class CopyModel:
-    """A stand-in for Transformer that translates every sentence into itself."""
-
-    max_length = MAX_LENGTH
-
-    def __init__(self, vocabulary_size):
-        self.vocabulary_size = vocabulary_size
-
-    def encode(self, source_BxS):
-        return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
-
-    def initial_cache(self, rows):
-        return ()
-
-    def decode_step(self, ids_N, position, memory, cache):
-        token_B = memory[:, position]
-        token_B = tf.where(token_B == PAD, EOS, token_B)
-        token_N = tf.repeat(token_B, tf.size(ids_N) // tf.size(token_B))
-        return tf.one_hot(token_N, self.vocabulary_size, on_value=20.0), cache
-
-
-def load_copy_model(run_dir, which):
-    if which != "best":
-        raise RunError(f"There is no checkpoint {which}.")
-    size = Tokenizer(run_dir / "spm.model").vocabulary_size
-    return CopyModel(-(-size // 8) * 8), 100
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run directory with a vocabulary (the wheel must not share a process with TensorFlow)."""
-    run = tmp_path_factory.mktemp("run")
-    subprocess.run([sys.executable, "-c", TRAIN_VOCABULARY, run / "spm.model"], check=True)
-    return run
-
-
 @pytest.fixture
-def run(trained, monkeypatch):
-    weights = types.SimpleNamespace(load_model=load_copy_model)
-    monkeypatch.setitem(sys.modules, "hvd_nmt.training.weights", weights)
-    return trained
+def run(copy_run, copying, monkeypatch):
+    monkeypatch.setattr(weights, "load_model", copying.load_model)
+    return copy_run
 
 
 @pytest.fixture
@@ -96,44 +54,81 @@ def pipe(run, monkeypatch, capsysbinary):
 
     def command(data, *options):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = translate.main(["--run", str(run), *options])
+        code = translate.main(["--run", str(run), "--checkpoint", "copy", *options])
         out, err = capsysbinary.readouterr()
         return code, out, err.decode()
 
     return command
 
 
-def expected(run, lines):
-    """What a perfect copy of each line looks like."""
-    tokenizer = Tokenizer(run / "spm.model")
-    ids = tokenizer.encode(lines)
-    return [text + "\n" for text in tokenizer.decode(line[: MAX_LENGTH - 1] for line in ids)]
-
-
-def test_lines_keep_their_order(run, pipe, monkeypatch):
-    chunks = translate.chunks
-    monkeypatch.setattr(translate, "chunks", lambda lines: chunks(lines, 7))
-    words = ["dog", "red", "house", "man", "blue", "street"]
+def test_lines_keep_their_order(run, pipe, copying, monkeypatch):
+    chunks = arrivals.chunks
+    monkeypatch.setattr(arrivals, "chunks", lambda lines: chunks(lines, 7))
+    words = ["dog", "red", "house", "man", "woman", "runs"]
     lines = [" ".join(words[i % 6 : i % 5 + i % 6 + 1]) for i in range(60)]
     code, out, err = pipe("\n".join(lines).encode(), "--batch-tokens", "30")
     assert (code, err) == (0, "")
-    assert out.decode().splitlines(keepends=True) == expected(run, lines)
-    assert [line.strip() for line in out.decode().splitlines()] == lines
+    assert out.decode().splitlines() == copying.expected(run, lines) == lines
 
 
-def test_every_kind_of_line_gives_one_line(run, pipe):
-    code, out, err = pipe(b"\n".join(HOSTILE) + b"\n")
+def test_every_kind_of_line_gives_one_line(pipe):
+    code, out, err = pipe(b"\n".join(HOSTILE) + b"\n", "--beam-size", "2", "--long-lines", "cut")
     assert code == 0
     lines = out.decode().split("\n")
     assert lines.pop() == ""
     assert len(lines) == len(HOSTILE)
     assert lines == out.decode().splitlines()  # no other separator either
     assert (lines[0], lines[1], lines[2], lines[-1]) == ("a man sees the dog", "", "", "dog")
+    assert lines[7] == " ".join(["the red house"] * 10)
     assert "\0" not in out.decode()
-    assert lines[7] == expected(run, [HOSTILE[7].decode()])[0].rstrip("\n")
-    notes = err.splitlines()
-    assert [note.split(":")[0] for note in notes] == ["stdin, line 8", "stdin, line 9"]
-    assert notes[0].endswith(": 1,120,000 characters, cut to the model's 40 tokens.")
+    (note,) = err.splitlines()
+    assert note.startswith("stdin, line 9: ")
+    assert note.endswith("tokens, cut to the 40 that the model reads.")
+
+
+def test_a_long_line_is_split_and_nothing_is_lost(pipe):
+    line = "the red house on a man " * 30 + "dog"
+    code, out, err = pipe(f"dog\n{line}\n".encode(), "--beam-size", "1")
+    assert (code, out.decode()) == (0, f"dog\n{line}\n")
+    assert err.startswith("stdin, line 2: 182 tokens, more than the 40 that the model reads: split")
+    code, out, err = pipe(f"{line}\n".encode(), "--beam-size", "1", "--long-lines", "cut")
+    assert out.decode().split() == line.split()[:39]
+    assert err == "stdin, line 1: 182 tokens, cut to the 40 that the model reads.\n"
+
+
+def fuzzed(count, seed):
+    """Lines of random bytes, text of many scripts, controls, and one of a megabyte."""
+    chance = random.Random(seed)
+    alphabets = [
+        bytes(range(0x20)).replace(b"\n", b""), bytes(range(256)).replace(b"\n", b""),
+        b"the red dog", "äß€漢字かなحروفשלום".encode(),
+        "😀👩‍👩‍👧🇩🇪\u202e\u200f\u2028\ufeff".encode(),
+        b"<s></s>\xc3\xed\xa0\x80\x00\r", b"   \t\xc2\xa0",
+    ]  # fmt: skip
+    lines = []
+    for _ in range(count - 1):
+        alphabet = chance.choice(alphabets)
+        lines.append(bytes(chance.choices(alphabet, k=chance.choice((0, 1, 5, 30)))))
+    lines.insert(count // 2, b"the red dog \xff\x00" * 70_000)
+    return lines
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_20_000_fuzzed_lines_in_are_20_000_lines_out(run, tmp_path, capsys, end):
+    source, target = tmp_path / "in", tmp_path / "out"
+    lines = [*fuzzed(10_000 - 1, len(end)), b"dog"]
+    source.write_bytes(b"\n".join(lines) + end)
+    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1", "--batch-tokens",
+             "60000", "--input", str(source), "--output", str(target)]  # fmt: skip
+    assert translate.main(words) == 0
+    found = target.read_bytes().decode().split("\n")
+    assert found.pop() == ""
+    assert len(found) == len(lines) == 10_000
+    assert found == "\n".join(found).splitlines()
+    blank = [not line.strip(bytes(range(33))) for line in lines]
+    assert all(not text for text, empty in zip(found, blank, strict=True) if empty)
+    assert found[-1] == "dog"
+    assert "line 5000: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("data", "lines"), [(b"", 0), (b"\n", 1), (b"\n\n\n", 3), (b"dog", 1)])
@@ -146,97 +141,207 @@ def test_small_inputs(pipe, data, lines):
 def test_files_plain_and_compressed(run, tmp_path):
     source, target = tmp_path / "in.gz", tmp_path / "out.gz"
     source.write_bytes(gzip.compress(b"\xef\xbb\xbfa man\r\nthe dog\r\n"))
-    words = ["--run", str(run), "--beam-size", "1", "--input", str(source), "--output"]
-    assert translate.main([*words, str(target)]) == 0
+    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1", "--input", str(source)]
+    assert translate.main([*words, "--output", str(target)]) == 0
     assert gzip.decompress(target.read_bytes()) == b"a man\nthe dog\n"
-    assert translate.main([*words, str(tmp_path / "out")]) == 0
+    assert translate.main([*words, "--output", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out").read_bytes() == b"a man\nthe dog\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.gz", "out.gz", "out"}
+
+
+def test_a_pipe_with_a_name_is_read_once(run, tmp_path):
+    os.mkfifo(tmp_path / "in")
+    writer = threading.Thread(target=(tmp_path / "in").write_bytes, args=(b"a man\ndog",))
+    writer.start()
+    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1"]
+    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    assert translate.main([*words, *files]) == 0
+    writer.join()
+    assert (tmp_path / "out").read_text() == "a man\ndog\n"
 
 
 def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
-    text = tmp_path / "text"
+    text, longer = tmp_path / "text", tmp_path / "longer"
     text.write_text("dog\n")
+    longer.write_text("dog\ndog\n")
+    inputs = ("--input", str(text))
     for options, code, message in [
         (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}."),
-        (["--input", str(text), "--output", str(text)], 2, f"{text} is the input: give the outp"),
+        ([*inputs, "--output", str(text)], 2, f"{text} is the input: give the outp"),
         (["--output", str(tmp_path / "a/b")], 2, f"{tmp_path / 'a/b'} cannot be written: No such"),
-        (["--checkpoint", "latest"], 4, "There is no checkpoint latest."),
+        (["--output", str(tmp_path)], 2, f"{tmp_path} is a directory"),
+        (["--checkpoint", "latest"], 4, f"{run} holds no checkpoint"),
+        ([*inputs, "--prefix", str(longer)], 3, f"{text} has 1 lines, but {longer} has 2"),
+        (["--prefix", str(longer)], 3, f"{longer} has more lines than stdin."),
+        (["--score"], 2, "--score and --target belong together"),
+        (["--score", "--target", str(text), "--n-best", "2"], 2, "--score does not go with --n-b"),
+        (["--checkpoint"], 2, "--checkpoint names none"),
     ]:
         found, out, err = pipe(b"dog\n", *options)
-        assert (found, out) == (code, b"")
+        assert found == code, err
+        assert out == (b"dog\n" if "more lines" in message else b"")
         assert err.startswith(f"hvd_nmt.translate: {message}")
         assert err.count("\n") == 1
     assert text.read_text() == "dog\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "longer"}
 
 
-@pytest.mark.parametrize("bad", [{"beam_size": 0}, {"batch_tokens": 0}, {"length_penalty": -1.0}])
-def test_refuses_options_out_of_range(bad):
-    with pytest.raises(ConfigError, match="--" + next(iter(bad)).replace("_", "-")):
-        translate.Options(run=Path("run"), **bad)
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        (Decoding, {"beam_size": 0}), (Decoding, {"length_penalty": -1.0}),
+        (Settings, {"batch_tokens": 0}), (Settings, {"threads": -1}),
+        (Settings, {"quantization": "int8"}),
+    ],
+)  # fmt: skip
+def test_refuses_options_out_of_range(kind, bad):
+    with pytest.raises(ConfigError, match=next(iter(bad)).replace("_", "[-_]")):
+        kind(**bad)
 
 
-def test_out_of_memory_names_the_option(pipe, monkeypatch):
+def test_out_of_memory_names_the_option(pipe, copying, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
 
-    monkeypatch.setattr(CopyModel, "encode", fail)
+    monkeypatch.setattr(copying.CopyModel, "encode", fail)
     code, _, err = pipe(b"dog\n")
     assert code == 2
     assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in err
 
 
-def test_sentence_without_translation_is_an_empty_line(pipe, monkeypatch):
-    nan = lambda self, ids_N, position, memory, cache: (
-        tf.fill([tf.size(ids_N), self.vocabulary_size], float("nan")),
-        cache,
-    )
-    monkeypatch.setattr(CopyModel, "decode_step", nan)
+def test_sentence_without_translation_is_an_empty_line(pipe, copying, monkeypatch):
+    step = copying.CopyModel.decode_step
+
+    def nan(*given):
+        logits, cache = step(*given)
+        return logits + float("nan"), cache
+
+    monkeypatch.setattr(copying.CopyModel, "decode_step", nan)
     code, out, err = pipe(b"\ndog\n")
     assert (code, out) == (0, b"\n\n")
     assert err.startswith("stdin, line 2: the model gave no translation")
 
 
-def test_chunks_fit_into_memory():
-    lines = ["a" * 10] * 25 + ["b" * 1000] * 3 + [""] * 5
-    found = list(translate.chunks(lines, most_lines=10, most_characters=500))
-    assert [line for chunk in found for line in chunk] == lines
-    assert [len(chunk) for chunk in found] == [10, 10, 6, 1, 1, 5]
-    assert list(translate.chunks([])) == []
-
-
 def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
     check = (
-        "import sys; from hvd_nmt import translate\n"
-        "try: translate.main(sys.argv[1:])\n"
-        "finally: assert 'tensorflow' not in sys.modules"
+        "import sys; from hvd_nmt import bench, evaluate, translate\n"
+        "for words in (['--help'], ['--run', 'x', '--beem-size', '3']):\n"
+        "    for command in (translate, evaluate, bench):\n"
+        "        try: command.main(words)\n"
+        "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
+        "assert 'tensorflow' not in sys.modules"
     )
-    for words, code in ((["--help"], 0), (["--run", "x", "--beem-size", "3"], 2)):
-        done = subprocess.run([sys.executable, "-c", check, *words], capture_output=True, text=True)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        assert "--beam-size" in done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    codes = [line for line in done.stderr.splitlines() if line in ("0", "2")]
+    assert codes == ["0"] * 3 + ["2"] * 3
+    assert "--beam-size" in done.stdout
+    assert "--beam-size" in done.stderr
 
 
-def test_reader_that_has_enough_ends_the_command_quietly(trained):
-    script = (
-        "import sys, types; sys.path.insert(0, sys.argv.pop(1)); import test_translate as t\n"
-        "weights = types.SimpleNamespace(load_model=t.load_copy_model)\n"
-        "sys.modules['hvd_nmt.training.weights'] = weights\n"
-        "t.translate.CHUNK_LINES = 1\n"
-        "sys.exit(t.translate.main(sys.argv[1:]))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, os.path.dirname(__file__), "--run", trained],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    process.stdout.close()
-    process.stdin.write(b"dog\n" * 1000)
-    process.stdin.close()
-    err = process.stderr.read().decode()
-    process.stderr.close()
-    assert process.wait() == 0, err
-    assert "Traceback" not in err
-    assert "Broken pipe" not in err
+# What the tests below run in a process of its own, with the copying model in it.
+WITH_COPIES = """
+import importlib.util, os, signal, sys
+spec = importlib.util.spec_from_file_location("copying", sys.argv.pop(1))
+copying = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(copying)
+from hvd_nmt import translate
+from hvd_nmt.training import weights
+from hvd_nmt.translation import arrivals, output
+weights.load_model = copying.load_model
+{change}
+sys.exit(translate.main(sys.argv[1:]))
+"""
+CLOSED_STDOUT = """
+arrivals.CHUNK_LINES = 1
+reads, writes = os.pipe()
+os.close(reads)
+os.dup2(writes, 1)
+sys.stdout = open(1, "w")
+"""
+KILLED = """
+real_note, notes = output.Output._note, []
+def note(self, journal):
+    notes.append(0)
+    if len(notes) == 3:  # this chunk is in the file, and the journal does not know yet
+        self._stream.write(b"half a li")
+        self._stream.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    real_note(self, journal)
+output.Output._note = note
+"""
+
+
+def test_reader_that_has_enough_ends_the_command_quietly(run, copying, toy_commands, tmp_path):
+    done = toy_commands.run(
+        WITH_COPIES.format(change=CLOSED_STDOUT), copying.__file__, "--run", os.fspath(run),
+        "--checkpoint", "copy", cwd=tmp_path, input="dog\n" * 50,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_kill_9_in_the_middle_loses_and_doubles_no_line(
+    run, copying, toy_commands, tmp_path, suffix
+):
+    lines = [f"{line} dog" for line in copying.LINES * 2]
+    Path(tmp_path / "in").write_text("\n".join(lines))
+    small = "arrivals.CHUNK_LINES = 7\n"
+    words = (copying.__file__, "--run", os.fspath(run), "--checkpoint", "copy", "--beam-size", "1",
+             "--input", "in", "--output", f"out{suffix}")  # fmt: skip
+
+    def start(change, *more):
+        script = WITH_COPIES.format(change=small + change)
+        return toy_commands.run(script, *words, *more, cwd=tmp_path)
+
+    assert start(KILLED).returncode == -signal.SIGKILL
+    part = tmp_path / f"out{suffix}.part"
+    torn = part.read_bytes()
+    assert torn.endswith(b"half a li")
+    assert not (tmp_path / f"out{suffix}").exists()
+    other = start("", "--length-penalty", "1")
+    assert other.returncode == 2
+    assert "is the half-finished output of another job, with another length_penalty" in other.stderr
+    assert part.read_bytes() == torn
+    resumed = start("""
+worked = translate._worked
+def counted(options, engine, chunk, *more):
+    print(chunk[0], len(chunk[1]))
+    return worked(options, engine, chunk, *more)
+translate._worked = counted
+""")
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    done = [list(map(int, line.split())) for line in resumed.stdout.splitlines()]
+    assert done[0][0] == 15  # two chunks were known to be whole
+    assert sum(count for _, count in done) == len(lines) - 14
+    data = (tmp_path / f"out{suffix}").read_bytes()
+    text = gzip.decompress(data) if suffix else data
+    assert text.decode().splitlines() == lines
+    assert not part.exists()
+    assert not (tmp_path / f"out{suffix}.part.json").exists()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_each_line_is_answered_before_the_next_is_given(run, monkeypatch, terminal):
+    typed, stdin = pty.openpty() if terminal else reversed(os.pipe())
+    answers, stdout = os.pipe()
+    with open(answers, "rb") as read, open(stdout, "w") as written, open(stdin) as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        monkeypatch.setattr(sys, "stdout", written)
+        codes = []
+        words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1"]
+        command = threading.Thread(target=lambda: codes.append(translate.main(words)), daemon=True)
+        command.start()
+        for line in (b"a man\n", b"\n", b"the dog\n"):
+            os.write(typed, line)
+            assert select.select([read], [], [], 60)[0], "no answer"
+            assert read.readline() == line
+        os.write(typed, b"red dog\n\x04" if terminal else b"red dog")  # Control-D ends the input
+        if not terminal:
+            os.close(typed)
+        command.join(60)
+        assert codes == [0]
+        assert read.readline() == b"red dog\n"
+        if terminal:
+            os.close(typed)

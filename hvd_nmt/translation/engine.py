@@ -1,0 +1,310 @@
+"""Models, tokenizer and backend behind one function: lines in, translations out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.model.batching import cut
+from hvd_nmt.model.scorer import Scorer
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.translator import Translation, Translator
+from hvd_nmt.training import checkpoints, weights
+from hvd_nmt.translation import arrivals, lengths
+from hvd_nmt.translation.settings import Settings
+
+Advance = Callable[[int], object]
+"""told how many more lines are done"""
+
+
+class Line(NamedTuple):
+    """One translation of one line."""
+
+    text: str
+    found: Translation
+    source_tokens: int
+    """tokens of the line, its eos included"""
+
+
+class Remark(NamedTuple):
+    """Something that befell a line and its reader should know."""
+
+    place: int
+    """of the line, from 0, among those of the call"""
+    text: str
+
+
+class Results(NamedTuple):
+    """What became of some lines."""
+
+    lines: list[list[Line]]
+    """for each line its translations, best first"""
+    remarks: list[Remark]
+
+
+class Scored(NamedTuple):
+    """Log-probabilities of some pairs."""
+
+    targets: list[np.ndarray]
+    """ids of each target, int32, ending with eos"""
+    logps: list[np.ndarray]
+    """float32, the log-probability of each of these ids"""
+    remarks: list[Remark]
+
+
+class Backend(Protocol):
+    """What computes: `Translator`, or another of its form."""
+
+    @property
+    def max_length(self) -> int:
+        """Longest source, tokens with eos."""
+
+    def translate(
+        self,
+        sources: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+        prefixes: Sequence[np.ndarray] | None = None,
+        details: bool = False,
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """See `Translator.translate`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """Everything that a translation needs; made by `load`."""
+
+    backend: Backend
+    tokenizer: Tokenizer
+    settings: Settings
+    models: list[Any]
+    """the models behind the TensorFlow backend; empty with another"""
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        details: bool = False,
+        advance: Advance = lambda count: None,
+        numbers: Sequence[int] | None = None,
+    ) -> Results:
+        """Translates lines of any number and length.
+
+        Args:
+            lines: text; a blank line has an empty translation.
+            prefixes: for each line the text that its translation must begin with, empty for none.
+            details: whether scores of tokens and alignments are found too.
+            advance: called whenever lines are done.
+            numbers: of each line in a larger whole, on which its random draws depend; by default
+                its index.
+
+        Raises:
+            ConfigError: it needs more memory than there is, or options exclude each other.
+        """
+        parts, remarks = self._parts(lines)
+        sources = [part for line in parts for part in line]
+        owner = np.repeat(np.arange(len(parts)), [len(line) for line in parts]).tolist()
+        left = [len(line) for line in parts]
+        found: dict[int, list[Translation]] = {}
+        forced = None if prefixes is None else self._forced(prefixes, parts)
+        drawn: dict[str, Any] = {}  # a backend that samples takes them
+        if self.settings.decoding.sample and numbers is not None:
+            drawn["numbers"] = [numbers[line] for line in owner]
+        with self._explained():
+            tokens = self.settings.batch_tokens
+            for index, best in self.backend.translate(sources, tokens, forced, details, **drawn):
+                found[index] = best
+                left[owner[index]] -= 1
+                if not left[owner[index]]:
+                    advance(1)
+        ends = np.cumsum([len(line) for line in parts]).tolist()
+        chosen = [
+            lengths.joined(
+                [found[index] for index in range(end - len(line), end)], [len(ids) for ids in line]
+            )
+            for line, end in zip(parts, ends, strict=True)
+        ]
+        for index, translations in enumerate(chosen):
+            if translations[0].score == -float("inf"):
+                said = "the model gave no translation (its weights may hold NaN)."
+                remarks.append(Remark(index, said))
+        return Results(self._with_text(chosen, parts), sorted(remarks))
+
+    def texts(
+        self,
+        lines: Iterable[str],
+        advance: Advance = lambda count: None,
+        remark: Callable[[int, str], object] = lambda number, text: None,
+    ) -> Iterator[str]:
+        """The best translation of each line, of any number of lines, in their order.
+
+        Args:
+            lines: text.
+            advance: called whenever lines are done.
+            remark: told the number of a line, from 1, and what befell it.
+
+        Raises:
+            ConfigError: as `translate`.
+        """
+        first = 1
+        for chunk in arrivals.chunks(lines):
+            numbers = range(first, first + len(chunk))
+            found, remarks = self.translate(chunk, advance=advance, numbers=numbers)
+            for place, text in remarks:
+                remark(numbers[place], text)
+            yield from (best[0].text for best in found)
+            first += len(chunk)
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], advance: Advance = lambda count: None
+    ) -> Scored:
+        """The log-probability of each target as the translation of its source.
+
+        A line with more tokens than the model reads is cut to what it reads.
+
+        Raises:
+            ConfigError: it needs more memory than there is, or the backend cannot score.
+        """
+        if not self.models:
+            raise ConfigError("Scores of given pairs need --backend tensorflow.")
+        remarks: list[Remark] = []
+        source, target = (
+            self._cut(lengths.encoded(lines, self.tokenizer), name, remarks)
+            for lines, name in ((sources, "source"), (targets, "target"))
+        )
+        logps: dict[int, np.ndarray] = {}
+        with self._explained():
+            scorer = Scorer(self.models)
+            for index, of_tokens in scorer.score(source, target, self.settings.batch_tokens):
+                logps[index] = of_tokens
+                advance(1)
+        return Scored(target, [logps[index] for index in range(len(target))], sorted(remarks))
+
+    def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[Remark]]:
+        """The ids of each line, in parts that the model reads."""
+        remarks: list[Remark] = []
+        encoded = lengths.encoded(lines, self.tokenizer)
+        if self.settings.long_lines == "cut":
+            return [[ids] for ids in self._cut(encoded, "line", remarks)], remarks
+        known = lengths.boundaries(self.tokenizer.pieces)
+        parts = [lengths.parts(ids, self.backend.max_length, known) for ids in encoded]
+        for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
+            if len(line) > 1:
+                said = (
+                    f"{len(ids):,} tokens, more than the {self.backend.max_length:,} that the "
+                    f"model reads: split into {len(line):,} parts."
+                )
+                remarks.append(Remark(index, said))
+        return parts, remarks
+
+    def _cut(
+        self, encoded: Sequence[np.ndarray], name: str, remarks: list[Remark]
+    ) -> list[np.ndarray]:
+        limit = self.backend.max_length
+        for index, ids in enumerate(encoded):
+            if len(ids) > limit:
+                what = "" if name == "line" else f"the {name} has "
+                said = f"{what}{len(ids):,} tokens, cut to the {limit:,} that the model reads."
+                remarks.append(Remark(index, said))
+        return [cut(ids, limit) for ids in encoded]
+
+    def _forced(
+        self, prefixes: Sequence[str], parts: Sequence[Sequence[np.ndarray]]
+    ) -> list[np.ndarray]:
+        """The forced ids of every part: a line's prefix belongs to its first."""
+        ids = lengths.encoded(prefixes, self.tokenizer)
+        none = np.zeros(0, np.int32)
+        return [
+            prefix[:-1] if number == 0 else none
+            for prefix, line in zip(ids, parts, strict=True)
+            for number in range(len(line))
+        ]
+
+    def _with_text(
+        self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
+    ) -> list[list[Line]]:
+        texts = iter(self.tokenizer.decode(t.ids for line in chosen for t in line))
+        sizes = [sum(len(ids) - 1 for ids in line) + 1 for line in parts]
+        return [
+            [Line(next(texts), translation, size) for translation in line]
+            for line, size in zip(chosen, sizes, strict=True)
+        ]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Too little memory, said in a sentence."""
+        try:
+            yield
+        except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:
+            # CTranslate2 has no class of its own for it.
+            if type(error) is RuntimeError and "out of memory" not in str(error):
+                raise
+            settings = self.settings
+            raise ConfigError(
+                f"--batch-tokens {settings.batch_tokens} with --beam-size "
+                f"{settings.decoding.beam_size} needs more memory than there is: lower one of them."
+            ) from None
+
+
+def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
+    """Loads what translates.
+
+    Args:
+        run: run directory.
+        which: checkpoints, see `checkpoints.find`; several translate together, as an ensemble.
+        settings: how to translate.
+
+    Raises:
+        RunError: a checkpoint or the run cannot be used.
+        ConfigError: an option that the backend cannot do.
+        DataError: the vocabulary cannot be used.
+    """
+    use_threads(settings.threads)
+    if settings.backend == "ctranslate2":
+        backend = _ctranslate2(run, which, settings)
+        return Engine(backend, Tokenizer(run / "spm.model"), settings, [])
+    models = [weights.load_model(run, name)[0] for name in which]
+    tokenizer = Tokenizer(run / "spm.model")
+    return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
+
+
+def identity(run: Path, which: Sequence[str]) -> list[str]:
+    """What makes checkpoints the same on another day or host: the digests of their manifests.
+
+    Raises:
+        RunError: there is no such checkpoint.
+    """
+    found = []
+    for name in which:
+        manifest = Path(f"{checkpoints.find(run, name)}.json")
+        if not manifest.exists():
+            raise RunError(f"{manifest}, the manifest of a checkpoint, is missing.")
+        found.append(fingerprint(manifest).sha256)
+    return found
+
+
+def use_threads(count: int) -> None:
+    """Limit the processor threads of TensorFlow, before it computes; 0: leave them as they are."""
+    threading = tf.config.threading
+    if count and threading.get_intra_op_parallelism_threads() != count:  # can be said only once
+        threading.set_intra_op_parallelism_threads(count)
+        threading.set_inter_op_parallelism_threads(count)
+
+
+def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> Backend:
+    from hvd_nmt.formats import ctranslate2  # needs a package that not everybody has
+
+    if len(which) > 1:
+        raise ConfigError(
+            "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
+            "hvd_nmt.average makes of several."
+        )
+    path = ctranslate2.cached(run, which[0], settings.quantization)
+    return ctranslate2.CTranslate2Translator(path, settings.decoding, settings.threads)

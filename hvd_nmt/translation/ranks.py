@@ -1,0 +1,112 @@
+"""One file shared by all ranks that horovodrun started, on one host or several.
+
+Rank 0 alone reads the input and writes the output, so these need to be on its host only. Chunk by
+chunk it hands the lines to all ranks, each takes its share, and the results come back in order:
+what is in memory or on its way at any time is one chunk. Each host needs the run directory, with
+the same checkpoint, under the same path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+if TYPE_CHECKING:
+    from hvd_nmt.training.horovod import Rank
+
+Value = TypeVar("Value")
+
+
+def started_by_horovod() -> bool:
+    """Whether horovodrun started this process: then its standard input leads nowhere."""
+    return "HOROVOD_RANK" in os.environ
+
+
+def is_first() -> bool:
+    """Whether this is rank 0, which speaks; known before Horovod is imported."""
+    return os.environ.get("HOROVOD_RANK", "0") == "0"
+
+
+@contextmanager
+def joined(threads: int = 0) -> Iterator[Ranks]:
+    """Takes this process's place among the ranks; TensorFlow must not have computed yet.
+
+    Args:
+        threads: of this rank; 0: its share of the cores of its host.
+
+    Raises:
+        ClusterError: the ranks do not fit together, or one is lost.
+    """
+    if not started_by_horovod():
+        yield Ranks()
+        return
+    from hvd_nmt.training import devices, horovod
+    from hvd_nmt.translation.engine import use_threads
+
+    me = horovod.join()
+    with horovod.together():
+        devices.set_up(me)
+        use_threads(threads)
+    with horovod.lost_peers_reported():
+        yield Ranks(me)
+    horovod.leave()
+
+
+@final
+class Ranks:
+    """This process among those that share a file; made by `joined`.
+
+    Args:
+        me: None if it is alone.
+    """
+
+    def __init__(self, me: Rank | None = None) -> None:
+        self._me = me
+        self.size = 1 if me is None else me.size
+        self.is_first = me is None or me.is_first
+
+    def together(self) -> AbstractContextManager[None]:
+        """For a block that may fail on some ranks: a user's error there is raised on all."""
+        if self._me is None:
+            return nullcontext()
+        from hvd_nmt.training import horovod
+
+        return horovod.together()
+
+    def gathered(self, value: Value) -> list[Value]:
+        """Every rank's value, by rank; of types that JSON has."""
+        if self._me is None:
+            return [value]
+        from hvd_nmt.training import horovod
+
+        return horovod.gather(value)
+
+    def of_first(self, value: Value) -> Value:
+        """The value of rank 0, on all ranks; of types that JSON has."""
+        return self.gathered(value if self.is_first else None)[0]  # type: ignore[return-value]
+
+    def threads(self, wanted: int) -> int:
+        """Processor threads of this rank: those wanted, or if that is 0 its share of the cores."""
+        if wanted or self._me is None:
+            return wanted
+        return max(1, len(os.sched_getaffinity(0)) // self._me.local_size)
+
+    def share(self, texts: Sequence[str]) -> list[int]:
+        """Indices of the texts that are this rank's: as much work as any other rank's."""
+        if self._me is None:
+            return list(range(len(texts)))
+        longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+        return longest_first[self._me.rank :: self.size]
+
+    def require_equal(self, facts: dict[str, Any]) -> None:
+        """See that what the ranks work with is the same on all of them.
+
+        Raises:
+            ClusterError: something differs; names what, and where.
+        """
+        if self._me is not None:
+            from hvd_nmt.training import cluster
+
+            cluster.require_equal(facts, self._me)

@@ -1,0 +1,48 @@
+"""How to translate, as options of a command line. No TensorFlow here."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from tyro.conf import OmitArgPrefixes
+
+from hvd_nmt.errors import ConfigError
+from hvd_nmt.model.decoding import Decoding
+
+Backend = Literal["tensorflow", "ctranslate2"]
+Quantization = Literal["float32", "int8", "int8_float32", "float16", "bfloat16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to translate."""
+
+    batch_tokens: int = 4096
+    """source tokens, padding included, translated at once; less needs less memory"""
+    long_lines: Literal["split", "cut"] = "split"
+    """a line with more tokens than the model reads: split, at the end of a sentence or word if
+    there is one, and its parts translated one by one; or cut, and the rest left out"""
+    backend: Backend = "tensorflow"
+    """what computes; ctranslate2 is faster and is made from the checkpoint when first asked for"""
+    quantization: Quantization = "float32"
+    """how --backend ctranslate2 stores weights; int8 is faster and a little less exact"""
+    threads: int = 0
+    """processor threads; 0: one per core, shared among the ranks of a host"""
+    decoding: OmitArgPrefixes[Decoding] = dataclasses.field(default_factory=Decoding)
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1:
+            raise ConfigError(f"--batch-tokens is {self.batch_tokens}: give 1 or more.")
+        if self.threads < 0:
+            raise ConfigError(f"--threads is {self.threads}: give 1 or more, or 0 for all cores.")
+        if self.quantization != "float32" and self.backend != "ctranslate2":
+            raise ConfigError(
+                f"--quantization {self.quantization} needs --backend ctranslate2; TensorFlow "
+                "computes in float32."
+            )
+
+    def decisive(self) -> dict[str, Any]:
+        """Option -> value, of the options that the translations depend on."""
+        own = {"long_lines": self.long_lines, "backend": self.backend}
+        return own | {"quantization": self.quantization} | dataclasses.asdict(self.decoding)

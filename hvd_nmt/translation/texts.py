@@ -1,0 +1,39 @@
+"""The text of a run's own data, for commands that were given none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hvd_nmt.analysis import ours
+from hvd_nmt.analysis.scoring import Text
+from hvd_nmt.data import corpus
+from hvd_nmt.errors import DataError, RunError
+
+
+def prepared(run: Path, part: str) -> tuple[Text, Text]:
+    """Source and target text of a part of the data that a run was trained on.
+
+    Args:
+        run: run directory.
+        part: dev or test.
+
+    Raises:
+        RunError: the run cannot be read, or its data are not on this machine.
+        DataError: the data are damaged or have no such part.
+    """
+    directory = ours.read(run).manifest.get("directory")
+    if directory is None:
+        raise RunError(
+            f"The data that {run} was trained on are not on this machine: copy the directory named "
+            "in its config.yaml here, start where the run was started, or name the text yourself."
+        )
+    data = corpus.load(directory)
+    manifest = data.manifest
+    languages = (manifest.source_language, manifest.target_language)
+    source, target = (
+        Text(str(data.text_path(part, language)), lines)
+        for language, lines in zip(languages, data.text(part), strict=True)
+    )
+    if not source.lines:
+        raise DataError(f"{source.name} is empty: name the text yourself.")
+    return source, target

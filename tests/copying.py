@@ -1,0 +1,80 @@
+"""A model that copies its source, in place of a trained one. Reach it as the fixture `copying`.
+
+So the right translation of each line is known: the text that the tokenizer makes of its own ids.
+The checkpoints that a run directory made here seems to have are `copy` and `short`, which stops
+after two tokens.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_nmt.config import EOS, PAD
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.training import checkpoints
+
+MAX_LENGTH = 40
+TOKENS_OF_SHORT = 2
+WORDS = ["the", "a", "man", "woman", "dog", "runs", "sees", "in", "on", "with", "red", "house"]
+LINES = [" ".join(random.Random(seed).choices(WORDS, k=3 + seed % 6)) for seed in range(30)]
+
+_TRAIN_VOCABULARY = """
+import random, sys
+from hvd_nmt.data import subwords
+text = [" ".join(random.Random(i).choices(sys.argv[2:], k=9)) for i in range(300)]
+open(sys.argv[1], "wb").write(subwords.train(text, 100))
+"""
+
+
+class CopyModel:
+    """A stand-in for Transformer that translates the first `tokens` of a sentence into itself."""
+
+    max_length = MAX_LENGTH
+    vocabulary_size = 104
+
+    def __init__(self, tokens: int = MAX_LENGTH) -> None:
+        self.tokens = tokens
+
+    def encode(self, source_BxS: tf.Tensor) -> tf.Tensor:
+        return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
+
+    def initial_cache(self, sentences: tf.Tensor) -> tuple[()]:
+        return ()
+
+    def decode_step(
+        self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor,
+        memory: tf.Tensor, cache: Any,
+    ) -> tuple[tf.Tensor, Any]:  # fmt: skip
+        token_B = memory[:, position]
+        token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
+        logits_BxV = tf.one_hot(token_B, self.vocabulary_size, on_value=20.0)
+        return tf.repeat(logits_BxV[:, None], tf.shape(ids_BxK)[1], axis=1), cache
+
+
+def run_directory(folder: Path) -> Path:
+    """Fills an empty folder."""
+    # SentencePiece's wheel must not share a process with TensorFlow.
+    command = [sys.executable, "-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS]
+    subprocess.run(command, check=True)
+    for name in ("copy", "short"):
+        (folder / f"{name}.index").touch()
+        (folder / f"{name}.json").write_text(name, encoding="utf-8")
+    return folder
+
+
+def load_model(run_dir: Path, which: str) -> tuple[CopyModel, int]:
+    """Stands in for `hvd_nmt.training.weights.load_model`."""
+    name = checkpoints.find(run_dir, which).name
+    return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
+
+
+def expected(run: Path, lines: list[str]) -> list[str]:
+    """What a perfect copy of each line looks like, cut to what the model reads."""
+    tokenizer = Tokenizer(run / "spm.model")
+    return tokenizer.decode(ids[: MAX_LENGTH - 1] for ids in tokenizer.encode(lines))

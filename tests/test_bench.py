@@ -1,0 +1,73 @@
+"""The command: what it measures, as a table. How fast this machine is, no test can know."""
+
+import os
+import re
+
+import pytest
+
+from hvd_nmt import bench
+
+
+def rows(text):
+    """Name -> value of the table."""
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in text.splitlines())
+
+
+def test_help_offers_what_a_measurement_uses(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        bench.main(["--help"])
+    offered = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
+    assert {"--steps", "--model.width", "--training.precision", "--translate"} <= offered
+    unused = ("--run-dir", "--telemetry", "--checkpoints", "--evaluation")
+    assert not [option for option in offered if option.startswith(unused)]
+
+
+def test_translating_is_measured(toy_run, tmp_path, capsys):
+    (tmp_path / "text").write_text("the dog\n" * 9)
+    words = ["--translate", "--run", os.fspath(toy_run), "--source", os.fspath(tmp_path / "text"),
+             "--sentences", "5", "--rounds", "2", "--beam-size", "2"]  # fmt: skip
+    assert bench.main(words) == 0
+    said = capsys.readouterr()
+    assert [line.split(":")[0] for line in said.err.splitlines()] == [
+        "round 0/2", "round 1/2", "round 2/2"
+    ]  # fmt: skip
+    table = {name: value.replace(",", "") for name, value in rows(said.out).items()}
+    assert table["sentences, source tokens, target tokens"].startswith("5 ")
+    assert float(table["target tokens/s"]) >= float(table["sentences/s"]) > 0
+    times = table["latency of one sentence, ms: median, min, max"].split()
+    median, least, most = map(float, times)
+    assert 0 < least <= median <= most
+    assert float(table["peak memory"].split()[0]) > 100
+    assert table["backend, beam, threads"].startswith("tensorflow 2 ")
+
+
+def test_the_input_is_measured_alone(toy_data, capsys):
+    words = ["--input", "--data.corpus", "files", "--data.directory", os.fspath(toy_data),
+             "--training.tokens-per-step", "128"]  # fmt: skip
+    assert bench.main(words) == 0
+    table = rows(capsys.readouterr().out)
+    assert table["sentence pairs, steps an epoch"].startswith("400, ")
+    assert float(table["batches/s"].replace(",", "")) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--steps", "0"), 2, "--steps and --warmup-steps must be at least 1."),
+        (("--translate", "--run", "x", "--rounds", "0"), 2, "--rounds must be at least 1"),
+        (("--translate", "--run", "x", "--source", "none"), 3, "none cannot be read"),
+        (("--input", "--data.directory", "none"), 3, "none"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words, code, says, capsys):
+    assert bench.main(words) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"hvd_nmt.bench: {says}")
+    assert said.err.count("\n") == 1
+
+
+def test_translating_is_of_one_process(monkeypatch, capsys):
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    assert bench.main(["--translate", "--run", "x"]) == 2
+    assert "start it without horovodrun" in capsys.readouterr().err

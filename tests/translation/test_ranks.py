@@ -1,0 +1,44 @@
+"""One file shared by ranks, or cut into other batches, gives the same translations."""
+
+import os
+import sys
+
+import pytest
+
+from hvd_nmt import translate
+
+SAMPLED = ("--sample", "--temperature", "0.9")
+"""a search finds the same for every line, with so little training; draws do not"""
+
+
+def test_batches_of_1_and_of_64_give_the_same(translated, dev):
+    for options in (SAMPLED, ()):
+        apart = translated("--batch-tokens", "1", *options)
+        assert apart == translated("--batch-tokens", "640", *options)
+        assert len(apart) == len(dev)
+        assert all(apart)
+        assert len(set(apart)) > 20 or options != SAMPLED
+
+
+def test_four_ranks_give_what_one_does(toy, toy_run, toy_data, translated, tmp_path):
+    words = ("-m", "hvd_nmt.translate", "--run", os.fspath(toy_run), "--min-length", "6",
+             *SAMPLED, "--input", os.fspath(toy_data / "dev.en"))  # fmt: skip
+    launcher = [os.fspath(toy.BIN / "horovodrun"), "-np", "4", "-H", "localhost:4",
+                "--network-interface", "lo", "--disable-cache", sys.executable]  # fmt: skip
+    env = toy.environment(tmp_path)
+    done = toy.Run([*launcher, *words, "--output", "shared"], tmp_path, env).finished()
+    assert done.returncode == 0, done.stderr
+    shared = (tmp_path / "shared").read_text(encoding="utf-8").splitlines()
+    assert shared == translated(*SAMPLED)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [((), "horovodrun does not hand its stdin to the ranks: give --input."),
+     (("--input", __file__), "horovodrun marks what a rank prints with its number: give --output."),
+    ],
+)  # fmt: skip
+def test_ranks_need_files(monkeypatch, capsys, options, says):
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    assert translate.main(["--run", "x", *options]) == 2
+    assert capsys.readouterr().err == f"hvd_nmt.translate: {says}\n"
