@@ -2,7 +2,7 @@
 
     python -m hvd_nmt.doctor                                         this machine, one rank
     python -m hvd_nmt.doctor -H v100a:2,v100b:2 --preset base        two hosts, as for horovodrun
-    python -m hvd_nmt.doctor --hostfile hostfiles/v100 --run runs/small --price-per-hour 2.5
+    python -m hvd_nmt.doctor --hostfile hostfiles/v100 --run runs/small --price-per-hour 2.50EUR
 
 Exit code 0: a run will start, whatever is warned of; 5: something would stop it.
 """
@@ -10,20 +10,23 @@ Exit code 0: a run will start, whatever is warned of; 5: something would stop it
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import socket
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from hvd_nmt import command_line
+from hvd_nmt.analysis import cost
+from hvd_nmt.analysis.answer import count
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import allreduce, checks, hosts, prediction
-from hvd_nmt.diagnosis.checks import Asked
+from hvd_nmt.diagnosis.asked import Asked
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
@@ -47,8 +50,8 @@ class DoctorConfig(Config):
     """run directory of an earlier run of this model on such hardware, for the time of computing"""
     compute_s: float = 0.0
     """seconds a rank computes in a step, in place of --run; 0: unknown"""
-    price_per_hour: float | None = None
-    """price of one host for an hour, in any currency"""
+    price_per_hour: str | None = None
+    """rent of one host for an hour, with its currency, such as 2.50EUR"""
     all_reduce: bool = True
     """measure an all-reduce of the gradient's size between the ranks"""
     timeout_s: float = 20.0
@@ -62,8 +65,15 @@ class DoctorConfig(Config):
             raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
         if min(self.timeout_s, self.all_reduce_timeout_s) <= 0:
             raise ConfigError("--timeout-s and --all-reduce-timeout-s must be above 0.")
-        if self.compute_s < 0 or (self.price_per_hour or 0) < 0:
-            raise ConfigError("--compute-s and --price-per-hour must not be negative.")
+        if self.compute_s < 0:
+            raise ConfigError("--compute-s must not be negative.")
+        self.price  # noqa: B018 - a price that cannot be read is said before a host is asked
+
+    @property
+    def price(self) -> cost.Price | None:
+        """Of one host for an hour, if it was given."""
+        given = self.price_per_hour
+        return cost.price(given, "--price-per-hour") if given else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +101,8 @@ class Diagnosis:
             parts.append("\n".join(self.prediction.lines()))
         verdict = "a run would not start or not be right" if self.exit_code else "a run will start"
         parts.append(
-            f"{counts[OK]} ok, {counts[WARN]} warnings, {counts[FAIL]} failures: {verdict}."
+            f"{counts[OK]} ok, {count(counts[WARN], 'warning')}, "
+            f"{count(counts[FAIL], 'failure')}: {verdict}."
         )
         return "\n\n".join(parts)
 
@@ -132,8 +143,9 @@ def diagnose(config: DoctorConfig) -> Diagnosis:
     if config.run is not None and compute_s is None:
         compute_s = prediction.compute_s_of(config.run, config, ranks)
     _say(f"asking {', '.join(host.name for host in wanted)} ...")
-    answers = hosts.ask(wanted, _request(config, ranks), config.timeout_s)
-    asked = Asked(config, answers)
+    request = _request(config, ranks)
+    answers = hosts.ask(wanted, request, config.timeout_s)
+    asked = Asked(config, answers, _worst_step(request, answers, config.timeout_s))
     found = checks.examine(asked)
     if ranks == 1 or not config.all_reduce:
         return Diagnosis(answers, found, None)
@@ -159,6 +171,23 @@ def _request(config: DoctorConfig, ranks: int) -> dict[str, Any]:
     }
 
 
+def _worst_step(
+    request: dict[str, Any], answers: Sequence[Answer], timeout_s: float
+) -> Callable[[int], dict[str, Any] | None]:
+    """Asks a host that has the data for the step that would need most memory, by its tokens."""
+    holder = next((a.host for a in answers if (a.facts.get("data") or {}).get("hash")), None)
+
+    @functools.cache
+    def asked(tokens_per_step: int) -> dict[str, Any] | None:
+        if holder is None:
+            return None
+        again = request | {"tokens_per_step": tokens_per_step}
+        (answer,) = hosts.ask([holder], again, timeout_s)
+        return (answer.facts.get("data") or {}).get("worst_batch")
+
+    return asked
+
+
 def _measure(
     asked: Asked, found: Sequence[Check], compute_s: float | None
 ) -> tuple[list[Check], Prediction | None]:
@@ -178,11 +207,10 @@ def _measure(
     except ClusterError as error:
         remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
         return [Check("all-reduce", "", FAIL, str(error), remedy)], None
-    price = config.price_per_hour
     predicted = prediction.predict(
-        config, asked.parameters, asked.ranks, statistics.median(result["seconds"]),
-        result["latency_s"], compute_s, asked.source_per_target_token,
-        None if price is None else price * len(asked.answers),
+        config, asked.parameters, len(asked.answers), asked.ranks,
+        statistics.median(result["seconds"]), result["latency_s"], compute_s,
+        asked.source_per_target_token, config.price,
     )  # fmt: skip
     return judge_all_reduce(asked.answers, result, predicted), predicted
 
@@ -202,12 +230,21 @@ def judge_all_reduce(
     allowed_MB_per_s = min((speed / 8 for speed in speeds if speed), default=None)
     if allowed_MB_per_s and predicted.bandwidth_MB_per_s < 0.5 * allowed_MB_per_s:
         found += f" where {nic} allows {allowed_MB_per_s:,.0f}"
-        status, remedy = WARN, (
-            "look for other traffic, a slower switch on the way, or a limit of the cloud; compare "
-            "with iperf3"
+        status, remedy = (
+            WARN,
+            "look for other traffic, a slower switch on the way, or a limit of the cloud; "
+            "compare with iperf3",
         )
     elif predicted.verdict == prediction.NETWORK:
         status, remedy = WARN, "see the advice below: the network will decide the speed"
+    elif predicted.verdict == prediction.LOCAL:
+        status, remedy = (
+            WARN,
+            (
+                "see the advice below: the exchange between the ranks of this host will decide the "
+                "speed"
+            ),
+        )
     judged = [Check("all-reduce", "", status, found, remedy)]
     with_gpus = {a.facts["host"] for a in answers if (a.facts["gpu"] or {}).get("gpus")}
     blind = {host for host, gpus in zip(result["hosts"], result["gpus"], strict=True)

@@ -13,7 +13,6 @@
 | 130  |                 | interrupted from the keyboard                                           |
 """
 
-
 import contextlib
 import io
 import os

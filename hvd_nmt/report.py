@@ -15,7 +15,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from tyro.conf import Positional
 
 from hvd_nmt import command_line
@@ -27,7 +29,7 @@ from hvd_nmt.errors import ConfigError, reported
 class Options:
     """Which runs, and where the report goes."""
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Annotated[Positional[tuple[Path, ...]], tyro.conf.arg(help_behavior_hint="(one or more)")]
     """run directories of hvd_nmt, or logs (nohup.out) of OpenSeq2Seq"""
     output: Path | None = None
     """folder for the report; by default the run directory, the folder of a log, or with several

@@ -63,16 +63,51 @@ def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, clu
 
 def test_two_hosts_are_measured_at_the_gradient_s_size(capsys, cluster):
     _, measured = cluster
-    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5"]
+    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR"]
     assert doctor.main(argv) == 0
     text = capsys.readouterr().out
     assert measured == [([Host("v100a", 2), Host("v100b", 2)], 4 * 1_435_136, "eth9")]
     assert "WARN  all-reduce" in text  # 8.6 MB in 0.2 s is 43 MB/s of 1,250
     assert "where eth9 allows 1,250" in text
-    assert "step        0.500 s" in text
-    assert "network-bound: 0.20 of 0.50 s is communication" in text
-    assert "gradients as float16 on the wire: 0.400 s" in text
-    assert "0.1 h, 1.11 in money" in text  # 800 steps of 0.5 s on two hosts
+    assert "step        0.440 s" in text  # a fifth of the computing hides 0.06 of 0.2 s
+    assert "network-bound: 0.14 of 0.44 s is exposed communication" in text
+    assert "a network 10 times as fast: 0.300 s" in text
+    # 800 steps of 0.44 s on two hosts, in the words of the report
+    assert "Rent of 2 hosts for 5 min 52 s at 5.00 EUR per host and hour: 0.98 EUR." in text
+
+
+def test_ranks_of_one_host_have_no_network(capsys, cluster):
+    assert doctor.main(["-H", "v100a:2", "--compute-s", "0.3"]) == 0
+    text = capsys.readouterr().out
+    assert "communication-bound: 0.14 of 0.44 s" in text
+    assert "the exchange between the ranks of this host will decide the speed" in text
+    assert "a network" not in text
+    assert "the network will" not in text
+
+
+def test_numbers_and_their_nouns_agree(capsys, cluster):
+    facts, _ = cluster
+    facts["v100a"] = {"cpu": {"cores": 1, "bfloat16": False}}
+    doctor.main(["-H", "v100a:2", "--no-all-reduce"])
+    text = capsys.readouterr().out
+    assert "2 slots on 1 core " in text
+    assert "give 1 slot\n" in text
+    assert ", 1 warning, 0 failures" in text
+
+
+def test_the_tokens_it_advises_fit_by_its_own_word(capsys, cluster, toy_data):
+    facts, _ = cluster
+    facts["v100a"] = {"memory": {"total_bytes": 10**9, "available_bytes": 866_000_000}}
+    options = ["-H", "v100a:1", "--no-all-reduce", "--data.corpus", "files", "--data.directory",
+               str(toy_data), "--model.max-length", "32", "--model.width", "64",
+               "--model.feed-forward-width", "64"]  # fmt: skip
+    doctor.main([*options, "--training.tokens-per-step", "3000"])
+    text = capsys.readouterr().out
+    tokens = text.partition("lower --training.tokens-per-step to ")[2].split(", ")[0]
+    assert "GB of 0.9 GB free" in text
+    assert 0 < int(tokens.replace(",", "")) < 3000, text
+    doctor.main([*options, "--training.tokens-per-step", tokens.replace(",", "")])
+    assert "lower --training.tokens-per-step" not in capsys.readouterr().out
 
 
 def test_the_preset_decides_the_gradient(capsys, cluster):
@@ -143,6 +178,7 @@ def test_gpus_that_tensorflow_does_not_see(cluster):
         (["--hostfile", "nowhere"], "host file nowhere cannot be read"),
         (["--timeout-s", "0"], "must be above 0"),
         (["--compute-s", "-1"], "must not be negative"),
+        (["--price-per-hour", "cheap"], "--price-per-hour is 'cheap'"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],
 )

@@ -73,6 +73,18 @@ def test_a_run_that_was_killed_in_mid_line_is_reported(run_dir, tmp_path):
     assert "at step 30 of 40" in page_of(out)
 
 
+@pytest.mark.parametrize("damage", ['{"kind":"start","hosts":5,"time_s":[],"first_step":{}}', "x"])
+def test_a_start_that_cannot_be_believed_costs_itself_and_no_traceback(run_dir, damage, capsys):
+    path = run_dir / "metrics.jsonl"
+    _, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(damage + "\n" + "".join(rest))
+    assert report.main([str(run_dir)]) == 0
+    assert capsys.readouterr().err == ""
+    text = page_of(run_dir)
+    assert "at step 30 of 40" in text
+    assert "left out" in text
+
+
 def test_a_log_is_reported_beside_it(tmp_path):
     log = tmp_path / "nohup.out"
     log.write_text(LOG, encoding="utf-8")
@@ -111,6 +123,14 @@ def test_a_mistake_is_one_sentence(words, code, says, capsys, tmp_path, monkeypa
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_the_help_shows_no_empty_default(capsys):
+    with pytest.raises(SystemExit):
+        report.main(["--help"])
+    text = capsys.readouterr().out
+    assert "(one or more)" in text
+    assert "(default: )" not in text
 
 
 def test_a_report_needs_no_tensorflow(run_dir):

@@ -112,11 +112,16 @@ def start_train(
     """Starts the same and returns at once."""
     command = [sys.executable, "-m", "hvd_nmt.train", *options]
     if ranks > 1:
-        command = [
-            os.fspath(BIN / "horovodrun"), "-np", str(ranks), "-H", f"localhost:{ranks}",
-            "--network-interface", "lo", "--disable-cache", *command,
-        ]  # fmt: skip
+        command = [*horovodrun(ranks), *command]
     return Run(command, cwd, {**environment(cwd), **(env or {})})
+
+
+def horovodrun(ranks: int) -> list[str]:
+    """The words that start a command on some ranks of this machine."""
+    return [
+        os.fspath(BIN / "horovodrun"), "-np", str(ranks), "-H", f"localhost:{ranks}",
+        "--network-interface", "lo", "--disable-cache",
+    ]  # fmt: skip
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -247,8 +252,13 @@ class Commands:
         self._server.communicate()
 
     def run(
-        self, module: str, *options: str, cwd: Path, env: Mapping[str, str] | None = None,
-        input: str = "", timeout: float = 600.0,
+        self,
+        module: str,
+        *options: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        input: str = "",
+        timeout: float = 600.0,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run([sys.executable, "-m", module, *options])`.
 
@@ -283,6 +293,7 @@ class Commands:
 
 _SERVER = """
 import importlib, json, os, signal, sys
+import hvd_nmt  # first: picks tf_keras
 import tensorflow, hvd_nmt.translate, hvd_nmt.train, sacrebleu
 from hvd_nmt.training import callbacks, checkpoints, cluster, evaluation, plan, run_directory, step
 for line in iter(sys.stdin.readline, ""):

@@ -32,6 +32,7 @@ _POINTER = "TensorFlow's pointer to the newest checkpoint, a few lines of text"
 # The first pattern found in a name decides. Ours first; then OpenSeq2Seq's, where it differs.
 _GROUPS = (
     ("object graph", rf"^{bundle.OBJECT_GRAPH}$"),
+    ("moving average", r"^ema/"),
     ("step and loss scale", r"^(step|global_step)\b|loss_scale"),
     ("Adam m", r"/Adam$"),
     ("Adam v", r"/Adam_1$"),
@@ -46,12 +47,14 @@ _GROUPS = (
 )
 GROUPS = (
     "embedding", "encoder attention", "encoder feed-forward", "decoder self-attention",
-    "cross-attention", "decoder feed-forward", "layer norms", "Adam m", "Adam v",
-    "optimizer scalars", "step and loss scale", "object graph", "other",
+    "cross-attention", "decoder feed-forward", "layer norms", "moving average",
+    "Adam m", "Adam v", "optimizer scalars", "step and loss scale", "object graph", "other",
 )  # fmt: skip
 """of variables, in the order in which they are listed"""
 WEIGHTS = GROUPS[:7]
 """the groups that make the model"""
+AVERAGE = "moving average"
+"""the group of the weights' moving average, in a run with `training.ema_decay`"""
 
 
 @dataclass(frozen=True)
@@ -319,9 +322,13 @@ def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
         return None  # an average of checkpoints has no moments of Adam
     scaled = any("loss_scale" in name for name in names)
     try:
-        config = ModelConfig(**sizes)
-        precision = "float16" if scaled else "float32"
-        return predict(config, int(manifest["vocabulary_size"]), precision).n_bytes
+        return predict(
+            ModelConfig(**sizes),
+            int(manifest["vocabulary_size"]),
+            "float16" if scaled else "float32",
+            freeze=str(manifest.get("freeze", "")),
+            averaged=any(variable.group == AVERAGE for variable in variables),
+        ).n_bytes
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -9,7 +9,7 @@ from hvd_nmt.analysis.network import Verdict
 from hvd_nmt.analysis.record import Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-SILENT, NO_CLOCK = "silent", "no clock"
+SILENT, NO_CLOCK, AHEAD = "silent", "no clock", "ahead of this clock"
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class Facts:
     anatomy_problem: str
     """why there is none, one sentence; "" if there is one"""
     state: str
-    """running, finished, stopped before it was, silent (it ended without saying so), or no clock"""
+    """running, finished, stopped before it was, silent (it ended without saying so), no clock, or
+    ahead of this clock, which cannot be right"""
     silent_s: float | None
-    """seconds since the last sign of life; None without a clock"""
+    """seconds since the last sign of life, below 0 only if ahead; None without a clock"""
 
 
 @dataclass(frozen=True)

@@ -132,10 +132,18 @@ def checkpoint_size(facts: Facts) -> Answer:
         off = of.data_bytes - of.predicted_bytes
         says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
         evidence.append(f"Predicted {of.predicted_bytes:,} bytes, found {of.data_bytes:,}: {says}.")
-    evidence.append(
-        f"{of.parameters:,} weights x 4 bytes = {of.parameters * _FLOAT_BYTES:,} bytes; each has "
-        "two moments of the same size, so training triples the file."
+    trained = adam // (2 * _FLOAT_BYTES)
+    moments = (
+        "each has two moments of the same size, so training triples the file"
+        if trained in (0, of.parameters)
+        else f"{trained:,} of them are trained and have two moments of the same size"
     )
+    evidence.append(
+        f"{of.parameters:,} weights x 4 bytes = {of.parameters * _FLOAT_BYTES:,} bytes; {moments}."
+    )
+    average = sum(group.n_bytes for group in groups if group.name == anatomy.AVERAGE)
+    if average:
+        evidence.append(f"The moving average of the weights takes {average:,} bytes more.")
     rows = [
         (group.name, f"{group.variables:,}", f"{group.count:,}", f"{group.n_bytes:,}",
          percent(group.share))

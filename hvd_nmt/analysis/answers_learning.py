@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from hvd_nmt.analysis import learning
+from hvd_nmt.analysis import learning, warmup
 from hvd_nmt.analysis.answer import Answer, Facts, Table, duration
 from hvd_nmt.analysis.learning import Estimate
 from hvd_nmt.analysis.record import Interval, Run
@@ -44,6 +44,11 @@ def fully_trained(facts: Facts) -> Answer:
     head = ("more steps", "time", f"gain in {of.measure}, {unit}", "90 % interval")
     tables = (Table("What more steps are expected to bring", head, rows),) if rows else ()
     evidence = [of.reason]
+    if facts.run.config.get("training", {}).get("warmup_steps") is None:
+        evidence.append(
+            "The configuration is not known, and so not where the warm-up ends: values of the "
+            "warm-up may be among those of the curve."
+        )
     if of.asymptote is not None:
         evidence.append(
             f"The curve ends at a {of.measure} of {of.asymptote.value:.3g} after endless steps "
@@ -92,7 +97,7 @@ def learning_rate(facts: Facts) -> Answer:
         "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
         "(s+1)^-0.5). The points are the recorded rates."
     )
-    of = learning.warmup(run)
+    of = warmup.explain(run)
     if of.formula is None or of.peak_planned is None:
         seen = ""
         if of.peak_seen:
@@ -140,7 +145,7 @@ def planned(run: Run, steps: list[int] | None = None) -> list[tuple[int, float]]
         last = max(run.max_steps or 0, run.steps_done, 1)
         steps = [int(step) for step in np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int))]
     grid = tuple(Interval(step, 1, None, learning_rate=0.0) for step in steps)
-    return list(learning.warmup(dataclasses.replace(run, intervals=grid)).planned)
+    return list(warmup.explain(dataclasses.replace(run, intervals=grid)).planned)
 
 
 def _interval(of: Estimate) -> str:

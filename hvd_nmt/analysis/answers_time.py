@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hvd_nmt.analysis import resources
 from hvd_nmt.analysis.answer import (
+    AHEAD,
     FINISHED,
     NO_CLOCK,
     RUNNING,
@@ -42,13 +43,15 @@ def how_long(facts: Facts) -> Answer:
     """Question 1."""
     run, question = facts.run, "How long did the run take?"
     how = (
-        "Wall time: last record minus first record of the run, on the clock of the first rank. "
+        "Wall time: from the start of the first rank's process, or where that is not recorded "
+        "from the first record of the run, to the last record, on the clock of the first rank. "
         "Time in steps: sum over the logged intervals of steps x mean step time. Evaluations take "
-        "what they report; the rest is start-up, checkpoints and pauses between restarts."
+        "what they report; start-up ends with the first record of each start; the rest is "
+        "checkpoints and pauses between restarts."
     )
     training_s = resources.training_s(run)
-    last_s = resources.last_record_s(run)
-    if run.started_s is None or last_s is None:
+    wall_s = resources.wall_s(run)
+    if run.started_s is None or wall_s is None:
         if training_s is None:
             text = "The record has neither a clock nor step times. " + _get_clock()
             return Answer(question, text, how, known=False)
@@ -60,8 +63,9 @@ def how_long(facts: Facts) -> Answer:
             (f"{count(run.steps_done, 'step')} with logged step times.", "Missing: "
              + _get_clock()),
         )  # fmt: skip
-    wall_s = max(0.0, last_s - run.started_s)
-    evidence = [f"From {_utc(run.started_s)} to {_utc(last_s)}."]
+    evidence = [f"From {_utc(run.started_s)} to {_utc(run.started_s + wall_s)}."]
+    if run.startup_s is None and run.source == "hvd_nmt":
+        evidence.append("How long the process took to its first record is not recorded.")
     if training_s is not None:
         evidence.append(_where_it_went(run, wall_s, training_s))
     return Answer(question, _duration_sentence(facts, wall_s), how, tuple(evidence))
@@ -72,11 +76,17 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> str:
     evaluations = f"{duration(sum(times))} in {count(len(times), 'evaluation')}, "
     if run.source != "hvd_nmt":
         evaluations = ""
-    rest_s = max(0.0, wall_s - training_s - sum(times))
+    rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
     inside = "" if evaluations else " (evaluations included, as the log measures it)"
+    startup = "start-up, "
+    if run.startup_s is not None:
+        startup = ""
+        evaluations += (
+            f"{duration(run.startup_s)} in start-up (imports, data, comparing the hosts), "
+        )
     return (
         f"{duration(training_s)} in logged steps{inside}, {evaluations}{duration(rest_s)} in "
-        "start-up, checkpoints and pauses."
+        f"{startup}checkpoints and pauses."
     )
 
 
@@ -117,12 +127,7 @@ def average_step(facts: Facts) -> Answer:
     )
     times = resources.step_times(facts.run)
     if times is None:
-        return Answer(
-            question,
-            "No step time was recorded. In hvd_nmt wait for the first logged interval "
-            "(training.log_every steps); in OpenSeq2Seq set print_loss_steps.",
-            how, known=False,
-        )  # fmt: skip
+        return Answer(question, _no_step_time(facts.run), how, known=False)
     margin = f" ± {times.margin_s:.2g} s" if times.margin_s is not None else ""
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
     evidence = [f"The median of {count(times.intervals, 'interval')} is "
@@ -138,6 +143,20 @@ def average_step(facts: Facts) -> Answer:
     if tokens:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
     return Answer(question, answer, how, tuple(evidence), _shares_table(facts))
+
+
+def _no_step_time(run: Run) -> str:
+    if run.source == "hvd_nmt":
+        return (
+            "No step time was recorded: wait for the first logged interval (training.log_every "
+            "steps)."
+        )
+    if run.intervals:
+        return (
+            "The log has losses but no time of a step. OpenSeq2Seq prints a line `time per step = "
+            "...` after each loss but the first of a start: keep the whole log, not a part of it."
+        )
+    return "The log has no step yet: set print_loss_steps, and let it reach a second such step."
 
 
 def _parts_sentence(facts: Facts) -> str:
@@ -223,9 +242,7 @@ def _gpu_states(uses: Sequence[resources.GpuUse]) -> list[str]:
 
 def _gpu_sentence(computing: float, limits: list[float]) -> str:
     if computing < FULLY_COMPUTING:
-        return (
-            f"No: they computed {percent(computing)} of the time of a step and waited the rest."
-        )
+        return f"No: they computed {percent(computing)} of the time of a step and waited the rest."
     text = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
     if limits and sum(limits) / len(limits) < 0.6:
         text += (
@@ -281,6 +298,11 @@ def state_sentence(facts: Facts) -> str:
         return f"Still running: last record {ago} ago."
     if facts.state == STOPPED:
         return "Stopped before its last step."
+    if facts.state == AHEAD:
+        return (
+            f"Whether it still runs cannot be told: its last record is {duration(-silent_s)} in "
+            "the future, so a clock is wrong, that of its host or of this one."
+        )
     if facts.state == NO_CLOCK:
         return "The log does not say that it ended, and it has no clock to tell by."
     return f"Ended without saying so: last record {ago} ago."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,25 +48,19 @@ def cross_attention(
     """
     import tensorflow as tf
 
+    from hvd_nmt.model import attention
+
     limit = model.max_length
     source_S, target_T = (
         ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
         for ids in tokenizer.encode([source, target])
     )
-    seen = []
-
-    def record(x: Any, rate: float) -> Any:
-        # Dropout is called with attention weights (four dimensions) and with states (three).
-        if len(x.shape) == 4:
-            seen.append(x[0].numpy().astype(np.float32))
-        return x
-
     memory = model.encode(tf.constant(source_S[None]))
-    model.decode(tf.constant(target_T[None]), memory, record)
+    _, looks = attention.decode(model, tf.constant(target_T[None]), memory)
     return Attention(
         source=_pieces(tokenizer, source_S),
         target=_pieces(tokenizer, target_T),
-        weights_LxHxTxS=np.stack(seen[1::2]),  # a layer attends to the target, then to the source
+        weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in looks.weights]),
     )
 
 

@@ -45,6 +45,25 @@ def average(prefixes: Sequence[Path]) -> Weights:
     return {name: _mean([weights[name] for weights in each]) for name in each[0]}
 
 
+def moving_average(prefix: Path) -> Weights | None:
+    """The moving average of the weights that a checkpoint of a run with `training.ema_decay` holds.
+
+    Args:
+        prefix: of a checkpoint of this package.
+
+    Returns:
+        The average under the keys of the weights themselves; None if there is none.
+
+    Raises:
+        RunError: the checkpoint cannot be read.
+    """
+    variables = anatomy.read(prefix).variables
+    return {
+        v.name.replace("ema/", "model/", 1): bundle.values(v.tensor)
+        for v in variables if v.group == anatomy.AVERAGE
+    } or None  # fmt: skip
+
+
 def assign(model: Transformer, weights: Weights) -> None:
     """Give a model these weights, in place.
 
@@ -72,7 +91,7 @@ def bleu(
         references: a translation of each.
     """
     found = dict(translator.translate(tokenizer.encode(sources)))
-    hypotheses = tokenizer.decode([found[index].ids for index in range(len(sources))])
+    hypotheses = tokenizer.decode([found[index][0].ids for index in range(len(sources))])
     return sacrebleu.BLEU().corpus_score(hypotheses, [list(references)]).score
 
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hvd_nmt.config import ModelConfig
+from hvd_nmt.config import ModelConfig, parts
 from hvd_nmt.errors import ConfigError
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -33,7 +33,9 @@ class Prediction:
     weight_bytes: int
     """the weights, float32"""
     adam_bytes: int
-    """Adam's m and v, float32 each"""
+    """Adam's m and v of the weights that are trained, float32 each"""
+    average_bytes: int
+    """the moving average of the weights, float32; 0 without one"""
     scalar_bytes: int
     """step and Adam's counter, 8 each; the learning rate, 4; with float16 the loss scale, 4, and
     the steps since it changed, 8"""
@@ -43,10 +45,18 @@ class Prediction:
     @property
     def n_bytes(self) -> int:
         """All of the data file."""
-        return self.weight_bytes + self.adam_bytes + self.scalar_bytes + self.object_graph_bytes
+        values = self.weight_bytes + self.adam_bytes + self.average_bytes + self.scalar_bytes
+        return values + self.object_graph_bytes
 
 
-def predict(model: ModelConfig, vocabulary_size: int, precision: str = "float32") -> Prediction:
+def predict(
+    model: ModelConfig,
+    vocabulary_size: int,
+    precision: str = "float32",
+    *,
+    freeze: str = "",
+    averaged: bool = False,
+) -> Prediction:
     """The data file of a checkpoint of a run.
 
     Args:
@@ -54,9 +64,11 @@ def predict(model: ModelConfig, vocabulary_size: int, precision: str = "float32"
         vocabulary_size: rows of the shared matrix: pieces rounded up to a multiple of 8.
         precision: of the arithmetic. Weights and moments are float32 in all of them; float16 adds
             the loss scale.
+        freeze: `training.freeze`: weights that are not trained have no moments.
+        averaged: whether there is a moving average (`training.ema_decay`).
 
     Raises:
-        ConfigError: precision is not one that a run can end up with.
+        ConfigError: precision is not one that a run can end up with, or `freeze` names no weight.
     """
     if precision not in ("float32", "bfloat16", "float16"):
         raise ConfigError(
@@ -64,22 +76,27 @@ def predict(model: ModelConfig, vocabulary_size: int, precision: str = "float32"
             "float32, bfloat16 or float16."
         )
     transformer = _transformer(model, vocabulary_size)
+    trained = _trained(transformer, freeze)
     root = _Object(
         {
+            **({"ema": _transformer(model, vocabulary_size)} if averaged else {}),
             "model": transformer,
-            "optimizer": _optimizer(transformer, precision == "float16"),
+            "optimizer": _optimizer(trained, precision == "float16"),
             "step": _variable("step", n_bytes=_COUNTER_BYTES),
         }
     )
     paths = _paths(root)
     graph_bytes = _graph_bytes(paths)
-    parameters = sum(weight.values for weight in _weights(transformer))
+    weight_bytes = sum(weight.n_bytes for weight in _weights(transformer))
+    adam_bytes = 2 * sum(weight.n_bytes for weight in trained)
+    average_bytes = weight_bytes if averaged else 0
     every_bytes = sum(thing.n_bytes for thing in paths)
     return Prediction(
-        parameters=parameters,
-        weight_bytes=parameters * _FLOAT_BYTES,
-        adam_bytes=2 * parameters * _FLOAT_BYTES,
-        scalar_bytes=every_bytes - 3 * parameters * _FLOAT_BYTES,
+        parameters=sum(weight.values for weight in _weights(transformer)),
+        weight_bytes=weight_bytes,
+        adam_bytes=adam_bytes,
+        average_bytes=average_bytes,
+        scalar_bytes=every_bytes - weight_bytes - adam_bytes - average_bytes,
         object_graph_bytes=_varint_bytes(graph_bytes) + _CHECKSUM_BYTES + graph_bytes,
     )
 
@@ -132,6 +149,11 @@ def _transformer(config: ModelConfig, vocabulary_size: int) -> _Object:
         "inner": [width, hidden], "inner_bias": [hidden],
         "outer": [hidden, width], "outer_bias": [width],
     }  # fmt: skip
+    if config.biases == "all":
+        attention |= {"qkv_bias": [3 * width], "output_bias": [width]}
+        cross_attention |= {
+            "query_bias": [width], "key_value_bias": [2 * width], "output_bias": [width],
+        }  # fmt: skip
     first = {"attention_norm": norm, "attention": attention}
     middle = {"cross_attention_norm": norm, "cross_attention": cross_attention}
     last = {"feed_forward_norm": norm, "feed_forward": feed_forward}
@@ -141,9 +163,10 @@ def _transformer(config: ModelConfig, vocabulary_size: int) -> _Object:
             "embedding": [vocabulary_size, width],
             **({"positions": [config.max_length, width]} if positions else {}),
             "encoder": {str(i): first | last for i in range(config.encoder_layers)},
-            "encoder_norm": norm,
+            **({"encoder_norm": norm} if config.norm == "pre" else {}),
             "decoder": {str(i): first | middle | last for i in range(config.decoder_layers)},
-            "decoder_norm": norm,
+            **({"decoder_norm": norm} if config.norm == "pre" else {}),
+            **({"logits_bias": [vocabulary_size]} if config.biases == "all" else {}),
         }
     )
 
@@ -166,12 +189,18 @@ def _weights(layer: _Object) -> Iterator[_Object]:
     yield from (inner for inner in children if inner.variable)
 
 
-def _optimizer(transformer: _Object, loss_scale: bool) -> _Object:
+def _trained(transformer: _Object, freeze: str) -> list[_Object]:
+    paths, weights = _paths(transformer), list(_weights(transformer))
+    frozen = parts.frozen([paths[weight] for weight in weights], freeze)
+    return [weight for weight in weights if paths[weight] not in frozen]
+
+
+def _optimizer(trained: list[_Object], loss_scale: bool) -> _Object:
     """Keras' Adam as Horovod wraps it, and its loss scale, in the order of their attributes."""
     iterations = _variable("iteration", n_bytes=_COUNTER_BYTES)
     moments = [
         [_variable(f"{kind}/{weight.variable}", weight.values) for kind in "mv"]
-        for weight in _weights(transformer)
+        for weight in trained
     ]
     scale = _Object(
         {

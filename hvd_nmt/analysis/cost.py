@@ -50,6 +50,22 @@ def price(text: str, option: str) -> Price:
     return Price(float(match[2]), match[1] or match[3])
 
 
+def rent(per_hour: Price, hosts: int, seconds: float) -> str:
+    """What so many hosts cost for so long, in one sentence.
+
+    Args:
+        per_hour: price of one host for one hour.
+        hosts: number of hosts.
+        seconds: time for which they are rented.
+    """
+    hours = seconds / 3600  # days would be too coarse to reckon the price from
+    time = duration(seconds) if hours < 24 else f"{hours:,.1f} h"
+    return (
+        f"Rent of {count(hosts, 'host')} for {time} at {per_hour.times(1)} per host "
+        f"and hour: {per_hour.times(hosts * hours)}."
+    )
+
+
 def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
     """What the GPUs used and what the hosts cost, as far as prices were given."""
     run = facts.run
@@ -57,7 +73,7 @@ def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
     how = (
         "Energy: the power that NVML reports for each GPU, integrated over the samples by "
         "trapezoids; pauses between samples are left out. CPUs, fans and power supplies are not in "
-        "it. Rent: hosts x hours from the first record to the last x the price per hour."
+        "it. Rent: hosts x hours from the start of the run to its last record x the price per hour."
     )
     uses = [use for use in resources.gpu_use(run) if use.energy_j is not None]
     energy_j = sum(use.energy_j or 0.0 for use in uses)
@@ -87,14 +103,9 @@ def _prices_in_words(facts: Facts, prices: Prices, kwh: float | None) -> list[st
     run, said = facts.run, []
     if prices.per_kwh and kwh is not None:
         said.append(f"At {prices.per_kwh.times(1)} per kWh that is {prices.per_kwh.times(kwh)}.")
-    last_s = resources.last_record_s(run)
-    if prices.per_hour and run.started_s is not None and last_s is not None:
-        hosts = max(1, len(set(run.hosts)))
-        hours = (last_s - run.started_s) / 3600
-        said.append(
-            f"Rent of {count(hosts, 'host')} for {duration(hours * 3600)} at "
-            f"{prices.per_hour.times(1)} per host and hour: {prices.per_hour.times(hosts * hours)}."
-        )
+    wall_s = resources.wall_s(run)
+    if prices.per_hour and wall_s is not None:
+        said.append(rent(prices.per_hour, max(1, len(set(run.hosts))), wall_s))
     elif prices.per_hour:
         said.append("The rent is not known: the record has no clock.")
     elif not prices.per_kwh:

@@ -24,7 +24,6 @@ _DRAWS = 4_000
 _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
 _T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-_SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "max_learning_rate")
 
 Verdict = Literal["trained", "not trained", "cannot tell"]
 Points = tuple[tuple[int, float], ...]
@@ -87,22 +86,6 @@ class Overfitting:
     training_trend: Estimate | None = None
 
 
-@dataclass(frozen=True)
-class Warmup:
-    """The learning-rate plot, explained from the configuration."""
-
-    sentences: tuple[str, ...]
-    formula: str | None = None
-    """with the run's numbers; None if the configuration does not tell"""
-    planned: Points = ()
-    """rate of each recorded step by the formula; step N is the N-th update"""
-    peak_planned: tuple[int, float] | None = None
-    peak_seen: tuple[int, float] | None = None
-    """step and rate, among the recorded steps"""
-    largest_deviation: tuple[int, float] | None = None
-    """step, and recorded rate over formula minus 1"""
-
-
 def fully_trained(run: Run) -> FullyTrained:
     """Judges from a fitted curve whether the run has learned what its recipe can give.
 
@@ -118,7 +101,7 @@ def fully_trained(run: Run) -> FullyTrained:
     Returns:
         The verdict; "cannot tell" with fewer than four points after the warm-up.
     """
-    warmup_steps = _number(run.config.get("training", {}).get("warmup_steps")) or 0.0
+    warmup_steps = number(run.config.get("training", {}).get("warmup_steps")) or 0.0
     if 0 < run.steps_done < warmup_steps:
         return FullyTrained(
             "not trained",
@@ -188,11 +171,11 @@ def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
     bleu = tuple((each.step, each.bleu) for each in run.evaluations)
     losses = tuple((each.step, each.loss) for each in run.evaluations)
     for measure, pairs in (("BLEU", bleu), ("validation loss", losses)):
-        points = _finite(pairs)
+        points = finite(pairs)
         late = _late(points, warmup_steps)
         if len(points) >= FEWEST_EVALUATIONS and len(late) >= FEWEST_EVALUATIONS - 1:
             return measure, late
-    training = _finite((each.step, each.loss) for each in run.intervals)
+    training = finite((each.step, each.loss) for each in run.intervals)
     return "training loss", _binned(_late(training, warmup_steps))
 
 
@@ -202,7 +185,8 @@ def _late(points: Points, warmup_steps: float) -> Points:
     return tuple(point for point in points if point[0] >= begin)
 
 
-def _finite(pairs: Any) -> Points:
+def finite(pairs: Any) -> Points:
+    """The pairs (step, value) that have a finite value."""
     return tuple(
         (step, float(value)) for step, value in pairs if value is not None and math.isfinite(value)
     )
@@ -288,7 +272,7 @@ def overfitting(run: Run) -> Overfitting:
     Returns:
         The verdict; "cannot tell" with fewer than five evaluations.
     """
-    points = _finite((each.step, each.loss) for each in run.evaluations)
+    points = finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:
         few = f"It takes {FEWEST_EVALUATIONS} validation losses to see a trend, not {len(points)}."
         return Overfitting("cannot tell", few)
@@ -296,7 +280,7 @@ def overfitting(run: Run) -> Overfitting:
     late = sum(step >= last[0] * 2 / 3 for step, _ in points)
     tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
     trend, noise = _trend(tail)
-    losses = _finite((each.step, each.loss) for each in run.intervals)
+    losses = finite((each.step, each.loss) for each in run.intervals)
     training = tuple(point for point in losses if tail[0][0] <= point[0] <= tail[-1][0])
     training_trend = _trend(training)[0] if len(training) >= FEWEST_EVALUATIONS - 1 else None
     move = trend.high * (tail[-1][0] - tail[0][0]) / 1000
@@ -318,11 +302,18 @@ def overfitting(run: Run) -> Overfitting:
         "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
     )
     return Overfitting(
-        "overfitting" if turned
-        else "not overfitting" if move < counts
-        else "overfitting" if learns and trend.low > 0
+        "overfitting"
+        if turned
+        else "not overfitting"
+        if move < counts
+        else "overfitting"
+        if learns and trend.low > 0
         else "cannot tell",
-        reason, best, last, trend, training_trend,
+        reason,
+        best,
+        last,
+        trend,
+        training_trend,
     )
 
 
@@ -343,58 +334,6 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
 
 
-def warmup(run: Run) -> Warmup:
-    """Explains the learning-rate plot: the formula with the run's numbers, its peak, what was seen.
-
-    Args:
-        run: with `training.learning_rate`, `training.warmup_steps` and `model.width` (or
-            `training.schedule_width`) in its configuration; else only what was seen is told.
-
-    Returns:
-        The explanation.
-
-    Source: Vaswani et al. 2017, eq. 3, counted as OpenSeq2Seq's `transformer_policy` does.
-    """
-    seen = _finite((each.step, each.learning_rate) for each in run.intervals)
-    peak_seen = max(seen, key=lambda point: point[1], default=None)
-    training = run.config.get("training", {})
-    factor, warm, cooldown, last, cap = (_number(training.get(name)) for name in _SCHEDULE)
-    width = _number(training.get("schedule_width", run.config.get("model", {}).get("width")))
-    if not (factor and warm and width):
-        unknown = "The configuration does not tell the schedule of the learning rate."
-        return Warmup((unknown,), peak_seen=peak_seen)
-    formula = f"{factor:g} x {width:g}^-0.5 x min((s+1) x {warm:g}^-1.5, (s+1)^-0.5)"
-    words = (
-        f"It rises in a straight line over {warm:,.0f} steps and then falls as one over the root "
-        "of the step"
-    )
-    if cap:
-        formula = f"min({formula}, {cap:g})"
-    if cooldown and last:
-        formula += f" x min(1, ({last:g} - s) / {cooldown:g})"
-        words += f"; over the last {cooldown:,.0f} steps it also falls in a straight line to 0"
-
-    def rate(step: int) -> float:
-        value = factor * width**-0.5 * min(step * warm**-1.5, step**-0.5)
-        left = (last - step + 1) / cooldown if cooldown and last else 1.0
-        return min(value, cap or math.inf) * min(1.0, max(0.0, left))
-
-    end = int(min(last or math.inf, math.ceil(warm)))
-    peak = max(((step, rate(step)) for step in range(1, end + 1)), key=lambda point: point[1])
-    planned = tuple((step, rate(step)) for step, _ in seen)
-    off = [(step, value / rate(step) - 1) for step, value in seen if rate(step) > 0]
-    largest = max(off, key=lambda point: abs(point[1]), default=None)
-    compared = "No learning rate was recorded to compare with."
-    if peak_seen is not None and largest is not None:
-        compared = (
-            f"The highest recorded rate is {peak_seen[1]:.3e}, in step {peak_seen[0]:,}. The "
-            f"{len(seen)} recorded rates deviate from the formula by {abs(largest[1]):.1e} of it "
-            f"at most (step {largest[0]:,})."
-        )
-    explained = f"Rate of the update after s updates: {formula}. {words}."
-    peaked = f"By it the rate peaks at {peak[1]:.3e} in step {peak[0]:,}."
-    return Warmup((explained, peaked, compared), formula, planned, peak, peak_seen, largest)
-
-
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """A value of a configuration as a number; None if it is none."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -8,41 +8,20 @@ bottleneck, or from what the card says of itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, median_low
 
 from hvd_nmt.analysis.record import HostSamples, Interval, Run
+from hvd_nmt.analysis.transfer import WORTH_SAYING, Advice, Step, ring_bytes, travelling_s
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
 INPUT, STRAGGLER = "input-bound", "straggler-bound"
+LOCAL = "communication-bound"
+"""what is network-bound between hosts, among ranks of one host, whose bytes cross no network"""
 UNKNOWN = "unknown"
 
 TELLING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
-HIDDEN_SHARE = 0.2
-"""of the computing, the share in which the first gradients travel already; seen on CPUs between two
-hosts, where a transfer of 0.3 s showed as 0.19 s and one of 1.2 s as 1.06 s in steps of 0.5 s"""
-
-
-
-def ring_bytes(gradient_bytes: float, ranks: int) -> float:
-    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradient.
-
-    Where a host holds neighbours of the ring, this is also what the host sends over its network.
-
-    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
-    """
-    return 2 * (ranks - 1) / ranks * gradient_bytes
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One thing that would help, and what it would bring."""
-
-    what: str
-    predicted_step_s: float
-    """wall time of a step that does the same work as now"""
-    why: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +29,8 @@ class Verdict:
     """What bound a run, with the numbers it rests on."""
 
     kind: str
-    """compute-bound, network-bound, input-bound, straggler-bound or unknown"""
+    """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
+    or unknown"""
     sentence: str
     shares: dict[str, float]
     """of the step's time: input, compute, straggler, communication; {} if unknown"""
@@ -68,34 +48,34 @@ class Verdict:
     """the card that carried them"""
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
-    travelled (the exposed part, and `HIDDEN_SHARE` of the computing); else the card's own word"""
+    travelled (`transfer.travelling_s`); else the card's own word"""
 
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
     settled = _settled(run)
     kinds = tuple(
-        classify(interval) if _is_split(interval) else UNKNOWN for interval in run.intervals
+        _kind(interval, run) if _is_split(interval) else UNKNOWN for interval in run.intervals
     )
     if not settled:
         return Verdict(UNKNOWN, _why_unknown(run), {}, _median_step_s(run), kinds)
     typical = mean_interval(settled)
     traffic, predicted = _Traffic(), None
-    if len(set(run.hosts)) > 1:  # ranks of one host send nothing over its network
+    if _crosses_network(run):
         traffic = _traffic(run, settled)
         predicted = ring_bytes(run.gradient_bytes, run.ranks) if run.gradient_bytes else None
-    kind = classify(typical)
+    kind = _kind(typical, run)
     link = traffic.link_MB_per_s
     if kind == NETWORK and traffic.seen_bytes and typical.communication_s:
-        travelling_s = typical.communication_s + HIDDEN_SHARE * (typical.compute_s or 0.0)
-        link = traffic.seen_bytes / travelling_s / 1e6
+        seconds = travelling_s(typical.communication_s, typical.compute_s or 0.0)
+        link = traffic.seen_bytes / seconds / 1e6
     return Verdict(
         kind,
         _sentence(kind, typical, predicted, traffic, link, run),
         shares(typical),
         typical.step_s,
         kinds,
-        tuple(_advice(kind, typical, run)),
+        tuple(_advice(typical, run)),
         predicted,
         traffic.seen_bytes,
         traffic.interface,
@@ -111,16 +91,14 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
         link_MB_per_s: speed of the other link, each way, MB/s (1e6 bytes).
 
     Returns:
-        None where the run does not tell. `HIDDEN_SHARE` of the computing hides the transfer; the
-        rest is exposed, because the largest gradient, of the embedding, is ready last.
+        None where the run does not tell.
     """
     settled = _settled(run)
     if not settled or not run.gradient_bytes:
         return None
-    typical = mean_interval(settled)
-    others_s = (typical.step_s or 0.0) - (typical.communication_s or 0.0)
+    now = _step(mean_interval(settled), run)
     transfer_s = ring_bytes(run.gradient_bytes, run.ranks) / (link_MB_per_s * 1e6)
-    return others_s + max(0.0, transfer_s - HIDDEN_SHARE * (typical.compute_s or 0.0))
+    return replace(now, transfer_s=transfer_s).total_s
 
 
 def classify(interval: Interval) -> str:
@@ -140,6 +118,25 @@ def classify(interval: Interval) -> str:
     }
     kind = max(waits, key=lambda name: waits[name])
     return kind if waits[kind] / step_s > TELLING_SHARE else COMPUTE
+
+
+def _kind(interval: Interval, run: Run) -> str:
+    kind = classify(interval)
+    return LOCAL if kind == NETWORK and not _crosses_network(run) else kind
+
+
+def _crosses_network(run: Run) -> bool:
+    """Ranks of one host send nothing over its network."""
+    return len(set(run.hosts)) > 1
+
+
+def _step(typical: Interval, run: Run) -> Step:
+    """What the model of a step needs; the latency is not recorded."""
+    exposed_s, compute_s = typical.communication_s or 0.0, typical.compute_s or 0.0
+    return Step(
+        (typical.step_s or 0.0) - exposed_s, compute_s, travelling_s(exposed_s, compute_s),
+        crosses_network=_crosses_network(run),
+    )  # fmt: skip
 
 
 def _slowest(interval: Interval) -> tuple[float, float]:
@@ -203,6 +200,8 @@ def _median_step_s(run: Run) -> float | None:
 def _why_unknown(run: Run) -> str:
     if not run.intervals:
         return "Nobody can tell yet: no step was recorded."
+    if _median_step_s(run) is None:
+        return f"The record of {run.name} has no step times, so what bound them cannot be told."
     return (
         f"The record of {run.name} has the time of its steps but not what they waited for, so what "
         "bound them can only be guessed; train with hvd_nmt to have it measured."
@@ -247,14 +246,16 @@ def _host_traffic(host: HostSamples, intervals: Sequence[Interval]) -> _Traffic 
     share = (inside[-1]["time_s"] - inside[0]["time_s"]) / (times[-1] - begin_s)
     steps = sum(interval.steps for interval in intervals) * share
     link = inside[-1]["nics"][name]["link_mbit_per_s"]
-    return _Traffic(
-        name, sent[name] / steps if steps else None, link / 8 if link else None
-    )
+    return _Traffic(name, sent[name] / steps if steps else None, link / 8 if link else None)
 
 
 def _sentence(
-    kind: str, typical: Interval, predicted: float | None, traffic: _Traffic,
-    link: float | None, run: Run,
+    kind: str,
+    typical: Interval,
+    predicted: float | None,
+    traffic: _Traffic,
+    link: float | None,
+    run: Run,
 ) -> str:
     step_s = typical.step_s or 0.0
     if kind == NETWORK:
@@ -269,6 +270,11 @@ def _sentence(
         if link:
             text += f", at about {link:.1f} MB/s while they travel"
         return text + "."
+    if kind == LOCAL:
+        return (
+            f"Communication-bound: {typical.communication_s:.2f} of {step_s:.2f} s of a step is "
+            "exposed communication between the ranks of one host; it crosses no network."
+        )
     if kind == INPUT:
         return (
             f"Input-bound: ranks wait {max(typical.input_wait_s or 0.0, _slowest(typical)[1]):.2f} "
@@ -289,29 +295,18 @@ def _sentence(
     )
 
 
-def _advice(kind: str, typical: Interval, run: Run) -> list[Advice]:
+def _advice(typical: Interval, run: Run) -> list[Advice]:
     """What would help, each with the step time it predicts for the same work."""
-    step_s, communication_s = typical.step_s or 0.0, typical.communication_s or 0.0
-    found = []
-    if run.ranks > 1:
-        others_s = step_s - communication_s
-        found += [
-            Advice("gradients as float16 on the wire", others_s + communication_s / 2,
-                   "half the bytes; the exposed part shrinks with them"),
-            Advice("accumulate 4 batches per update", others_s + communication_s / 4,
-                   "one all-reduce for four batches; time per batch"),
-            Advice("4 times as many tokens per step", others_s + communication_s / 4,
-                   "the same gradient for four times the work; time per as many tokens as now"),
-            Advice("a network 10 times as fast", others_s + communication_s / 10,
-                   "the same bytes in a tenth of the time"),
-        ]  # fmt: skip
+    step_s = typical.step_s or 0.0
     slow_s, slow_input_s = _slowest(typical)
-    found += [
+    found = [
         Advice("input that is ready in time",
                step_s - max(typical.input_wait_s or 0.0, slow_input_s),
                "data on a local disk, more cores for reading"),
         Advice("all ranks as fast as the typical one", step_s - slow_s,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
-    found = [one for one in found if one.predicted_step_s < 0.95 * step_s]
+    found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
+    if run.ranks > 1:
+        found += _step(typical, run).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

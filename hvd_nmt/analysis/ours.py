@@ -5,27 +5,25 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
+import re
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis import openseq2seq
-from hvd_nmt.analysis.record import Evaluation, HostSamples, Interval, Run
+from hvd_nmt.analysis import metrics, openseq2seq
+from hvd_nmt.analysis.record import HostSamples, Run
 from hvd_nmt.config import Config
 from hvd_nmt.data import corpus
 from hvd_nmt.errors import ConfigError, DataError, RunError
 from hvd_nmt.telemetry import events
 
 _CONFIG, _ENVIRONMENT, _TELEMETRY = "config.yaml", "environment.json", "telemetry"
-_BYTES_PER_GRADIENT = 4
-"""of runs that do not record their gradient's bytes: these always sent float32"""
+_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
 
 Problems = list[str]
-Line = dict[str, Any]
 
 
 def read_any(path: Path) -> Run:
@@ -50,9 +48,9 @@ def read_any(path: Path) -> Run:
 def read(run_dir: Path) -> Run:
     """Reads a run directory.
 
-    Any file of it may be missing: what it would tell is then unknown, and `problems` says so. A
-    torn last line, which a killed run leaves, does not exist. Steps that were done again after a
-    resume count once, as they were done last.
+    Any file of it may be missing or damaged: what it would tell is then unknown, and `problems`
+    says so. A torn last line, which a killed run leaves, does not exist. Steps that were done again
+    after a resume count once, as they were done last.
 
     Args:
         run_dir: `run_dir` of the run's configuration.
@@ -72,16 +70,26 @@ def read(run_dir: Path) -> Run:
     problems: Problems = []
     config, settings = _config(run_dir, problems)
     environment = _environment(run_dir, problems)
-    lines = _metrics(run_dir, problems)
-    start = _last_start(lines)
+    lines = metrics.read(run_dir, problems)
+    start = metrics.last_start(lines)
     hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
-    parameters, gradient_bytes = _gradient(start, len(hosts))
+    parameters, gradient_bytes = metrics.gradient(start, len(hosts))
     if start and parameters is None:
         problems.append("The run does not record how many parameters its model has.")
-    intervals, evaluations = _history(lines)
+    intervals, evaluations = metrics.history(lines)
     telemetry = _telemetry(run_dir, problems)
     _note_missing_hosts(run_dir, settings, set(hosts), problems)
-    times_s = _times_s(lines) or _times_s(line for host in telemetry for line in host.samples)
+    times_s = metrics.times_s(lines)
+    times_s = times_s or metrics.times_s(line for host in telemetry for line in host.samples)
+    max_steps = settings.get("training", {}).get("max_steps")
+    saved = _saved_step(run_dir)
+    finished = metrics.finished(lines)
+    if not lines and saved is not None:
+        finished = max_steps is not None and saved >= max_steps
+        problems.append(
+            f"That it came to step {saved:,} is known from its newest checkpoint alone; what was "
+            "done after that, and how long the steps took, is not."
+        )
     return Run(
         name=run_dir.resolve().name,
         path=run_dir,
@@ -89,10 +97,12 @@ def read(run_dir: Path) -> Run:
         hosts=hosts,
         parameters=parameters,
         gradient_bytes=gradient_bytes,
-        max_steps=settings.get("training", {}).get("max_steps"),
-        finished=_finished(lines),
+        max_steps=max_steps,
+        saved_step=saved,
+        finished=finished,
         held=_held(run_dir / ".lock"),
         started_s=min(times_s, default=None),
+        startup_s=metrics.startup_s(lines),
         ended_s=max(times_s, default=None),
         config=settings,
         environment=environment,
@@ -135,12 +145,22 @@ def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str,
         return None, {}
     if not isinstance(values, dict):
         return None, {}
-    groups = {name for name, value in configuration.as_plain(Config()).items()
+    groups = {name: value for name, value in configuration.as_plain(Config()).items()
               if isinstance(value, dict)}  # fmt: skip
+    # A value of another type is one of those that could not be loaded.
     return None, {
-        name: value for name, value in values.items()
+        name: {key: item for key, item in value.items() if _fits(item, groups[name].get(key))}
+        if name in groups
+        else value
+        for name, value in values.items()
         if name not in groups or isinstance(value, dict)
     }
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    return default is None or isinstance(value, type(default))
 
 
 def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
@@ -153,113 +173,34 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{path} cannot be read ({error}), so versions and GPUs are unknown.")
         return {}
-    return values if isinstance(values, dict) else {}
+    if not isinstance(values, dict):
+        return {}
+    if not metrics.is_texts(values.get("hosts", [])):
+        problems.append(f"The hosts in {path} are no list of names.")
+        del values["hosts"]
+    return values
 
 
-def _metrics(run_dir: Path, problems: Problems) -> list[Line]:
-    path = run_dir / events.METRICS_FILE
-    if not path.exists():
-        problems.append(f"{path} is missing, so nothing is known of the run's steps.")
-        return []
-    try:
-        return events.read_metrics(run_dir)
-    except RunError as error:
-        problems.append(str(error))
-    except OSError as error:
-        problems.append(f"{path} cannot be read ({error.strerror or error}).")
-    return []
-
-
-def _last_start(lines: Iterable[Line]) -> Line:
-    return next((line for line in reversed(list(lines)) if line.get("kind") == "start"), {})
-
-
-def _finished(lines: list[Line]) -> bool:
-    kinds = [line["kind"] for line in lines if line.get("kind") in ("start", "end")]
-    return bool(kinds) and kinds[-1] == "end"
-
-
-def _gradient(start: Line, ranks: int) -> tuple[int | None, float | None]:
-    """Parameters, and bytes of the gradient: recorded, or from the ring's 2(N-1)/N."""
-    parameters, gradient_bytes = start.get("parameters"), start.get("gradient_bytes")
-    sent_bytes = start.get("sent_bytes_per_step")
-    if gradient_bytes is None and sent_bytes and ranks > 1:
-        gradient_bytes = sent_bytes * ranks / (2 * (ranks - 1))
-        parameters = parameters or round(gradient_bytes / _BYTES_PER_GRADIENT)
-    if gradient_bytes is None and parameters is not None:
-        gradient_bytes = float(parameters * _BYTES_PER_GRADIENT)
-    return parameters, gradient_bytes
-
-
-def _history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
-    """What was done, without what a resumed run did again."""
-    intervals: list[Interval] = []
-    evaluations: list[Evaluation] = []
-    done = 0
-    for line in lines:
-        kind, step = line.get("kind"), line.get("step")
-        if kind == "start":
-            done = int(line.get("first_step", 1)) - 1
-            intervals = [interval for interval in intervals if interval.step <= done]
-            evaluations = [evaluation for evaluation in evaluations if evaluation.step <= done]
-        elif kind == "train" and isinstance(step, int):
-            if step <= done:
-                intervals = [interval for interval in intervals if interval.step < step]
-                done = intervals[-1].step if intervals else 0
-            intervals.append(_interval(line, int(line.get("steps", step - done))))
-            done = step
-        elif kind == "eval" and isinstance(step, int):
-            evaluations = [evaluation for evaluation in evaluations if evaluation.step < step]
-            evaluations.append(_evaluation(line))
-    return intervals, evaluations
-
-
-def _interval(line: Line, steps: int) -> Interval:
-    return Interval(
-        step=line["step"],
-        steps=steps,
-        time_s=line.get("time_s"),
-        step_s=line.get("step_time/total_s"),
-        input_wait_s=line.get("step_time/input_wait_s"),
-        compute_s=line.get("step_time/compute_s"),
-        straggler_wait_s=line.get("step_time/straggler_wait_s"),
-        communication_s=line.get("step_time/communication_s"),
-        rank_ready_s=tuple(line.get("rank_ready_s", ())),
-        rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())),
-        loss=line.get("train_loss"),
-        learning_rate=line.get("learning_rate"),
-        gradient_norm=line.get("Loss_Optimization/global_gradient_norm"),
-        tokens_per_s=line.get("tokens_per_s"),
-        epoch=line.get("epoch"),
-    )
-
-
-def _evaluation(line: Line) -> Evaluation:
-    return Evaluation(
-        step=line["step"],
-        time_s=line.get("time_s"),
-        loss=line.get("eval_loss"),
-        bleu=line.get("sacrebleu"),
-        bleu_margin=line.get("sacrebleu_margin"),
-        chrf=line.get("chrf"),
-        pseudo_bleu=line.get("Eval_BLEU_Score"),
-        seconds=line.get("eval_seconds"),
-    )
+def _saved_step(run_dir: Path) -> int | None:
+    """The step of the newest checkpoint, by its name."""
+    found = (_CHECKPOINT.fullmatch(path.name) for path in run_dir.glob("model.ckpt-*.index"))
+    return max((int(match[1]) for match in found if match), default=None)
 
 
 def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
     found = []
     for path in _telemetry_files(run_dir):
+        damaged: list[int] = []
         try:
-            lines = events.read_samples(path)
-        except RunError as error:
-            problems.append(str(error))
-            continue
+            lines = events.read_samples(path, damaged)
         except OSError as error:
             problems.append(f"{path} cannot be read ({error.strerror or error}).")
             continue
+        if damaged:
+            problems.append(metrics.said_of_damage(path, damaged))
         headers = [line for line in lines if line.get("kind") == "host"]
         samples = [line for line in lines if line.get("kind") == "sample"]
+        samples = [sample for sample in samples if metrics.is_time(sample.get("time_s"))]
         header = headers[-1] if headers else {}
         found.append(HostSamples(str(header.get("host", path.stem)), header, samples))
     return found
@@ -281,10 +222,6 @@ def _note_missing_hosts(
             f"{run_dir / _TELEMETRY / host}.jsonl is missing, so GPUs and network of {host} are "
             f"unknown: each host writes its own, so copy it from the run directory on {host}."
         )
-
-
-def _times_s(lines: Iterable[Line]) -> list[float]:
-    return [line["time_s"] for line in lines if "time_s" in line]
 
 
 def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[str, Any]:
@@ -312,7 +249,7 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
 def _data_directory(run_dir: Path, config: Config) -> Path:
     """Where the run's data are: relative to where the run was started, or to here."""
     here, name = run_dir.resolve().parts, config.run_dir.parts
-    if here[-len(name):] == name and not config.run_dir.is_absolute():
+    if here[-len(name) :] == name and not config.run_dir.is_absolute():
         there = Path(*here[: -len(name)], config.data.directory)
         if (there / corpus.MANIFEST).exists():
             return there

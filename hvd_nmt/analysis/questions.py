@@ -18,7 +18,16 @@ from hvd_nmt.analysis import (
     network,
     resources,
 )
-from hvd_nmt.analysis.answer import FINISHED, NO_CLOCK, RUNNING, SILENT, STOPPED, Answer, Facts
+from hvd_nmt.analysis.answer import (
+    AHEAD,
+    FINISHED,
+    NO_CLOCK,
+    RUNNING,
+    SILENT,
+    STOPPED,
+    Answer,
+    Facts,
+)
 from hvd_nmt.analysis.record import Run
 from hvd_nmt.errors import UserError
 
@@ -39,6 +48,8 @@ QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
 
 _PATIENCE_S = 60.0
 """silence that a run with telemetry, or a log, may keep and still be running"""
+_CLOCKS_DIFFER_S = 60.0
+"""by so much two hosts' clocks may differ without anybody's having to think of it"""
 _PATIENCE_INTERVALS = 4
 """likewise, in logged intervals, where only they tell: an evaluation may lie between two"""
 
@@ -59,8 +70,10 @@ def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
     now_s = time.time() if now_s is None else now_s
     taken_apart, problem = _anatomy(run)
     last_s = resources.last_record_s(run)
-    silent_s = None if last_s is None else max(0.0, now_s - last_s)
+    silent_s = None if last_s is None else now_s - last_s
     state = STOPPED if ended and not run.finished else _state(run, silent_s)
+    if silent_s is not None and state != AHEAD:
+        silent_s = max(0.0, silent_s)
     return Facts(run, network.verdict(run), taken_apart, problem, state, silent_s)
 
 
@@ -71,6 +84,8 @@ def _state(run: Run, silent_s: float | None) -> str:
         return RUNNING if run.held else SILENT
     if silent_s is None:
         return NO_CLOCK
+    if silent_s < -_CLOCKS_DIFFER_S:
+        return AHEAD
     patience_s = _PATIENCE_S
     if not any(of.samples for of in run.telemetry):
         lasted = [i.step_s * i.steps for i in run.intervals if i.step_s is not None]

@@ -88,12 +88,16 @@ class Run:
     """bytes of all gradients of a step as they travel"""
     max_steps: int | None = None
     """what the run was asked to do"""
+    saved_step: int | None = None
+    """the step of its newest checkpoint"""
     finished: bool = False
-    """it says so itself"""
+    """it says so itself; where it says nothing, its last checkpoint is of its last step"""
     held: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None
-    """unix time"""
+    """unix time of the start of rank 0's process, or else of the first record"""
+    startup_s: float | None = None
+    """seconds from the start of rank 0's process to its first record, all starts together"""
     ended_s: float | None = None
     """unix time of the last record"""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -115,5 +119,5 @@ class Run:
 
     @property
     def steps_done(self) -> int:
-        """The last step that was recorded."""
-        return self.intervals[-1].step if self.intervals else 0
+        """The last step that was recorded; where none was, that of the newest checkpoint."""
+        return self.intervals[-1].step if self.intervals else self.saved_step or 0

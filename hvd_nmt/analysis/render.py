@@ -26,6 +26,8 @@ from hvd_nmt.analysis import (
     plots,
     questions,
     resources,
+    scaling,
+    warmup,
 )
 from hvd_nmt.analysis.answer import Answer, Facts, Table, count, duration, step_duration
 from hvd_nmt.analysis.network import Verdict
@@ -218,10 +220,11 @@ def _about(run: Run) -> str:
 
 
 def _cards(facts: Facts) -> tuple[Card, ...]:
-    run, last_s = facts.run, resources.last_record_s(facts.run)
+    run, wall_s = facts.run, resources.wall_s(facts.run)
     training_s = resources.training_s(run)
-    if run.started_s is not None and last_s is not None:
-        time_card = Card("Time", duration(last_s - run.started_s), "first to last record")
+    if wall_s is not None:
+        since = "first" if run.startup_s is None else "start"
+        time_card = Card("Time", duration(wall_s), f"{since} to last record")
     else:
         time_card = Card("Time", duration(training_s) if training_s else "unknown", "in steps only")
     steps = f"of {run.max_steps:,}" if run.max_steps else ""
@@ -252,7 +255,7 @@ def _bleu_card(run: Run) -> Card:
 def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
     """The figures of each question."""
     run, one = facts.run, [facts.run]
-    rate, trained = learning.warmup(run), learning.fully_trained(run)
+    rate, trained = warmup.explain(run), learning.fully_trained(run)
     pairs = answers_network.traffic_pairs(facts)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
     drawn: dict[int, list[tuple[str | None, str]]] = {
@@ -294,25 +297,6 @@ def _renamed(svg: str, prefix: str) -> str:
 
 def _comparison(gathered: Sequence[Facts]) -> Comparison:
     runs = [facts.run for facts in gathered]
-    speeds = [resources.tokens_per_s(run) for run in runs]
-    per_rank = {run.ranks: speed / run.ranks for run, speed in
-                sorted(zip(runs, speeds, strict=True), key=lambda pair: -pair[0].ranks)
-                if speed}  # fmt: skip
-    base = per_rank[min(per_rank)] if per_rank else None
-    rows = []
-    for facts, speed in zip(gathered, speeds, strict=True):
-        run, times = facts.run, resources.step_times(facts.run)
-        efficiency = f"{100 * speed / run.ranks / base:.0f} %" if speed and base else "unknown"
-        rows.append((
-            run.name, f"{run.ranks:,}", f"{len(set(run.hosts)) or 1:,}",
-            f"{speed:,.0f}" if speed else "unknown",
-            step_duration(times.mean_s) if times else "unknown",
-            efficiency, _bleu_card(run).value, facts.verdict.kind,
-        ))  # fmt: skip
-    head = ("run", "ranks", "hosts", "tokens/s", "s/step", "efficiency", "best BLEU", "verdict")
-    notes = ["Efficiency: tokens/s of a rank, relative to the run with the fewest ranks."]
-    if len({run.parameters for run in runs if run.parameters}) > 1:
-        notes.append("The runs trained models of different sizes, so their speeds do not compare.")
     drawn = (
         (plots.loss(runs), "Loss of all runs: lines while training, points on the dev set."),
         (plots.bleu(runs), "BLEU of all runs."),
@@ -320,11 +304,12 @@ def _comparison(gathered: Sequence[Facts]) -> Comparison:
         (plots.gradient_norm(runs), "Gradient norm of all runs."),
     )  # fmt: skip
     return Comparison(
-        Table("Scaling", head, tuple(rows)),
-        tuple(notes),
+        scaling.table(gathered, [_bleu_card(run).value for run in runs]),
+        tuple(scaling.notes(gathered)),
         tuple(
             Plot(_renamed(svg, f"all-{index}"), caption)
-            for index, (svg, caption) in enumerate(drawn) if svg
+            for index, (svg, caption) in enumerate(drawn)
+            if svg
         ),
     )
 
@@ -351,7 +336,7 @@ def _logged_samples(run_dir: Path) -> list[tuple[str, str, str]]:
     from hvd_nmt.telemetry.events import read_metrics
 
     try:
-        lines = [line for line in read_metrics(run_dir) if line.get("kind") == "text"]
+        lines = [line for line in read_metrics(run_dir, damaged=[]) if line.get("kind") == "text"]
     except (RunError, OSError):
         return []
     if not lines:

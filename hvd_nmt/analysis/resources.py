@@ -84,6 +84,12 @@ def last_record_s(run: Run) -> float | None:
     return max((time_s for time_s in times if time_s is not None), default=None)
 
 
+def wall_s(run: Run) -> float | None:
+    """Seconds from the start of the run to its last sign of life; None without a clock."""
+    last_s = last_record_s(run)
+    return None if run.started_s is None or last_s is None else max(0.0, last_s - run.started_s)
+
+
 @dataclass(frozen=True)
 class GpuUse:
     """What a GPU did while steps ran: means over its samples, None where it does not tell."""

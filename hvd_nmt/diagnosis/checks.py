@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from hvd_nmt.analysis.network import ring_bytes
-from hvd_nmt.config import Config
+from hvd_nmt.analysis.answer import count
+from hvd_nmt.analysis.transfer import ring_bytes
 from hvd_nmt.diagnosis import equality, memory
+from hvd_nmt.diagnosis.asked import Asked, Batch, batch_of
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
 
@@ -24,62 +24,12 @@ _SSH_REMEDIES = {
     "resolve": "add {host} to /etc/hosts of every host, or to the name server",
     "refused": "start sshd on {host}",
 }
+_MOST_QUESTIONS = 4
+"""to find the tokens per step that fit into the memory"""
 _SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -v {host}"
 
 Judgement = tuple[str, str, str]
 """status, what was found, remedy"""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the hosts are wanted for."""
-
-    config: Config
-    answers: Sequence[Answer]
-
-    @property
-    def ranks(self) -> int:
-        """Slots of all hosts."""
-        return sum(answer.host.slots for answer in self.answers)
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Rows of the shared matrix: of the data if a host has them, else as configured."""
-        pieces = self.config.data.vocabulary_size
-        return int((self._data or {}).get("vocabulary_size") or -(-pieces // 8) * 8)
-
-    @property
-    def parameters(self) -> int:
-        """Trained values."""
-        return memory.parameters(self.config.model, self.vocabulary_size)
-
-    @property
-    def gradient_bytes(self) -> int:
-        """Bytes of a gradient as it travels, float32."""
-        return 4 * self.parameters
-
-    @property
-    def source_per_target_token(self) -> float:
-        """Of the data; 1 where no host has them."""
-        data = self._data or {}
-        return float(data["source_tokens"] / data["target_tokens"]) if data else 1.0
-
-    @property
-    def worst_batch(self) -> tuple[int, int, int] | None:
-        """Rows of a rank, source and target length of the step that needs most memory.
-
-        None where no host has the data to look at.
-        """
-        worst = (self._data or {}).get("worst_batch")
-        if not worst or worst["error"]:
-            return None
-        return worst["rows"], worst["source_length"], worst["target_length"]
-
-    @property
-    def _data(self) -> dict[str, Any] | None:
-        """Of the first host that has them."""
-        found = (answer.facts.get("data") for answer in self.answers)
-        return next((data for data in found if data and data.get("hash")), None)
 
 
 def examine(asked: Asked) -> list[Check]:
@@ -87,7 +37,10 @@ def examine(asked: Asked) -> list[Check]:
     checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in asked.answers]
     known = [answer for answer in asked.answers if answer.facts]
     if asked.config.ranks not in (0, asked.ranks):
-        found = f"{asked.ranks} slots, but the configuration wants {asked.config.ranks} ranks"
+        found = (
+            f"{count(asked.ranks, 'slot')}, but the configuration wants "
+            f"{count(asked.config.ranks, 'rank')}"
+        )
         checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
     checks += equality.compare(known, asked.config)
     for name, facts, judge in _JUDGES:
@@ -112,8 +65,11 @@ def _reached(answer: Answer) -> Judgement:
     if answer.error is None:
         return OK, f"answered in {answer.seconds:.1f} s", ""
     if answer.reached:
-        return FAIL, f"the package does not run there: {answer.error}", (
-            "put the checkout and .venv under the same path as here, and start from the same folder"
+        return (
+            FAIL,
+            f"the package does not run there: {answer.error}",
+            "put the checkout and .venv under the same path as here, and start from the same "
+            "folder",
         )
     words = answer.error.lower()
     found = next((text for sign, text in _SSH_REMEDIES.items() if sign in words), _SSH_REMEDY)
@@ -134,8 +90,10 @@ def _names(answer: Answer, asked: Asked) -> Judgement:
     if inward:
         return FAIL, f"takes {inward[0]} for itself ({names[inward[0]][0]})", remedy
     if all(map(_is_loopback, names[own])):
-        return WARN, f"its own name {own} leads to {names[own][0]}, which others cannot reach", (
-            f"let {own} stand for the address of its network card in its own /etc/hosts"
+        return (
+            WARN,
+            f"its own name {own} leads to {names[own][0]}, which others cannot reach",
+            (f"let {own} stand for the address of its network card in its own /etc/hosts"),
         )
     return OK, "all hosts resolve", ""
 
@@ -159,8 +117,11 @@ def _horovod(answer: Answer, asked: Asked) -> Judgement:
     if not built["tensorflow"]:
         return FAIL, "Horovod is missing or was built without TensorFlow", "make install there"
     if gpu.get("gpus") and not built["nccl"]:
-        return WARN, "there are GPUs, but Horovod was built without NCCL", (
-            "GPU=1 make install there: without NCCL every gradient passes through the host's memory"
+        return (
+            WARN,
+            "there are GPUs, but Horovod was built without NCCL",
+            "GPU=1 make install there: without NCCL every gradient passes through the host's "
+            "memory",
         )
     return OK, "", ""
 
@@ -172,23 +133,35 @@ def _gpus(answer: Answer, asked: Asked) -> Judgement:
     if broken:
         return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
     if visible or gpu["gpus"]:
-        found = f"{slots} slots, {len(visible)} GPUs visible of {len(gpu['gpus'])}"
+        found = (
+            f"{count(slots, 'slot')}, {count(len(visible), 'GPU')} visible of {len(gpu['gpus'])}"
+        )
         found += f": {visible[0]['name']}" if visible else ""
         if len(visible) < slots:
-            return FAIL, found, (
-                f"give {answer.host.name} {len(visible)} slots, or see nvidia-smi and "
-                "CUDA_VISIBLE_DEVICES there"
+            return (
+                FAIL,
+                found,
+                (
+                    f"give {answer.host.name} {count(len(visible), 'slot')}, or see nvidia-smi and "
+                    "CUDA_VISIBLE_DEVICES there"
+                ),
             )
         if len(visible) > slots:
             return WARN, found, f"{answer.host.name}:{len(visible)} would use all of them"
         return OK, found, ""
     if any(_has_gpus(other) for other in asked.answers):
-        return FAIL, f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some", (
-            f"install the NVIDIA driver on {answer.host.name}, or leave it out"
+        return (
+            FAIL,
+            f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some",
+            (f"install the NVIDIA driver on {answer.host.name}, or leave it out"),
         )
-    found = f"no GPU: {slots} slots on {cores} cores"
+    found = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
     if slots > cores:
-        return WARN, found, f"more ranks than cores only wait for each other: give {cores} slots"
+        return (
+            WARN,
+            found,
+            (f"more ranks than cores only wait for each other: give {count(cores, 'slot')}"),
+        )
     return OK, found, ""
 
 
@@ -216,10 +189,13 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
     slots, config = answer.host.slots, asked.config
     gpus = _visible_gpus(answer.facts["gpu"])[:slots] if answer.facts["gpu"] else []
     precision = equality.precision(answer.facts, config.training.precision) or "float32"
-    batch = asked.worst_batch or memory.widest_batch(
-        config.training.tokens_per_step, asked.ranks, config.model.max_length
-    )
-    need = memory.need(config.model, asked.vocabulary_size, precision, batch, on_gpu=bool(gpus))
+
+    def need_of(batch: Batch) -> memory.Need:
+        vocabulary = asked.vocabulary_size
+        return memory.need(config.model, vocabulary, precision, batch, on_gpu=bool(gpus))
+
+    batch = asked.worst_batch or _bound(asked, config.training.tokens_per_step)
+    need = need_of(batch)
     frees = [
         gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
         for gpu in gpus if gpu["memory_total_bytes"]
@@ -235,16 +211,46 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
     )
     if need.total_bytes <= 0.9 * free:
         return OK, found, ""
-    share = need.share_that_fits(int(0.9 * free))
-    tokens = int(share * config.training.tokens_per_step) // 100 * 100
+    tokens = _tokens_that_fit(asked, need_of, int(0.9 * free))
     remedy = (
         f"lower --training.tokens-per-step to {tokens:,}, end other programs there, or use more "
         "ranks" if tokens > 0
-        else "not even the model fits: end other programs there, or take a smaller model"
+        else "not even a small step of this model fits: end other programs there, or take a "
+        "smaller model"
     )  # fmt: skip
     # Without the data nobody knows that there is a step as wide as that.
     certain = need.total_bytes > free and asked.worst_batch is not None
     return (FAIL if certain else WARN), found, remedy
+
+
+def _bound(asked: Asked, tokens_per_step: int) -> Batch:
+    return memory.widest_batch(tokens_per_step, asked.ranks, asked.config.model.max_length)
+
+
+def _tokens_that_fit(
+    asked: Asked, need_of: Callable[[Batch], memory.Need], limit_bytes: int
+) -> int:
+    """The most tokens per step for which the doctor would be content; 0: none that it found.
+
+    In smaller steps other sentences meet, so a host with the data is asked again whether they fit.
+    """
+    tokens, batch = asked.config.training.tokens_per_step, asked.worst_batch
+    for _ in range(_MOST_QUESTIONS):
+
+        def scaled(fewer: int, now: int = tokens, known: Batch | None = batch) -> memory.Need:
+            if known is None:
+                return need_of(_bound(asked, fewer))
+            return need_of((-(-known[0] * fewer // now), *known[1:]))
+
+        tokens = memory.most_tokens(scaled, tokens, limit_bytes)
+        told = asked.worst_step(tokens) if tokens and batch else None
+        if told is None or told["error"]:
+            return 0 if told else tokens
+        batch = batch_of(told)
+        assert batch is not None
+        if need_of(batch).total_bytes <= limit_bytes:
+            return tokens
+    return 0
 
 
 def _network(answer: Answer, asked: Asked) -> Judgement:
@@ -263,8 +269,10 @@ def _network(answer: Answer, asked: Asked) -> Judgement:
     speed = (nics.get(name) or {}).get("link_mbit_per_s")
     found = f"{', '.join(names)} to the others, " + _speed_words(speed, asked)
     if used_nic(asked.answers) is None:
-        return FAIL, found + "; the other hosts use a card of another name", (
-            "horovodrun takes one interface name for all hosts: rename the cards alike"
+        return (
+            FAIL,
+            found + "; the other hosts use a card of another name",
+            ("horovodrun takes one interface name for all hosts: rename the cards alike"),
         )
     faster = {
         other: nic["link_mbit_per_s"] for other, nic in nics.items()
@@ -273,8 +281,10 @@ def _network(answer: Answer, asked: Asked) -> Judgement:
     }  # fmt: skip
     if faster:
         best = max(faster, key=lambda other: faster[other])
-        return WARN, f"{found}; {best} has {faster[best]:,} Mbit/s", (
-            f"let the host names stand for the addresses of {best} in /etc/hosts of every host"
+        return (
+            WARN,
+            f"{found}; {best} has {faster[best]:,} Mbit/s",
+            (f"let the host names stand for the addresses of {best} in /etc/hosts of every host"),
         )
     if speed and speed < SLOW_LINK_MBIT_PER_S:
         return WARN, found, "a faster link, float16 gradients on the wire, or accumulation"
@@ -306,7 +316,7 @@ def _disk(answer: Answer, asked: Asked) -> Judgement:
         number = kept.keep + kept.keep_best + 1  # one is written before the oldest is removed
         held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
         needed += max(0, number * memory.checkpoint_bytes(asked.parameters) - held)
-        what = f"{number} checkpoints"
+        what = count(number, "checkpoint")
     found = f"{disk['free_bytes'] / 1e9:.1f} GB free, {what} need {needed / 1e9:.1f} GB"
     if disk["free_bytes"] < needed:
         return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
@@ -318,8 +328,10 @@ def _run_dir(answer: Answer, asked: Asked) -> Judgement:
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
     if run_dir["held_by"] and answer.host == asked.answers[0].host:
-        return FAIL, f"another run is in {run_dir['path']} ({run_dir['held_by']})", (
-            "wait for it, end it, or give another --run-dir"
+        return (
+            FAIL,
+            f"another run is in {run_dir['path']} ({run_dir['held_by']})",
+            ("wait for it, end it, or give another --run-dir"),
         )
     return OK, f"{run_dir['path']} is writable", ""
 

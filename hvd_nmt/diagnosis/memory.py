@@ -29,6 +29,8 @@ demo, 256 tokens a step), 1.90 of 2.05 (small, 4,096 tokens), 3.80 of 3.79 (smal
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +71,6 @@ class Need:
         batch = self.activation_bytes + self.softmax_bytes
         return int((self.state_bytes + self.gradient_bytes + batch) * SLACK) + self.base_bytes
 
-    def share_that_fits(self, available_bytes: int) -> float:
-        """The share of the batch for which some memory is enough; 0 or less: not even the model.
-
-        The softmax is taken to stay as large, which is so for all but small batches.
-        """
-        allocated = (available_bytes - self.base_bytes) / SLACK
-        fixed = self.state_bytes + self.gradient_bytes + self.softmax_bytes
-        return (allocated - fixed) / self.activation_bytes
-
 
 def parameters(model: ModelConfig, vocabulary_size: int) -> int:
     """Number of trained values.
@@ -88,13 +81,14 @@ def parameters(model: ModelConfig, vocabulary_size: int) -> int:
     """
     width, hidden = model.width, model.feed_forward_width
     norm = 2 * width
-    attention = 4 * width * width
+    biased = model.biases == "all"
+    attention = 4 * width * width + 4 * width * biased
     feed_forward = 2 * width * hidden + hidden + width
     encoder_layer = 2 * norm + attention + feed_forward
     decoder_layer = 3 * norm + 2 * attention + feed_forward
     positions = model.max_length * width if model.positions == "learned" else 0
     return (
-        vocabulary_size * width + positions + 2 * norm
+        vocabulary_size * (width + biased) + positions + 2 * norm * (model.norm == "pre")
         + model.encoder_layers * encoder_layer + model.decoder_layers * decoder_layer
     )  # fmt: skip
 
@@ -133,6 +127,23 @@ def need(
         activation_bytes=int(activation_bytes(model, value, *batch)),
         softmax_bytes=logits * per_logit + 2 * 4 * vocabulary_size * model.width,
         base_bytes=GPU_BASE_BYTES if on_gpu else CPU_BASE_BYTES,
+    )
+
+
+def most_tokens(need_of: Callable[[int], Need], tokens_per_step: int, available_bytes: int) -> int:
+    """The most tokens per step, in hundreds below a given number, that some memory is enough for.
+
+    Args:
+        need_of: tokens per step -> need of one rank in the step that needs most.
+        tokens_per_step: more than fit.
+        available_bytes: of one rank.
+
+    Returns:
+        The number; 0 if not even a hundred fit.
+    """
+    hundreds = range(1, tokens_per_step // 100)
+    return 100 * bisect.bisect_right(
+        hundreds, available_bytes, key=lambda number: need_of(100 * number).total_bytes
     )
 
 

@@ -1,7 +1,7 @@
 """From the speed of an all-reduce to step time, run time, cost, verdict and advice.
 
-A step is taken as computing and then communicating: nothing of the transfer is assumed to hide
-behind the computation, because the largest gradient, of the shared matrix, is ready last.
+What of the transfer a step sees, and what would make it less, is `analysis.transfer`'s to say, as
+in the report of a run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis.network import COMPUTE, NETWORK, TELLING_SHARE, UNKNOWN, Advice, ring_bytes
+from hvd_nmt.analysis import transfer
+from hvd_nmt.analysis.cost import Price, rent
+from hvd_nmt.analysis.network import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
+from hvd_nmt.analysis.transfer import HIDDEN_SHARE, Advice, Step
 from hvd_nmt.config import Config
 from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.telemetry.events import read_metrics
@@ -22,6 +25,7 @@ from hvd_nmt.telemetry.events import read_metrics
 class Prediction:
     """What a run on these hosts will be like."""
 
+    hosts: int
     ranks: int
     parameters: int
     gradient_bytes: int
@@ -39,13 +43,22 @@ class Prediction:
     max_steps: int
     tokens_per_step: float
     """real source and target tokens of all ranks"""
-    price_per_hour: float | None
-    """of all hosts together"""
+    price_per_hour: Price | None
+    """of one host"""
+
+    @property
+    def step(self) -> Step:
+        """The model of a step; where the computation is unknown, of the shortest possible one."""
+        compute_s = self.compute_s or 0.0
+        return Step(
+            compute_s, compute_s, self.communication_s, self.latency_s,
+            crosses_network=self.hosts > 1,
+        )  # fmt: skip
 
     @property
     def step_s(self) -> float:
         """Wall time of a step; where the computation is unknown, the least it can be."""
-        return (self.compute_s or 0.0) + self.communication_s
+        return self.step.total_s
 
     @property
     def tokens_per_s(self) -> float:
@@ -59,45 +72,42 @@ class Prediction:
 
     @property
     def cost(self) -> float | None:
-        """In the currency of the price."""
-        return None if self.price_per_hour is None else self.run_s / 3600 * self.price_per_hour
+        """Of all hosts, in the currency of the price."""
+        price = self.price_per_hour
+        return None if price is None else self.run_s / 3600 * self.hosts * price.amount
 
     @property
     def verdict(self) -> str:
-        """network-bound, compute-bound or unknown."""
+        """network-bound (communication-bound on one host), compute-bound or unknown."""
         if self.compute_s is None:
             return UNKNOWN
-        return NETWORK if self.communication_s / self.step_s > TELLING_SHARE else COMPUTE
+        if self.step.exposed_s / self.step_s <= TELLING_SHARE:
+            return COMPUTE
+        return NETWORK if self.hosts > 1 else LOCAL
 
     @property
     def advice(self) -> list[Advice]:
         """What would shorten the communication, with the step time it would bring; best first."""
-        if self.verdict == COMPUTE:
-            return []
-        others_s, communication_s = self.compute_s or 0.0, self.communication_s
-        return [
-            Advice("a network 10 times as fast", others_s + communication_s / 10,
-                   "the same bytes in a tenth of the time"),
-            Advice("accumulate 4 batches per update, or 4 times the tokens per step",
-                   others_s + communication_s / 4, "per batch: one all-reduce serves four of them"),
-            Advice("gradients as float16 on the wire", others_s + communication_s / 2,
-                   "half the bytes"),
-        ]  # fmt: skip
+        return self.step.advice()
 
     def lines(self) -> list[str]:
         """For a reader."""
-        least = "" if self.compute_s is not None else "at least "
-        most = "" if self.compute_s is not None else "at most "
-        cost = "" if self.cost is None else f", {least}{self.cost:,.2f} in money"
+        least, most, more = ("", "", "") if self.compute_s is not None else (
+            "at least ", "at most ", " Or more."
+        )  # fmt: skip
+        way = "" if self.hosts > 1 else ", between the ranks of one host"
         lines = [
-            f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients: "
+            f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients{way}: "
             f"{self.communication_s:.3f} s; {self.sent_bytes / 1e6:.1f} MB sent by each rank at "
             f"{self.bandwidth_MB_per_s:.1f} MB/s; one number takes {self.latency_s * 1e3:.1f} ms",
             f"step        {least}{self.step_s:.3f} s, {most}{self.tokens_per_s:,.0f} source and "
             f"target tokens/s",
-            f"run         {self.max_steps:,} steps: {least}{self.run_s / 3600:,.1f} h{cost}",
+            f"run         {self.max_steps:,} steps: {least}{self.run_s / 3600:,.1f} h",
             f"verdict     {self._sentence()}",
         ]
+        if self.price_per_hour is not None:
+            words = rent(self.price_per_hour, self.hosts, self.run_s)
+            lines.insert(3, f"cost        {words}{more}")
         lines += [
             f"advice      {advice.what}: {least}{advice.predicted_step_s:.3f} s ({advice.why})"
             for advice in self.advice
@@ -113,44 +123,50 @@ class Prediction:
         }  # fmt: skip
 
     def _sentence(self) -> str:
+        bound = "network-bound" if self.hosts > 1 else "bound by it"
         if self.compute_s is None:
-            limit_s = self.communication_s * (1 / TELLING_SHARE - 1)
+            # Computing c binds less than the transfer t while t - H c > T (c + t - H c).
+            share, hidden = TELLING_SHARE, HIDDEN_SHARE * (1 - TELLING_SHARE)
+            limit_s = self.communication_s * (1 - share) / (share + hidden)
             return (
                 f"unknown: communication takes {self.communication_s:.2f} s of every step, so the "
-                f"run is network-bound unless a step computes for {limit_s:.1f} s or more; give "
+                f"run is {bound} unless a step computes for {limit_s:.1f} s or more; give "
                 "--compute-s, or --run with an earlier run"
             )
         return (
-            f"{self.verdict}: {self.communication_s:.2f} of {self.step_s:.2f} s is communication"
+            f"{self.verdict}: {self.step.exposed_s:.2f} of {self.step_s:.2f} s is exposed "
+            "communication" + ("" if self.hosts > 1 else ", which crosses no network")
         )
 
 
 def predict(
     config: Config,
     parameters: int,
+    hosts: int,
     ranks: int,
     communication_s: float,
     latency_s: float,
     compute_s: float | None,
     source_per_target_token: float,
-    price_per_hour: float | None,
+    price_per_hour: Price | None,
 ) -> Prediction:
     """What a run will be like.
 
     Args:
         config: steps and tokens.
         parameters: trained values, which travel as float32.
-        ranks: number of ranks, at least 2.
+        hosts: number of hosts.
+        ranks: number of ranks on all of them, at least 2.
         communication_s: one all-reduce of all gradients, measured.
         latency_s: one of a single number, measured.
         compute_s: computation of a step on one rank; None: unknown.
         source_per_target_token: of the corpus.
-        price_per_hour: of all hosts together; None: not asked.
+        price_per_hour: of one host; None: not asked.
     """
-    sent = ring_bytes(4 * parameters, ranks)
+    sent = transfer.ring_bytes(4 * parameters, ranks)
     return Prediction(
-        ranks, parameters, 4 * parameters, sent, communication_s, sent / communication_s / 1e6,
-        latency_s, compute_s, config.training.max_steps,
+        hosts, ranks, parameters, 4 * parameters, sent, communication_s,
+        sent / communication_s / 1e6, latency_s, compute_s, config.training.max_steps,
         config.training.tokens_per_step * (1 + source_per_target_token), price_per_hour,
     )  # fmt: skip
 
@@ -158,7 +174,8 @@ def predict(
 def compute_s_of(run: Path, config: Config, ranks: int) -> float:
     """What of a step is no network, seconds, from what an earlier run of the same model recorded.
 
-    That is computing, and waiting for input and for the slowest rank, which will not go away.
+    That is computing, and waiting for input and for the slowest rank, which will not go away; all
+    of it is taken for computing.
 
     Args:
         run: its run directory.

@@ -56,10 +56,24 @@ def telemetry(host: str, rows: tuple[Interval, ...]) -> HostSamples:
         row = next((r for r in rows if time_s <= (r.time_s or 0.0)), rows[-1])
         sent = SENT_BYTES / 1e6 / (row.step_s or 1.0)
         total += sent * 10e6
-        nic = {"is_loopback": False, "link_mbit_per_s": 2000, "sent_MB_per_s": sent,
-               "received_MB_per_s": sent, "sent_bytes_total": total, "received_bytes_total": total}
-        gpus = [{"index": n, "uuid": f"GPU-{n}", "utilisation_percent": 100, "power_w": 90.0,
-                 "memory_activity_percent": 12} for n in (0, 1)]
+        nic = {
+            "is_loopback": False,
+            "link_mbit_per_s": 2000,
+            "sent_MB_per_s": sent,
+            "received_MB_per_s": sent,
+            "sent_bytes_total": total,
+            "received_bytes_total": total,
+        }
+        gpus = [
+            {
+                "index": n,
+                "uuid": f"GPU-{n}",
+                "utilisation_percent": 100,
+                "power_w": 90.0,
+                "memory_activity_percent": 12,
+            }
+            for n in (0, 1)
+        ]
         samples.append({"kind": "sample", "time_s": time_s, "host": host, "gpus": gpus,
                         "nics": {"eth0": nic}, "cpu_percent": 20.0})  # fmt: skip
     return HostSamples(host, header, samples)

@@ -59,7 +59,7 @@ class Known:
     """A translator that knows the references, and gives them in any order it likes."""
 
     def __init__(self, tokenizer: Tokenizer, known: list[str]) -> None:
-        self._answers = [Translation(ids, 0.0) for ids in tokenizer.encode(known)]
+        self._answers = [[Translation(ids, 0.0)] for ids in tokenizer.encode(known)]
 
     def translate(self, sources):
         return reversed(list(enumerate(self._answers[: len(sources)])))

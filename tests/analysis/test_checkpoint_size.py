@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -13,7 +14,7 @@ from hvd_nmt.analysis import bundle, checkpoint_size
 from hvd_nmt.config import ModelConfig, TrainingConfig, presets
 from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training import horovod, optimizer, weights
 
 TINY = ModelConfig(1, 2, 16, 2, 32)
 
@@ -23,25 +24,30 @@ def _one_rank() -> None:
     horovod.join()
 
 
-def checkpoint_of(model: ModelConfig, vocabulary_size: int, precision: str) -> tf.train.Checkpoint:
+def checkpoint_of(
+    model: ModelConfig, vocabulary_size: int, precision: str, freeze: str = "",
+    averaged: bool = False,
+) -> tf.train.Checkpoint:  # fmt: skip
     """What a run with this configuration saves."""
     transformer = Transformer(model, vocabulary_size, precision)
-    adam = optimizer.build(TrainingConfig(), precision, transformer.trainable_variables)
+    trained = weights.weights_to_train(transformer, freeze)
+    adam = optimizer.build(TrainingConfig(), precision, trained)
     step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step)
+    average = {"ema": Transformer(model, vocabulary_size, precision)} if averaged else {}
+    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step, **average)
 
 
 def assert_predicted(
-    folder: Path, model: ModelConfig, vocabulary_size: int, precision: str
+    folder: Path, model: ModelConfig, vocabulary_size: int, precision: str, **options: Any
 ) -> checkpoint_size.Prediction:
     prefix = folder / "model.ckpt-0"
-    state = checkpoint_of(model, vocabulary_size, precision)
+    state = checkpoint_of(model, vocabulary_size, precision, **options)
     state.write(os.fspath(prefix))
     data = folder / "model.ckpt-0.data-00000-of-00001"
     found = data.stat().st_size
     graph = next(t for t in bundle.tensors(prefix) if t.name == bundle.OBJECT_GRAPH)
     data.unlink()  # base has 0.7 GB
-    predicted = checkpoint_size.predict(model, vocabulary_size, precision)
+    predicted = checkpoint_size.predict(model, vocabulary_size, precision, **options)
     assert predicted.n_bytes == found
     assert predicted.object_graph_bytes == graph.n_bytes
     assert predicted.parameters == state.model.count_params()
@@ -71,18 +77,29 @@ def test_other_sizes_to_the_byte(tmp_path: Path, layers: int, positions: str) ->
     assert_predicted(tmp_path, model, 40, "float32")
 
 
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("freeze", ["", "embedding", "encoder, decoder/0/*", "*/attention/*"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_frozen_and_averaged_to_the_byte(
+    tmp_path: Path, precision: str, freeze: str, averaged: bool
+) -> None:
+    predicted = assert_predicted(tmp_path, TINY, 4000, precision, freeze=freeze, averaged=averaged)
+    assert predicted.average_bytes == (predicted.weight_bytes if averaged else 0)
+    assert (predicted.adam_bytes < 2 * predicted.weight_bytes) == bool(freeze)
+
+
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_keys_are_in_the_order_of_the_weights(tmp_path: Path, positions: str) -> None:
     model = dataclasses.replace(TINY, positions=positions)
     state = checkpoint_of(model, 40, "float32")
-    weights = state.model.trainable_variables
-    for number, weight in enumerate(weights):
+    variables = state.model.trainable_variables
+    for number, weight in enumerate(variables):
         weight.assign(tf.fill(weight.shape, float(number)))
     state.write(os.fspath(tmp_path / "c"))
     reader = tf.train.load_checkpoint(os.fspath(tmp_path / "c"))
     keys = checkpoint_size.weight_keys(model, 40)
-    assert len(keys) == len(weights)
-    for number, (key, weight) in enumerate(zip(keys, weights, strict=True)):
+    assert len(keys) == len(variables)
+    for number, (key, weight) in enumerate(zip(keys, variables, strict=True)):
         saved = reader.get_tensor(key)
         assert saved.shape == tuple(weight.shape), key
         assert saved.flat[0] == number, key

@@ -9,21 +9,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hvd_nmt.analysis import learning
+from hvd_nmt.analysis import learning, warmup
 from hvd_nmt.analysis.record import Evaluation, Interval, Run
 
 CONFIG = {
     "model": {"width": 512},
     "training": {
-        "learning_rate": 2.0, "warmup_steps": 1000, "cooldown_steps": 0, "max_steps": 40_000,
+        "learning_rate": 2.0,
+        "warmup_steps": 1000,
+        "cooldown_steps": 0,
+        "max_steps": 40_000,
     },
 }
 Curve = Callable[[np.ndarray], np.ndarray]
 
 
 def run_of(
-    *, bleu: Curve | None = None, loss: Curve | None = None, training: Curve | None = None,
-    evaluations: int = 12, intervals: int = 80, last: int = 20_000, step_s: float | None = 0.5,
+    *,
+    bleu: Curve | None = None,
+    loss: Curve | None = None,
+    training: Curve | None = None,
+    evaluations: int = 12,
+    intervals: int = 80,
+    last: int = 20_000,
+    step_s: float | None = 0.5,
     rate: Curve | None = None,
 ) -> Run:
     """A run with these curves over its steps."""
@@ -35,7 +44,10 @@ def run_of(
     values = training(logged) if training else [None] * intervals
     rates = rate(logged) if rate else [None] * intervals
     return Run(
-        name="made", path=Path("made"), source="hvd_nmt", config=CONFIG,
+        name="made",
+        path=Path("made"),
+        source="hvd_nmt",
+        config=CONFIG,
         evaluations=tuple(Evaluation(s, None, bleu=b, loss=x) for s, b, x in scores),
         intervals=tuple(
             Interval(s, last // intervals, None, step_s=step_s, loss=x, learning_rate=r)
@@ -46,6 +58,7 @@ def run_of(
 
 def saturating(a: float, b: float, c: float, noise: float = 0.0, seed: int = 0) -> Curve:
     """a + b (step / 20,000)^-c, with noise."""
+
     def curve(steps: np.ndarray) -> np.ndarray:
         random = np.random.default_rng(seed)
         return a + b * (steps / 20_000) ** -c + noise * random.standard_normal(len(steps))
@@ -189,6 +202,7 @@ def test_hours_count_evaluations():
 
 def line(*points: tuple[float, float], noise: float = 0.0, seed: int = 0) -> Curve:
     """Straight lines between (step, value), with noise."""
+
     def curve(steps: np.ndarray) -> np.ndarray:
         random = np.random.default_rng(seed)
         return np.interp(steps, *zip(*points, strict=True)) + noise * random.standard_normal(
@@ -203,7 +217,8 @@ FALLING = line((0, 6.0), (10_000, 2.0), (20_000, 1.0), noise=0.02)
 
 def test_a_rising_validation_loss_is_overfitting():
     run = run_of(
-        loss=line((0, 6.0), (10_000, 2.0), (20_000, 2.5), noise=0.01), training=FALLING,
+        loss=line((0, 6.0), (10_000, 2.0), (20_000, 2.5), noise=0.01),
+        training=FALLING,
         evaluations=20,
     )
     found = learning.overfitting(run)
@@ -268,7 +283,7 @@ def with_training(run: Run, **values: float) -> Run:
 
 
 def test_the_schedule_is_explained_and_agrees():
-    found = learning.warmup(run_of(rate=recipe_rate, intervals=200))
+    found = warmup.explain(run_of(rate=recipe_rate, intervals=200))
     assert found.formula == "2 x 512^-0.5 x min((s+1) x 1000^-1.5, (s+1)^-0.5)"
     assert found.peak_planned == (1000, pytest.approx(2 * 512**-0.5 * 1000**-0.5))
     assert found.peak_seen == (1000, pytest.approx(found.peak_planned[1]))
@@ -280,7 +295,7 @@ def test_the_schedule_is_explained_and_agrees():
 
 def test_transformer_base_has_the_recipe_s_known_rates():
     run = run_of(rate=lambda steps: recipe_rate(steps, 8000), last=300_000, intervals=6)
-    found = learning.warmup(with_training(run, warmup_steps=8000, max_steps=300_000))
+    found = warmup.explain(with_training(run, warmup_steps=8000, max_steps=300_000))
     assert found.peak_planned == (8000, pytest.approx(9.88e-4, rel=1e-3))
     assert dict(found.planned)[50_000] == pytest.approx(3.95e-4, rel=2e-3)
     assert dict(found.planned)[300_000] == pytest.approx(1.614e-4, rel=1e-3)
@@ -292,7 +307,7 @@ def test_a_rate_off_the_formula_is_found():
         rates[39] *= 2
         return rates
 
-    found = learning.warmup(run_of(rate=doubled_once))
+    found = warmup.explain(run_of(rate=doubled_once))
     assert found.largest_deviation == (10_000, pytest.approx(1.0))
     assert "1.0e+00" in found.sentences[2]
 
@@ -302,7 +317,7 @@ def test_the_cooldown_is_in_the_formula():
         return recipe_rate(steps) * np.minimum(1, (20_000 - steps + 1) / 5000)
 
     run = with_training(run_of(rate=cooled), cooldown_steps=5000, max_steps=20_000)
-    found = learning.warmup(run)
+    found = warmup.explain(run)
     assert found.formula.endswith("x min(1, (20000 - s) / 5000)")
     assert abs(found.largest_deviation[1]) < 1e-9
     assert "last 5,000 steps" in found.sentences[0]
@@ -310,21 +325,21 @@ def test_the_cooldown_is_in_the_formula():
 
 def test_a_cooldown_that_begins_in_the_warm_up_moves_the_peak():
     run = with_training(run_of(), cooldown_steps=1000, max_steps=1000)
-    assert learning.warmup(run).peak_planned[0] in (500, 501)
+    assert warmup.explain(run).peak_planned[0] in (500, 501)
     short = with_training(run_of(), max_steps=300)
-    assert learning.warmup(short).peak_planned[0] == 300
+    assert warmup.explain(short).peak_planned[0] == 300
 
 
 def test_a_cap_and_another_width_as_openseq2seq_has_them():
     run = with_training(run_of(), max_learning_rate=1e-3, schedule_width=128)
-    found = learning.warmup(run)
+    found = warmup.explain(run)
     assert found.peak_planned[1] == 1e-3
     assert found.formula.startswith("min(2 x 128^-0.5")
 
 
 def test_what_is_unknown_of_the_schedule_is_said():
-    found = learning.warmup(dataclasses.replace(run_of(rate=recipe_rate), config={}))
+    found = warmup.explain(dataclasses.replace(run_of(rate=recipe_rate), config={}))
     assert found.formula is None
     assert found.peak_seen is not None
     assert "does not tell" in found.sentences[0]
-    assert "No learning rate" in learning.warmup(run_of()).sentences[2]
+    assert "No learning rate" in warmup.explain(run_of()).sentences[2]

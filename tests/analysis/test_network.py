@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_nmt.analysis import network
+from hvd_nmt.analysis import network, transfer
 from hvd_nmt.analysis.record import HostSamples, Interval, Run
 
 GRADIENT_BYTES = 243_523_584
@@ -31,6 +31,7 @@ def run(*, hosts=("a", "a", "b", "b"), telemetry=(), **parts):
 
 def card(host, bytes_per_s, until_s=1100.0, link_mbit_per_s=None):
     """A host whose eth0 sends evenly and whose lo sends more."""
+
     def nic(of_second, rate, loopback):
         return {
             "sent_bytes_total": of_second * rate, "sent_MB_per_s": rate / 1e6,
@@ -43,11 +44,6 @@ def card(host, bytes_per_s, until_s=1100.0, link_mbit_per_s=None):
         for second in range(int(until_s - 1000))
     ]  # fmt: skip
     return HostSamples(host, {}, samples)
-
-
-@pytest.mark.parametrize(("ranks", "share"), [(1, 0), (2, 1), (4, 1.5), (8, 1.75)])
-def test_ring_law(ranks, share):
-    assert network.ring_bytes(100.0, ranks) == pytest.approx(100 * share)
 
 
 @pytest.mark.parametrize(
@@ -87,21 +83,21 @@ def test_the_first_interval_with_the_tracing_of_the_graph_decides_nothing():
 
 def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
     """Steps of 1.6 s that send what the ring law says, at the rate the card then has."""
-    sent = network.ring_bytes(GRADIENT_BYTES, 4)
+    sent = transfer.ring_bytes(GRADIENT_BYTES, 4)
     hosts = tuple(card(host, sent / 1.6) for host in ("a", "b"))
     found = network.verdict(run(communication_s=1.2, telemetry=hosts))
     assert found.predicted_bytes == sent == 365_285_376
     assert found.seen_bytes == pytest.approx(sent, rel=0.02)
     assert found.interface == "eth0"
-    travelling_s = 1.2 + network.HIDDEN_SHARE * 0.4
+    travelling_s = 1.2 + transfer.HIDDEN_SHARE * 0.4
     assert found.link_MB_per_s == pytest.approx(sent / travelling_s / 1e6, rel=0.02)
     assert "1.20 of 1.60 s" in found.sentence
 
 
 @pytest.mark.parametrize("link_MB_per_s", [12.5, 125.0])
 def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes(link_MB_per_s):
-    transfer_s = network.ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
-    wanted_s = 0.4 + transfer_s - network.HIDDEN_SHARE * 0.4
+    transfer_s = transfer.ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
+    wanted_s = 0.4 + transfer_s - transfer.HIDDEN_SHARE * 0.4
     assert network.step_at(run(), link_MB_per_s) == pytest.approx(wanted_s)
 
 
@@ -115,7 +111,12 @@ def test_advice_is_sorted_and_only_what_helps():
     assert times == sorted(times)
     assert max(times) < 1.6
     halved = next(one for one in found.advice if "float16" in one.what)
-    assert halved.predicted_step_s == pytest.approx(0.4 + 0.6)
+    hidden_s = transfer.HIDDEN_SHARE * 0.4
+    assert halved.predicted_step_s == pytest.approx(0.4 + (1.2 + hidden_s) / 2 - hidden_s)
+    # The same step on the link that would be as fast.
+    sent = transfer.ring_bytes(GRADIENT_BYTES, 4) / 1e6
+    faster = network.step_at(run(communication_s=1.2), 2 * sent / (1.2 + hidden_s))
+    assert faster == pytest.approx(halved.predicted_step_s)
     assert network.verdict(run()).advice == ()
 
 
@@ -127,10 +128,24 @@ def test_ranks_of_one_host_send_nothing_over_its_card(hosts):
     assert found.interface is None
 
 
+def test_ranks_of_one_host_are_not_bound_by_a_network():
+    found = network.verdict(run(hosts=("a", "a"), communication_s=1.2))
+    assert found.kind == network.LOCAL == "communication-bound"
+    assert set(found.per_interval) == {network.LOCAL}
+    assert "between the ranks of one host; it crosses no network" in found.sentence
+    assert found.advice
+    assert not any("a network" in one.what for one in found.advice)
+
+
 def test_steps_without_their_parts_give_no_verdict():
     bare = tuple(Interval(step, 1, None, step_s=1.6) for step in range(1, 5))
     found = network.verdict(dataclasses.replace(run(), intervals=bare))
     assert found.kind == network.UNKNOWN
     assert found.step_s == 1.6
     assert "hvd_nmt" in found.sentence
+    timeless = tuple(Interval(step, 1, None, loss=3.0) for step in range(1, 5))
+    found = network.verdict(dataclasses.replace(run(), intervals=timeless))
+    assert found.sentence == (
+        "The record of x has no step times, so what bound them cannot be told."
+    )
     assert network.verdict(dataclasses.replace(run(), intervals=())).kind == network.UNKNOWN

@@ -68,7 +68,8 @@ def evaluation(loss: float, bleu: float, samples: int = 1) -> str:
         "***     *****EVAL Prediction[0]: <s> ▁c </s>\n"
     )
     return (
-        "*** Running evaluation on a validation set:\n" + samples * sample
+        "*** Running evaluation on a validation set:\n"
+        + samples * sample
         + f"***     Validation loss: {loss:.4f} \n***     Eval BLUE score: {bleu}\n"
     )
 
@@ -112,7 +113,11 @@ def log(tmp_path: Path) -> Path:
 def test_steps_times_and_losses(log):
     run = openseq2seq.read(log)
     assert [(each.step, each.steps, each.loss) for each in run.intervals] == [
-        (1, 1, 9.0), (21, 20, 8.0), (41, 20, 7.0), (61, 20, 6.0), (81, 20, 5.0),
+        (1, 1, 9.0),
+        (21, 20, 8.0),
+        (41, 20, 7.0),
+        (61, 20, 6.0),
+        (81, 20, 5.0),
     ]
     assert [each.step_s for each in run.intervals] == [None, 1.5, 62.25, 1.5, 1.5]
     assert run.finished
@@ -139,7 +144,9 @@ def test_the_configuration_under_its_names_and_ours(log):
     raw = config["openseq2seq"]
     assert raw["batch_size_per_gpu"] == 32
     assert raw["data_layer_params"] == {
-        "delimiter": " ", "max_length": 40, "source_file": "cut in the middle",
+        "delimiter": " ",
+        "max_length": 40,
+        "source_file": "cut in the middle",
         "target_file": "/data/train.de",
     }
     assert raw["initializer"] == {"kind": "<function glorot at 0x7f00>", "scale": 2.0}
@@ -148,11 +155,17 @@ def test_the_configuration_under_its_names_and_ours(log):
     assert raw["max_steps"] == 100  # not that of the evaluation config
     assert raw["use_horovod"] is False
     assert config["model"] == {
-        "encoder_layers": 4, "decoder_layers": 2, "width": 48, "heads": 3,
+        "encoder_layers": 4,
+        "decoder_layers": 2,
+        "width": 48,
+        "heads": 3,
         "feed_forward_width": 96,
     }
     assert config["training"] == {
-        "max_steps": 100, "learning_rate": 1.5, "warmup_steps": 40, "schedule_width": 48,
+        "max_steps": 100,
+        "learning_rate": 1.5,
+        "warmup_steps": 40,
+        "schedule_width": 48,
     }
     assert config["evaluation"] == {"every_steps": 30}
 
@@ -174,7 +187,10 @@ def test_facts_samples_and_gpus(log):
     samples = run.environment["samples"]
     assert sum(each["step"] == 1 for each in samples) == openseq2seq.SAMPLES_KEPT  # of 7
     assert {
-        "kind": "train", "step": 21, "source": "<s> ▁x </s>", "target": "<s> ▁y </s>",
+        "kind": "train",
+        "step": 21,
+        "source": "<s> ▁x </s>",
+        "target": "<s> ▁y </s>",
         "prediction": "<s> ▁z </s>",
     } in samples
 
@@ -248,16 +264,27 @@ def test_output_tagged_by_horovodrun_is_that_of_rank_0(tmp_path):
 def test_a_resumed_run_counts_steps_done_again_once(tmp_path):
     log = tmp_path / "log"
     log.write_text(
-        START + CONFIG + STEPS
-        + "*** Restored checkpoint from /logs/model.ckpt-50. Resuming training\n" + CONFIG
-        + evaluation(6.9, 0.15) + step(51, 6.5, "0:00:9.000") + step(71, 5.5)
+        START
+        + CONFIG
+        + STEPS
+        + "*** Restored checkpoint from /logs/model.ckpt-50. Resuming training\n"
+        + CONFIG
+        + evaluation(6.9, 0.15)
+        + step(51, 6.5, "0:00:9.000")
+        + step(71, 5.5)
     )
     run = openseq2seq.read(log)
     assert [(each.step, each.steps, each.step_s) for each in run.intervals] == [
-        (1, 1, None), (21, 20, 1.5), (41, 20, 62.25), (51, 10, None), (71, 20, 1.5),
+        (1, 1, None),
+        (21, 20, 1.5),
+        (41, 20, 62.25),
+        (51, 10, None),
+        (71, 20, 1.5),
     ]
     assert [(each.step, each.loss) for each in run.evaluations] == [
-        (1, 9.5), (31, 7.5), (51, 6.9),
+        (1, 9.5),
+        (31, 7.5),
+        (51, 6.9),
     ]
 
 

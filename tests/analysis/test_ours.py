@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis import ours
+from hvd_nmt.analysis import ours, questions
+from hvd_nmt.analysis.answer import FINISHED
 from hvd_nmt.config import Config, DataConfig, TelemetryConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.errors import RunError
@@ -207,6 +209,64 @@ def test_a_damaged_line_is_named(run_dir):
     problems = ours.read(run_dir).problems
     assert sum("Line 2" in problem for problem in problems) == 2
     assert not any("b.jsonl is missing" in problem for problem in problems)
+
+
+def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir):
+    (run_dir / "metrics.jsonl").unlink()
+    for step in (50, 100, 75):
+        (run_dir / f"model.ckpt-{step}.index").write_bytes(b"")
+    run = ours.read(run_dir)
+    assert (run.steps_done, run.finished) == (100, True)
+    assert any("came to step 100 is known from its newest checkpoint" in p for p in run.problems)
+    assert questions.gather(run).state == FINISHED
+    (run_dir / "model.ckpt-100.index").unlink()
+    run = ours.read(run_dir)
+    assert (run.steps_done, run.finished) == (75, False)
+
+
+def test_where_metrics_are_a_checkpoint_does_not_outdo_them(run_dir):
+    drop_lines(run_dir, "end")
+    (run_dir / "model.ckpt-300.index").write_bytes(b"")
+    run = ours.read(run_dir)
+    assert (run.steps_done, run.finished) == (100, False)
+
+
+def test_the_time_before_the_first_record_counts(run_dir, tmp_path):
+    begun_s = ours.read(run_dir).started_s
+    path = run_dir / "metrics.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    record = json.loads(first)
+    assert record["kind"] == "start"
+    early_s = min(begun_s, record["time_s"]) - 30
+    path.write_text(json.dumps(record | {"process_started_s": early_s}) + "\n" + "".join(rest))
+    run = ours.read(run_dir)
+    assert run.started_s == early_s
+    assert run.startup_s == pytest.approx(record["time_s"] - early_s)
+
+
+@pytest.mark.parametrize("hosts", [5, [1], "a", {"a": 1}])
+def test_hosts_that_are_no_names_are_left_out_wherever_they_stand(run_dir, hosts):
+    path = run_dir / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[0]["hosts"] = hosts
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run_dir / "environment.json").write_text(json.dumps({"hosts": hosts}))
+    run = ours.read(run_dir)
+    assert run.hosts == ()
+    assert sum("hosts (1)" in problem for problem in run.problems) == 1
+    assert sum("are no list of names" in problem for problem in run.problems) == 1
+
+
+def test_a_setting_of_a_wrong_type_is_unknown(run_dir):
+    path = run_dir / "config.yaml"
+    values = yaml.safe_load(path.read_text())
+    values["training"] |= {"max_steps": "many", "cooldown_steps": "few"}
+    path.write_text(yaml.safe_dump(values))
+    run = ours.read(run_dir)
+    assert run.max_steps is None
+    assert "cooldown_steps" not in run.config["training"]
+    assert run.config["training"]["warmup_steps"] == 30
+    assert any("_steps" in problem for problem in run.problems)
 
 
 def test_a_configuration_of_another_version_is_read_as_it_is(run_dir):

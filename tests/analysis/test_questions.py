@@ -7,6 +7,7 @@ import pytest
 
 from hvd_nmt.analysis import anatomy, answers_network, answers_time, bundle, questions
 from hvd_nmt.analysis.answer import (
+    AHEAD,
     FINISHED,
     NO_CLOCK,
     RUNNING,
@@ -88,6 +89,20 @@ def test_1_the_time_is_that_of_the_clock_and_where_it_went(two_host_run):
     assert f"{duration(in_steps_s)} in logged steps, 2 min 30 s in 5 evaluations" in said(of)
 
 
+def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
+    run = two_host_run()
+    text = said(answer(1, run))
+    assert "How long the process took to its first record is not recorded." in text
+    assert "20.0 s in start-up" not in text
+    known = two_host_run(started_s=run.started_s - 40, startup_s=45.0)
+    of = answer(1, known)
+    in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
+    assert of.answer == f"{duration(60 + in_steps_s)} for 1,000 steps."
+    assert "45.0 s in start-up (imports, data, comparing the hosts)" in said(of)
+    assert "in checkpoints and pauses" in said(of)
+    assert "not recorded" not in said(of)
+
+
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):
     run = two_host_run(finished=False, max_steps=2000)
     of = answer(1, run)
@@ -121,6 +136,22 @@ def test_whether_a_run_goes_on_is_told_by_its_last_sign_of_life(
     }[state]  # fmt: skip
 
 
+def test_a_clock_in_the_future_is_no_sign_of_life(two_host_run):
+    run = two_host_run(finished=False)
+    facts = questions.gather(run, now_s=run.ended_s - 7200)
+    assert facts.state == AHEAD
+    assert answers_time.state_sentence(facts) == (
+        "Whether it still runs cannot be told: its last record is 2 h in the future, so a clock is "
+        "wrong, that of its host or of this one."
+    )
+    assert questions.gather(run, now_s=run.ended_s - 5).state == RUNNING
+    assert questions.gather(two_host_run(), now_s=run.ended_s - 7200).state == FINISHED
+    held = two_host_run(finished=False, held=True)
+    assert answers_time.state_sentence(questions.gather(held, run.ended_s - 7200)) == (
+        "Still running: last record 0 s ago."
+    )
+
+
 def test_a_run_whose_end_is_known_is_not_running(two_host_run):
     run = two_host_run(finished=False)
     facts = questions.gather(run, now_s=run.ended_s + 1, ended=True)
@@ -137,6 +168,12 @@ def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
 def test_a_log_without_a_clock_cannot_tell_whether_it_goes_on(tmp_path):
     facts = questions.gather(Run("log", tmp_path, "OpenSeq2Seq", intervals=(Interval(1, 1, None),)))
     assert facts.state == NO_CLOCK
+
+
+def test_2_without_its_configuration_the_warm_up_is_not_known(two_host_run):
+    words = "not where the warm-up ends"
+    assert words not in said(answer(2, two_host_run()))
+    assert words in said(answer(2, two_host_run(config={})))
 
 
 def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
@@ -175,9 +212,7 @@ def test_4_a_gpu_that_computes_all_the_time_is_used_however_low_its_utilisation(
 def test_4_only_utilisation_is_not_enough_for_an_answer(two_host_run):
     run = two_host_run()
     rows = tuple(dataclasses.replace(i, compute_s=None) for i in run.intervals)
-    hosts = tuple(
-        with_gpus(of, power_w=None, memory_activity_percent=None) for of in run.telemetry
-    )
+    hosts = tuple(with_gpus(of, power_w=None, memory_activity_percent=None) for of in run.telemetry)
     of = answer(4, two_host_run(intervals=rows, telemetry=hosts))
     assert not of.known
     assert "no evidence" in said(of)
@@ -215,10 +250,14 @@ def test_5_one_rank_has_no_network(two_host_run):
     assert of.answer.startswith("No: one rank has nobody")
 
 
+def test_5_ranks_of_one_host_have_no_network_to_blame(two_host_run):
+    of = answer(5, two_host_run(hosts=("v100a",) * 4))
+    assert of.answer.startswith("No. Communication-bound: 1.2")
+    assert "a network" not in said(of)
+
+
 def test_5_a_log_without_parts_of_steps_gives_the_rate_that_the_ring_needs(two_host_run):
-    rows = tuple(
-        Interval(i.step, i.steps, None, step_s=i.step_s) for i in two_host_run().intervals
-    )
+    rows = tuple(Interval(i.step, i.steps, None, step_s=i.step_s) for i in two_host_run().intervals)
     of = answer(5, two_host_run(intervals=rows, telemetry=(), source="OpenSeq2Seq"))
     assert not of.known
     assert "365.3 MB per host and step" in said(of)
@@ -298,6 +337,14 @@ def test_10_the_mean_leaves_the_first_interval_out(two_host_run):
     assert of.answer.startswith("1.63 s ± 0.02")
     assert "The first interval, left out: 2.50 s a step." in said(of)
     assert "exposed communication 1.2" in said(of)
+
+
+def test_10_a_log_without_step_times_says_what_to_keep(two_host_run):
+    rows = tuple(Interval(step, 100, None, loss=3.0) for step in (100, 200))
+    of = answer(10, two_host_run(intervals=rows, source="OpenSeq2Seq"))
+    assert not of.known
+    assert "The log has losses but no time of a step" in of.answer
+    assert "log_every" in answer(10, two_host_run(intervals=rows)).answer
 
 
 def test_11_the_relation_is_given_with_its_uncertainty_and_its_trap(two_host_run):

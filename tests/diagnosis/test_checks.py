@@ -7,7 +7,8 @@ import pytest
 
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import checks, equality
-from hvd_nmt.diagnosis.checks import Asked, examine
+from hvd_nmt.diagnosis.asked import Asked
+from hvd_nmt.diagnosis.checks import examine
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
 
@@ -172,8 +173,8 @@ def test_horovod_missing_or_without_nccl():
 @pytest.mark.parametrize(
     ("changes", "status", "words"),
     [
-        (gpu(1), FAIL, "2 slots, 1 GPUs visible of 1: Tesla V100"),
-        (gpu(2, visible_devices="1"), FAIL, "2 slots, 1 GPUs visible of 2"),
+        (gpu(1), FAIL, "2 slots, 1 GPU visible of 1: Tesla V100"),
+        (gpu(2, visible_devices="1"), FAIL, "2 slots, 1 GPU visible of 2"),
         (gpu(2, visible_devices=""), FAIL, "2 slots, 0 GPUs visible of 2"),
         (gpu(2, visible_devices="GPU-1,GPU-0"), OK, "2 slots, 2 GPUs visible of 2"),
         (gpu(2, visible_devices="MIG-a,MIG-b"), OK, "2 slots, 2 GPUs visible of 2"),
@@ -194,7 +195,7 @@ def test_more_slots_than_cores_without_gpus():
     hosts = [dataclasses.replace(a, facts=a.facts | {"gpu": gpu(0), "cpu": {"cores": 1,
              "bfloat16": True}}) for a in answers()]  # fmt: skip
     check = judged("GPUs", hosts)
-    assert (check.status, check.found) == (WARN, "no GPU: 2 slots on 1 cores")
+    assert (check.status, check.found) == (WARN, "no GPU: 2 slots on 1 core")
     assert judged("precision", hosts).found == "bfloat16"
 
 
@@ -206,10 +207,37 @@ def test_a_batch_that_will_not_fit_is_known_before_with_the_tokens_that_would():
     check = judged("memory", hosts, config=large)
     assert check.status == FAIL
     assert "of 16.0 GB free on each GPU (450 x 56+56 tokens)" in check.found
-    fits = int(check.remedy.partition("tokens-per-step to ")[2].split()[0].replace(",", "").strip())
+    fits = tokens_in(check.remedy)
     assert 20_000 < fits < 100_000
-    worst["rows"] = int(450 * fits / 100_000)
+    worst["rows"] = -(-450 * fits // 100_000)
     assert judged("memory", hosts, config=large).status == OK
+
+
+def test_the_tokens_that_would_fit_are_asked_of_the_data_again():
+    """In smaller steps other sentences meet: here the longest ones alone, twice as long."""
+
+    def worst_step(tokens):
+        asked.append(tokens)
+        return {"error": None, "rows": -(-tokens // 448), "source_length": 112,
+                "target_length": 112}  # fmt: skip
+
+    asked = []
+    large = dataclasses.replace(FILES, training=TrainingConfig(tokens_per_step=100_000))
+    worst = {"error": None, "rows": 450, "source_length": 56, "target_length": 56}
+    hosts = answers(data={"worst_batch": worst})
+    hosts[0].facts["data"]["worst_batch"] = worst
+    found = examine(Asked(large, hosts, worst_step))
+    (remedy,) = {check.remedy for check in found if check.name == "memory"}
+    fits = tokens_in(remedy)
+    assert fits == asked[-1] < asked[0]
+    smaller = dataclasses.replace(FILES, training=TrainingConfig(tokens_per_step=fits))
+    worst |= worst_step(fits)
+    assert judged("memory", hosts, config=smaller).status == OK
+
+
+def tokens_in(remedy):
+    """The number of tokens per step that is advised."""
+    return int(remedy.partition("tokens-per-step to ")[2].split(", ")[0].replace(",", ""))
 
 
 def test_without_the_data_a_bound_of_the_memory_only_warns():
@@ -221,6 +249,10 @@ def test_without_the_data_a_bound_of_the_memory_only_warns():
     assert check.status == WARN
     assert "needs at most" in check.found
     assert "x 256+256 tokens" in check.found
+    fits = dataclasses.replace(
+        FILES, training=TrainingConfig(tokens_per_step=tokens_in(check.remedy))
+    )
+    assert judged("memory", hosts, config=fits).status == OK
 
 
 def test_a_gpu_that_another_program_fills():
@@ -229,7 +261,7 @@ def test_a_gpu_that_another_program_fills():
     check = judged("memory", answers(gpu={"gpus": used}))
     assert check.status == FAIL
     assert "of 2.0 GB free" in check.found
-    assert "not even the model fits" in check.remedy
+    assert "not even a small step of this model fits" in check.remedy
 
 
 def test_memory_of_a_host_without_gpus_is_shared_by_its_ranks():
@@ -293,9 +325,7 @@ def test_a_faster_card_that_is_not_used():
 def test_no_route_and_cards_of_different_names():
     lost = judged("network", answers(routes={"v100a": {"source": None, "nic": None}}))
     assert (lost.status, lost.found) == (FAIL, "no route to v100a")
-    other = answers(
-        routes={"v100a": {"source": "10.0.0.2", "nic": "ens3"}}, nics=nics(ens3=10_000)
-    )
+    other = answers(routes={"v100a": {"source": "10.0.0.2", "nic": "ens3"}}, nics=nics(ens3=10_000))
     assert judged("network", other).status == FAIL
     assert "of another name" in judged("network", other).found
     assert checks.used_nic(other) is None

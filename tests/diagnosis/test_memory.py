@@ -73,16 +73,24 @@ def test_longer_sentences_need_more_for_as_many_tokens():
     assert long > 1.2 * short
 
 
-def test_the_share_that_fits_fits():
-    batch = (450, 56, 56)
-    need = memory.need(BASE, 32768, "float16", batch, on_gpu=True)
-    available = 16_000_000_000
-    assert need.total_bytes > available
-    share = need.share_that_fits(available)
-    smaller = (int(450 * share), 56, 56)
-    fitting = memory.need(BASE, 32768, "float16", smaller, on_gpu=True)
-    assert 0.97 * available < fitting.total_bytes <= available
-    assert need.share_that_fits(1_500_000_000) < 0
+@pytest.mark.parametrize("available_GB", [4, 8, 16])
+def test_the_most_tokens_that_fit_fit_and_a_hundred_more_do_not(available_GB):
+    """By the same prediction, with its softmax, which is smaller in small steps."""
+
+    def need_of(tokens):
+        batch = memory.widest_batch(tokens, 4, 256)
+        return memory.need(BASE, 32768, "float16", batch, on_gpu=True)
+
+    most = memory.most_tokens(need_of, 400_000, available_GB * 10**9)
+    assert 0 < most < 400_000
+    assert need_of(most).total_bytes <= available_GB * 10**9 < need_of(most + 100).total_bytes
+
+
+def test_where_not_even_the_model_fits_no_number_is_named():
+    def need_of(tokens):
+        return memory.need(BASE, 32768, "float16", (tokens // 56, 56, 56), on_gpu=True)
+
+    assert memory.most_tokens(need_of, 100_000, 1_500_000_000) == 0
 
 
 def test_activations_of_many_batches_at_once():

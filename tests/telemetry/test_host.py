@@ -139,3 +139,12 @@ def test_a_system_that_hides_its_disks_costs_only_their_rates(monkeypatch):
     assert seen.disk_read_MB_per_s is None
     assert seen.memory_used_bytes > 0
     assert seen.process_tree_bytes >= psutil.Process(os.getpid()).memory_info().rss // 2
+
+
+def test_a_process_knows_when_it_began():
+    """As another process sees it, and before it could have asked."""
+    code = "from hvd_nmt.telemetry.host import process_started_s as s; print(s())"
+    before_s = time.time()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # The kernel counts from the boot, whose time it tells in whole seconds.
+    assert before_s - 1.1 < float(done.stdout) < time.time() + 1

@@ -1,0 +1,113 @@
+"""Ranks that start in milliseconds: forks of a process that has imported TensorFlow already.
+
+What horovodrun starts is a small client. It asks the server for a fork, hands it its environment,
+its working directory and its output, and ends as that fork ends. For tests of what ranks do; those
+of how they start and die use real processes (`toy.start_train`). Reach it as `toy_forks`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class Forks:
+    """The server, as a context manager.
+
+    Args:
+        folder: an existing folder of its own, with a short path.
+        env: the environment in which TensorFlow is imported.
+    """
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        self._socket, self._client = folder / "socket", folder / "client.py"
+        self._client.write_text(_CLIENT, encoding="utf-8")
+        self._env = env
+
+    def __enter__(self) -> Forks:
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", _SERVER, os.fspath(self._socket)], env=self._env,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while not self._socket.exists():
+            assert self._server.poll() is None, "the server of forks ended"
+            assert time.monotonic() < deadline, "the server of forks does not start"
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.terminate()
+        self._server.wait(10)
+
+    def command(self, module: str) -> list[str]:
+        """The words in place of `python -m MODULE`, or of `python MODULE` for the path of a script.
+
+        Its options follow.
+        """
+        return [sys.executable, "-S", os.fspath(self._client), os.fspath(self._socket), module]
+
+
+_CLIENT = """
+import json, os, signal, socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(sys.argv[1])
+job = json.dumps({"argv": sys.argv[2:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
+socket.send_fds(link, [len(job).to_bytes(4, "big")], [0, 1, 2])
+link.sendall(job)
+pid = int.from_bytes(link.recv(4), "big")
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+code = link.recv(1)
+sys.exit(code[0] if code else 1)
+"""
+
+_SERVER = """
+import importlib, json, os, runpy, signal, socket, sys
+import hvd_nmt  # first: picks tf_keras
+import tensorflow, sacrebleu, hvd_nmt.train
+from hvd_nmt.training import callbacks, checkpoints, cluster, dashboard, evaluation, setup, weights
+
+def become(job, files):
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
+    )
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["env"], TF_USE_LEGACY_KERAS="1")
+    sys.argv = job["argv"]
+    if sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        sys.exit()
+    sys.exit(importlib.import_module(sys.argv[0]).main())
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(16)
+while True:
+    link, _ = listener.accept()
+    if os.fork():
+        link.close()
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    head, files, *_ = socket.recv_fds(link, 4, 3)
+    text = b""
+    while len(text) < int.from_bytes(head, "big"):
+        text += link.recv(1 << 16)
+    pid = os.fork()
+    if pid == 0:
+        listener.close()
+        link.close()
+        become(json.loads(text), files)
+    link.sendall(pid.to_bytes(4, "big"))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    link.sendall(bytes([code if code >= 0 else 128 - code]))
+    os._exit(0)
+"""
