@@ -20,7 +20,7 @@ have the same SentencePiece model; where they differ it only translates, because
 would be cut into pieces of the source language on both sides.
 
 Exit codes: 0 done, 2 wrong command line, 3 wrong vocabulary or the output cannot be written, 4 the
-model cannot be read or imported, 130 interrupted.
+model cannot be read or imported or the output is there already, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _measure(
         remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
         return [Check("all-reduce", "", FAIL, str(error), remedy)], None
     predicted = prediction.predict(
-        config, asked.parameters, len(asked.answers), asked.ranks,
+        config, asked.trained, len(asked.answers), asked.ranks,
         statistics.median(result["seconds"]), result["latency_s"], compute_s,
         asked.source_per_target_token, config.price,
     )  # fmt: skip

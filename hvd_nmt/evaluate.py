@@ -213,11 +213,13 @@ def _provenance(options: Options, read: _Texts, prefixes: Sequence[Path]) -> dic
     """What was scored, and how it was translated."""
     told: dict[str, Any] = {"references": [text.name for text in read.references]}
     if read.source is not None:
+        settings = options.settings.decisive()
+        settings["draws_seed"] = settings.pop("seed")  # seed alone is that of resampling
         told |= {
             "source": read.source.name,
             "run": str(options.run),
             "checkpoints": [str(prefix) for prefix in prefixes],
-        } | options.settings.decisive()
+        } | settings
     return told | {"hypotheses": [text.name for text in read.hypotheses]}
 
 

@@ -36,9 +36,9 @@ from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt import command_line, quiet
 from hvd_nmt.data.text import is_blank, read_lines
-from hvd_nmt.errors import ConfigError, reported
+from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.translation.settings import Settings
+from hvd_nmt.translation.settings import Quantization, Settings
 
 if TYPE_CHECKING:
     from hvd_nmt.translation.engine import Engine
@@ -62,7 +62,7 @@ class Options:
     """directory to make; must not be there yet"""
     checkpoint: str = "best"
     """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files"""
-    quantization: Literal["float32", "int8", "int8_float32", "float16", "bfloat16"] = "float32"
+    quantization: Quantization = "float32"
     """how ctranslate2 stores the weights"""
     verify: bool = True
     """translate some lines with both models at the end and compare"""
@@ -81,6 +81,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
+    speak_utf8()
     with reported("hvd_nmt.export") as outcome:
         options = command_line.options(
             Options, prog="python -m hvd_nmt.export", description=str(__doc__), argv=argv
@@ -105,6 +106,8 @@ def export(options: Options) -> None:
     from hvd_nmt.formats import ctranslate2, saved_model
     from hvd_nmt.training.checkpoints import find
 
+    if options.to == "ctranslate2":
+        ctranslate2.require_possible(options.decoding)  # else the comparison would fail at the end
     print(f"reading     {find(options.run, options.checkpoint)}")
     if options.to == "ctranslate2":
         ctranslate2.convert(options.run, options.checkpoint, options.out, options.quantization)
@@ -133,7 +136,13 @@ def _lines_to_compare(options: Options) -> list[str]:
         )
         return []
     with_text = (line for line in lines if not is_blank(line))
-    return list(itertools.islice(with_text, options.verify_lines))
+    some = list(itertools.islice(with_text, options.verify_lines))
+    if not some:
+        raise DataError(
+            f"{options.verify_on or 'The dev set of the run'} holds no text to compare on: give "
+            "--verify-on FILE with some, or --no-verify."
+        )
+    return some
 
 
 def _dev_lines(run: Path) -> list[str] | None:

@@ -16,7 +16,7 @@ as before. The output is a run directory that translates; training goes on in a 
 --init-from, on data that `prepare --vocabulary` made with the new spm.model.
 
 Exit codes: 0 done, 2 wrong command line, 3 the text or the vocabulary cannot be used, 4 the run or
-its checkpoint cannot be used or the check failed, 130 interrupted.
+its checkpoint cannot be used, the output is there already or the check failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hvd_nmt import command_line, quiet
 from hvd_nmt import config as configuration
 from hvd_nmt.data.atomic import exclusive, replacing
 from hvd_nmt.data.corpus import read_manifest
-from hvd_nmt.data.text import read_lines
+from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.errors import ConfigError, DataError, RunError, reported
 
 if TYPE_CHECKING:
@@ -156,7 +156,12 @@ def _sentences(options: Options) -> list[str]:
             "The dev set of the run is not here, so nothing can be checked: give source sentences "
             "with --check."
         )
-    return list(islice(read_lines(path), CHECK_SENTENCES))
+    lines = [line for line in islice(read_lines(path), CHECK_SENTENCES) if not is_blank(line)]
+    if not lines:
+        raise DataError(
+            f"{path} holds no sentence to check with: give source sentences with --check."
+        )
+    return lines
 
 
 def _dev_sources(run_dir: Path) -> Path | None:

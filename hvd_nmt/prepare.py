@@ -36,7 +36,8 @@ from hvd_nmt.data.drafts import Cleaning, Draft, Paths
 from hvd_nmt.data.journal import Journal, discard
 from hvd_nmt.data.request import Inputs, Options, inputs, request
 from hvd_nmt.data.text import read_lines, read_pairs
-from hvd_nmt.errors import DataError, reported
+from hvd_nmt.data.workers import WorkerKilledError
+from hvd_nmt.errors import ConfigError, DataError, reported
 
 _RESULT = "result"
 
@@ -55,21 +56,32 @@ def prepare(options: Options) -> None:
     """Makes the data directory, unless it is there already.
 
     Raises:
+        ConfigError: `removed` has no folder to be in.
         DataError: the inputs cannot be used, or another directory is in the way.
     """
     _require_free(options.write_recipe)
+    if options.vocabulary:
+        subwords.require_marks(options.vocabulary)
     with exclusive(options.out):
+        if options.removed and not options.removed.parent.is_dir():
+            raise ConfigError(f"--removed: there is no folder {options.removed.parent}.")
         work = options.out.with_name(f"{options.out.name}.work")
         given = inputs(options)
         files = {part: _fingerprints(paths) for part, paths in given.items()}
         wanted = request(options, files)
         if _is_done(options, wanted):
             print(f"{options.out} is already prepared with these settings.")
+            if options.removed and not options.removed.exists():
+                why = "it is written only while data are prepared"
+                print(f"{options.removed} is not made: {why}.", file=sys.stderr)
             discard(work)
         else:
             try:
-                key = {"request": wanted, "removed": bool(options.removed), "code": code_hash()}
+                key = {"request": wanted, "removed": bool(options.removed), "code": code_hash(),
+                       "sentencepiece": sentencepiece.__version__}  # fmt: skip
                 _make(options, wanted, given, files, _journal(work, key))
+            except WorkerKilledError:
+                raise  # what is done is right
             except DataError:
                 discard(work)
                 raise
@@ -80,6 +92,7 @@ def prepare(options: Options) -> None:
                 ) from error
     if options.write_recipe:
         with exclusive(options.write_recipe):
+            _require_free(options.write_recipe)  # still, after hours perhaps
             recipe.write(options.write_recipe, corpus.load(options.out))
         print(f"the recipe's files are in {options.write_recipe}")
 
@@ -103,12 +116,7 @@ def _make(
         parts, counted = _read_recipe(options, given, files, journal, result)
     else:
         parts, counted = _read_text(options, given, files, journal, result)
-    train = parts["train"]
-    if not train.pairs:
-        raise DataError(
-            f"No training pair is left of {train.pairs_read}: {_rules(train.removed)} "
-            f"(--max-length {options.max_length})."
-        )
+    _require_pairs(parts["train"], f" (--max-length {options.max_length})")
     journal.stage("check sums", lambda: _finish(options, wanted, result, parts, counted))
     if options.removed:
         shutil.copyfile(journal.directory / "removed.tsv", options.removed)
@@ -144,11 +152,13 @@ def _read_text(
 
         def hold_out() -> list[Any]:
             text = _paths(result, "dev", options)
-            both = drafts.hold_out(parts["train"], options.dev_size, text, rest)
+            leaks = options.rules.remove_leaks
+            both = drafts.hold_out(parts["train"], options.dev_size, text, rest, leaks)
             return [draft.as_plain() for draft in both]
 
         train, dev = journal.stage("hold out", hold_out)
         parts |= {"train": Draft.from_plain(train, work), "dev": Draft.from_plain(dev, result)}
+    _require_pairs(parts["train"])
     journal.stage("vocabulary", lambda: _train_vocabulary(options, parts["train"], result))
 
     def encode(part: str) -> list[Any]:
@@ -307,6 +317,13 @@ def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
     if options.overwrite:
         return False
     raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
+
+
+def _require_pairs(train: Draft, why: str = "") -> None:
+    if not train.pairs:
+        raise DataError(
+            f"No training pair is left of {train.pairs_read}: {_rules(train.removed)}{why}."
+        )
 
 
 def _require_free(folder: Path | None) -> None:

@@ -47,7 +47,7 @@ import hvd_nmt
 from hvd_nmt import command_line, quiet
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, reported
+from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.translation import arrivals, columns, output, ranks
 from hvd_nmt.translation.columns import Columns
 from hvd_nmt.translation.settings import Settings
@@ -95,14 +95,20 @@ class Options:
             raise ConfigError("--checkpoint names none: give best, latest or a prefix.")
         if self.score != (self.target is not None):
             raise ConfigError("--score and --target belong together: give both or neither.")
-        if self.alignments and self.settings.backend != "tensorflow":
-            raise ConfigError("--alignments needs --backend tensorflow, which keeps the attention.")
+        if self.settings.backend != "tensorflow":
+            if self.alignments:
+                raise ConfigError(
+                    "--alignments needs --backend tensorflow, which keeps the attention."
+                )
+            if self.prefix is not None:
+                raise ConfigError("--prefix needs --backend tensorflow, which can force tokens.")
         if self.score:
             excluded = {
                 "--prefix": self.prefix is not None,
                 "--scores": self.scores,
                 "--alignments": self.alignments,
                 "--n-best": self.settings.decoding.n_best > 1,
+                "--sample": self.settings.decoding.sample,
                 "--backend ctranslate2": self.settings.backend == "ctranslate2",
             }
             for name, given in excluded.items():
@@ -123,6 +129,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
+    speak_utf8()
     first = ranks.is_first()
     with reported("hvd_nmt.translate", speak=first) as outcome:
         options = command_line.options(
@@ -150,7 +157,9 @@ def translate(options: Options) -> None:
 
     with ranks.joined(options.settings.threads) as crew, ExitStack() as stack:
         with crew.together():
-            checkpoints = engine.identity(options.run, options.checkpoint)
+            # Once: a run that still trains may have another best one a moment later.
+            located = engine.located(options.run, options.checkpoint)
+            checkpoints = engine.identity(located)
         crew.require_equal({"checkpoint": checkpoints, "code of hvd_nmt": hvd_nmt.code_hash()})
         written: output.Output | None = None
         chunks: Iterator[Chunk] = iter(())
@@ -166,7 +175,7 @@ def translate(options: Options) -> None:
         with crew.together():
             threads = crew.threads(options.settings.threads)
             settings = dataclasses.replace(options.settings, threads=threads)
-            loaded = engine.load(options.run, options.checkpoint, settings)
+            loaded = engine.load(options.run, located, settings)
         _translate_all(options, crew, loaded, chunks, written)
         with crew.together():
             stack.close()
@@ -286,8 +295,9 @@ def _check_files(options: Options) -> None:
             continue
         if not path.exists():
             raise DataError(f"There is no file {path}.")
-        if options.output and options.output.exists() and options.output.samefile(path):
-            raise ConfigError(f"{options.output} is the input: give the output another name.")
+        for written in output.files(options.output) if options.output else ():
+            if written.exists() and written.samefile(path):
+                raise ConfigError(f"{written} is the input: give the output another name.")
     both = [path for path in (options.input, options.beside) if path and _is_file(path)]
     if len(both) == 2:
         counts = [arrivals.count_lines(path) for path in both]

@@ -69,6 +69,7 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, copying, capsys):
         assert row["scores"]["chrF2"]["score"] == right
     assert found["checkpoints"] == ["run/copy", "run/short"]
     assert (found["beam_size"], found["references"]) == (4, ["source"])
+    assert (found["seed"], found["draws_seed"]) == (12345, 1)
 
 
 def test_the_table_has_a_row_for_each(folder, capsys):

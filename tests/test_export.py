@@ -1,5 +1,6 @@
 """The command: a run in, a model for others out, compared with the run."""
 
+import os
 import subprocess
 import sys
 
@@ -64,6 +65,8 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
     for more, code, message in (
         (["--run", str(tmp_path / "none"), "--no-verify"], 4, f"{tmp_path / 'none'} holds no che"),
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "cannot be read"),
+        (["--run", str(toy_run), "--verify-on", os.devnull], 3, "holds no text to compare on"),
+        (["--run", str(toy_run), "--min-length", "2"], 2, "cannot ask for a least length"),
     ):
         assert export.main([*words, *more]) == code
         error = capsys.readouterr().err

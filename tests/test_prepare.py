@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -17,7 +18,7 @@ import pytest
 import sentencepiece
 
 from hvd_nmt import prepare
-from hvd_nmt.data import corpus, embedded
+from hvd_nmt.data import cleaning, corpus, embedded, workers
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.errors import ConfigError
 
@@ -238,6 +239,18 @@ def test_dev_pairs_can_be_held_out(toy):
     assert part.pairs == len(rest)
 
 
+def test_without_leaks_the_targets_of_held_out_pairs_leave_too(toy):
+    pairs = toy_pairs(100)
+    pairs[0] = "another dog", pairs[5][1]
+    toy.write("train", pairs)
+    assert toy.run(dev_source=None, dev_target=None, dev_size=10, remove_leaks=True) == 0
+    data = corpus.load(toy.out)
+    assert pairs[5][1] in data.text("dev")[1]
+    removed = {"held out for dev": 10, "target is in dev": 1}
+    assert data.manifest.parts["train"].removed == removed
+    assert len(data.train) == 89
+
+
 def test_holding_out_too_much_is_refused(toy, capsys):
     assert toy.run(dev_source=None, dev_target=None, dev_size=151) == 3
     assert "--dev-size 151 is more than half of the 300" in capsys.readouterr().err
@@ -285,7 +298,7 @@ def spoil_all_long(toy):
         (spoil_empty, r"train\.source is empty"),
         (spoil_utf8, r"train\.target, line 42: byte 0xdf at column 5 is not UTF-8"),
         (spoil_gz, r"dev\.gz is not a whole gzip file"),
-        (spoil_all_blank, "There is no text to make a vocabulary from"),
+        (spoil_all_blank, r"No training pair is left of 2: 2 a side is empty\.$"),
         (spoil_all_long, "No training pair is left of 300: 300 too long"),
     ],
 )
@@ -314,6 +327,11 @@ def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, 
         ({"source_language": "../en"}, "is no language name"),
         ({"source_language": "de"}, "must have different names"),
         ({"max_length": 1}, "--max-length must be at least 2"),
+        ({"vocabulary": "x.model"}, "--vocabulary-size would have no effect: --vocabulary is"),
+        ({"max_words": 50}, "--max-words would have no effect: these rules need --clean moses"),
+        ({"mirror": "."}, "--mirror would have no effect: only a --dataset is downloaded"),
+        ({"removed": "nowhere/removed.tsv"}, "--removed: there is no folder nowhere"),
+        ({"write_recipe": "."}, "--write-recipe is the working directory"),
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):
@@ -332,6 +350,13 @@ def test_options_that_cannot_work_are_refused_when_built(tmp_path):
         prepare.Options(
             tmp_path, train_source=tmp_path, train_target=tmp_path, dev_size=1,
             source_language="de",
+        )  # fmt: skip
+    with pytest.raises(ConfigError, match="must be another directory than --out"):
+        prepare.Options(tmp_path / "x", corpus="embedded", write_recipe=tmp_path / "y" / ".." / "x")
+    with pytest.raises(ConfigError, match="--removed, the rules of cleaning would have no effect"):
+        prepare.Options(
+            tmp_path / "x", dataset_dir=tmp_path, removed=tmp_path / "z",
+            rules=cleaning.Rules(clean="moses"),
         )  # fmt: skip
 
 
@@ -442,6 +467,37 @@ def test_work_on_another_request_is_not_used(toy, monkeypatch):
     assert toy.run() == 0
     assert len(corpus.load(toy.out, verify=True).dev) == 7
     assert toy.left() == ["out"]
+
+
+def kill_yourself(*_):
+    assert multiprocessing.parent_process(), "only a worker may"
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_the_machine_kills_costs_one_stage(larger, tmp_path, monkeypatch, capsys):
+    toy, whole = larger
+    out = tmp_path / "out"
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(prepare.encoding, "_encode", kill_yourself)
+    assert toy.run(out=out) == 3
+    assert "the same command goes on after the last finished stage" in capsys.readouterr().err
+    assert stages(tmp_path / "out.work" / "journal.jsonl")[-1] == "vocabulary"
+    monkeypatch.undo()
+    monkeypatch.setattr(prepare.subwords, "train", None)
+    assert toy.run(out=out) == 0
+    assert contents(out) == whole
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_vocabulary_with_other_marks_is_refused(toy, tmp_path_factory, capsys):
+    prefix = tmp_path_factory.mktemp("spm") / "theirs"
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(toy.options["train-source"]), model_prefix=str(prefix), vocab_size=60,
+        model_type="bpe", minloglevel=2,
+    )  # fmt: skip
+    assert toy.run(vocabulary=f"{prefix}.model", vocabulary_size=None) == 3
+    assert "theirs.model has other ids for pad, eos, bos and unk" in capsys.readouterr().err
+    assert toy.left() == []
 
 
 def fail(*_):

@@ -188,6 +188,12 @@ def test_changed_model(train, copy: Path) -> None:
     assert_one_sentence(done, 4, "model.width 16, not 32")
 
 
+def test_learned_positions_that_end_within_a_sentence(train) -> None:
+    """On a GPU they would be zeros, without a word."""
+    done = train("--model.positions", "learned", "--model.max-length", "2")
+    assert_one_sentence(done, 2, "learned has 2 places", "raise --model.max-length to")
+
+
 def test_unknown_preset(toy_commands, tmp_path: Path) -> None:
     done = toy_commands.run("hvd_nmt.train", "--preset", "smal", cwd=tmp_path)
     assert_one_sentence(done, 2, "'small'")

@@ -174,6 +174,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
         ([*inputs, "--prefix", str(longer)], 3, f"{text} has 1 lines, but {longer} has 2"),
         (["--prefix", str(longer)], 3, f"{longer} has more lines than stdin."),
         (["--score"], 2, "--score and --target belong together"),
+        (["--score", "--target", str(text), "--sample"], 2, "--score does not go with --sample"),
         (["--score", "--target", str(text), "--n-best", "2"], 2, "--score does not go with --n-b"),
         (["--checkpoint"], 2, "--checkpoint names none"),
     ]:
@@ -184,6 +185,10 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
         assert err.count("\n") == 1
     assert text.read_text() == "dog\n"
     assert {path.name for path in tmp_path.iterdir()} == {"text", "longer"}
+    part = text.rename(tmp_path / "text.part")  # what an output of the name `text` would write over
+    code, _, err = pipe(b"", "--input", str(part), "--output", str(text))
+    assert (code, part.read_text()) == (2, "dog\n")
+    assert err.startswith(f"hvd_nmt.translate: {part} is the input")
 
 
 @pytest.mark.parametrize(
@@ -260,6 +265,10 @@ os.close(reads)
 os.dup2(writes, 1)
 sys.stdout = open(1, "w")
 """
+FULL_STDOUT = """
+os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+sys.stdout = open(1, "w")
+"""
 KILLED = """
 real_note, notes = output.Output._note, []
 def note(self, journal):
@@ -279,6 +288,15 @@ def test_reader_that_has_enough_ends_the_command_quietly(run, copying, toy_comma
         "--checkpoint", "copy", cwd=tmp_path, input="dog\n" * 50,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence(run, copying, toy_commands, tmp_path):
+    done = toy_commands.run(
+        WITH_COPIES.format(change=FULL_STDOUT), copying.__file__, "--run", os.fspath(run),
+        "--checkpoint", "copy", cwd=tmp_path, input="dog\n",
+    )  # fmt: skip
+    said = "hvd_nmt.translate: stdout cannot be written: No space left on device.\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -44,7 +44,7 @@ def explain(run: Run) -> Warmup:
     training = run.config.get("training", {})
     factor, warm, cooldown, last, cap = (number(training.get(name)) for name in _SCHEDULE)
     width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))
-    if not (factor and warm and width):
+    if not (factor and warm and width) or min(factor, warm, width) < 0:
         unknown = "The configuration does not tell the schedule of the learning rate."
         return Warmup((unknown,), peak_seen=peak_seen)
     formula = f"{factor:g} x {width:g}^-0.5 x min((s+1) x {warm:g}^-1.5, (s+1)^-0.5)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -96,10 +97,12 @@ def _locked(lock_path: Path) -> int:
 
 def _recover(path: Path) -> None:
     """Removes what this or a killed process left; the lock says that nobody works on it."""
+    ours = re.compile(rf"{re.escape(path.name)}\.(old|partial)-\d+")  # a person's x.old-copy stays
     for other in list(path.parent.iterdir()):
-        if other.name.startswith(f"{path.name}.old-") and not path.exists():
+        left = ours.fullmatch(other.name)
+        if left and left[1] == "old" and not path.exists():
             other.rename(path)
-        elif other.name.startswith((f"{path.name}.partial-", f"{path.name}.old-")):
+        elif left:
             shutil.rmtree(other, ignore_errors=True)
 
 

@@ -196,18 +196,16 @@ def fetch(
     """
     parts = _named(name).parts
     folder = cache / name
-    with exclusive(folder):
-        folder.mkdir(exist_ok=True)
-        found: dict[str, list[Files]] = {part: [] for part in parts}
-        for part, corpora in parts.items():
-            for corpus in corpora:
-                loaded = _downloaded(corpus, folder / "downloads", mirror, limits)
-                if corpus.members is None:
-                    source, target = loaded
-                else:
-                    source, target = _unpacked(loaded[0], corpus, folder, bound=mirror is None)
-                found[part].append((source, target))
-        return found
+    try:
+        with exclusive(folder):
+            folder.mkdir(exist_ok=True)
+            return {
+                part: [_fetched(corpus, folder, mirror, limits) for corpus in corpora]
+                for part, corpora in parts.items()
+            }
+    except OSError as error:
+        place = error.filename or folder
+        raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None
 
 
 def segments(path: Path) -> list[tuple[str | None, str]]:
@@ -236,6 +234,13 @@ def _named(name: str) -> Dataset:
             f"There is no data set {name!r}{nearest(name, TABLE)}: there are {', '.join(NAMES)}."
         )
     return TABLE[name]
+
+
+def _fetched(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> Files:
+    loaded = _downloaded(corpus, folder / "downloads", mirror, limits)
+    if corpus.members is None:
+        return loaded[0], loaded[1]
+    return _unpacked(loaded[0], corpus, folder, bound=mirror is None)
 
 
 def _downloaded(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> list[Path]:

@@ -25,6 +25,7 @@ from hvd_nmt.errors import DataError
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
 IN_DEV = "source is in dev"
+TARGET_IN_DEV = "target is in dev"
 
 Paths = tuple[Path, Path]
 
@@ -118,7 +119,9 @@ def read(inputs: Sequence[Paths], files: tuple[File, File], text: Paths, how: Cl
     return draft
 
 
-def hold_out(train: Draft, pairs: int, text: Paths, rest: Paths) -> tuple[Draft, Draft]:
+def hold_out(
+    train: Draft, pairs: int, text: Paths, rest: Paths, targets_too: bool = False
+) -> tuple[Draft, Draft]:
     """Takes dev pairs out of the training draft, evenly spread over it.
 
     A corpus is often several, one after the other; its last pairs would be of the last kind only.
@@ -130,6 +133,7 @@ def hold_out(train: Draft, pairs: int, text: Paths, rest: Paths) -> tuple[Draft,
         pairs: number of dev pairs.
         text: where the dev text goes.
         rest: where the text of the other pairs goes.
+        targets_too: pairs whose target is also a dev target leave, too.
 
     Returns:
         The new training draft and the dev draft.
@@ -151,6 +155,7 @@ def hold_out(train: Draft, pairs: int, text: Paths, rest: Paths) -> tuple[Draft,
     dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
 
     dev_sources = {source.encode() for source, _ in dev_pairs}
+    dev_targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
     left = Draft(
         train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
         text_bytes=list(train.text_bytes),
@@ -164,6 +169,8 @@ def hold_out(train: Draft, pairs: int, text: Paths, rest: Paths) -> tuple[Draft,
                     left.removed[HELD_OUT] += 1
                 elif pair[0] in dev_sources:
                     left.removed[IN_DEV] += 1
+                elif pair[1] in dev_targets:
+                    left.removed[TARGET_IN_DEV] += 1
                 else:
                     kept.append(pair)
             done += some.pairs
@@ -217,7 +224,6 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
     """What a worker does with a block: decode, apply the rules, encode what stays."""
     cleaner, wrong_bytes, want_keys, want_removed = settings
     block = job.block
-    raw = list(_split(block.source, block.target))
     wrong = set()
     try:
         lines = block_lines(block, job.names)
@@ -226,7 +232,8 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
             raise
         lines = block_lines(block, job.names, lenient=True)
         if wrong_bytes == "skip":
-            wrong = {i for i, pair in enumerate(raw) if not all(map(_is_utf8, pair))}
+            raw = enumerate(_split(block.source, block.target))
+            wrong = {i for i, pair in raw if not all(map(_is_utf8, pair))}
     kept: list[tuple[str, str]] = []
     numbers: list[int] = []
     removed: Counter[str] = Counter()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, final
 
 from hvd_nmt.data.atomic import sync
+from hvd_nmt.errors import DataError
 
 JOURNAL = "journal.jsonl"
 
@@ -30,6 +31,9 @@ class Journal:
     Args:
         directory: the work directory; made, or emptied if it is of another request.
         request: all that decides the result; plain JSON values.
+
+    Raises:
+        DataError: the directory holds something else, which is not ours to remove.
     """
 
     def __init__(self, directory: Path, request: dict[str, Any]) -> None:
@@ -41,8 +45,9 @@ class Journal:
         request = json.loads(json.dumps(request))
         lines = self._lines()
         if not lines or lines[0] != request:
+            _require_ours(directory)
             discard(directory)
-            directory.mkdir()
+            directory.mkdir(exist_ok=True)
             self._write(request)
             lines = [request]
         self._done: dict[str, dict[str, Any]] = {line["stage"]: line for line in lines[1:]}
@@ -95,11 +100,33 @@ class Journal:
 
 
 def discard(directory: Path) -> None:
-    """Removes a work directory, if there is one. The journal goes first: it must not outlive files.
+    """Removes a work directory, if there is one, and nothing that is none.
+
+    The journal is emptied first, so that it tells of no file that is gone, and removed last, for
+    it is the sign that the directory is ours.
 
     Raises:
         OSError: it cannot be removed.
     """
-    (directory / JOURNAL).unlink(missing_ok=True)
-    if directory.exists():
-        shutil.rmtree(directory)
+    journal = directory / JOURNAL
+    if not journal.is_file():
+        return
+    journal.write_bytes(b"")
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != journal:
+            path.unlink()
+    journal.unlink()
+    directory.rmdir()
+
+
+def _require_ours(directory: Path) -> None:
+    """See that a directory without a journal is empty, or not there."""
+    if (directory / JOURNAL).is_file() or not directory.exists():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
+        raise DataError(
+            f"{directory} is wanted for unfinished work and holds something else: rename it, or "
+            "choose another --out."
+        )

@@ -83,13 +83,17 @@ class Options:
     """replace a directory that was prepared with other settings"""
 
     def __post_init__(self) -> None:
-        if not self.out.name:
-            raise ConfigError("--out is the working directory: give a directory of its own.")
+        for flag, folder in (("--out", self.out), ("--write-recipe", self.write_recipe)):
+            if folder is not None and not folder.name:
+                raise ConfigError(f"{flag} is the working directory: give a directory of its own.")
+        if self.write_recipe and self.write_recipe.resolve() == self.out.resolve():
+            raise ConfigError("--write-recipe must be another directory than --out.")
         for part in ("train", "dev", "test"):
             sides = getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
             if sides.count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
         self._check_origin()
+        self._check_unused()
         if self.vocabulary and not self.vocabulary.is_file():
             raise ConfigError(f"--vocabulary: there is no file {self.vocabulary}.")
         for language in self.languages:
@@ -133,6 +137,36 @@ class Options:
         if self.dataset and self.languages != datasets.languages(self.dataset):
             source, target = datasets.languages(self.dataset)
             raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
+
+    def _check_unused(self) -> None:
+        """Nothing was asked for that would be passed over without a word."""
+        sizes = {
+            "--vocabulary-size": self.vocabulary_size,
+            "--vocabulary-sample": self.vocabulary_sample != SAMPLE,
+        }
+        moses = {
+            f"--{name.replace('_', '-')}": getattr(self.rules, name) != getattr(Rules(), name)
+            for name in ("min_words", "max_words", "max_word_ratio", "longest_word")
+        }
+        if self.dataset_dir:
+            self._refuse(
+                sizes | {"--vocabulary": self.vocabulary, "--removed": self.removed,
+                         "--not-utf8": self.not_utf8 != "auto",
+                         "the rules of cleaning": self.cleaning != Rules(clean="none")},
+                "--dataset-dir is cleaned and encoded already",
+            )  # fmt: skip
+        if self.vocabulary:
+            self._refuse(sizes, "--vocabulary is used as it is")
+        if self.cleaning.clean == "none":
+            self._refuse(moses, "these rules need --clean moses")
+        if not self.dataset:
+            self._refuse({"--mirror": self.mirror}, "only a --dataset is downloaded")
+
+    @staticmethod
+    def _refuse(options: Mapping[str, Any], why: str) -> None:
+        given = [name for name, is_given in options.items() if is_given]
+        if given:
+            raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
 
     @property
     def _other(self) -> bool:

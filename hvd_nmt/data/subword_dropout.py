@@ -22,6 +22,7 @@ import numpy as np
 from hvd_nmt.config import EOS, UNK
 from hvd_nmt.data import vocabulary
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
+from hvd_nmt.errors import DataError
 
 _SPACE = "\u2581"
 _SPECIAL = UNK + 1
@@ -65,11 +66,17 @@ class SubwordDropout:
         """For the training part of prepared data; None if the share is 0.
 
         Raises:
-            DataError: the vocabulary cannot be read.
+            DataError: the vocabulary cannot be read, or is not one of byte-pair encoding.
         """
         if not share:
             return None
         pieces = vocabulary.read(data.spm_vocab_path)
+        # Merges have ranks; pieces of a unigram model have log-probabilities.
+        if not all(score.is_integer() for _, score in pieces):
+            raise DataError(
+                f"{data.spm_vocab_path} is not of byte-pair encoding, so there are no merges to "
+                "refuse: train with --data.bpe-dropout 0."
+            )
         return cls(pieces, share, seed, data.manifest.max_length)
 
     def pairs(self, corpus: ParallelCorpus, indices: np.ndarray, epoch: int) -> ParallelCorpus:

@@ -116,6 +116,21 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
         raise DataError(f"{path} is no SentencePiece model ({error}): fetch it again.") from None
 
 
+def require_marks(path: Path) -> None:
+    """See that a model of another origin has the ids of this package.
+
+    Raises:
+        DataError: it has others, as SentencePiece's own defaults are; or as `read`.
+    """
+    model = read(path)
+    if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
+        raise DataError(
+            f"{path} has other ids for pad, eos, bos and unk than {PAD}, {EOS}, {BOS} and {UNK}: "
+            f"train it with --pad_id={PAD} --eos_id={EOS} --bos_id={BOS} --unk_id={UNK}, or let "
+            "prepare train one."
+        )
+
+
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
     """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
     pieces = range(model.get_piece_size())

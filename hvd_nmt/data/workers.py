@@ -23,6 +23,10 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _state: Any = None
 
 
+class WorkerKilledError(DataError):
+    """The machine ended a worker. The data may be right: the same command may succeed."""
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -49,7 +53,7 @@ def in_order(
         workers: number of processes; by default one for each core.
 
     Raises:
-        DataError: a worker was killed, for example because the memory is full.
+        WorkerKilledError: one was killed, for example because the memory is full.
         Exception: what `work` raised, at the place of its job.
     """
     workers = workers or cores()
@@ -72,7 +76,7 @@ def in_order(
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool:
-        raise DataError(
+        raise WorkerKilledError(
             "A worker process was killed, perhaps because the memory is full: close other "
             "programs; the same command goes on after the last finished stage."
         ) from None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from hvd_nmt.analysis import checkpoint_size
+from hvd_nmt.analysis.checkpoint_size import Prediction
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis import memory
 from hvd_nmt.diagnosis.hosts import Answer
 
 Batch = tuple[int, int, int]
@@ -34,15 +36,24 @@ class Asked:
         pieces = self.config.data.vocabulary_size
         return int((self._data or {}).get("vocabulary_size") or -(-pieces // 8) * 8)
 
+    @cached_property
+    def checkpoint(self) -> Prediction:
+        """What the run will save: its weights, their average, and moments of those it trains."""
+        training = self.config.training
+        return checkpoint_size.predict(
+            self.config.model, self.vocabulary_size,
+            freeze=training.freeze, averaged=training.ema_decay > 0,
+        )  # fmt: skip
+
     @property
-    def parameters(self) -> int:
-        """Trained values."""
-        return memory.parameters(self.config.model, self.vocabulary_size)
+    def trained(self) -> int:
+        """Trained values; frozen ones have no gradient."""
+        return self.gradient_bytes // 4
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of a gradient as it travels, float32."""
-        return 4 * self.parameters
+        """Bytes of a gradient as it travels, float32: as many as each of Adam's two moments."""
+        return self.checkpoint.adam_bytes // 2
 
     @property
     def source_per_target_token(self) -> float:

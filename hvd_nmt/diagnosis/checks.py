@@ -17,6 +17,8 @@ SLOW_LINK_MBIT_PER_S = 1000
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000
 """what a host needs that keeps no checkpoints: logs and telemetry"""
+CHECKPOINT_EXTRA_BYTES = 1_000_000
+"""index, meta graph and manifest beside the data file of a checkpoint, about"""
 _VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
 _SSH_REMEDIES = {
     "permission denied": "give it your key: ssh-copy-id {host}",
@@ -191,8 +193,10 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
     precision = equality.precision(answer.facts, config.training.precision) or "float32"
 
     def need_of(batch: Batch) -> memory.Need:
-        vocabulary = asked.vocabulary_size
-        return memory.need(config.model, vocabulary, precision, batch, on_gpu=bool(gpus))
+        return memory.need(
+            config.model, asked.vocabulary_size, precision, batch, on_gpu=bool(gpus),
+            freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
+        )  # fmt: skip
 
     batch = asked.worst_batch or _bound(asked, config.training.tokens_per_step)
     need = need_of(batch)
@@ -315,7 +319,8 @@ def _disk(answer: Answer, asked: Asked) -> Judgement:
     if answer.host == asked.answers[0].host:
         number = kept.keep + kept.keep_best + 1  # one is written before the oldest is removed
         held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
-        needed += max(0, number * memory.checkpoint_bytes(asked.parameters) - held)
+        each = asked.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
+        needed += max(0, number * each - held)
         what = count(number, "checkpoint")
     found = f"{disk['free_bytes'] / 1e9:.1f} GB free, {what} need {needed / 1e9:.1f} GB"
     if disk["free_bytes"] < needed:

@@ -1,10 +1,13 @@
-"""How much memory and disk a configuration will need: known before anything is built.
+"""How much memory a configuration will need: known before anything is built.
 
-Of one rank, with P parameters and `a` bytes per value of the computation (4 in float32, else 2):
+Of one rank, with P parameters, of which Q are not frozen, and `a` bytes per value of the
+computation (4 in float32, else 2):
 
-    weights and Adam        12 P   float32 weights and two moments
+    weights                  4 P   float32
+    average                  4 P   float32, with `training.ema_decay`
+    Adam                     8 Q   two moments
     narrow weights           2 P   their bfloat16 or float16 copies, none in float32
-    gradients                8 P   this rank's own, and the sums that Horovod returns
+    gradients                8 Q   this rank's own, and the sums that Horovod returns
     fusion buffer            one gradient, at most 128 MB: where Horovod packs gradients
     activations                    what the forward pass keeps for the backward pass, see below
     softmax                        logits and probabilities of the pieces that the loss takes
@@ -34,6 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hvd_nmt.analysis import checkpoint_size
 from hvd_nmt.config import ModelConfig
 
 FUSION_BUFFER_BYTES = 128 << 20
@@ -46,8 +50,6 @@ GPU_BASE_BYTES = 900_000_000
 """on a GPU: CUDA context, cuBLAS workspace, NCCL buffers"""
 SLACK = 1.15
 """an allocator cannot use every byte: blocks are rounded up and lie between others"""
-CHECKPOINT_EXTRA_BYTES = 1_000_000
-"""object graph, index, meta graph and manifest beside the values of a checkpoint, about"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Need:
     """Memory of one rank at its peak, bytes."""
 
     state_bytes: int
-    """weights, their narrow copies and Adam's moments"""
+    """weights, their average and narrow copies, and Adam's moments"""
     gradient_bytes: int
     """own and summed gradients, and the fusion buffer"""
     activation_bytes: int
@@ -72,38 +74,15 @@ class Need:
         return int((self.state_bytes + self.gradient_bytes + batch) * SLACK) + self.base_bytes
 
 
-def parameters(model: ModelConfig, vocabulary_size: int) -> int:
-    """Number of trained values.
-
-    Args:
-        model: sizes.
-        vocabulary_size: rows of the shared matrix.
-    """
-    width, hidden = model.width, model.feed_forward_width
-    norm = 2 * width
-    biased = model.biases == "all"
-    attention = 4 * width * width + 4 * width * biased
-    feed_forward = 2 * width * hidden + hidden + width
-    encoder_layer = 2 * norm + attention + feed_forward
-    decoder_layer = 3 * norm + 2 * attention + feed_forward
-    positions = model.max_length * width if model.positions == "learned" else 0
-    return (
-        vocabulary_size * (width + biased) + positions + 2 * norm * (model.norm == "pre")
-        + model.encoder_layers * encoder_layer + model.decoder_layers * decoder_layer
-    )  # fmt: skip
-
-
-def checkpoint_bytes(parameter_count: int) -> int:
-    """About the size of a checkpoint: float32 weights, Adam's two moments, what explains them."""
-    return 12 * parameter_count + CHECKPOINT_EXTRA_BYTES
-
-
 def need(
     model: ModelConfig,
     vocabulary_size: int,
     precision: str,
     batch: tuple[int, int, int],
     on_gpu: bool,
+    *,
+    freeze: str = "",
+    averaged: bool = False,
 ) -> Need:
     """Memory of one rank at its peak.
 
@@ -114,16 +93,23 @@ def need(
         batch: sentences of one rank, padded source length and padded target length, of the step
             that needs most.
         on_gpu: the rank computes on a GPU.
+        freeze: `training.freeze`.
+        averaged: whether there is a moving average (`training.ema_decay`).
+
+    Raises:
+        ConfigError: `freeze` names no weight.
     """
-    count = parameters(model, vocabulary_size)
+    saved = checkpoint_size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
+    gradient_bytes = saved.adam_bytes // 2
     rows, _, target = batch
     value = value_bytes(precision)
+    narrow_bytes = 0 if value == 4 else value * saved.parameters
     logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
     # float16 probabilities are made in float32 and cast, see `model.loss`.
     per_logit = 12 if precision == "float16" else 2 * value
     return Need(
-        state_bytes=12 * count + (0 if value == 4 else value * count),
-        gradient_bytes=8 * count + min(4 * count, FUSION_BUFFER_BYTES),
+        state_bytes=saved.weight_bytes + saved.average_bytes + saved.adam_bytes + narrow_bytes,
+        gradient_bytes=2 * gradient_bytes + min(gradient_bytes, FUSION_BUFFER_BYTES),
         activation_bytes=int(activation_bytes(model, value, *batch)),
         softmax_bytes=logits * per_logit + 2 * 4 * vocabulary_size * model.width,
         base_bytes=GPU_BASE_BYTES if on_gpu else CPU_BASE_BYTES,

@@ -28,6 +28,7 @@ class Prediction:
     hosts: int
     ranks: int
     parameters: int
+    """trained values"""
     gradient_bytes: int
     """of one step, as they travel"""
     sent_bytes: float

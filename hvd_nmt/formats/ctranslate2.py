@@ -110,6 +110,25 @@ print(subwords.decode([{words} for result in found]))
 """
 
 
+def require_possible(decoding: Decoding) -> None:
+    """See that CTranslate2 can do what is asked for, with the result our own search would give.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    impossible = {
+        "sample": "draw samples that a seed repeats",
+        "coverage_penalty": "apply our coverage penalty",
+        # It forbids tokens before it normalises, so that the scores of the others rise.
+        "min_length": "ask for a least length without changing scores",
+        "min_ratio": "ask for a least length without changing scores",
+        "no_repeat_ngram": "forbid repetitions without changing scores",
+    }
+    for name, what in impossible.items():
+        if getattr(decoding, name):
+            raise ConfigError(_cannot(what))
+
+
 class CTranslate2Translator:
     """Translates with CTranslate2; takes and gives what `hvd_nmt.model.translator.Translator` does.
 
@@ -135,7 +154,7 @@ class CTranslate2Translator:
         device: str = "cpu",
         patience: float | None = None,
     ) -> None:
-        _require_possible(decoding)
+        require_possible(decoding)
         self._decoding = decoding
         usual = _PATIENCE if decoding.n_best == 1 else _PATIENCE_N_BEST
         self._patience = 1.0 if decoding.beam_size == 1 else patience or usual
@@ -306,21 +325,6 @@ CTranslate2 ranks by log-probability / length^length_penalty; hvd_nmt.translate 
 ((5 + length) / 6)^0.6, so the two differ in a few sentences.
 `python -m hvd_nmt.translate --backend ctranslate2` gives hvd_nmt's own translations.
 """
-
-
-def _require_possible(decoding: Decoding) -> None:
-    """See that CTranslate2 can do what is asked for, with the result our own search would give."""
-    impossible = {
-        "sample": "draw samples that a seed repeats",
-        "coverage_penalty": "apply our coverage penalty",
-        # It forbids tokens before it normalises, so that the scores of the others rise.
-        "min_length": "ask for a least length without changing scores",
-        "min_ratio": "ask for a least length without changing scores",
-        "no_repeat_ngram": "forbid repetitions without changing scores",
-    }
-    for name, what in impossible.items():
-        if getattr(decoding, name):
-            raise ConfigError(_cannot(what))
 
 
 def _cannot(what: str) -> str:

@@ -12,6 +12,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.subword_dropout import SubwordDropout
+from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, devices, horovod, optimizer
 from hvd_nmt.training.horovod import Rank
@@ -43,9 +44,27 @@ def gather_cast(config: Config, me: Rank) -> Cast:
     precision = devices.pick_precision(config.training.precision)
     everyone = cluster.require_equal(cluster.facts(config, data, precision), me)
     with horovod.together():
+        _require_places(config, data)
         plan = BatchPlan.of(data.train, config.training.tokens_per_step, config.training.seed)
         dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
     return Cast(me, [facts["host"] for facts in everyone], data, plan, precision, dropout)
+
+
+def _require_places(config: Config, data: DataDirectory) -> None:
+    """See that learned positions reach to the end of every sentence: a GPU reads zeros beyond."""
+    model = config.model
+    if model.positions != "learned":
+        return
+    sides = (data.train.source, data.train.target, data.dev.source, data.dev.target)
+    longest = max(int(side.lengths.max(initial=0)) for side in sides)
+    if config.data.bpe_dropout:
+        longest = max(longest, data.manifest.max_length)
+    if longest > model.max_length:
+        raise ConfigError(
+            f"model.positions learned has {model.max_length} places (model.max_length), and the "
+            f"data in {data.path} have sentences of {longest} tokens: raise --model.max-length to "
+            "that, or prepare the data with a smaller --max-length."
+        )
 
 
 def build(config: Config, cast: Cast) -> tuple[TrainingModel, tf.train.Checkpoint]:

@@ -105,4 +105,4 @@ def _alignment(line: Line) -> str:
         return ""
     pairs = enumerate(zip(line.found.alignment.tolist(), line.found.ids.tolist(), strict=True))
     last = line.source_tokens - 1  # the end of the source, which stands for no word
-    return " ".join(f"{i}-{j}" for j, (i, token) in pairs if token != EOS and i < last)
+    return " ".join(f"{i}-{j}" for j, (i, token) in pairs if token != EOS and 0 <= i < last)

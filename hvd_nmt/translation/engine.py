@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -135,6 +137,11 @@ class Engine:
             if translations[0].score == -float("inf"):
                 said = "the model gave no translation (its weights may hold NaN)."
                 remarks.append(Remark(index, said))
+        for index, prefix in enumerate(forced or ()):
+            room = len(found[index][0].ids)
+            if 0 < room < len(prefix):
+                said = f"the prefix has {len(prefix):,} tokens, cut to the {room:,} that have room."
+                remarks.append(Remark(owner[index], said))
         return Results(self._with_text(chosen, parts), sorted(remarks))
 
     def texts(
@@ -181,11 +188,16 @@ class Engine:
         )
         logps: dict[int, np.ndarray] = {}
         with self._explained():
-            scorer = Scorer(self.models)
-            for index, of_tokens in scorer.score(source, target, self.settings.batch_tokens):
+            tokens = self.settings.batch_tokens
+            for index, of_tokens in self._scorer.score(source, target, tokens):
                 logps[index] = of_tokens
                 advance(1)
         return Scored(target, [logps[index] for index in range(len(target))], sorted(remarks))
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        """The same for every call: its graph takes longer to make than a line to score."""
+        return Scorer(self.models)
 
     def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[Remark]]:
         """The ids of each line, in parts that the model reads."""
@@ -244,7 +256,7 @@ class Engine:
             yield
         except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:
             # CTranslate2 has no class of its own for it.
-            if type(error) is RuntimeError and "out of memory" not in str(error):
+            if isinstance(error, RuntimeError) and "out of memory" not in str(error):
                 raise
             settings = self.settings
             raise ConfigError(
@@ -275,19 +287,28 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
 
 
-def identity(run: Path, which: Sequence[str]) -> list[str]:
+def located(run: Path, which: Sequence[str]) -> list[str]:
+    """The prefixes of checkpoints, see `checkpoints.find`; `load` takes them too.
+
+    Raises:
+        RunError: there is no such checkpoint.
+    """
+    return [os.fspath(checkpoints.find(run, name)) for name in which]
+
+
+def identity(prefixes: Sequence[str]) -> list[str]:
     """What makes checkpoints the same on another day or host: the digests of their manifests.
 
     Raises:
         RunError: there is no such checkpoint.
     """
-    found = []
-    for name in which:
-        manifest = Path(f"{checkpoints.find(run, name)}.json")
+    digests = []
+    for prefix in prefixes:
+        manifest = Path(f"{prefix}.json")
         if not manifest.exists():
             raise RunError(f"{manifest}, the manifest of a checkpoint, is missing.")
-        found.append(fingerprint(manifest).sha256)
-    return found
+        digests.append(fingerprint(manifest).sha256)
+    return digests
 
 
 def use_threads(count: int) -> None:
@@ -306,5 +327,6 @@ def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> Backend
             "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
             "hvd_nmt.average makes of several."
         )
+    ctranslate2.require_possible(settings.decoding)  # before a model is made that serves nothing
     path = ctranslate2.cached(run, which[0], settings.quantization)
     return ctranslate2.CTranslate2Translator(path, settings.decoding, settings.threads)

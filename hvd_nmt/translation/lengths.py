@@ -73,15 +73,16 @@ def joined(of_parts: Sequence[Sequence[Translation]], lengths: Sequence[int]) ->
 
     Returns:
         As many as the part with the fewest has; scores are sums, alignments count in the whole
-        line's tokens.
+        line's tokens, where an eos between parts is none: -1.
     """
     if len(of_parts) == 1:
         return list(of_parts[0])
-    starts = np.cumsum([0, *(length - 1 for length in lengths[:-1])])
-    return [_concatenated(row, starts) for row in zip(*of_parts, strict=False)]
+    ends = np.cumsum([length - 1 for length in lengths])
+    return [_concatenated(row, [0, *ends.tolist()]) for row in zip(*of_parts, strict=False)]
 
 
-def _concatenated(row: Sequence[Translation], starts: np.ndarray) -> Translation:
+def _concatenated(row: Sequence[Translation], bounds: Sequence[int]) -> Translation:
+    """One translation of several; part i has the line's tokens from bounds[i] to bounds[i + 1]."""
     inner = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
 
     def together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -90,9 +91,14 @@ def _concatenated(row: Sequence[Translation], starts: np.ndarray) -> Translation
             return None
         return np.concatenate([array[keep] for array, keep in zip(known, inner, strict=True)])
 
+    def in_line(places: np.ndarray, number: int) -> np.ndarray:
+        whole = places + bounds[number]
+        is_last = number == len(row) - 1
+        return whole if is_last else np.where(whole < bounds[number + 1], whole, -1)
+
     aligned = [
-        None if part.alignment is None else part.alignment + start
-        for part, start in zip(row, starts, strict=True)
+        None if part.alignment is None else in_line(part.alignment, number)
+        for number, part in enumerate(row)
     ]
     return row[0]._replace(
         ids=np.concatenate([part.ids[keep] for part, keep in zip(row, inner, strict=True)]),

@@ -60,6 +60,7 @@ class Output:
             self.lines_done = done["lines"]
             self._stream.truncate(done["bytes"])
         else:
+            journal.unlink(missing_ok=True)  # of lines that are gone, whatever is written now
             self._stream.truncate(0)
         self._stream.seek(0, os.SEEK_END)
         if resumable:
@@ -96,8 +97,7 @@ def opened(path: Path | None, job: Job, *, resumable: bool = True) -> Iterator[O
             with path.open("wb") as stream:
                 yield Output(stream, compress=compress)
             return
-        path = Path(os.path.realpath(path))  # a link stays one
-        part, journal = (path.with_name(f"{path.name}{end}") for end in (".part", ".part.json"))
+        path, part, journal = files(path)
         with open(part, "ab+") as stream:
             _lock(stream, part)
             output = Output(stream, compress=compress)
@@ -114,6 +114,12 @@ def opened(path: Path | None, job: Job, *, resumable: bool = True) -> Iterator[O
             os.replace(part, path)
             journal.unlink(missing_ok=True)
             sync(path.parent)
+
+
+def files(path: Path) -> tuple[Path, Path, Path]:
+    """FILE itself, behind any link, which stays one; FILE.part; and FILE.part.json."""
+    path = Path(os.path.realpath(path))
+    return path, path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
 
 
 def _lock(stream: IO[bytes], part: Path) -> None:
@@ -153,5 +159,7 @@ def _explained(path: Path | None) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if path is None:  # Python flushes stdout once more at exit and must not fail then
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         name = path or "stdout"
         raise ConfigError(f"{name} cannot be written: {error.strerror or error}.") from None

@@ -46,11 +46,12 @@ def joined(threads: int = 0) -> Iterator[Ranks]:
     from hvd_nmt.translation.engine import use_threads
 
     me = horovod.join()
+    ranks = Ranks(me)
     with horovod.together():
         devices.set_up(me)
-        use_threads(threads)
+        use_threads(ranks.threads(threads))  # later is too late: ranks that talk compute
     with horovod.lost_peers_reported():
-        yield Ranks(me)
+        yield ranks
     horovod.leave()
 
 

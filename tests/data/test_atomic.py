@@ -86,6 +86,14 @@ def test_a_crash_between_the_two_renames_is_mended(tmp_path):
         assert "data.partial-1" not in names(tmp_path)
 
 
+def test_what_a_person_called_old_stays(tmp_path):
+    for name in ("data.old-copy", "data.partial-2b", "data.old-"):
+        (tmp_path / name).mkdir()
+    make(tmp_path / "data", "1")
+    make(tmp_path / "data", "2")
+    assert names(tmp_path) == ["data", "data.old-", "data.old-copy", "data.partial-2b"]
+
+
 def count_up(path, times):
     for _ in range(times):
         with exclusive(path):

@@ -182,3 +182,9 @@ def test_segments_must_have_the_same_numbers(mirrors, wmt, tmp_path):
     )
     with pytest.raises(DataError, match="have different segments"):
         datasets.fetch("wmt16-en-de", tmp_path / "cache", str(crooked))
+
+
+def test_a_cache_that_cannot_be_used_is_one_sentence(wmt, tmp_path):
+    (tmp_path / "wmt16-en-de").write_text("a file")
+    with pytest.raises(DataError, match=r"wmt16-en-de cannot be used: File exists\.$"):
+        datasets.fetch("wmt16-en-de", tmp_path, str(wmt))

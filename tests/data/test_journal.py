@@ -3,6 +3,7 @@
 import pytest
 
 from hvd_nmt.data.journal import JOURNAL, Journal, discard
+from hvd_nmt.errors import DataError
 
 
 def never():
@@ -63,6 +64,18 @@ def test_a_journal_that_cannot_be_read_is_none(path, raw):
     (path / "file").write_text("left over")
     Journal(path, {"a": 1})
     assert [file.name for file in path.iterdir()] == [JOURNAL]
+
+
+def test_a_directory_of_something_else_is_never_removed(path):
+    path.mkdir()
+    Journal(path, {"a": 1})  # an empty one may be filled
+    discard(path)
+    path.mkdir()
+    (path / "thesis.tex").write_text("precious")
+    discard(path)
+    with pytest.raises(DataError, match=r"x\.work is wanted for unfinished work and holds"):
+        Journal(path, {"a": 1})
+    assert [file.name for file in path.iterdir()] == ["thesis.tex"]
 
 
 def test_discard(path):

@@ -1,14 +1,16 @@
 """Without dropout SentencePiece's own ids; with it, a pure function of seed, epoch and sentence."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from hvd_nmt.data import subwords
+from hvd_nmt.data import subwords, vocabulary
 from hvd_nmt.data.batches import BatchPlan, Position, batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.subword_dropout import SubwordDropout
+from hvd_nmt.errors import DataError
 
 WORDS = itertools.product(["lower", "Garten"], ["wide", "new"], ["best", "lowest"], ["newer"] * 40)
 LINES = [
@@ -136,3 +138,10 @@ GOLDEN = [
     "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
     "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
 ]
+
+
+def test_a_vocabulary_without_merges_is_refused(tmp_path):
+    path = tmp_path / "spm.vocab"
+    vocabulary.write(path, [("<unk>", 0.0), ("\u2581a", -3.25)])
+    with pytest.raises(DataError, match="is not of byte-pair encoding"):
+        SubwordDropout.of(SimpleNamespace(spm_vocab_path=path), 0.1, 1)

@@ -346,6 +346,18 @@ def test_the_first_host_needs_room_for_the_checkpoints():
     assert judged("disk", full).status == FAIL
 
 
+def test_a_run_that_freezes_or_averages_is_asked_for_as_such():
+    asked = [
+        Asked(dataclasses.replace(FILES, training=TrainingConfig(**options)), answers())
+        for options in ({}, {"freeze": "encoder,embedding"}, {"ema_decay": 0.999})
+    ]
+    usual, frozen, averaged = (each.checkpoint.n_bytes for each in asked)
+    assert [each.gradient_bytes for each in asked[::2]] == [4 * 60_880_896] * 2
+    assert asked[0].trained - asked[1].trained > 32768 * 512
+    assert usual - frozen == pytest.approx(8 * (asked[0].trained - asked[1].trained), rel=0.001)
+    assert averaged - usual == pytest.approx(4 * 60_880_896, rel=0.001)
+
+
 def test_the_run_directory():
     check = judged("run directory", answers(run_dir={"error": "/mnt: Read-only file system"}))
     assert (check.status, check.found) == (FAIL, "cannot write /mnt: Read-only file system")

@@ -1,12 +1,11 @@
-"""Parameters, memory and checkpoint size from a configuration alone."""
+"""Memory from a configuration alone."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hvd_nmt.config import ModelConfig, presets
+from hvd_nmt.config import presets
 from hvd_nmt.diagnosis import memory
 
 BASE = presets()["base"][1].model
@@ -14,26 +13,16 @@ TYPICAL = (140, 56, 56)
 """rows, source and target length of about 7,800 tokens a side"""
 
 
-def test_parameters_of_the_presets():
-    assert memory.parameters(BASE, 32768) == 60_880_896
-    assert memory.parameters(presets()["small"][1].model, 8000) == 7_569_408
-    assert memory.parameters(presets()["demo"][1].model, 4000) == 1_435_136
-    learned = dataclasses.replace(BASE, positions="learned")
-    assert memory.parameters(learned, 32768) == 60_880_896 + 256 * 512
-
-
-def test_parameters_are_those_of_the_model():
-    tf = pytest.importorskip("tensorflow")
-    from hvd_nmt.model.transformer import Transformer
-
-    model = ModelConfig(3, 2, 24, 3, 40, positions="learned", max_length=17)
-    weights = Transformer(model, 56).trainable_variables
-    assert memory.parameters(model, 56) == sum(int(tf.size(weight)) for weight in weights)
-
-
-def test_the_size_of_a_checkpoint():
-    # The recipe's: three float32 values a parameter, and 16 bytes.
-    assert memory.checkpoint_bytes(60_880_896) == pytest.approx(730_570_768, rel=0.002)
+def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
+    usual, frozen, averaged = (
+        memory.need(BASE, 32768, "float32", TYPICAL, on_gpu=True, **options)
+        for options in ({}, {"freeze": "embedding"}, {"averaged": True})
+    )
+    embedding = 32768 * 512
+    assert usual.state_bytes - frozen.state_bytes == 8 * embedding
+    assert usual.gradient_bytes - frozen.gradient_bytes == 8 * embedding
+    assert averaged.state_bytes - usual.state_bytes == 4 * 60_880_896
+    assert averaged.gradient_bytes == usual.gradient_bytes
 
 
 @pytest.mark.parametrize(

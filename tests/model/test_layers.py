@@ -26,7 +26,7 @@ def normal(*shape, seed=0, scale=1.0):
 def test_layer_norm_and_its_gradients_equal_kerass(shape, offset, spread):
     x = normal(*shape, scale=spread) + np.float32(offset)
     dy, scale, shift = normal(*shape, seed=1), normal(16, seed=2), normal(16, seed=3)
-    ours = layers.LayerNorm(16, "norm")
+    ours = layers.LayerNorm(16, 1e-6, "norm")
     theirs = keras.layers.LayerNormalization(epsilon=1e-6)
     theirs.build(shape)
     found = []
@@ -45,7 +45,7 @@ def test_layer_norm_and_its_gradients_equal_kerass(shape, offset, spread):
 
 def test_layer_norm_equals_the_formula_in_float64():
     x = normal(6, 16) * 3 + 1
-    norm = layers.LayerNorm(16, "norm")
+    norm = layers.LayerNorm(16, 1e-6, "norm")
     wide = x.astype(np.float64)
     wanted = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-6)
     np.testing.assert_allclose(norm(x), wanted, rtol=1e-5, atol=1e-6)
@@ -53,7 +53,7 @@ def test_layer_norm_equals_the_formula_in_float64():
 
 def test_layer_norm_of_a_constant_row_is_finite():
     x = tf.Variable(tf.fill([2, 16], 7.0))
-    norm = layers.LayerNorm(16, "norm")
+    norm = layers.LayerNorm(16, 1e-6, "norm")
     with tf.GradientTape() as tape:
         score = tf.reduce_sum(norm(x) ** 2)
     assert np.all(np.isfinite(tape.gradient(score, x)))
@@ -62,7 +62,7 @@ def test_layer_norm_of_a_constant_row_is_finite():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_layer_norm_computes_in_float32_and_gives_the_dtype_it_gets(dtype):
     x = tf.cast(normal(4, 16) + 30, dtype)  # in float16 the squares would be inexact
-    y = layers.LayerNorm(16, "norm")(x)
+    y = layers.LayerNorm(16, 1e-6, "norm")(x)
     assert y.dtype == dtype
     wide = tf.cast(x, tf.float64).numpy()
     wanted = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-6)
@@ -98,7 +98,7 @@ def is_pad():
 
 
 def test_causal_self_attention_equals_the_reference():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, layers.seeds(1), "attention")
+    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
     x = normal(BATCH, LENGTH, WIDTH)
     q, k, v = np.split(x @ attention.qkv.numpy(), 3, axis=-1)
     allowed = np.tril(np.ones([LENGTH, LENGTH], bool))[None].repeat(BATCH, 0)
@@ -108,7 +108,7 @@ def test_causal_self_attention_equals_the_reference():
 
 
 def test_masked_self_attention_equals_the_reference():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, layers.seeds(1), "attention")
+    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
     x = normal(BATCH, LENGTH, WIDTH)
     q, k, v = np.split(x @ attention.qkv.numpy(), 3, axis=-1)
     allowed = ~is_pad()[:, None].repeat(LENGTH, 1)
@@ -120,7 +120,8 @@ def test_masked_self_attention_equals_the_reference():
 def test_cross_attention_equals_the_reference():
     """Of each layer, though keys and values of all come from one product."""
     attentions = [
-        layers.CrossAttention(WIDTH, HEADS, 0.0, layers.seeds(seed), "attention") for seed in (1, 2)
+        layers.CrossAttention(WIDTH, HEADS, 0.0, False, layers.seeds(seed), "attention")
+        for seed in (1, 2)
     ]
     x, memory = normal(BATCH, 4, WIDTH), normal(BATCH, LENGTH, WIDTH, seed=1)
     allowed = ~is_pad()[:, None].repeat(4, 1)
@@ -167,7 +168,7 @@ def test_attention_weights_sum_to_one_and_are_zero_where_masked(mask, dtype):
         bias = layers.causal_bias(tf.constant(LENGTH))
         ahead = np.triu(np.ones([LENGTH, LENGTH], bool), 1)
         masked = np.broadcast_to(ahead, [BATCH, HEADS, LENGTH, LENGTH])
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.25, layers.seeds(1), "attention")
+    attention = layers.SelfAttention(WIDTH, HEADS, 0.25, False, layers.seeds(1), "attention")
     attention(tf.cast(normal(BATCH, LENGTH, WIDTH), dtype), bias, spy)
     (weights,) = seen
     assert weights.shape == masked.shape
@@ -178,7 +179,7 @@ def test_attention_weights_sum_to_one_and_are_zero_where_masked(mask, dtype):
 
 
 def test_a_row_that_may_look_nowhere_is_finite():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, layers.seeds(1), "attention")
+    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
     bias = layers.padding_bias(tf.ones([BATCH, LENGTH], tf.bool))
     assert np.all(np.isfinite(attention(normal(BATCH, LENGTH, WIDTH), bias, no_dropout)))
 
@@ -187,7 +188,7 @@ def test_a_row_that_may_look_nowhere_is_finite():
 
 
 def test_feed_forward_equals_the_reference():
-    block = layers.FeedForward(WIDTH, 20, 0.5, layers.seeds(1), "feed_forward")
+    block = layers.FeedForward(WIDTH, 20, tf.nn.relu, 0.5, layers.seeds(1), "feed_forward")
     block.inner_bias.assign(normal(20))
     block.outer_bias.assign(normal(WIDTH))
     x = normal(BATCH, LENGTH, WIDTH)

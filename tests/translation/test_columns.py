@@ -7,8 +7,9 @@ import pytest
 
 from hvd_nmt import translate
 from hvd_nmt.config import EOS
+from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.translator import Translation
-from hvd_nmt.translation import columns
+from hvd_nmt.translation import arrivals, columns, engine
 from hvd_nmt.translation.columns import Columns
 from hvd_nmt.translation.engine import Line
 
@@ -49,6 +50,8 @@ def test_a_row_with_everything():
         == ["7\t-1.2500\tthe dog\t▁the=-0.5000 ▁dog=-0.2500 <9>=-1.0000 </s>=-2.0000\t1-0 0-1"] * 2
     )
     assert columns.rows([line, line], 7, Columns(), names) == ["the\tdog"]
+    split = line._replace(found=found._replace(alignment=np.array([-1, 0, 1, 2], np.int32)))
+    assert columns.rows([split], 7, Columns(alignments=True), names) == ["the dog\t0-1 1-2"]
     assert columns.rows([line, line], 7, Columns(scores=True), names) == ["-1.2500\tthe dog"]
 
 
@@ -60,6 +63,16 @@ def test_given_beginnings(translated, tmp_path, dev):
     for was, now, prefix in zip(free, forced, prefixes, strict=True):
         assert now.startswith(prefix)
         assert prefix or now == was
+
+
+def test_a_beginning_without_room_is_told(translated, tmp_path, dev, capsys):
+    prefixes = ["Mann sieht Hund und Mann sieht Hund", *[""] * (len(dev) - 1)]
+    (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n")
+    found = translated("--prefix", str(tmp_path / "prefix"), "--max-length", "6")
+    assert len(found) == len(dev)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "line 1: the prefix has " in said
+    assert said.endswith("cut to the 6 that have room.")
 
 
 def test_scoring_gives_the_log_probability_of_pairs(
@@ -86,7 +99,12 @@ def test_scoring_gives_the_log_probability_of_pairs(
     assert same
 
 
-def test_blank_lines_are_scored_too(toy_run, tmp_path, capsys):
+def test_blank_lines_are_scored_too_and_one_graph_scores_all(
+    toy_run, tmp_path, capsys, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(engine, "Scorer", lambda models: made.append(0) or Scorer(models))
+    monkeypatch.setattr(arrivals, "CHUNK_LINES", 1)
     (tmp_path / "source").write_text("\nthe dog\n\n")
     (tmp_path / "target").write_text("\n\nder Hund\n")
     files = ("--input", str(tmp_path / "source"), "--target", str(tmp_path / "target"))
@@ -94,6 +112,7 @@ def test_blank_lines_are_scored_too(toy_run, tmp_path, capsys):
     found = capsys.readouterr().out.splitlines()
     assert len(found) == 3
     assert all(float(logp) < 0 for logp in found)
+    assert len(made) == 1
 
 
 def pieces(tokens):
@@ -130,6 +149,7 @@ def test_ctranslate2_gives_the_same(toy_run, toy_data, translated, tmp_path, cap
         assert float(score) == pytest.approx(float(our_score), abs=1e-3)
     for more, says in (
         (["--alignments"], "--alignments needs --backend tensorflow"),
+        (["--prefix", __file__], "--prefix needs --backend tensorflow"),
         (["--checkpoint", "best", "latest"], "--backend ctranslate2 translates with one"),
         (["--score", "--target", str(toy_data / "dev.de")], "--score does not go with --backend"),
     ):

@@ -50,6 +50,10 @@ def test_translations_of_parts_become_one():
     assert joined.token_scores.tolist() == [-0.5, -0.25, -0.25, -0.25]
     assert joined.alignment.tolist() == [0, 1, 2, 3]
     assert lengths.joined([first], [3]) == first
+    # A token that looks at the end of an inner part looks at no token of the line.
+    first[0] = part([4, 5, EOS], -1.0, [-0.5, -0.25, -0.25], [2, 1, 2])
+    (joined,) = lengths.joined([first, second], [3, 2])
+    assert joined.alignment.tolist() == [-1, 1, 2, 3]
     bare = [[Translation(np.array([4, EOS], np.int32), -1.0)]] * 2
     (joined,) = lengths.joined(bare, [2, 2])
     assert (joined.ids.tolist(), joined.token_scores, joined.alignment) == ([4, 4, EOS], None, None)

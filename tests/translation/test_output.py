@@ -116,6 +116,18 @@ def test_a_journal_that_says_nothing_starts_afresh(tmp_path, text):
     assert path.read_bytes() == b""
 
 
+def test_a_journal_whose_file_was_removed_counts_for_no_later_file(tmp_path):
+    path = tmp_path / "out"
+    interrupted(path, (["a"], 1))
+    (tmp_path / "out.part").unlink()  # as the error for another job says
+    interrupted(path, (["x", "y"], 2), resumable=False)
+    with output.opened(path, JOB) as out:
+        assert out.lines_done == 0
+        out.write(["a"], 1)
+    assert path.read_text() == "a\n"
+    assert names(tmp_path) == ["out"]
+
+
 def test_a_living_job_is_not_disturbed(tmp_path):
     path = tmp_path / "out"
     with open(tmp_path / "out.part", "wb") as held:

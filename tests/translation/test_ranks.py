@@ -1,11 +1,14 @@
 """One file shared by ranks, or cut into other batches, gives the same translations."""
 
+import contextlib
 import os
 import sys
 
 import pytest
 
 from hvd_nmt import translate
+from hvd_nmt.training import devices, horovod
+from hvd_nmt.translation import engine, ranks
 
 SAMPLED = ("--sample", "--temperature", "0.9")
 """a search finds the same for every line, with so little training; draws do not"""
@@ -30,6 +33,20 @@ def test_four_ranks_give_what_one_does(toy, toy_run, toy_data, translated, tmp_p
     assert done.returncode == 0, done.stderr
     shared = (tmp_path / "shared").read_text(encoding="utf-8").splitlines()
     assert shared == translated(*SAMPLED)
+
+
+def test_threads_are_set_before_the_ranks_talk(monkeypatch):
+    """Also on a host with GPUs, where `devices.set_up` leaves the threads as they are."""
+    asked = []
+    monkeypatch.setenv("HOROVOD_RANK", "0")
+    monkeypatch.setattr(horovod, "join", lambda: horovod.Rank(0, 2, 0, 2, "here"))
+    monkeypatch.setattr(horovod, "together", contextlib.nullcontext)
+    monkeypatch.setattr(horovod, "leave", lambda: None)
+    monkeypatch.setattr(devices, "set_up", lambda me: None)
+    monkeypatch.setattr(engine, "use_threads", asked.append)
+    with ranks.joined() as crew:
+        assert asked == [crew.threads(0)]
+    assert asked[0] > 0
 
 
 @pytest.mark.parametrize(
