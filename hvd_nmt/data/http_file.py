@@ -165,6 +165,7 @@ class Downloader:
                     self._sorry(url, f"it redirects to {shown(target)}, which is not allowed")
                 )
             place = target
+            session.close()  # the server may end that connection just when it is used again
         raise DataError(self._sorry(url, f"over {_MOST_REDIRECTS} redirects"))
 
     def _pieces(
