@@ -1,10 +1,10 @@
 """Average the weights of several checkpoints of a run into one new checkpoint.
 
     python -m hvd_nmt.average --run runs/x                               the last 5
-    python -m hvd_nmt.average --run runs/x --best 5 --output runs/x-best
+    python -m hvd_nmt.average --run runs/x --best 5 --out runs/x-best
     python -m hvd_nmt.average --run runs/x --checkpoints model.ckpt-800 model.ckpt-1000
-    python -m hvd_nmt.average --run runs/x --last 3 --output runs/x/mean
-    python -m hvd_nmt.average --run runs/x --raw --output runs/x-raw      one, as it was trained
+    python -m hvd_nmt.average --run runs/x --last 3 --out runs/x/mean
+    python -m hvd_nmt.average --run runs/x --raw --out runs/x-raw      one, as it was trained
     python -m hvd_nmt.translate --run runs/x-average < in.txt > out.txt
 
 Each weight is the mean over the checkpoints, computed in float64. The output is a new run directory
@@ -53,7 +53,7 @@ class Options:
     raw: bool = False
     """no mean: the weights of one checkpoint, the newest or that of --checkpoints, without the
     moving average beside them"""
-    output: Path | None = None
+    out: Path | None = None
     """folder to make, by default that of the run with -average (or -raw) added; inside a run
     directory the prefix of the new files"""
 
@@ -79,7 +79,7 @@ class Options:
     def target(self) -> Path:
         """Where the mean goes."""
         run = Path(os.path.abspath(self.run))  # "." has a name, too
-        return self.output or run.with_name(f"{run.name}-{'raw' if self.raw else 'average'}")
+        return self.out or run.with_name(f"{run.name}-{'raw' if self.raw else 'average'}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,8 @@ by line.
 
 --output FILE is complete or not there: until the end the lines are in FILE.part, and beside it
 FILE.part.json says how far the job is. After kill -9, or whatever else, the same command goes on
-there, with no line lost or doubled. A pipe cannot be read again, so such a job starts afresh.
+after the last thousand lines that were finished, with none lost or doubled. A pipe cannot be read
+again, so such a job starts afresh.
 
 Under horovodrun the ranks share one file, by chunks. Rank 0 reads the input and writes the output,
 which need to be on its host only; every host needs the run directory under the same path. The

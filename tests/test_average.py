@@ -49,14 +49,14 @@ def test_the_last_as_many_as_there_are(run, tmp_path, capsys):
 
 def test_a_checkpoint_with_itself_translates_as_before(run, tmp_path, capsys):
     twice = ["--checkpoints", "model.ckpt-40", "model.ckpt-40"]
-    assert average.main(["--run", str(run), *twice, "--output", str(tmp_path / "new")]) == 0
+    assert average.main(["--run", str(run), *twice, "--out", str(tmp_path / "new")]) == 0
     found = translated(tmp_path, "--run", str(tmp_path / "new"))
     assert found == translated(tmp_path, "--run", str(run), "--checkpoint", "latest")
     assert found.strip()
 
 
 def test_the_best_into_the_run_itself(run, tmp_path, capsys):
-    command = ["--run", str(run), "--best", "2", "--output", str(run / "mean")]
+    command = ["--run", str(run), "--best", "2", "--out", str(run / "mean")]
     assert average.main(command) == 0
     said = capsys.readouterr()
     assert said.err == ""
@@ -67,7 +67,7 @@ def test_the_best_into_the_run_itself(run, tmp_path, capsys):
     assert average.main(command) == 4
     error = capsys.readouterr().err
     assert error == (
-        f"hvd_nmt.average: {run / 'mean'} is there already: choose another --output, or remove it "
+        f"hvd_nmt.average: {run / 'mean'} is there already: choose another --out, or remove it "
         "first.\n"
     )
 

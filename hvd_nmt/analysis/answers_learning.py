@@ -63,7 +63,8 @@ def overfitting(facts: Facts) -> Answer:
     question = "Is it overfitting?"
     how = (
         "Straight lines through the validation losses and the training losses of the last third of "
-        "the run, with Student's 90 % intervals: it overfits if the validation loss surely rises "
+        "the run (of its last four evaluations where that third has fewer), with Student's 90 % "
+        "intervals: it overfits if the validation loss surely rises "
         "while the training loss does not, or if it lies far above an earlier minimum. That the "
         "two losses differ is no sign of it: training is measured with dropout."
     )

@@ -199,7 +199,7 @@ def _side(side: Side) -> dict[str, Any]:
     return {
         "read_mb": round(side.text_bytes / 1e6, 6),
         "kept_mb": round(side.kept_text_bytes / 1e6, 6),
-        "tokens": side.tokens,
+        "tokens": side.tokens or None,  # test is not encoded
     }
 
 

@@ -61,15 +61,15 @@ class Decoding:
             seed=self.seed,
         )
         for name, bound, least, most in (
-            ("length", "min_length", self.min_length, self.max_length),
-            ("ratio", "min_ratio", self.min_ratio, self.max_ratio),
+            ("length", "min-length", self.min_length, self.max_length),
+            ("ratio", "min-ratio", self.min_ratio, self.max_ratio),
         ):
             if 0 < most < least:
-                raise ConfigError(f"{bound} {least} is above max_{name} {most}: swap them.")
+                raise ConfigError(f"--{bound} {least} is above --max-{name} {most}: swap them.")
         if not 0 < self.temperature < math.inf:
-            raise ConfigError(f"temperature is {self.temperature}: give a number above 0.")
+            raise ConfigError(f"--temperature is {self.temperature}: give a number above 0.")
         if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p is {self.top_p}: give a share above 0 and up to 1.")
+            raise ConfigError(f"--top-p is {self.top_p}: give a share above 0 and up to 1.")
         self._check_together()
 
     @property
@@ -81,18 +81,25 @@ class Decoding:
         if not self.sample:
             if self.n_best > self.beam_size:
                 raise ConfigError(
-                    f"n_best {self.n_best} is above beam_size {self.beam_size}: a beam has no more"
-                    " translations than hypotheses, so raise the beam size."
+                    f"--n-best {self.n_best} is above --beam-size {self.beam_size}: a beam has no"
+                    " more translations than hypotheses, so raise the beam size."
                 )
             drawn = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
             for name, neutral in drawn.items():
                 if getattr(self, name) != neutral:
                     raise ConfigError(
-                        f"{name} {getattr(self, name)} changes nothing without sample: add it."
+                        f"{_flag(name)} {getattr(self, name)} changes nothing without --sample:"
+                        " add it."
                     )
 
 
 def _at_least(least: int, **values: float) -> None:
     for name, value in values.items():
         if not least <= value < math.inf:  # NaN fails every comparison
-            raise ConfigError(f"{name} is {value}: give a finite number of at least {least}.")
+            raise ConfigError(
+                f"{_flag(name)} is {value}: give a finite number of at least {least}."
+            )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

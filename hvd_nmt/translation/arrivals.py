@@ -15,7 +15,7 @@ from hvd_nmt.data.text import read_lines
 
 # Lines are sorted by length within a chunk: enough for full batches, little enough to keep, and
 # what a killed job has to do again.
-CHUNK_LINES = 2_000
+CHUNK_LINES = 1_000
 CHUNK_CHARACTERS = 1 << 24
 
 

@@ -136,7 +136,7 @@ def test_loading_takes_the_average_unless_the_raw_weights_are_wanted(tuned: dict
 
 def test_raw_weights_as_a_run_of_their_own(tuned: dict, capsys: pytest.CaptureFixture) -> None:
     run_dir, output = tuned["cwd"] / "whole", tuned["cwd"] / "raw"
-    assert average.main(["--run", str(run_dir), "--raw", "--output", str(output)]) == 0
+    assert average.main(["--run", str(run_dir), "--raw", "--out", str(output)]) == 0
     assert f"the weights of\n  {run_dir}/model.ckpt-{STEPS}" in capsys.readouterr().out
     model, _ = weights.load_model(output, "latest")
     wanted, _ = weights.load_model(run_dir, "latest", raw=True)
