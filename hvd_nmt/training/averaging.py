@@ -150,7 +150,7 @@ def _require_free(output: Path) -> None:
     else:
         taken = output.exists() and not (output.is_dir() and next(output.iterdir(), None) is None)
     if taken:
-        raise RunError(f"{output} is there already: choose another --output, or remove it first.")
+        raise RunError(f"{output} is there already: choose another --out, or remove it first.")
 
 
 def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transformer) -> None:

@@ -30,7 +30,7 @@ from hvd_nmt.model.decoding import Decoding
     ],
 )
 def test_what_cannot_work_is_told_with_its_name(bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
+    with pytest.raises(ConfigError, match="--" + next(iter(bad)).replace("_", "-")):
         Decoding(**bad)
 
 
