@@ -37,8 +37,9 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt import command_line, quiet
 from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.translation.settings import Quantization, Settings
+from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
     from hvd_nmt.translation.engine import Engine

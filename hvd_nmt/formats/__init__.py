@@ -8,3 +8,8 @@
 
 `hvd_nmt.export` and `hvd_nmt.convert` are their commands.
 """
+
+from typing import Literal
+
+Quantization = Literal["float32", "int8", "int8_float32", "float16", "bfloat16"]
+"""how the weights of an exported CTranslate2 model are stored"""

@@ -23,13 +23,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from hvd_nmt.config import BOS, EOS
 from hvd_nmt.data.atomic import exclusive, replacing
 from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.formats import Quantization
 from hvd_nmt.model.batching import batches, cut
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -38,8 +39,6 @@ from hvd_nmt.training.checkpoints import find, read_manifest
 from hvd_nmt.training.run_directory import VOCABULARY
 from hvd_nmt.training.weights import load_model
 
-Quantization = Literal["float32", "int8", "int8_float32", "float16", "bfloat16"]
-"""how weights are stored"""
 _FACTS = "hvd_nmt.json"
 _PIECES = "shared_vocabulary.json"
 _README = "README.txt"

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt.errors import ConfigError
+from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
 
 Backend = Literal["tensorflow", "ctranslate2"]
-Quantization = Literal["float32", "int8", "int8_float32", "float16", "bfloat16"]
 
 
 @dataclasses.dataclass(frozen=True)
