@@ -307,7 +307,7 @@ def test_output_that_is_there_is_refused(run: Path) -> None:
     chosen = averaging.newest(run, 2)
     (run / "mine.json").write_text("{}")
     for output in (run, run / "mine", run / "best_models", run / "spm.model"):
-        with pytest.raises(RunError, match="is there already: choose another --output"):
+        with pytest.raises(RunError, match="is there already: choose another --out,"):
             averaging.write(run, chosen, output)
     for name in ("model.ckpt-50", "val_loss=1"):
         with pytest.raises(RunError, match="which it deletes in time"):
