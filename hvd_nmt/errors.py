@@ -14,6 +14,7 @@
 """
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -79,6 +80,10 @@ def speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
+# No program can mend these, wherever they strike: no right to a file or folder, and a full disk.
+_OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+
+
 class Outcome:
     """How a command ended."""
 
@@ -104,5 +109,17 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
         # Whoever read the output, such as `head`, has enough. Python flushes stdout once more at
         # exit and must not fail then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in _OF_THE_MACHINE:
+            raise
+        outcome.exit_code = ConfigError.exit_code
+        if speak:
+            name = f"{error.filename}: " if error.filename else ""
+            print(
+                f"{command}: {name}{error.strerror}: mend that, or name another place.",
+                file=sys.stderr,
+            )
     except KeyboardInterrupt:
         outcome.exit_code = 130
+        if speak:
+            print(f"{command}: interrupted.", file=sys.stderr)

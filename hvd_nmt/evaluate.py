@@ -21,13 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt import command_line, quiet
 from hvd_nmt.analysis import scoring
 from hvd_nmt.analysis.scoring import Text
 from hvd_nmt.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.progress import progress
 from hvd_nmt.translation import texts
 from hvd_nmt.translation.settings import Settings
 
@@ -106,8 +106,8 @@ def evaluate(options: Options) -> None:
     read = _read(options)
     translations = {} if read.source is None else _translations(options, read)
     systems = [*translations.values(), *read.hypotheses]
-    with _progress(len(scoring.METRICS), "scoring", "metrics") as progress:
-        comparison = scoring.compare(systems, read.references, options.paired, progress.update)
+    with progress(len(scoring.METRICS), "metrics", "scoring") as bar:
+        comparison = scoring.compare(systems, read.references, options.paired, bar.update)
     if options.json:
         told = _provenance(options, read, list(translations))
         print(json.dumps(told | scoring.as_json(comparison), indent=2, ensure_ascii=False))
@@ -154,9 +154,9 @@ def _translated(prefix: Path, name: str, source: Text, options: Options) -> list
     assert options.run is not None
     loaded = engine.load(options.run, [str(prefix)], options.settings)
     remarks: list[str] = []
-    with _progress(len(source.lines), name, "lines") as progress:
+    with progress(len(source.lines), "lines", name) as bar:
         found = loaded.texts(
-            source.lines, progress.update,
+            source.lines, bar.update,
             lambda number, text: remarks.append(f"{name}: {source.name}, line {number}: {text}"),
         )  # fmt: skip
         lines = list(found)
@@ -201,12 +201,6 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
-def _progress(total: int, what: str, unit: str) -> tqdm:
-    return tqdm(
-        total=total, desc=what, unit=f" {unit}", leave=False, disable=not sys.stderr.isatty()
-    )
 
 
 def _provenance(options: Options, read: _Texts, prefixes: Sequence[Path]) -> dict[str, Any]:

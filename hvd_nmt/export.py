@@ -31,7 +31,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt import command_line, quiet
@@ -39,6 +38,7 @@ from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.progress import progress
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ def _compare(lines: list[str], options: Options) -> None:
 
 
 def _translated_by_engine(lines: list[str], translator: Engine, name: str) -> list[str]:
-    with _progress(lines, name) as progress:
-        results = translator.translate(lines, advance=progress.update)
+    with progress(len(lines), "lines", name) as bar:
+        results = translator.translate(lines, advance=bar.update)
     return [found[0].text for found in results.lines]
 
 
@@ -197,18 +197,13 @@ def _translated_by_saved_model(lines: list[str], path: Path) -> list[str]:
     translate = model.signatures["serving_default"]
     order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
     best: dict[int, str] = {}
-    with _progress(lines, "the export") as progress:
+    with progress(len(lines), "lines", "the export") as bar:
         for some in (order[i : i + _BATCH_LINES] for i in range(0, len(order), _BATCH_LINES)):
             found = translate(text=tf.constant([lines[index] for index in some]))
             texts = [text.decode("utf-8") for text in found["translations"].numpy()]
             best.update(zip(some, texts, strict=True))
-            progress.update(len(some))
+            bar.update(len(some))
     return [best[index] for index in range(len(lines))]
-
-
-def _progress(lines: list[str], name: str) -> tqdm:
-    hidden = not sys.stderr.isatty()
-    return tqdm(total=len(lines), desc=name, unit=" lines", leave=False, disable=hidden)
 
 
 if __name__ == "__main__":

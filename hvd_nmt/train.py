@@ -108,7 +108,8 @@ def _restore(state: tf.train.Checkpoint, config: Config, cast: Cast, say: Say) -
     with horovod.together():
         found = checkpoints.newest_verified(config.run_dir, say) if me.is_first else None
         if found is not None:
-            say(f"resuming    from {found.prefix}")
+            begun = "; --init-from was for its beginning" if source else ""
+            say(f"resuming    from {found.prefix}{begun}")
             weights.restore(state, found)
     here = checkpoints.newest_first(config.run_dir) + checkpoints.best_first(config.run_dir)
     everyone = horovod.gather([me.host, bool(here)])

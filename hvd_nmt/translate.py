@@ -49,6 +49,7 @@ from hvd_nmt import command_line, quiet
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.progress import progress
 from hvd_nmt.translation import arrivals, columns, output, ranks
 from hvd_nmt.translation.columns import Columns
 from hvd_nmt.translation.settings import Settings
@@ -191,11 +192,10 @@ def _translate_all(
 ) -> None:
     """Chunk by chunk: rank 0 reads, all translate their share, rank 0 writes."""
     done = written.lines_done if written else 0
-    show = crew.is_first and sys.stderr.isatty()
     total = None
-    if show and options.input is not None and _is_file(options.input):
+    if crew.is_first and options.input is not None and _is_file(options.input):
         total = arrivals.count_lines(options.input)
-    with tqdm(total=total, initial=done, unit=" lines", disable=not show) as progress:
+    with progress(total, "lines", done=done, show=crew.is_first) as bar:
         while True:
             with crew.together():
                 here = next(chunks, None)
@@ -204,12 +204,12 @@ def _translate_all(
                 return
             mine = crew.share(chunk[1])
             with crew.together():
-                rows, remarks = _worked(options, engine, chunk, mine, progress.update)
+                rows, remarks = _worked(options, engine, chunk, mine, bar.update)
             everything = crew.gathered((mine, rows, remarks))
             with crew.together():
                 if written is not None:
                     _write(options, chunk, everything, written)
-            progress.update(len(chunk[1]) - len(mine))
+            bar.update(len(chunk[1]) - len(mine))
 
 
 def _worked(

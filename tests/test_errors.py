@@ -1,5 +1,7 @@
 """Mistakes of a person become one sentence and an exit code; defects stay loud."""
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -33,10 +35,22 @@ def test_a_silent_rank_has_the_same_code(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_ctrl_c_is_130():
+def test_ctrl_c_is_130(capsys):
     with errors.reported("x") as outcome:
         raise KeyboardInterrupt
     assert outcome.exit_code == 130
+    assert capsys.readouterr().err == "x: interrupted.\n"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC])
+@pytest.mark.parametrize("name", ["folder/file", None])
+def test_what_the_machine_forbids_is_a_sentence(number, name, capsys):
+    with errors.reported("x") as outcome:
+        raise OSError(number, os.strerror(number), name)
+    assert outcome.exit_code == 2
+    where = f"{name}: " if name else ""
+    said = f"x: {where}{os.strerror(number)}: mend that, or name another place.\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("defect", [ValueError, OSError, KeyError, AssertionError])

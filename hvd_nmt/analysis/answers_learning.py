@@ -30,10 +30,7 @@ def fully_trained(facts: Facts) -> Answer:
     said = {
         "trained": "Yes, as far as this recipe goes: more steps bring no gain that counts.",
         "not trained": "No: more steps still bring a gain that counts.",
-        CANNOT_TELL: (
-            "The record cannot tell yet. Missing are more evaluations: let the run go on, or "
-            "evaluate more often (evaluation.every-steps)."
-        ),
+        CANNOT_TELL: _missing("evaluations", facts.run),
     }
     rows = tuple(
         (f"{gain.steps:,}", duration(gain.hours * 3600) if gain.hours is not None else "unknown",
@@ -72,10 +69,7 @@ def overfitting(facts: Facts) -> Answer:
     said = {
         "overfitting": "Yes.",
         "not overfitting": "No.",
-        CANNOT_TELL: (
-            "The record cannot tell. Missing are more validation losses: let the run go on, or "
-            "evaluate more often (evaluation.every-steps)."
-        ),
+        CANNOT_TELL: _missing("validation losses", facts.run),
     }
     answer = said[of.verdict]
     if of.verdict == "overfitting" and of.best is not None:
@@ -147,6 +141,15 @@ def planned(run: Run, steps: list[int] | None = None) -> list[tuple[int, float]]
         steps = [int(step) for step in np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int))]
     grid = tuple(Interval(step, 1, None, learning_rate=0.0) for step in steps)
     return list(warmup.explain(dataclasses.replace(run, intervals=grid)).planned)
+
+
+def _missing(what: str, run: Run) -> str:
+    """That nothing can be told, and what would help."""
+    onward = "raise training.max-steps and go on" if run.finished else "let the run go on"
+    return (
+        f"The record cannot tell. Missing are more {what}: {onward}, or evaluate more often "
+        "(evaluation.every-steps)."
+    )
 
 
 def _interval(of: Estimate) -> str:

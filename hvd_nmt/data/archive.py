@@ -24,9 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, final
 
-from tqdm import tqdm
-
 from hvd_nmt.errors import DataError
+from hvd_nmt.progress import progress
 
 MOST_BYTES = 8_000_000_000
 """bytes that come out of an archive, of all its members together"""
@@ -212,9 +211,7 @@ class _Counted(io.RawIOBase):
         self._stream = stream
         self._allowed = allowed
         self._position = 0
-        self._progress = tqdm(
-            desc="unpacking", unit="B", unit_scale=True, disable=None, leave=False
-        )
+        self._progress = progress(None, "B", "unpacking")
 
     def close(self) -> None:
         """Ends the progress bar."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from hvd_nmt.data import cleaning, workers
 from hvd_nmt.data.corpus import File, Part, Side
 from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
 from hvd_nmt.errors import DataError
+from hvd_nmt.progress import progress
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
@@ -102,7 +102,7 @@ def read(inputs: Sequence[Paths], files: tuple[File, File], text: Paths, how: Cl
     with (
         _writing(text) as write,
         _writing_removed(how.removed) as write_removed,
-        progress(f"reading {inputs[0][0].name}") as bar,
+        progress(None, "pairs", f"reading {inputs[0][0].name}") as bar,
     ):
         for cleaned in workers.in_order(_clean, _jobs(inputs), settings=settings):
             bar.update(cleaned.pairs_read)
@@ -161,7 +161,7 @@ def hold_out(
         text_bytes=list(train.text_bytes),
     )  # fmt: skip
     done = 0
-    with _writing(rest) as write, progress("holding dev pairs out", train.pairs) as bar:
+    with _writing(rest) as write, progress(train.pairs, "pairs", "holding dev pairs out") as bar:
         for some in pair_blocks(*train.text):
             kept = []
             for index, pair in enumerate(_split(some.source, some.target), start=done):
@@ -182,11 +182,6 @@ def hold_out(
             ]
             write(raw)
     return left, dev
-
-
-def progress(description: str, pairs: int | None = None) -> tqdm:
-    """A bar that counts pairs on stderr, if that is a terminal; `pairs` is the end, if known."""
-    return tqdm(total=pairs, desc=description, unit=" pairs", disable=None, leave=False)
 
 
 class _Job(NamedTuple):

@@ -9,9 +9,10 @@ import numpy as np
 
 from hvd_nmt.data import subwords, workers
 from hvd_nmt.data.corpus import SentencesWriter
-from hvd_nmt.data.drafts import Draft, Paths, progress
+from hvd_nmt.data.drafts import Draft, Paths
 from hvd_nmt.data.quality import Quality
 from hvd_nmt.data.text import Block, pair_blocks
+from hvd_nmt.progress import progress
 
 TOO_LONG = "too long"
 
@@ -42,7 +43,7 @@ def encode(
     with (
         SentencesWriter(stems[0], vocabulary_size) as source_writer,
         SentencesWriter(stems[1], vocabulary_size) as target_writer,
-        progress(f"encoding {stems[0].name}", pairs) as bar,
+        progress(pairs, "pairs", f"encoding {stems[0].name}") as bar,
     ):
         blocks = pair_blocks(*draft.text, block_pairs)
         for block in workers.in_order(_encode, blocks, _load, settings):

@@ -14,12 +14,12 @@ from typing import Any, final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
-from tqdm import tqdm
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from hvd_nmt import __version__
 from hvd_nmt.data.atomic import sync
 from hvd_nmt.errors import DataError
+from hvd_nmt.progress import progress
 
 _MOST_REDIRECTS = 8
 _AT_ONCE_BYTES = 1 << 18
@@ -174,16 +174,12 @@ class Downloader:
         """Yields the bytes as they come, and shows them."""
         limits = self._limits
         due, since = time.monotonic() + limits.silence_s, 0
-        progress = tqdm(
-            desc=name, total=total, initial=start, unit="B", unit_scale=True,
-            disable=None, leave=False,
-        )  # fmt: skip
-        with progress:
+        with progress(total, "B", name, done=start) as bar:
             # read1 returns what there is, so that a trickle is seen; and as it was sent: what is
             # called .gz must stay compressed.
             while piece := response.raw.read1(_AT_ONCE_BYTES, decode_content=False):
                 since += len(piece)
-                progress.update(len(piece))
+                bar.update(len(piece))
                 yield piece
                 if time.monotonic() > due:
                     if since < limits.slowest_bytes_per_s * limits.silence_s:

@@ -29,11 +29,12 @@ from hvd_nmt.config import EOS, UNK
 from hvd_nmt.data import subwords, vocabulary, workers
 from hvd_nmt.data.atomic import replacing
 from hvd_nmt.data.corpus import DataDirectory, File, ParallelCorpus, Sentences, SentencesWriter
-from hvd_nmt.data.drafts import Draft, Paths, progress
+from hvd_nmt.data.drafts import Draft, Paths
 from hvd_nmt.data.encoding import TOO_LONG, select
 from hvd_nmt.data.quality import Quality
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.errors import DataError
+from hvd_nmt.progress import progress
 
 MODEL, VOCABULARY = "m_common.model", "m_common.vocab"
 BLANK = "a side is empty"
@@ -113,7 +114,7 @@ def read(
         size = subwords.rounded_up(len(pieces))
         writers = [stack.enter_context(SentencesWriter(stem, size)) for stem in stems]
         text = [] if train else [stack.enter_context(open(stem, "wb")) for stem in stems]
-        bar = stack.enter_context(progress(f"reading {inputs[0].name}"))
+        bar = stack.enter_context(progress(None, "pairs", f"reading {inputs[0].name}"))
         for block in workers.in_order(_encode, pair_blocks(*inputs), _State.of, settings):
             bar.update(block.pairs_read)
             draft.pairs_read += block.pairs_read
@@ -238,7 +239,7 @@ def _write_side(path: Path, side: Sentences, order: np.ndarray, pieces: list[str
     table = np.array(pieces, dtype=object)
     with (
         open(path, "w", encoding="utf-8", newline="\n") as stream,
-        progress(f"writing {path.name}", len(order)) as bar,
+        progress(len(order), "pairs", f"writing {path.name}") as bar,
     ):
         for index in order:
             stream.write(" ".join(table[side[index][:-1]]) + "\n")

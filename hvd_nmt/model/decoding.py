@@ -60,6 +60,8 @@ class Decoding:
             top_k=self.top_k,
             seed=self.seed,
         )
+        if self.seed >= 1 << 64:
+            raise ConfigError(f"--seed is {self.seed}: give a number below 2^64.")
         for name, bound, least, most in (
             ("length", "min-length", self.min_length, self.max_length),
             ("ratio", "min-ratio", self.min_ratio, self.max_ratio),

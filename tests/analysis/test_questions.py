@@ -176,6 +176,18 @@ def test_2_without_its_configuration_the_warm_up_is_not_known(two_host_run):
     assert words in said(answer(2, two_host_run(config={})))
 
 
+@pytest.mark.parametrize(
+    ("finished", "onward"),
+    [(True, "raise training.max-steps and go on"), (False, "let the run go on")],
+)
+@pytest.mark.parametrize("number", [2, 3])
+def test_2_and_3_too_few_evaluations_name_what_would_help(number, finished, onward, two_host_run):
+    run = two_host_run(finished=finished, evaluations=())
+    if number == 2:
+        run = dataclasses.replace(run, intervals=run.intervals[-2:])
+    assert onward in answer(number, run).answer
+
+
 def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
     of = answer(4, two_host_run())
     assert of.answer.startswith("No: they computed 24 % of the time of a step")

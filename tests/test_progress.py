@@ -1,0 +1,58 @@
+"""Long work says how far it is: a bar on a terminal, few lines in a file."""
+
+import io
+import re
+
+import pytest
+
+from hvd_nmt import progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_a_bar_that_goes(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress.progress(1_000, "lines", "translating", done=200) as bar:
+        bar.update(300)
+    assert "translating:  20%" in screen.getvalue()
+    assert " lines/s" in screen.getvalue()
+    assert screen.getvalue().endswith("\r")
+
+
+def test_a_file_gets_nothing_of_what_is_over_at_once(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    with progress.progress(1_000, "lines") as bar:
+        bar.update(1_000)
+    assert log.getvalue() == ""
+
+
+def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    clock_s = [1000.0]
+    bar = progress.progress(1_000_000, "B", "train.en.gz")
+    bar._time = lambda: clock_s[0]
+    bar.start_t = bar.last_print_t = clock_s[0]
+    for _ in range(200):
+        clock_s[0] += 1
+        bar.update(5_000)
+    bar.close()
+    lines = re.findall(r"train\.en\.gz: +(\d+)%\|.*?\| (\S+)/1\.00M .*? (\S+)B/s\]", log.getvalue())
+    assert [share for share, *_ in lines] == ["30", "60", "90"]
+    assert [rate for *_, rate in lines] == ["5.00k"] * 3
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_other_ranks_are_silent(monkeypatch, stream):
+    said = stream()
+    monkeypatch.setattr("sys.stderr", said)
+    with progress.progress(10, "lines", show=False) as bar:
+        bar.update(10)
+    assert said.getvalue() == ""
