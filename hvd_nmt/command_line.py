@@ -13,10 +13,13 @@ import re
 import shutil
 import sys
 import textwrap
+import typing
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import SupportsIndex, TypeVar
 
+import docstring_parser
 import tyro
 
 from hvd_nmt.config import Config, load, nearest, presets
@@ -85,6 +88,9 @@ def options(
         ConfigError: a combination of values that cannot work.
         SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
     """
+    words = sys.argv[1:] if argv is None else list(argv)
+    if {"-h", "--help"} & set(words):
+        _flow_help(kind)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -92,7 +98,7 @@ def options(
                 kind,
                 prog=prog,
                 description=_wrapped(description, shutil.get_terminal_size().columns),
-                args=None if argv is None else list(argv),
+                args=words,
                 default=tyro.MISSING_NONPROP if default is None else default,
             )
     except SystemExit as stopped:
@@ -105,6 +111,20 @@ def options(
         if not quiet:
             print(said.getvalue(), end="", file=sys.stderr)
         raise
+
+
+def _flow_help(kind: type) -> None:
+    """Give tyro each docstring of a field as one line to fill; by itself it keeps their breaks."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for each in kind.__mro__[:-1]:
+        for said in docstring_parser.parse_from_object(each).params:
+            field = fields.pop(said.arg_name, None)
+            if field is not None and said.description:
+                text = " ".join(said.description.split())
+                field.metadata = MappingProxyType({**field.metadata, "help": text})
+    for hint in typing.get_type_hints(kind).values():
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            _flow_help(hint)
 
 
 class _AsItIs(str):

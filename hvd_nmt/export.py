@@ -34,11 +34,13 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt import command_line, quiet
+from hvd_nmt.data.atomic import require_free
 from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.progress import progress
+from hvd_nmt.translation import texts
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,10 +99,7 @@ def export(options: Options) -> None:
     Raises:
         UserError: the run, a file or the output cannot be used.
     """
-    if options.out.exists():
-        raise ConfigError(
-            f"{options.out} is there already: choose another --out, or remove it first."
-        )
+    require_free(options.out)
     lines = _lines_to_compare(options) if options.verify else []
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     quiet.import_tensorflow()
@@ -125,17 +124,19 @@ def export(options: Options) -> None:
 
 def _lines_to_compare(options: Options) -> list[str]:
     """The first lines with text of --verify-on or of the run's dev set, if that is here."""
+    lines: Iterable[str]
     if options.verify_on:
-        lines: Iterable[str] | None = read_lines(options.verify_on, lenient=True)
+        lines = read_lines(options.verify_on, lenient=True)
     else:
-        lines = _dev_lines(options.run)
-    if lines is None:
-        print(
-            "hvd_nmt.export: the run's data are not on this machine, so the export will not be "
-            "compared with the run: give --verify-on FILE to do so.",
-            file=sys.stderr,
-        )
-        return []
+        try:
+            lines = texts.prepared(options.run, "dev")[0].lines
+        except texts.NotHereError:
+            print(
+                "hvd_nmt.export: the run's data are not on this machine, so the export will not be "
+                "compared with the run: give --verify-on FILE to do so.",
+                file=sys.stderr,
+            )
+            return []
     with_text = (line for line in lines if not is_blank(line))
     some = list(itertools.islice(with_text, options.verify_lines))
     if not some:
@@ -144,15 +145,6 @@ def _lines_to_compare(options: Options) -> list[str]:
             "--verify-on FILE with some, or --no-verify."
         )
     return some
-
-
-def _dev_lines(run: Path) -> list[str] | None:
-    """Source text of the run's dev set; None where its data are not on this machine."""
-    from hvd_nmt.analysis import ours
-    from hvd_nmt.data import corpus
-
-    directory = ours.read(run).manifest.get("directory")
-    return None if directory is None else corpus.load(directory).text("dev")[0]
 
 
 def _compare(lines: list[str], options: Options) -> None:

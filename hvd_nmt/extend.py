@@ -15,8 +15,9 @@ place: without a new piece in it, a sentence must have the same ids, logits and 
 as before. The output is a run directory that translates; training goes on in a new run with
 --init-from, on data that `prepare --vocabulary` made with the new spm.model.
 
-Exit codes: 0 done, 2 wrong command line, 3 the text or the vocabulary cannot be used, 4 the run or
-its checkpoint cannot be used, the output is there already or the check failed, 130 interrupted.
+Exit codes: 0 done, 2 wrong command line or the output is there already, 3 the text or the
+vocabulary cannot be used, 4 the run or its checkpoint cannot be used or the check failed, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from hvd_nmt import command_line, quiet
 from hvd_nmt import config as configuration
-from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.data.atomic import exclusive, replacing, require_free
 from hvd_nmt.data.corpus import read_manifest
 from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.errors import ConfigError, DataError, RunError, reported
@@ -97,8 +98,7 @@ def extend(options: Options) -> None:
         f"{grown.rows:,} rows"
     )
     with exclusive(options.out):
-        if options.out.exists():
-            raise RunError(f"{options.out} is there already: choose another --out.")
+        require_free(options.out)
         with replacing(options.out) as draft:
             _fill(draft, grown, options)
     print(

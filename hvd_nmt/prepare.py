@@ -30,7 +30,7 @@ import sentencepiece
 
 from hvd_nmt import __version__, code_hash, command_line
 from hvd_nmt.data import cleaning, corpus, drafts, embedded, encoding, quality, recipe, subwords
-from hvd_nmt.data.atomic import exclusive, put_in_place
+from hvd_nmt.data.atomic import exclusive, put_in_place, require_free
 from hvd_nmt.data.corpus import File
 from hvd_nmt.data.drafts import Cleaning, Draft, Paths
 from hvd_nmt.data.journal import Journal, discard
@@ -56,10 +56,11 @@ def prepare(options: Options) -> None:
     """Makes the data directory, unless it is there already.
 
     Raises:
-        ConfigError: `removed` has no folder to be in.
+        ConfigError: `removed` has no folder to be in, or `write_recipe` is there already.
         DataError: the inputs cannot be used, or another directory is in the way.
     """
-    _require_free(options.write_recipe)
+    if options.write_recipe:
+        require_free(options.write_recipe, "--write-recipe")
     if options.vocabulary:
         subwords.require_marks(options.vocabulary)
     with exclusive(options.out):
@@ -92,7 +93,7 @@ def prepare(options: Options) -> None:
                 ) from error
     if options.write_recipe:
         with exclusive(options.write_recipe):
-            _require_free(options.write_recipe)  # still, after hours perhaps
+            require_free(options.write_recipe, "--write-recipe")  # still, after hours perhaps
             recipe.write(options.write_recipe, corpus.load(options.out))
         print(f"the recipe's files are in {options.write_recipe}")
 
@@ -324,11 +325,6 @@ def _require_pairs(train: Draft, why: str = "") -> None:
         raise DataError(
             f"No training pair is left of {train.pairs_read}: {_rules(train.removed)}{why}."
         )
-
-
-def _require_free(folder: Path | None) -> None:
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder} is there already: choose another --write-recipe, or remove it.")
 
 
 def _paths(directory: Path, part: str, options: Options) -> Paths:

@@ -64,11 +64,11 @@ def test_the_best_into_the_run_itself(run, tmp_path, capsys):
     assert ", validation loss " in said.out
     assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
     assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
-    assert average.main(command) == 4
+    assert average.main(command) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"hvd_nmt.average: {run / 'mean'} is there already: choose another --out, or remove it "
-        "first.\n"
+        f"hvd_nmt.average: {run / 'mean'}.json is there already: choose another --out, or remove "
+        "it first.\n"
     )
 
 

@@ -401,6 +401,19 @@ def test_prose_of_help_is_wrapped_and_examples_are_not(capsys, monkeypatch):
     assert ("", "") not in pairwise(said)  # one blank line between paragraphs, as written
 
 
+def test_explanations_fill_their_lines(capsys, monkeypatch):
+    """No line of an explanation ends where the next word would have had room."""
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit):
+        from_command_line("--help")
+    rows = [
+        row.strip("│ ") for row in capsys.readouterr().out.splitlines() if row[:8] == "│       "
+    ]
+    pairs = [(row, below) for row, below in pairwise(rows) if row and "(default" not in row]
+    assert len(pairs) > 20
+    assert [row for row, below in pairs if len(f"{row} {below.split()[0]}") < 90] == []
+
+
 def test_no_heavy_module_is_imported():
     code = """
 import sys

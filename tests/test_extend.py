@@ -127,7 +127,7 @@ def test_a_model_that_translates_otherwise_is_told(
 @pytest.mark.parametrize(("options", "code", "words"), [
     (("--out", "new"), 2, "either --pieces with words or --text"),
     (("--out", "new", "--text", "words.txt"), 2, "--size is the number"),
-    (("--out", "there", "--pieces", "words.txt"), 4, "there is there already"),
+    (("--out", "there", "--pieces", "words.txt"), 2, "there is there already"),
     (("--out", "new", "--pieces", "none.txt"), 3, "none.txt cannot be read"),
     (("--out", "new", "--pieces", "words.txt", "--check", os.devnull), 3, "holds no sentence"),
     (("--out", "new", "--pieces", "words.txt", "--run", "there"), 4, "is no run directory"),

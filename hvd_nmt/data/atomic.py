@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hvd_nmt.errors import DataError
+from hvd_nmt.errors import ConfigError, DataError
 
 
 @contextmanager
@@ -59,6 +59,20 @@ def replacing(path: Path) -> Iterator[Path]:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         _recover(path)
+
+
+def require_free(path: Path, option: str = "--out") -> None:
+    """See that an output replaces nothing: its place is free, or an empty directory.
+
+    Args:
+        path: of the output.
+        option: that names it on the command line.
+
+    Raises:
+        ConfigError: something is there.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"{path} is there already: choose another {option}, or remove it first.")
 
 
 def put_in_place(directory: Path, path: Path) -> None:

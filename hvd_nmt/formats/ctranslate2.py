@@ -28,7 +28,7 @@ from typing import Any, get_args
 import numpy as np
 
 from hvd_nmt.config import BOS, EOS
-from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.data.atomic import exclusive, replacing, require_free
 from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.batching import batches, cut
@@ -65,8 +65,7 @@ def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = 
         DataError: `out` cannot be written.
     """
     with exclusive(out):
-        if out.exists():
-            raise ConfigError(f"{out} is there already: choose another name, or remove it first.")
+        require_free(out)
         with replacing(out) as draft:
             _write(run, find(run, checkpoint), draft, out, quantization)
 

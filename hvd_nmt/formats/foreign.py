@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from hvd_nmt import config as configuration
 from hvd_nmt.config import Config, ModelConfig
-from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.data.atomic import exclusive, replacing, require_free
 from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, meta_graph, optimizer
@@ -85,7 +85,8 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
         The prefix of its checkpoint.
 
     Raises:
-        RunError: it is there already, or weights are missing, unknown or of another shape.
+        ConfigError: it is there already.
+        RunError: weights are missing, unknown or of another shape.
         DataError: it cannot be written.
     """
     training = defaults.training
@@ -94,8 +95,7 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
         training = dataclasses.replace(training, precision="float32")
     config = dataclasses.replace(defaults, run_dir=out, model=foreign.config, training=training)
     with exclusive(out):
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise RunError(f"{out} is there already: choose another --out, or remove it first.")
+        require_free(out)
         with replacing(out) as draft:
             facts = {
                 "vocabulary_hash": hashlib.sha256(foreign.vocabulary).hexdigest(),

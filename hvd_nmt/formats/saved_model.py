@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.data.atomic import exclusive, replacing
+from hvd_nmt.data.atomic import exclusive, replacing, require_free
 from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
@@ -54,8 +54,7 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
     if decoding.sample:
         raise ConfigError("A SavedModel gives the same answer every time: leave --sample out.")
     with exclusive(out):
-        if out.exists():
-            raise ConfigError(f"{out} is there already: choose another name, or remove it first.")
+        require_free(out)
         model, step = load_model(run, checkpoint)
         lines = LinesToLines(model, (run / VOCABULARY).read_bytes(), decoding)
         with replacing(out) as draft:

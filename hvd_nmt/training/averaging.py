@@ -26,7 +26,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from hvd_nmt.analysis import averaging
-from hvd_nmt.data.atomic import sync
+from hvd_nmt.data.atomic import require_free, sync
 from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import checkpoints
@@ -87,8 +87,9 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
         The prefix of the new checkpoint.
 
     Raises:
-        RunError: a checkpoint is damaged, or of another model or vocabulary than the run; the
-            output is there already, or cannot be written.
+        ConfigError: the output is there already.
+        RunError: a checkpoint is damaged, or of another model or vocabulary than the run; or the
+            output cannot be written.
     """
     _require_free(output)
     for checkpoint in chosen:
@@ -144,13 +145,11 @@ def _require_free(output: Path) -> None:
         if output.name.startswith(_NAMES_OF_A_RUN):
             raise RunError(
                 f"{output} is a name that a run gives its own checkpoints, which it deletes in "
-                "time: choose another --output."
+                "time: choose another --out."
             )
-        taken = any(Path(f"{output}{suffix}").exists() for suffix in ("", ".json", *SUFFIXES))
-    else:
-        taken = output.exists() and not (output.is_dir() and next(output.iterdir(), None) is None)
-    if taken:
-        raise RunError(f"{output} is there already: choose another --out, or remove it first.")
+        for suffix in (".json", *SUFFIXES):
+            require_free(Path(f"{output}{suffix}"))
+    require_free(output)
 
 
 def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transformer) -> None:

@@ -10,6 +10,10 @@ from hvd_nmt.data import corpus
 from hvd_nmt.errors import DataError, RunError
 
 
+class NotHereError(RunError):
+    """The data that a run was trained on are not on this machine."""
+
+
 def prepared(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of a part of the data that a run was trained on.
 
@@ -18,12 +22,13 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
         part: dev or test.
 
     Raises:
-        RunError: the run cannot be read, or its data are not on this machine.
+        NotHereError: its data are not on this machine.
+        RunError: the run cannot be read.
         DataError: the data are damaged or have no such part.
     """
     directory = ours.read(run).manifest.get("directory")
     if directory is None:
-        raise RunError(
+        raise NotHereError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "
             "in its config.yaml here, start where the run was started, or name the text yourself."
         )

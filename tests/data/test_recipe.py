@@ -114,7 +114,7 @@ def test_a_folder_in_the_way_is_not_replaced(folder, capsys):
     (folder.parent / "again").mkdir()
     (folder.parent / "again" / "thesis.tex").write_text("precious")
     code, out = run(folder, "--write-recipe", str(folder.parent / "again"))
-    assert code == 3
+    assert code == 2
     assert "is there already: choose another --write-recipe" in capsys.readouterr().err
     assert not out.exists()
 

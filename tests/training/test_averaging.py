@@ -18,7 +18,7 @@ from hvd_nmt import config as configuration
 from hvd_nmt.analysis import averaging as analysis
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.corpus import fingerprint
-from hvd_nmt.errors import RunError
+from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
@@ -307,7 +307,7 @@ def test_output_that_is_there_is_refused(run: Path) -> None:
     chosen = averaging.newest(run, 2)
     (run / "mine.json").write_text("{}")
     for output in (run, run / "mine", run / "best_models", run / "spm.model"):
-        with pytest.raises(RunError, match="is there already: choose another --out,"):
+        with pytest.raises(ConfigError, match="is there already: choose another --out,"):
             averaging.write(run, chosen, output)
     for name in ("model.ckpt-50", "val_loss=1"):
         with pytest.raises(RunError, match="which it deletes in time"):
