@@ -34,3 +34,11 @@ def progress(
         disable=not show,
         **({} if sys.stderr.isatty() else pace),
     )
+
+
+def remark(text: str) -> None:
+    """A line on stderr that leaves a bar there whole."""
+    if sys.stderr.isatty():
+        tqdm.write(text, file=sys.stderr)
+    else:
+        print(text, file=sys.stderr)

@@ -41,7 +41,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
 from tyro.conf import OmitArgPrefixes
 
 import hvd_nmt
@@ -49,7 +48,7 @@ from hvd_nmt import command_line, quiet
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
-from hvd_nmt.progress import progress
+from hvd_nmt.progress import progress, remark
 from hvd_nmt.translation import arrivals, columns, output, ranks
 from hvd_nmt.translation.columns import Columns
 from hvd_nmt.translation.settings import Settings
@@ -178,7 +177,13 @@ def translate(options: Options) -> None:
             threads = crew.threads(options.settings.threads)
             settings = dataclasses.replace(options.settings, threads=threads)
             loaded = engine.load(options.run, located, settings)
-        _translate_all(options, crew, loaded, chunks, written)
+        try:
+            _translate_all(options, crew, loaded, chunks, written)
+        except KeyboardInterrupt:
+            if written is not None and written.lines_kept:
+                kept = f"{written.lines_kept:,} lines are done and kept: the same command goes on."
+                print(kept, file=sys.stderr)
+            raise
         with crew.together():
             stack.close()
 
@@ -244,8 +249,8 @@ def _write(
     in_order: dict[int, list[str]] = {}
     for indices, rows, _ in found:
         in_order.update(zip(indices, rows, strict=True))
-    for number, text in sorted(tuple(remark) for *_, remarks in found for remark in remarks):
-        tqdm.write(f"{options.input or 'stdin'}, line {number}: {text}", file=sys.stderr)
+    for number, text in sorted(tuple(each) for *_, remarks in found for each in remarks):
+        remark(f"{options.input or 'stdin'}, line {number}: {text}")
     count = len(chunk[1])
     written.write([row for index in range(count) for row in in_order[index]], count)
 

@@ -109,6 +109,19 @@ def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
             rig.changed = False
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start trainings come first: the longest last would leave other workers idle."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    order = sorted(files.values(), key=lambda file: -max(map(_starts, file)))
+    items[:] = [item for file in order for item in file]
+
+
+def _starts(item: pytest.Item) -> bool:
+    return "toy" in getattr(item, "fixturenames", ())
+
+
 def _rig(*arguments: str) -> str:
     done = subprocess.run(
         [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=120

@@ -1,6 +1,7 @@
 """The command: a run in, a model for others out, compared with the run."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -39,9 +40,11 @@ def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, ca
     assert "tf.saved_model.load(" in said.out
 
 
-def test_a_run_whose_data_are_gone_is_exported_unverified(toy_run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(export, "_dev_lines", lambda run: None)
-    words = ["--run", str(toy_run), "--to", "ctranslate2", "--out", str(tmp_path / "model")]
+def test_a_run_whose_data_are_gone_is_exported_unverified(toy_run, toy_data, tmp_path, capsys):
+    elsewhere = shutil.copytree(toy_run, tmp_path / "run")
+    config = elsewhere / "config.yaml"
+    config.write_text(config.read_text().replace(str(toy_data), str(tmp_path / "gone")))
+    words = ["--run", str(elsewhere), "--to", "ctranslate2", "--out", str(tmp_path / "model")]
     assert export.main(words) == 0
     said = capsys.readouterr()
     assert "verified" not in said.out

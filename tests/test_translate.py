@@ -340,6 +340,19 @@ translate._worked = counted
     assert not (tmp_path / f"out{suffix}.part.json").exists()
 
 
+def test_ctrl_c_says_what_is_kept(run, copying, toy_commands, tmp_path):
+    (tmp_path / "in").write_text("dog\n" * 30)
+    change = "arrivals.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")
+    done = toy_commands.run(
+        WITH_COPIES.format(change=change), copying.__file__, "--run", os.fspath(run),
+        "--checkpoint", "copy", "--input", "in", "--output", "out", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert done.stderr == (
+        "14 lines are done and kept: the same command goes on.\nhvd_nmt.translate: interrupted.\n"
+    )
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_line_is_answered_before_the_next_is_given(run, monkeypatch, terminal):
     typed, stdin = pty.openpty() if terminal else reversed(os.pipe())

@@ -35,6 +35,8 @@ class Output:
         self._job: Job = {}
         self.lines_done = 0
         """lines of the input whose output is written"""
+        self.lines_kept = 0
+        """of these, the lines that another start of the same job would not do again"""
 
     def write(self, rows: list[str], lines: int) -> None:
         """Writes the output of some lines of the input; when it returns, they are done for good.
@@ -51,13 +53,14 @@ class Output:
         if self._journal is not None:
             os.fsync(self._stream.fileno())
             self._note(self._journal)
+            self.lines_kept = self.lines_done
 
     def _begin(self, journal: Path, job: Job, part: Path, resumable: bool) -> None:
         """Goes on where the journal says, or from the start."""
         done = _read(journal)
         if done is not None and self._stream.seek(0, os.SEEK_END) >= done["bytes"] > 0:
             _require_same(done["job"], job, part)
-            self.lines_done = done["lines"]
+            self.lines_done = self.lines_kept = done["lines"]
             self._stream.truncate(done["bytes"])
         else:
             journal.unlink(missing_ok=True)  # of lines that are gone, whatever is written now
