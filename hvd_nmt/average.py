@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvd_nmt import command_line, quiet
-from hvd_nmt.errors import ConfigError, reported
+from hvd_nmt.errors import ConfigError
 
 if TYPE_CHECKING:
     from hvd_nmt.training.checkpoints import Checkpoint
@@ -84,12 +84,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.average") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.average", description=str(__doc__), argv=argv
-        )
-        average(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.average", Options, average, str(__doc__), argv)
 
 
 def average(options: Options) -> None:

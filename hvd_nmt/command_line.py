@@ -14,7 +14,7 @@ import shutil
 import sys
 import textwrap
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import SupportsIndex, TypeVar
@@ -23,7 +23,7 @@ import docstring_parser
 import tyro
 
 from hvd_nmt.config import Config, load, nearest, presets
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.errors import ConfigError, reported, speak_utf8
 
 LOCAL_FILE = Path("hvd_nmt.yaml")
 """defaults of a working directory, read when the file is there"""
@@ -71,6 +71,31 @@ def run_config(
     text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
     own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
     return options(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
+
+
+def run(
+    name: str,
+    kind: type[Options],
+    action: Callable[[Options], None],
+    description: str,
+    argv: Sequence[str] | None,
+) -> int:
+    """A whole command, on one rank.
+
+    Args:
+        name: its module.
+        kind: its options.
+        action: what it does with them.
+        description: for `--help`.
+        argv: words of the command line; None: those of this process.
+
+    Returns:
+        The exit code, see `hvd_nmt.errors`.
+    """
+    speak_utf8()
+    with reported(name) as outcome:
+        action(options(kind, prog=f"python -m {name}", description=description, argv=argv))
+    return outcome.exit_code
 
 
 def options(

@@ -35,7 +35,7 @@ from tyro.conf import arg
 
 from hvd_nmt import command_line, quiet
 from hvd_nmt import config as configuration
-from hvd_nmt.errors import ConfigError, reported
+from hvd_nmt.errors import ConfigError
 
 if TYPE_CHECKING:
     from hvd_nmt.formats.foreign import ForeignModel
@@ -78,12 +78,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.convert") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.convert", description=str(__doc__), argv=argv
-        )
-        convert(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.convert", Options, convert, str(__doc__), argv)
 
 
 def convert(options: Options) -> None:

@@ -26,7 +26,7 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt import command_line, quiet
 from hvd_nmt.analysis import scoring
 from hvd_nmt.analysis.scoring import Text
-from hvd_nmt.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.errors import ConfigError
 from hvd_nmt.progress import progress
 from hvd_nmt.translation import texts
 from hvd_nmt.translation.settings import Settings
@@ -87,13 +87,7 @@ class _Texts:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    speak_utf8()
-    with reported("hvd_nmt.evaluate") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.evaluate", description=str(__doc__), argv=argv
-        )
-        evaluate(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.evaluate", Options, evaluate, str(__doc__), argv)
 
 
 def evaluate(options: Options) -> None:

@@ -36,7 +36,7 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt import command_line, quiet
 from hvd_nmt.data.atomic import require_free
 from hvd_nmt.data.text import is_blank, read_lines
-from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.errors import ConfigError, DataError
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.progress import progress
@@ -84,13 +84,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    speak_utf8()
-    with reported("hvd_nmt.export") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.export", description=str(__doc__), argv=argv
-        )
-        export(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.export", Options, export, str(__doc__), argv)
 
 
 def export(options: Options) -> None:

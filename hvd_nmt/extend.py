@@ -36,7 +36,7 @@ from hvd_nmt import config as configuration
 from hvd_nmt.data.atomic import exclusive, replacing, require_free
 from hvd_nmt.data.corpus import read_manifest
 from hvd_nmt.data.text import is_blank, read_lines
-from hvd_nmt.errors import ConfigError, DataError, RunError, reported
+from hvd_nmt.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
     from hvd_nmt.data.extension import Extension
@@ -75,12 +75,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.extend") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.extend", description=str(__doc__), argv=argv
-        )
-        extend(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.extend", Options, extend, str(__doc__), argv)
 
 
 def extend(options: Options) -> None:

@@ -37,19 +37,14 @@ from hvd_nmt.data.journal import Journal, discard
 from hvd_nmt.data.request import Inputs, Options, inputs, request
 from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.data.workers import WorkerKilledError
-from hvd_nmt.errors import ConfigError, DataError, reported
+from hvd_nmt.errors import ConfigError, DataError
 
 _RESULT = "result"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.prepare") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.prepare", description=str(__doc__), argv=argv
-        )
-        prepare(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.prepare", Options, prepare, str(__doc__), argv)
 
 
 def prepare(options: Options) -> None:

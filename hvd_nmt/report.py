@@ -22,7 +22,7 @@ from tyro.conf import Positional
 
 from hvd_nmt import command_line
 from hvd_nmt.analysis import cost, ours, render
-from hvd_nmt.errors import ConfigError, reported
+from hvd_nmt.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    with reported("hvd_nmt.report") as outcome:
-        options = command_line.options(
-            Options, prog="python -m hvd_nmt.report", description=str(__doc__), argv=argv
-        )
-        report(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.report", Options, report, str(__doc__), argv)
 
 
 def report(options: Options) -> None:
