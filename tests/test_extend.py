@@ -137,6 +137,7 @@ def test_mistakes(
 ) -> None:
     (tmp_path / "words.txt").write_text(WORDS, encoding="utf-8")
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.tex").write_text("precious")
     done = toy_commands.run("hvd_nmt.extend", "--run", os.fspath(toy_run), *options, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
     assert words in done.stderr

@@ -121,7 +121,11 @@ def distributed(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optim
     The tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
     being gathered, which would grow with the number of ranks.
     """
-    return hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
+    wrapped = hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
+    # Horovod has AutoGraph convert its code, for seconds a rank, though nothing in it needs that.
+    reduce = wrapped._allreduce_grads.python_function
+    wrapped._allreduce_grads = tf.function(reduce, autograph=False)
+    return wrapped
 
 
 def start_timeline(path: Path) -> None:
