@@ -26,7 +26,8 @@ def presets() -> dict[str, tuple[str, Config]]:
             warmup_steps=300,
             adam_beta2=0.98,
         ),
-        evaluation=EvaluationConfig(every_steps=200, sentences=200),
+        # Five evaluations at least: with fewer, no report can tell whether a run overfits.
+        evaluation=EvaluationConfig(every_steps=100, sentences=200),
         checkpoints=CheckpointConfig(every_steps=200),
     )
     small = dataclasses.replace(
@@ -37,6 +38,7 @@ def presets() -> dict[str, tuple[str, Config]]:
         training=TrainingConfig(
             max_steps=2000, learning_rate=0.7, warmup_steps=500, adam_beta2=0.98
         ),
+        evaluation=EvaluationConfig(every_steps=200, sentences=200),
     )
     multi30k = dataclasses.replace(
         small,
