@@ -17,19 +17,7 @@ from hvd_nmt.config.tree import (
 
 def presets() -> dict[str, tuple[str, Config]]:
     """The named configurations: name -> (one line of explanation, configuration)."""
-    demo = Config(
-        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
-        training=TrainingConfig(
-            max_steps=800,
-            tokens_per_step=2048,
-            learning_rate=1.0,
-            warmup_steps=300,
-            adam_beta2=0.98,
-        ),
-        # Five evaluations at least: with fewer, no report can tell whether a run overfits.
-        evaluation=EvaluationConfig(every_steps=100, sentences=200),
-        checkpoints=CheckpointConfig(every_steps=200),
-    )
+    demo = _demo()
     small = dataclasses.replace(
         demo,
         run_dir=Path("runs/small"),
@@ -78,3 +66,20 @@ def presets() -> dict[str, tuple[str, Config]]:
         "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
         "big": ("transformer-big, 6+6 layers, 1024 wide", big),
     }
+
+
+def _demo() -> Config:
+    """Few minutes on two cores."""
+    return Config(
+        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
+        training=TrainingConfig(
+            max_steps=800,
+            tokens_per_step=2048,
+            learning_rate=1.0,
+            warmup_steps=300,
+            adam_beta2=0.98,
+        ),
+        # Five evaluations at least: with fewer, no report can tell whether a run overfits.
+        evaluation=EvaluationConfig(every_steps=100, sentences=200),
+        checkpoints=CheckpointConfig(every_steps=200),
+    )
