@@ -30,6 +30,8 @@ _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu
 _SHARED = "model.shared.weight"
 _TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+_SIZES = ("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads",
+          "encoder_ffn_dim", "max_position_embeddings")  # fmt: skip
 # name -> (the only value that can be imported, what a file without it means)
 _REQUIRED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
@@ -61,7 +63,12 @@ def read(folder: Path) -> ForeignModel:
         raise RunError(
             f"{folder / 'vocab.json'} has {pieces:,} pieces and the matrix of {path} {rows:,} rows."
         )
-    start = int(settings.get("decoder_start_token_id", settings.get("pad_token_id", 0)))
+    start = settings.get("decoder_start_token_id", settings.get("pad_token_id", 0))
+    if not isinstance(start, int) or not 0 <= start < rows:
+        raise RunError(
+            f"{folder / 'config.json'} has decoder_start_token_id {start}, which is no row of the "
+            f"{rows:,} of the matrix."
+        )
     _take_our_ids(tensors, vocabulary, start)
     return ForeignModel(
         config=config,
@@ -80,6 +87,8 @@ def _settings(path: Path) -> dict[str, Any]:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(settings, dict):
+        raise RunError(f"{path} holds no JSON object, so it is no configuration of a model.")
     for name, (wanted, default) in _REQUIRED.items():
         value = settings.get(name, default)
         if value != wanted:
@@ -99,11 +108,14 @@ def _settings(path: Path) -> dict[str, Any]:
 
 def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
     activation = settings.get("activation_function")
-    if activation not in _ACTIVATIONS:
+    if str(activation) not in _ACTIVATIONS:
         raise RunError(
             f"{path} has the activation {activation!r}: only {', '.join(_ACTIVATIONS)} can be "
             "imported."
         )
+    for name in _SIZES:
+        if not isinstance(settings.get(name), int):
+            raise RunError(f"{path} has no whole number as {name}, a size of the model.")
     try:
         return ModelConfig(
             settings["encoder_layers"], settings["decoder_layers"], settings["d_model"],
@@ -118,8 +130,8 @@ def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
             activation=cast(Literal["relu", "swish", "gelu"], _ACTIVATIONS[activation]),
             biases="all",
         )  # fmt: skip
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{path} lacks a size of the model, or has a wrong one: {error}.") from None
+    except (TypeError, ConfigError) as error:
+        raise RunError(f"{path} describes a model that cannot be: {error}") from None
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:

@@ -280,6 +280,12 @@ def add(tensors):
         ("normalize_before true", {"normalize_before": True}),
         ("ffn_dim 48 in the encoder and 64", {"decoder_ffn_dim": 64}),
         ("activation 'tanh'", {"activation_function": "tanh"}),
+        ("activation ['relu']", {"activation_function": ["relu"]}),
+        ("no whole number as d_model", {"d_model": "16"}),
+        ("describes a model that cannot be", {"encoder_layers": 0}),
+        ("decoder_start_token_id None", {"decoder_start_token_id": None}),
+        ("decoder_start_token_id 65000", {"decoder_start_token_id": 65000}),
+        ("holds no JSON object", "config.json"),
         ("one matrix for source, target and softmax", untie),
         ("learned positions", learn_positions),
         ("lacks model.decoder.layers.0.fc1.bias", lose),
@@ -295,6 +301,8 @@ def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, cha
         write_settings(other, **change)
     elif change == "pytorch_model.bin":
         (other / "model.safetensors").rename(other / change)
+    elif change == "config.json":
+        (other / change).write_text("[]")
     elif isinstance(change, str):
         (other / change).write_bytes(b"\xff not this")
     else:
