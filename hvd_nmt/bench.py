@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
     words = list(sys.argv[1:] if argv is None else argv)
-    first = os.environ.get("HOROVOD_RANK", "0") == "0"
+    first = command_line.is_first_rank()
     prog, description = "python -m hvd_nmt.bench", __doc__ or ""
     with reported("hvd_nmt.bench", speak=first) as outcome:
         if "--translate" in words:
@@ -120,7 +120,7 @@ def translate(options: TranslateOptions) -> None:
     Raises:
         UserError: the run or the text cannot be used.
     """
-    if "HOROVOD_RANK" in os.environ:
+    if command_line.started_by_horovod():
         raise ConfigError("--translate measures one process: start it without horovodrun.")
     quiet.import_tensorflow()
     from hvd_nmt.translation import engine, speed, texts

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import shutil
 import sys
@@ -73,6 +74,16 @@ def run_config(
     return options(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
 
 
+def started_by_horovod() -> bool:
+    """Whether horovodrun started this process: then its standard input leads nowhere."""
+    return "HOROVOD_RANK" in os.environ
+
+
+def is_first_rank() -> bool:
+    """Whether this is rank 0, which speaks; known before Horovod is imported."""
+    return os.environ.get("HOROVOD_RANK", "0") == "0"
+
+
 def run(
     name: str,
     kind: type[Options],
@@ -80,7 +91,7 @@ def run(
     description: str,
     argv: Sequence[str] | None,
 ) -> int:
-    """A whole command, on one rank.
+    """A whole command; of its ranks, if it has several, the first speaks.
 
     Args:
         name: its module.
@@ -93,8 +104,10 @@ def run(
         The exit code, see `hvd_nmt.errors`.
     """
     speak_utf8()
-    with reported(name) as outcome:
-        action(options(kind, prog=f"python -m {name}", description=description, argv=argv))
+    first = is_first_rank()
+    with reported(name, speak=first) as outcome:
+        prog = f"python -m {name}"
+        action(options(kind, prog=prog, description=description, argv=argv, quiet=not first))
     return outcome.exit_code
 
 

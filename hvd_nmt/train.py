@@ -11,7 +11,6 @@ Exit codes are in hvd_nmt.errors; horovodrun itself turns any failure into 1.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ Say = Callable[[str], None]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
-    first = os.environ.get("HOROVOD_RANK", "0") == "0"
+    first = command_line.is_first_rank()
     with reported("hvd_nmt.train", speak=first) as outcome:
         config: Config = command_line.run_config(
             argv, prog="python -m hvd_nmt.train", description=__doc__ or "", quiet=not first

@@ -47,7 +47,7 @@ import hvd_nmt
 from hvd_nmt import command_line, quiet
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.errors import ConfigError, DataError
 from hvd_nmt.progress import progress, remark
 from hvd_nmt.translation import arrivals, columns, output, ranks
 from hvd_nmt.translation.columns import Columns
@@ -130,18 +130,7 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    speak_utf8()
-    first = ranks.is_first()
-    with reported("hvd_nmt.translate", speak=first) as outcome:
-        options = command_line.options(
-            Options,
-            prog="python -m hvd_nmt.translate",
-            description=str(__doc__),
-            argv=argv,
-            quiet=not first,
-        )
-        translate(options)
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.translate", Options, translate, str(__doc__), argv)
 
 
 def translate(options: Options) -> None:
@@ -150,7 +139,7 @@ def translate(options: Options) -> None:
     Raises:
         UserError: the run, the input or the output cannot be used.
     """
-    if ranks.is_first():
+    if command_line.is_first_rank():
         _check_files(options)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     quiet.import_tensorflow()
@@ -291,7 +280,7 @@ def _job(options: Options, checkpoints: list[str]) -> output.Job:
 
 def _check_files(options: Options) -> None:
     """What can be told before the model is loaded."""
-    if ranks.started_by_horovod():
+    if command_line.started_by_horovod():
         if options.input is None:
             raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
         if options.output is None:

@@ -33,7 +33,8 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
     ]  # fmt: skip
     table = {name: value.replace(",", "") for name, value in rows(said.out).items()}
     assert table["sentences, source tokens, target tokens"].startswith("5 ")
-    assert float(table["target tokens/s"]) >= round(float(table["sentences/s"])) > 0
+    # A token or more each; one is shown as a whole number, the other with a digit more.
+    assert float(table["target tokens/s"]) + 0.6 > float(table["sentences/s"]) > 0
     times = table["latency of one sentence, ms: median, min, max"].split()
     median, least, most = map(float, times)
     assert 0 < least <= median <= most

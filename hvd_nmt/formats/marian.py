@@ -107,8 +107,8 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
-    activation = settings.get("activation_function")
-    if str(activation) not in _ACTIVATIONS:
+    activation = str(settings.get("activation_function"))
+    if activation not in _ACTIVATIONS:
         raise RunError(
             f"{path} has the activation {activation!r}: only {', '.join(_ACTIVATIONS)} can be "
             "imported."

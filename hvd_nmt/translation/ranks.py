@@ -13,20 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
+from hvd_nmt import command_line
+
 if TYPE_CHECKING:
     from hvd_nmt.training.horovod import Rank
 
 Value = TypeVar("Value")
-
-
-def started_by_horovod() -> bool:
-    """Whether horovodrun started this process: then its standard input leads nowhere."""
-    return "HOROVOD_RANK" in os.environ
-
-
-def is_first() -> bool:
-    """Whether this is rank 0, which speaks; known before Horovod is imported."""
-    return os.environ.get("HOROVOD_RANK", "0") == "0"
 
 
 @contextmanager
@@ -39,7 +31,7 @@ def joined(threads: int = 0) -> Iterator[Ranks]:
     Raises:
         ClusterError: the ranks do not fit together, or one is lost.
     """
-    if not started_by_horovod():
+    if not command_line.started_by_horovod():
         yield Ranks()
         return
     from hvd_nmt.training import devices, horovod

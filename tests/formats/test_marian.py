@@ -280,7 +280,7 @@ def add(tensors):
         ("normalize_before true", {"normalize_before": True}),
         ("ffn_dim 48 in the encoder and 64", {"decoder_ffn_dim": 64}),
         ("activation 'tanh'", {"activation_function": "tanh"}),
-        ("activation ['relu']", {"activation_function": ["relu"]}),
+        ("activation \"['relu']\"", {"activation_function": ["relu"]}),
         ("no whole number as d_model", {"d_model": "16"}),
         ("describes a model that cannot be", {"encoder_layers": 0}),
         ("decoder_start_token_id None", {"decoder_start_token_id": None}),
