@@ -4,7 +4,7 @@
 |------|-----------------|-------------------------------------------------------------------------|
 | 0    |                 | done                                                                    |
 | 1    |                 | a defect of this package or of a library below it (with a traceback)    |
-| 2    | `ConfigError`   | the command line or the configuration cannot work                       |
+| 2    | `ConfigError`   | the command line or the configuration cannot work; no right, no disk    |
 | 3    | `DataError`     | the text, the vocabulary or the prepared data cannot be used            |
 | 4    | `RunError`      | the run directory or a checkpoint in it cannot be used                  |
 | 5    | `ClusterError`  | the ranks or hosts do not form the cluster that was asked for           |

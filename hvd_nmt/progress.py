@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import IO, final
 
 from tqdm import tqdm
 
 # In a file, as nohup makes one, a reader wants few lines, and none for what is over at once.
 _QUIETLY_S = 60.0
+_FORM = "{desc}{percentage:.0f} %, {n_fmt} of {total_fmt}{unit} [{elapsed}<{remaining}, {rate_fmt}]"
 
 
 def progress(
@@ -22,17 +25,16 @@ def progress(
         done: how much of it was done earlier.
         show: False on ranks that do not speak.
     """
-    pace = {"delay": _QUIETLY_S, "mininterval": _QUIETLY_S, "maxinterval": _QUIETLY_S}
+    bar = tqdm if sys.stderr.isatty() else _Lines
     scaled = unit == "B"
-    return tqdm(
+    return bar(
         total=total,
-        desc=what,
+        desc=f"{what}: " if what else None,
         unit=unit if scaled else f" {unit}",
         unit_scale=scaled,
         initial=done,
         leave=False,
         disable=not show,
-        **({} if sys.stderr.isatty() else pace),
     )
 
 
@@ -42,3 +44,26 @@ def remark(text: str) -> None:
         tqdm.write(text, file=sys.stderr)
     else:
         print(text, file=sys.stderr)
+
+
+@final
+class _Lines(tqdm):
+    """A bar whose every state is a line of its own, as a file wants it."""
+
+    def __init__(self, total: int | None, **options: object) -> None:
+        pace = {"delay": _QUIETLY_S, "mininterval": _QUIETLY_S, "maxinterval": _QUIETLY_S}
+        form = None if total is None else _FORM
+        super().__init__(total=total, position=1, bar_format=form, **pace, **options)
+
+    @staticmethod
+    def status_printer(file: IO[str]) -> Callable[[str], None]:
+        """What shows a state; the empty one, which clears a bar, is none."""
+
+        def show(state: str) -> None:
+            if state:
+                print(state, file=file, flush=True)
+
+        return show
+
+    def moveto(self, n: int) -> None:
+        """There is no other line to go to."""

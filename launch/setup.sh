@@ -33,7 +33,7 @@ main() {
     install_horovod
     verify
     fingerprint >"$stamp"
-    say "Ready: $venv"
+    say "Ready: $venv (source $venv/bin/activate)"
 }
 
 say() { printf '%s\n' "$*"; }

@@ -1,7 +1,6 @@
 """Long work says how far it is: a bar on a terminal, few lines in a file."""
 
 import io
-import re
 
 import pytest
 
@@ -44,9 +43,23 @@ def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
         clock_s[0] += 1
         bar.update(5_000)
     bar.close()
-    lines = re.findall(r"train\.en\.gz: +(\d+)%\|.*?\| (\S+)/1\.00M .*? (\S+)B/s\]", log.getvalue())
-    assert [share for share, *_ in lines] == ["30", "60", "90"]
-    assert [rate for *_, rate in lines] == ["5.00k"] * 3
+    assert log.getvalue().splitlines() == [
+        "train.en.gz: 30 %, 300k of 1.00MB [01:00<02:20, 5.00kB/s]",
+        "train.en.gz: 60 %, 600k of 1.00MB [02:00<01:20, 5.00kB/s]",
+        "train.en.gz: 90 %, 900k of 1.00MB [03:00<00:20, 5.00kB/s]",
+    ]
+
+
+def test_in_a_file_a_remark_has_a_line_of_its_own(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    bar = progress.progress(None, "lines", done=7)
+    bar.display()
+    progress.remark("line 9: too long")
+    bar.close()
+    first, second = log.getvalue().splitlines()
+    assert first.startswith("7 lines [00:0")
+    assert second == "line 9: too long"
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])

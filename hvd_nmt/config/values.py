@@ -29,7 +29,7 @@ def load(path: Path, default: Config | None = None) -> Config:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} is no mapping of names to values.")
