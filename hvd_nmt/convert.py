@@ -114,16 +114,17 @@ def _read(options: Options) -> ForeignModel:
 
 def _lines(model: ForeignModel, prefix: Path) -> list[str]:
     config, run = model.config, prefix.parent
-    train = f"python -m hvd_nmt.train --config {run / 'config.yaml'}"
+    data = f"data        python -m hvd_nmt.prepare --vocabulary {run / 'spm.model'} --out DATA ..."
+    train = f"python -m hvd_nmt.train --config {run / 'config.yaml'} --data.directory DATA"
     if model.moments:
-        go_on = f"go on       {train}"
+        training = [data, f"go on       {train}"]
     elif model.reads_target_text:
-        go_on = f"begin with  {train} --run-dir {run}-tuned --init-from {run}"
+        training = [data, f"begin with  {train} --run-dir {run}-tuned --init-from {run}"]
     else:
-        go_on = (
+        training = [
             "training    is not possible: source and target have different SentencePiece models, "
             "and spm.model cuts text as that of the source does."
-        )
+        ]
     return [
         f"model       {model.parameters:,} parameters, {config.encoder_layers}+"
         f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "
@@ -131,7 +132,7 @@ def _lines(model: ForeignModel, prefix: Path) -> list[str]:
         f"step        {model.step:,}, {'with' if model.moments else 'without'} Adam's moments",
         f"written     {prefix}",
         f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
-        go_on,
+        *training,
     ]
 
 

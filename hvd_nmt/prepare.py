@@ -16,7 +16,6 @@ hvd_nmt.data.subwords).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
@@ -29,12 +28,22 @@ import numpy as np
 import sentencepiece
 
 from hvd_nmt import __version__, code_hash, command_line
-from hvd_nmt.data import cleaning, corpus, drafts, embedded, encoding, quality, recipe, subwords
+from hvd_nmt.data import (
+    cleaning,
+    corpus,
+    drafts,
+    embedded,
+    encoding,
+    quality,
+    recipe,
+    removed,
+    subwords,
+)
 from hvd_nmt.data.atomic import exclusive, put_in_place, require_free
 from hvd_nmt.data.corpus import File
 from hvd_nmt.data.drafts import Cleaning, Draft, Paths
 from hvd_nmt.data.journal import Journal, discard
-from hvd_nmt.data.request import Inputs, Options, inputs, request
+from hvd_nmt.data.request import Inputs, Options, fingerprints, inputs, request
 from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.data.workers import WorkerKilledError
 from hvd_nmt.errors import ConfigError, DataError
@@ -51,19 +60,23 @@ def prepare(options: Options) -> None:
     """Makes the data directory, unless it is there already.
 
     Raises:
-        ConfigError: `removed` has no folder to be in, or `write_recipe` is there already.
+        ConfigError: `removed` is an input, is there already or has no folder to be in, or
+            `write_recipe` is there already.
         DataError: the inputs cannot be used, or another directory is in the way.
     """
     if options.write_recipe:
         require_free(options.write_recipe, "--write-recipe")
     if options.vocabulary:
         subwords.require_marks(options.vocabulary)
+    work = options.out.with_name(f"{options.out.name}.work")
+    _check_removed(options, work)
     with exclusive(options.out):
         if options.removed and not options.removed.parent.is_dir():
             raise ConfigError(f"--removed: there is no folder {options.removed.parent}.")
-        work = options.out.with_name(f"{options.out.name}.work")
+        if options.removed and not (options.out / corpus.MANIFEST).is_file():
+            removed.require_new(options.removed, work)
         given = inputs(options)
-        files = {part: _fingerprints(paths) for part, paths in given.items()}
+        files = {part: fingerprints(paths) for part, paths in given.items()}
         wanted = request(options, files)
         if _is_done(options, wanted):
             print(f"{options.out} is already prepared with these settings.")
@@ -72,6 +85,8 @@ def prepare(options: Options) -> None:
                 print(f"{options.removed} is not made: {why}.", file=sys.stderr)
             discard(work)
         else:
+            if options.removed:  # once more: a download may have made a file of that name
+                removed.require_new(options.removed, work)
             try:
                 key = {"request": wanted, "removed": bool(options.removed), "code": code_hash(),
                        "sentencepiece": sentencepiece.__version__}  # fmt: skip
@@ -91,6 +106,20 @@ def prepare(options: Options) -> None:
             require_free(options.write_recipe, "--write-recipe")  # still, after hours perhaps
             recipe.write(options.write_recipe, corpus.load(options.out))
         print(f"the recipe's files are in {options.write_recipe}")
+
+
+def _check_removed(options: Options, work: Path) -> None:
+    """See that --removed would overwrite nothing that this command reads or makes."""
+    if not options.removed:
+        return
+    read = [path for paths in options.files.values() for path in paths]
+    made = {"--out": options.out}
+    if options.write_recipe:
+        made["--write-recipe"] = options.write_recipe
+    locks = {option: path.with_name(f"{path.name}.lock") for option, path in made.items()}
+    read += [options.vocabulary] if options.vocabulary else []
+    for outputs in (made, {"--out": work}, locks):
+        removed.require_place(options.removed, read, outputs)
 
 
 def _journal(work: Path, key: dict[str, Any]) -> Journal:
@@ -115,7 +144,7 @@ def _make(
     _require_pairs(parts["train"], f" (--max-length {options.max_length})")
     journal.stage("check sums", lambda: _finish(options, wanted, result, parts, counted))
     if options.removed:
-        shutil.copyfile(journal.directory / "removed.tsv", options.removed)
+        removed.write(journal.directory, options.removed)
     put_in_place(result, options.out)
     discard(journal.directory)
     print(_summary(options, corpus.load(options.out).manifest, journal))
@@ -130,7 +159,7 @@ def _read_text(
     if options.corpus == "embedded":
         journal.stage("generate", lambda: _generate(options, work))
         given = {part: [_paths(work, f"raw.{part}", options)] for part in ("train", "dev", "test")}
-        files = {part: _fingerprints(paths) for part, paths in given.items()}
+        files = {part: fingerprints(paths) for part, paths in given.items()}
     parts: dict[str, Draft] = {}
     for part in sorted(given, key=["dev", "test", "train"].index):
         folder = work if part == "train" else result
@@ -143,6 +172,7 @@ def _read_text(
             return drafts.read(given[part], files[part], text, how).as_plain()
 
         parts[part] = Draft.from_plain(journal.stage(f"read {part}", clean), folder)
+    _require_pairs(parts["train"])
     if options.dev_size:
         rest = _paths(work, "rest", options)
 
@@ -257,7 +287,7 @@ def _cleaning(options: Options, part: str, held_out: dict[str, np.ndarray], work
         cleaning.Cleaner(rules, options.languages, first),
         cleaning.Memory(rules, held_out) if rules.stateful else None,
         options.wrong_bytes,
-        work / "removed.tsv" if options.removed else None,
+        work / removed.NAME if options.removed else None,
     )
 
 
@@ -268,29 +298,6 @@ def _keys_of(parts: Mapping[str, Draft], options: Options, result: Path) -> dict
         for part in ("dev", "test")
         if part in parts
     }
-
-
-def _fingerprints(inputs: Sequence[Paths]) -> tuple[File, File]:
-    """What a part's source and its target are; of several files, the digest of their digests.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
-    try:
-        source, target = (
-            [corpus.fingerprint(path) for path in side] for side in zip(*inputs, strict=True)
-        )
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    return _joined(source), _joined(target)
-
-
-def _joined(files: list[File]) -> File:
-    if len(files) == 1:
-        return files[0]
-    digests = "".join(file.sha256 for file in files)
-    n_bytes = sum(file.n_bytes for file in files)
-    return File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
 
 
 def _is_done(options: Options, wanted: dict[str, Any]) -> bool:
@@ -337,7 +344,7 @@ def _summary(options: Options, manifest: corpus.Manifest, journal: Journal) -> s
     lines = [
         quality.table(report),
         f"vocabulary: {manifest.vocabulary_pieces:,} joint pieces, "
-        f"{manifest.vocabulary_size:,} embedding rows",
+        f"{manifest.vocabulary_size:,} embedding rows{_other_size(options, manifest)}",
         f"time: {stages}",
         f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {options.out}",
     ]
@@ -345,6 +352,17 @@ def _summary(options: Options, manifest: corpus.Manifest, journal: Journal) -> s
         if part.truncated:
             lines.insert(1, f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens")
     return "\n".join(lines)
+
+
+def _other_size(options: Options, manifest: corpus.Manifest) -> str:
+    """Why there are not as many pieces as --vocabulary-size asked for; nothing if there are."""
+    asked, pieces = options.vocabulary_size, manifest.vocabulary_pieces
+    if not asked or asked == pieces:
+        return ""
+    why = "the number is rounded up to a multiple of 8"
+    if pieces < asked:
+        why = "the text gives no more"
+    return f" ({asked:,} pieces were asked for; {why})"
 
 
 def _rules(removed: dict[str, int]) -> str:

@@ -1,7 +1,11 @@
 """hvd_nmt.convert: its command line. What it converts is tested in tests/formats."""
 
+import types
+from pathlib import Path
+
 import pytest
 
+from hvd_nmt import config as configuration
 from hvd_nmt import convert
 
 THEIRS = ("--from", "openseq2seq", "--checkpoint", "x", "--vocabulary", "m.model", "--out", "run")
@@ -36,3 +40,17 @@ def test_an_unknown_program_is_refused_by_the_parser(capsys):
         convert.main(["--from", "fairseq", "--out", "run"])
     assert stopped.value.code == 2
     assert "openseq2seq" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("moments", [True, False])
+def test_data_are_prepared_before_training_goes_on(moments):
+    model = types.SimpleNamespace(
+        config=configuration.presets()["base"][1].model, parameters=1, vocabulary_size=2, step=3,
+        moments=moments, reads_target_text=True,
+    )  # fmt: skip
+    *_, data, on = convert._lines(model, Path("runs/imported/model.ckpt-3"))
+    assert data == (
+        "data        python -m hvd_nmt.prepare --vocabulary runs/imported/spm.model --out DATA ..."
+    )
+    assert "--config runs/imported/config.yaml --data.directory DATA" in on
+    assert ("--init-from runs/imported" in on) != moments

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -256,6 +257,144 @@ def test_holding_out_too_much_is_refused(toy, capsys):
     assert "--dev-size 151 is more than half of the 300" in capsys.readouterr().err
 
 
+def test_holding_out_of_blank_lines_says_what_is_left(toy, capsys):
+    toy.write("train", [("", " ")] * 300)
+    assert toy.run(dev_source=None, dev_target=None, dev_size=100) == 3
+    err = capsys.readouterr().err
+    assert err.endswith("No training pair is left of 300: 300 a side is empty.\n")
+    assert toy.left() == []
+
+
+def test_a_pipe_in_place_of_a_file_is_named(toy):
+    target = toy.options["train-target"]
+    argv = shlex.join([sys.executable, "-m", "hvd_nmt.prepare", *toy.argv(train_target=None)])
+    command = ["bash", "-c", f"{argv} --train-target <(cat {shlex.quote(str(target))})"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert re.fullmatch(
+        r"hvd_nmt\.prepare: /dev/fd/\d+ is a pipe or a device, and the text is read more than "
+        r"once: give a file \(a \.gz file is read as it is\)\.\n",
+        done.stderr,
+    )
+    assert toy.left() == []
+
+
+def test_another_number_of_pieces_than_asked_for_is_said(toy, capsys):
+    assert toy.run(vocabulary_size=117) == 0
+    said = "120 embedding rows (117 pieces were asked for; the number is rounded up to a multiple"
+    assert said in capsys.readouterr().out
+    assert toy.run(overwrite=True, vocabulary_size=8000) == 0
+    assert "(8,000 pieces were asked for; the text gives no more)" in capsys.readouterr().out
+    assert toy.run(overwrite=True) == 0
+    assert "asked for" not in capsys.readouterr().out
+
+
+def with_removed_pairs(toy):
+    """300 training pairs, two of which cleaning removes; what --removed shall hold."""
+    pairs = toy_pairs(300)
+    pairs[10] = "", pairs[10][1]
+    pairs[20] = pairs[20][0], "\t"
+    toy.write("train", pairs)
+    first = f"a side is empty\t11\t\t{pairs[10][1]}\n"
+    return f"{first}a side is empty\t21\t{pairs[20][0]}\t \n".encode()
+
+
+def test_removed_is_written_plain_or_gz(toy, tmp_path_factory):
+    folder, expected = tmp_path_factory.mktemp("removed"), with_removed_pairs(toy)
+    assert toy.run(removed=folder / "a.tsv") == 0
+    assert (folder / "a.tsv").read_bytes() == expected
+    assert toy.run(removed=folder / "a.gz", overwrite=True, max_length=23) == 0
+    assert gzip.decompress((folder / "a.gz").read_bytes()) == expected
+    toy.write("train", toy_pairs(300))
+    assert toy.run(removed=folder / "none.gz", overwrite=True) == 0
+    assert gzip.decompress((folder / "none.gz").read_bytes()) == b""
+
+
+@pytest.mark.parametrize("option", ["train-source", "train-target", "dev-source", "dev-target"])
+def test_removed_never_overwrites_an_input(toy, capsys, option):
+    before = toy.options[option].read_bytes()
+    link = toy.directory / "train.link"
+    link.symlink_to(toy.options[option])
+    for path in (toy.options[option], link):
+        assert toy.run(removed=path) == 2
+        assert "an input: choose another --removed.\n" in capsys.readouterr().err
+        assert path.read_bytes() == before
+    assert toy.left() == []
+
+
+def test_removed_never_overwrites_the_vocabulary(toy, capsys):
+    assert toy.run() == 0
+    model = toy.directory / "train.model"
+    model.write_bytes((toy.out / corpus.SPM_MODEL).read_bytes())
+    given = {"out": toy.directory / "dev.out", "vocabulary_size": None, "vocabulary": model}
+    assert toy.run(removed=model, **given) == 2
+    assert "is an input: choose another --removed" in capsys.readouterr().err
+    assert model.read_bytes() == (toy.out / corpus.SPM_MODEL).read_bytes()
+
+
+def test_removed_never_overwrites_another_file(toy, capsys):
+    thesis = write(toy.directory / "train.tex", ["precious"])
+    for more in ({}, {"overwrite": True}):
+        assert toy.run(removed=thesis, **more) == 2
+        refused = f"{thesis} is there already: choose another --removed, or remove it first."
+        assert refused in capsys.readouterr().err
+        assert toy.left() == []
+    assert toy.run() == 0
+    assert toy.run(removed=thesis, max_length=23, overwrite=True) == 2
+    assert refused in capsys.readouterr().err
+    assert corpus.load(toy.out, verify=True).manifest.max_length == 24
+    assert thesis.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize(
+    "place", ["out", "out/r.tsv", "out.work/r.tsv", "out.lock", "recipe", "recipe/r.tsv"]
+)
+def test_removed_is_not_where_another_output_is(toy, capsys, place):
+    (toy.directory / place).parent.mkdir(exist_ok=True)
+    left = toy.left()
+    assert toy.run(removed=toy.directory / place, write_recipe=toy.directory / "recipe") == 2
+    assert "is in the way of" in capsys.readouterr().err
+    assert toy.left() == left
+
+
+@pytest.mark.parametrize("name", ["removed.tsv", "removed.tsv.gz"])
+@pytest.mark.parametrize("bytes_lost", [0, 7])
+def test_a_job_that_died_after_it_wrote_removed_goes_on(
+    toy, monkeypatch, capsys, tmp_path_factory, name, bytes_lost
+):
+    path = tmp_path_factory.mktemp("removed") / name
+    expected = with_removed_pairs(toy)
+    monkeypatch.setattr(prepare, "put_in_place", fail)
+    assert toy.run(removed=path) == 3
+    monkeypatch.undo()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - bytes_lost])
+    assert toy.run(removed=path) == 0
+    assert path.read_bytes() == whole
+    assert (gzip.decompress(whole) if name.endswith(".gz") else whole) == expected
+    capsys.readouterr()
+    assert toy.run(removed=path) == 0
+    assert capsys.readouterr().out == f"{toy.out} is already prepared with these settings.\n"
+    assert path.read_bytes() == whole
+
+
+def test_a_file_that_came_meanwhile_stays_and_the_work_is_kept(
+    toy, monkeypatch, capsys, tmp_path_factory
+):
+    path = tmp_path_factory.mktemp("removed") / "removed.tsv"
+    expected = with_removed_pairs(toy)
+    finish = prepare._finish
+    monkeypatch.setattr(prepare, "_finish", lambda *a: (write(path, ["precious"]), finish(*a))[1])
+    assert toy.run(removed=path) == 2
+    assert "removed.tsv is there already" in capsys.readouterr().err
+    assert path.read_text() == "precious\n"
+    assert toy.left() == ["out.work"]
+    monkeypatch.undo()
+    assert toy.run(removed=path.with_name("other.tsv")) == 0
+    assert capsys.readouterr().out.count("(before)") == 6
+    assert path.with_name("other.tsv").read_bytes() == expected
+
+
 def spoil_line_count(toy):
     with open(toy.options["train-target"], "ab") as stream:
         stream.write(b"one more\n")
@@ -487,6 +626,18 @@ def test_a_worker_that_the_machine_kills_costs_one_stage(larger, tmp_path, monke
     assert toy.run(out=out) == 0
     assert contents(out) == whole
     assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("content", [b"word\n", b""])
+def test_a_vocabulary_that_is_no_model_is_one_sentence(toy, capfd, content):
+    path = toy.directory / "train.txt"
+    path.write_bytes(content)
+    assert toy.run(vocabulary=path, vocabulary_size=None) == 3
+    assert capfd.readouterr().err == (
+        f"hvd_nmt.prepare: {path} is no SentencePiece model, or a damaged one: give the .model "
+        "file that SentencePiece has written, such as spm.model of a prepared data directory.\n"
+    )
+    assert toy.left() == []
 
 
 def test_a_vocabulary_with_other_marks_is_refused(toy, tmp_path_factory, capsys):

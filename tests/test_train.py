@@ -19,8 +19,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hvd_nmt import config as configuration
+from hvd_nmt.errors import RunError
 from hvd_nmt.telemetry.events import read_samples
-from hvd_nmt.training import checkpoints
+from hvd_nmt.training import checkpoints, weights
 from hvd_nmt.training.optimizer import transformer_policy
 
 STEP_TAGS = {
@@ -253,6 +254,14 @@ def test_newest_checkpoint_damaged(train, copy: Path) -> None:
     assert [c.step for c in checkpoints.newest_first(copy)] == [40, 30, 20]
 
 
+def test_who_loads_a_damaged_checkpoint_hears_of_an_intact_one(copy: Path) -> None:
+    os.truncate(copy / "model.ckpt-40.data-00000-of-00001", 1000)
+    (copy / "model.ckpt-30.json").unlink()
+    for damaged in ("model.ckpt-40", "model.ckpt-30"):
+        with pytest.raises(RunError, match=f"; another one .* is intact: --checkpoint {copy}/"):
+            weights.load_model(copy, damaged)
+
+
 def test_second_run_in_the_directory_of_a_first(toy, toy_data: Path, train, tmp_path: Path) -> None:
     options = ("--training.max-steps", "100000", "--checkpoints.every-steps", "20")
     run_dir = tmp_path / "run"
@@ -263,7 +272,9 @@ def test_second_run_in_the_directory_of_a_first(toy, toy_data: Path, train, tmp_
         then = toy.steps_done(run_dir)
         first.wait_for(lambda: toy.steps_done(run_dir) > then)
         first.process.send_signal(signal.SIGTERM)
-        assert first.finished().returncode == 75
+        done = first.finished()
+        assert done.returncode == 75
+        assert done.stderr.count("stopping    asked to by a signal") == 1
     finally:
         first.kill()
     reached = toy.steps_done(run_dir)

@@ -47,7 +47,8 @@ def how_long(facts: Facts) -> Answer:
         "from the first record of the run, to the last record, on the clock of the first rank. "
         "Time in steps: sum over the logged intervals of steps x mean step time. Evaluations take "
         "what they report; start-up ends with the first record of each start; the rest is "
-        "checkpoints and pauses between restarts."
+        "checkpoints, pauses between restarts, and all that no record holds: steps that were "
+        "trained again after a kill, steps not logged yet, an evaluation that was cut off."
     )
     training_s = resources.training_s(run)
     wall_s = resources.wall_s(run)
@@ -67,11 +68,12 @@ def how_long(facts: Facts) -> Answer:
     if run.startup_s is None and run.source == "hvd_nmt":
         evidence.append("How long the process took to its first record is not recorded.")
     if training_s is not None:
-        evidence.append(_where_it_went(run, wall_s, training_s))
+        evidence.append(_where_it_went(facts, wall_s, training_s))
     return Answer(question, _duration_sentence(facts, wall_s), how, tuple(evidence))
 
 
-def _where_it_went(run: Run, wall_s: float, training_s: float) -> str:
+def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
+    run = facts.run
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
     evaluations = f"{duration(sum(times))} in {count(len(times), 'evaluation')}, "
     if run.source != "hvd_nmt":
@@ -84,9 +86,15 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> str:
         evaluations += (
             f"{duration(run.startup_s)} in start-up (imports, data, comparing the hosts), "
         )
+    rest = f"{startup}checkpoints and pauses"
+    if facts.state != FINISHED:
+        rest = (
+            f"{startup}checkpoints, pauses and whatever came after the last logged step or "
+            "evaluation"
+        )
     return (
         f"{duration(training_s)} in logged steps{inside}, {evaluations}{duration(rest_s)} in "
-        f"{startup}checkpoints and pauses."
+        f"{rest}."
     )
 
 

@@ -15,6 +15,7 @@ HIDDEN_SHARE = 0.2
 hosts, where a transfer of 0.3 s showed as 0.19 s and one of 1.2 s as 1.06 s in steps of 0.5 s"""
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
+_NO_OPTION = "train has no option for it yet"
 
 
 def ring_bytes(gradient_bytes: float, ranks: int) -> float:
@@ -65,12 +66,14 @@ class Step:
     def advice(self) -> list[Advice]:
         """What would shorten the communication and is worth saying; best first."""
         found = [
-            Advice("gradients as float16 on the wire", self._with_bytes(1 / 2), "half the bytes"),
+            Advice("gradients as float16 on the wire", self._with_bytes(1 / 2),
+                   f"half the bytes; {_NO_OPTION}"),
             Advice("accumulate 4 batches per update", self.others_s + self.exposed_s / 4,
-                   "one all-reduce for four batches; time per batch"),
+                   f"one all-reduce for four batches; time per batch; {_NO_OPTION}"),
             Advice("4 times as many tokens per step",
                    self.others_s + _exposed_s(self.transfer_s, 4 * self.compute_s) / 4,
-                   "the same gradient for four times the work; time per as many tokens as now"),
+                   "--training.tokens-per-step: the same gradient for four times the work; time "
+                   "per as many tokens as now"),
         ]  # fmt: skip
         if self.crosses_network:
             found.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10),

@@ -69,6 +69,13 @@ def load(directory: str | Path, verify: bool = False) -> DataDirectory:
     )
 
 
+_MULTI30K = "multi30k-en-de --vocabulary-size 8000"
+_DATASETS = {
+    "wmt16-en-de": "wmt16-en-de --clean moses --vocabulary-size 32768",
+    "multi30k-en-de": _MULTI30K,
+    "multi30k": _MULTI30K,
+}
+"""name of a directory -> the named data set that is meant by it, with the recipe's settings"""
 _AGAIN = (
     "copy the directory again, or give the `python -m hvd_nmt.prepare` command that made it once "
     "more, with --overwrite."
@@ -226,6 +233,11 @@ def read_manifest(directory: Path) -> Manifest:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
+        if directory.name in _DATASETS:
+            options = f"--dataset {_DATASETS[directory.name]} --out {directory}"
+            raise DataError(
+                f"{directory} {state}: make it with `python -m hvd_nmt.prepare {options}`."
+            ) from None
         raise DataError(
             f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
             "--train-source FILE --train-target FILE --dev-size 1000`, or with `--corpus embedded` "

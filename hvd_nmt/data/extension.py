@@ -114,8 +114,8 @@ class _Growing:
     def __init__(self, model: bytes) -> None:
         try:
             self._processor = old = subwords.load(model)
-        except RuntimeError as error:
-            raise DataError(f"The vocabulary is no SentencePiece model ({error}).") from None
+        except RuntimeError:  # its text names lines of SentencePiece's source and nothing else
+            raise DataError("The vocabulary is no SentencePiece model, or a damaged one.") from None
         self._model, self._old = model, old.get_piece_size()
         self.ids = {old.id_to_piece(number): [number] for number in range(self._old)}
         self._scores = {

@@ -15,7 +15,7 @@ import tyro
 from hvd_nmt.data import corpus, datasets, embedded, recipe
 from hvd_nmt.data.cleaning import Rules
 from hvd_nmt.data.drafts import Paths
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.errors import ConfigError, DataError
 
 SAMPLE = 1_000_000
 Inputs = Mapping[str, Sequence[Paths]]
@@ -62,10 +62,11 @@ class Options:
     """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
     keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
     removed: Path | None = None
-    """file for the training pairs that cleaning removes: rule, line, source, target, TAB between"""
+    """new file, plain or .gz, for the training pairs that cleaning removes: rule, line, source,
+    target, TAB between; the text is as it was read: wrong bytes are U+FFFD, controls are spaces"""
     vocabulary_size: int = 0
-    """joint SentencePiece pieces; 0: 8,000 for files, 4,000 for the embedded corpus, 32,768 for
-    wmt16-en-de"""
+    """joint SentencePiece pieces, rounded up to a multiple of 8; 0: 8,000 for files, 4,000 for
+    the embedded corpus, 32,768 for wmt16-en-de"""
     vocabulary: Path | None = None
     """SentencePiece model to encode with instead of training one, such as spm.model of a run whose
     weights a new one is to begin with"""
@@ -223,6 +224,27 @@ def inputs(options: Options) -> Inputs:
     return {part: [paths] for part, paths in found.items()}
 
 
+def fingerprints(inputs: Sequence[Paths]) -> tuple[corpus.File, corpus.File]:
+    """What a part's source and its target are; of several files, the digest of their digests.
+
+    Raises:
+        DataError: a file cannot be read, or not more than once.
+    """
+    for path in (path for paths in inputs for path in paths):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(
+                f"{path} is a pipe or a device, and the text is read more than once: give a file "
+                "(a .gz file is read as it is)."
+            )
+    try:
+        source, target = (
+            [corpus.fingerprint(path) for path in side] for side in zip(*inputs, strict=True)
+        )
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    return _joined(source), _joined(target)
+
+
 def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
@@ -260,3 +282,11 @@ def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dic
         vocabulary = (options.dataset_dir / name for name in (recipe.MODEL, recipe.VOCABULARY))
         found["recipe"] = [corpus.fingerprint(path).sha256 for path in vocabulary]
     return found | {"inputs": {part: [file.sha256 for file in of] for part, of in files.items()}}
+
+
+def _joined(files: list[corpus.File]) -> corpus.File:
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return corpus.File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())

@@ -109,11 +109,17 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
         DataError: it cannot be read or is no model.
     """
     try:
-        return load(path.read_bytes())
+        model = path.read_bytes()
+        if not model:  # SentencePiece takes nothing for a model without pieces
+            raise RuntimeError("it is empty")
+        return load(model)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except RuntimeError as error:
-        raise DataError(f"{path} is no SentencePiece model ({error}): fetch it again.") from None
+    except RuntimeError:  # its text names lines of SentencePiece's source and nothing else
+        raise DataError(
+            f"{path} is no SentencePiece model, or a damaged one: give the .model file that "
+            "SentencePiece has written, such as spm.model of a prepared data directory."
+        ) from None
 
 
 def require_marks(path: Path) -> None:

@@ -20,6 +20,7 @@ halves, so that one process reads a large corpus and others decode it.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -98,6 +99,10 @@ def pair_blocks(
     lines: tuple[list[bytes], list[bytes]] = ([], [])
     room = _BLOCK_BYTES
     for source, target in zip_longest(_raw_lines(source_path), _raw_lines(target_path)):
+        if counts == [0, 0] and not lines[0]:
+            # Before lines are counted: in one side they would seem to be one more.
+            _require_no_utf16(source, str(source_path))
+            _require_no_utf16(target, str(target_path))
         if source is None or target is None:
             counts[source is None] += 1
             continue
@@ -179,9 +184,20 @@ def _without_mark(stream: Iterable[bytes]) -> Iterator[bytes]:
     yield from lines
 
 
+def _require_no_utf16(line: bytes | None, name: str) -> None:
+    """See that a file's first line does not begin with the mark of UTF-16."""
+    if line is not None and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            f"{name} is UTF-16 and not UTF-8: convert the file first with "
+            "`iconv -f UTF-16 -t UTF-8`."
+        )
+
+
 def _decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
     for number, raw in enumerate(lines, start=first):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1 and not lenient:
+            _require_no_utf16(raw, name)
         try:
             yield raw.decode("utf-8", "replace" if lenient else "strict")
         except UnicodeDecodeError as error:

@@ -7,15 +7,15 @@ counted from 1 when it is done: step 500 is the state after 500 updates.
 from __future__ import annotations
 
 import math
-import signal
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.config import Config
 from hvd_nmt.errors import DivergedError, Preempted
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.telemetry.steps import StepTimeMeans
@@ -23,50 +23,11 @@ from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.checkpoints import Saver
 from hvd_nmt.training.evaluation import Evaluator, Scores
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.optimizer import transformer_policy
+from hvd_nmt.training.schedule import StepCallback, WarmupSchedule
+from hvd_nmt.training.stop_request import StopRequest
 
 SKIPPED_STEPS_IN_A_ROW = 50
 """float16: so many steps without a finite gradient mean that no loss scale helps any more"""
-
-
-class StepCallback(keras.callbacks.Callback):
-    """Base of callbacks that count the steps of the run, not of this `fit`.
-
-    Args:
-        start_step: steps done before `fit`.
-    """
-
-    def __init__(self, start_step: int) -> None:
-        super().__init__()
-        self._start_step = start_step
-
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Call `after_step` with the number of steps done."""
-        self.after_step(self._start_step + batch + 1, logs or {})
-
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """What to do after a step."""
-
-
-class WarmupSchedule(StepCallback):
-    """Sets the learning rate before each step, a pure function of the step."""
-
-    def __init__(self, config: Config, start_step: int) -> None:
-        super().__init__(start_step)
-        self._config = config
-
-    def rate(self, step: int) -> float:
-        """Learning rate of the update that follows `step` updates."""
-        training = self._config.training
-        rate = transformer_policy(
-            step, training.learning_rate, self._config.model.width, training.warmup_steps
-        )
-        left = training.max_steps - step
-        return rate * min(1.0, left / training.cooldown_steps) if training.cooldown_steps else rate
-
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Set the rate."""
-        self.model.optimizer.learning_rate.assign(self.rate(self._start_step + batch))
 
 
 class StepLog(StepCallback):
@@ -228,6 +189,11 @@ class ReplicaCheck(StepCallback):
 class Evaluation(StepCallback):
     """Validation loss and BLEU; keeps the best checkpoints.
 
+    A launcher kills its ranks seconds after the signal (horovodrun: 5 s), and an evaluation takes
+    longer: where a rank was asked to stop, none is made before the checkpoint is saved. The one
+    that was due is made when the run resumes, before its first step; the one of the last step,
+    after which nothing resumes, is made after the save.
+
     Args:
         config: of the run.
         start_step: steps done before `fit`.
@@ -249,12 +215,50 @@ class Evaluation(StepCallback):
         self._saver, self._store = saver, store
         self.latest: tuple[int, Scores] | None = None
         """the last step that was evaluated, and its scores"""
+        self.request = StopRequest(speaks=saver is not None)
+        """what signals ask of this rank; `Checkpoints` listens to them"""
+        self.stops = False
+        """whether the run ends with this step; the same on all ranks"""
+        self.saved_step = 0
+        """the last step, if it was saved before its evaluation"""
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Make up for the evaluation that a stop has left out."""
+        step = self._start_step
+        if step == 0 or step % self._config.evaluation.every_steps:
+            return
+        missing = False
+        with horovod.together():
+            if self._saver is not None:
+                lines = read_metrics(Path(self._config.run_dir))
+                evaluated = (line["step"] for line in lines if line["kind"] == "eval")
+                missing = step not in evaluated
+        if horovod.gather(missing)[0]:  # what rank 0 has read counts: it alone writes
+            self._evaluate(step)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Evaluate every `every_steps` steps and after the last one."""
         last = step == self._config.training.max_steps
+        self.stops = logs["stop"] > 0
         if step % self._config.evaluation.every_steps and not last:
             return
+        self.stops = self.stops or self._any_rank_was_asked()
+        if self.stops and not last:
+            return
+        if self.stops:
+            with horovod.together():
+                if self._saver is not None:
+                    self._saver.save(step)
+            self.saved_step = step
+        self._evaluate(step)
+        self.stops = self.stops or self._any_rank_was_asked()
+
+    def _any_rank_was_asked(self) -> bool:
+        """Since the step began, which told the others of what was asked before it."""
+        mine = tf.constant(float(self.request.asked))
+        return float(horovod.sum_over_ranks(mine, name="stop")) > 0
+
+    def _evaluate(self, step: int) -> None:
         scores = self._evaluator()
         self.latest = step, scores
         with horovod.together():
@@ -301,7 +305,8 @@ class Checkpoints(StepCallback):
         config: of the run.
         start_step: steps done before `fit`.
         saver: on rank 0.
-        evaluation: knows the validation loss of a step.
+        evaluation: comes before this callback; knows the validation loss of a step, and whether the
+            run stops.
     """
 
     def __init__(
@@ -309,42 +314,37 @@ class Checkpoints(StepCallback):
     ) -> None:
         super().__init__(start_step)
         self._config, self._saver, self._evaluation = config, saver, evaluation
-        self._asked_to_stop = False
-        self._previous: dict[int, Any] = {}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Listen to signals."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._stop)
+        self._evaluation.request.listen()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stop listening."""
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        self._evaluation.request.ignore()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
-        if self._asked_to_stop:
+        if self._evaluation.request.asked:
             self.model.stop_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Save if it is time; leave if any rank was asked to."""
-        stop = logs["stop"] > 0
+        stop = self._evaluation.stops
         last = step == self._config.training.max_steps
+        if stop:
+            self._evaluation.request.say()  # another rank than this one was asked
         if stop or last or step % self._config.checkpoints.every_steps == 0:
             evaluated = self._evaluation.latest
             val_loss = evaluated[1].val_loss if evaluated and evaluated[0] == step else None
             with horovod.together():
-                if self._saver is not None:
+                if self._saver is not None and self._evaluation.saved_step != step:
                     self._saver.save(step, val_loss)
         if stop and not last:
             raise Preempted(
                 f"Stopped by a signal after step {step}; the checkpoint is saved: the same "
                 "command goes on from here."
             )
-
-    def _stop(self, number: int, frame: Any) -> None:
-        self._asked_to_stop = True
 
 
 class Telemetry(keras.callbacks.Callback):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -32,36 +31,15 @@ from hvd_nmt.data.atomic import sync
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.errors import RunError
 from hvd_nmt.training import meta_graph
+from hvd_nmt.training.manifest import Manifest, read_manifest
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
 BEST_DIR = "best_models"
 DAMAGED_DIR = "damaged"
 _PRIVATE = ".saving-"
+_NAMED = 4
+"""checkpoints that a message names, at most"""
 _STEP = re.compile(r"(?:model\.ckpt|val_loss=[\d.]+-step)-(\d+)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Manifest:
-    """What a checkpoint is, and what it belongs to."""
-
-    step: int
-    """optimizer steps done; the position in the data follows from it"""
-    val_loss: float | None
-    """validation loss at this step, if it was evaluated"""
-    vocabulary_hash: str
-    """sha256 of the SentencePiece model"""
-    data_hash: str
-    """hash of the prepared data"""
-    model: dict[str, Any]
-    """sizes of the model"""
-    vocabulary_size: int
-    """rows of the shared matrix"""
-    ranks: int
-    """number of ranks that trained it"""
-    files: dict[str, dict[str, Any]]
-    """suffix -> n_bytes and sha256"""
-    freeze: str = ""
-    """`training.freeze`: weights without moments of Adam"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,9 +143,7 @@ class Saver:
             }
             manifest = Manifest(step=step, val_loss=val_loss, files=files, **self._facts)
             draft_manifest = private / "manifest"
-            content = dataclasses.asdict(manifest)
-            text = json.dumps(content | {"sha256": _digest(content)}, indent=1)
-            draft_manifest.write_text(text + "\n", encoding="utf-8")
+            draft_manifest.write_text(manifest.text(), encoding="utf-8")
             for path in (*(Path(f"{draft}{suffix}") for suffix in SUFFIXES), draft_manifest):
                 sync(path)
             renaming = True
@@ -288,13 +264,58 @@ def find(run_dir: Path, which: str) -> Path:
         found = best_first(run_dir) if which == "best" else []
         found = found or newest_first(run_dir) or best_first(run_dir)
         if not found:
-            raise RunError(f"{run_dir} holds no checkpoint: is it a run directory of train?")
+            missing = "is it a run directory of train?"
+            if not run_dir.exists():
+                missing = f"there is no directory {run_dir}."
+            raise RunError(f"{run_dir} holds no checkpoint: {missing}")
         return found[0].prefix
     name = re.sub(r"\.(data-\d+-of-\d+|index|meta|json)$", "", which)
     for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
         if Path(f"{prefix}.index").exists():
             return prefix
-    raise RunError(f"No checkpoint {which}: give best, latest, or the path of its .index file.")
+    raise RunError(
+        f"No checkpoint {which}: give best, latest, or the path of its .index file; "
+        f"{_holds(run_dir)}."
+    )
+
+
+def _holds(run_dir: Path) -> str:
+    """Which checkpoints there are, for who has named another."""
+    if not run_dir.exists():
+        return f"there is no directory {run_dir}"
+    names = [c.prefix.name for c in (*newest_first(run_dir), *best_first(run_dir))]
+    if not names:
+        return f"{run_dir} holds none"
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{run_dir} holds {', '.join(names[:_NAMED])}{more}"
+
+
+@contextlib.contextmanager
+def another_advised(prefix: Path) -> Iterator[None]:
+    """Where reading a checkpoint fails, name an intact one of the same run, if there is one.
+
+    Raises:
+        RunError: that of the block, with the advice.
+    """
+    try:
+        yield
+    except RunError as error:
+        folder = prefix.parent
+        run_dir = folder.parent if folder.name == BEST_DIR else folder
+        others = (*best_first(run_dir), *newest_first(run_dir))
+        intact = next((c for c in others if c.prefix != prefix and _is_intact(c)), None)
+        advice = f"no other checkpoint in {run_dir} is intact."
+        if intact is not None:
+            advice = f"another one of this run is intact: --checkpoint {intact.prefix}."
+        raise RunError(f"{str(error).removesuffix('.')}; {advice}") from error
+
+
+def _is_intact(checkpoint: Checkpoint) -> bool:
+    try:
+        verify(checkpoint)
+    except RunError:
+        return False
+    return True
 
 
 def sweep(run_dir: Path) -> None:
@@ -362,27 +383,6 @@ def _opened(path: Path) -> Checkpoint | None:
         return Checkpoint(path.with_suffix(""), read_manifest(path))
     except RunError:
         return None
-
-
-def read_manifest(path: Path) -> Manifest:
-    """The manifest of a checkpoint, `<prefix>.json`.
-
-    Raises:
-        RunError: it is not there, or not as it was written.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("sha256") != _digest(content):
-            raise ValueError("it has changed since it was written")
-        return Manifest(**content)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise RunError(
-            f"{path}, the manifest of a checkpoint, cannot be read ({error})."
-        ) from error
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _point_to(prefix: Path) -> None:

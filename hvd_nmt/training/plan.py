@@ -11,6 +11,7 @@ from hvd_nmt.analysis.network import ring_bytes
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.training.schedule import WarmupSchedule
 
 BYTES_PER_GRADIENT = 4
 """gradients travel as float32, whatever the precision of the computation"""
@@ -55,7 +56,6 @@ class Plan:
         counts = {host: self.hosts.count(host) for host in self.hosts}
         train = self.data.manifest.parts["train"]
         epochs = training.max_steps / self.batch_plan.steps_per_epoch
-        peak = training.peak_learning_rate(config.model.width)
         wire = self.sent_bytes_per_step / 1e6
         trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
         average = [
@@ -75,11 +75,37 @@ class Plan:
             f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
-            f"rate        rises to {peak:.2e} over {training.warmup_steps:,} steps "
-            f"({training.warmup_steps / self.batch_plan.steps_per_epoch:.1f} epochs)",
+            f"rate        {self._rate()}",
             f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients, {wire:.1f} MB sent by "
             f"each rank a step; just measured: {self.all_reduce_s * 1e3:.0f} ms",
         ]
+
+    def _rate(self) -> str:
+        """What the learning rate does in this run: a short one ends in the warm-up."""
+        training = self.config.training
+        warmup, last = training.warmup_steps, training.max_steps
+        rate_before = WarmupSchedule(self.config, 0).rate
+        # Before the cool-down it rises to the end of the warm-up, and after both it only falls.
+        risen = min(warmup, last)
+        steps = range(max(1, min(risen, last - training.cooldown_steps)), risen + 1)
+        peak_step = max(steps, key=lambda step: rate_before(step - 1))
+        peak = f"rises to {rate_before(peak_step - 1):.2e}"
+        if warmup > peak_step != last:
+            return (
+                f"{peak} at step {peak_step:,}, within the warm-up of {warmup:,} steps: from there "
+                "the cool-down takes it to 0"
+            )
+        if warmup > peak_step:
+            return (
+                f"{peak} at the last step: the warm-up of {warmup:,} steps is longer than the run"
+            )
+        falling = max(1, min(training.cooldown_steps, last - peak_step))
+        falls = f", falls to 0 over the last {falling:,} steps"
+        return (
+            f"{peak} over {warmup:,} steps "
+            f"({warmup / self.batch_plan.steps_per_epoch:.1f} epochs)"
+            f"{falls if training.cooldown_steps else ''}"
+        )
 
 
 def count_parameters(weights: list[tf.Variable]) -> int:

@@ -24,6 +24,7 @@ from hvd_nmt.training.checkpoints import (
     BEST_DIR,
     Checkpoint,
     Manifest,
+    another_advised,
     find,
     read_fully,
     read_manifest,
@@ -53,7 +54,8 @@ def load_model(
         raise RunError(f"{run_dir} is no run directory: it has no config.yaml.")
     config = configuration.load(run_dir / "config.yaml")
     prefix = find(run_dir, which)
-    manifest = read_manifest(Path(f"{prefix}.json"))
+    with another_advised(prefix):
+        manifest = read_manifest(Path(f"{prefix}.json"))
     vocabulary = run_dir / "spm.model"
     if not vocabulary.exists():
         raise RunError(f"{run_dir} has no {vocabulary.name}, the vocabulary of its checkpoints.")
@@ -62,7 +64,8 @@ def load_model(
             f"{vocabulary} is not the vocabulary that {prefix.name} was trained with: put the "
             "right one back."
         )
-    read_fully(prefix)
+    with another_advised(prefix):
+        read_fully(prefix)
     model = Transformer(config.model, manifest.vocabulary_size, compute_dtype)
     try:
         _read(model, prefix, raw)

@@ -12,6 +12,7 @@ from hvd_nmt.analysis.answer import (
     NO_CLOCK,
     RUNNING,
     SILENT,
+    STOPPED,
     duration,
     megabytes,
     step_duration,
@@ -101,6 +102,13 @@ def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
     assert "45.0 s in start-up (imports, data, comparing the hosts)" in said(of)
     assert "in checkpoints and pauses" in said(of)
     assert "not recorded" not in said(of)
+
+
+@pytest.mark.parametrize("state", [SILENT, STOPPED, RUNNING])
+def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two_host_run, state):
+    words = "pauses and whatever came after the last logged step or evaluation."
+    assert words in said(answer(1, two_host_run(), state=state))
+    assert "whatever" not in said(answer(1, two_host_run(), state=FINISHED))
 
 
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):

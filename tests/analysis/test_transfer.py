@@ -6,6 +6,7 @@ import pytest
 
 from hvd_nmt.analysis import transfer
 from hvd_nmt.analysis.transfer import Step
+from hvd_nmt.config import TrainingConfig
 
 HIDDEN_S = transfer.HIDDEN_SHARE * 0.5
 STEP = Step(others_s=0.6, compute_s=0.5, transfer_s=1.3, latency_s=0.2)
@@ -43,6 +44,14 @@ def test_fewer_exchanges_shorten_all_of_it():
     assert found["accumulate 4 batches per update"] == pytest.approx(0.6 + (1.3 - HIDDEN_S) / 4)
     # Four times the computing hides four times as much, once.
     assert found["4 times as many tokens per step"] == pytest.approx(0.6 + 1.3 / 4 - HIDDEN_S)
+
+
+def test_each_advice_names_its_option_or_says_that_there_is_none():
+    why = {one.what: one.why for one in STEP.advice()}
+    for what in ("accumulate 4 batches per update", "gradients as float16 on the wire"):
+        assert "train has no option for it yet" in why[what]
+    assert "--training.tokens-per-step" in why["4 times as many tokens per step"]
+    assert hasattr(TrainingConfig(), "tokens_per_step")
 
 
 def test_the_best_comes_first_and_what_hardly_helps_is_not_said():

@@ -16,6 +16,7 @@ from hvd_nmt.data.corpus import (
     SentencesWriter,
     Side,
 )
+from hvd_nmt.data.request import Options
 from hvd_nmt.errors import DataError
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
@@ -126,6 +127,22 @@ def test_a_missing_or_foreign_directory_is_named_with_the_remedy(tmp_path):
         corpus.load(tmp_path / "none")
     with pytest.raises(DataError, match="is not a prepared data directory: make one"):
         corpus.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("wmt16-en-de", "--dataset wmt16-en-de --clean moses --vocabulary-size 32768"),
+        ("multi30k-en-de", "--dataset multi30k-en-de --vocabulary-size 8000"),
+        ("multi30k", "--dataset multi30k-en-de --vocabulary-size 8000"),
+    ],
+)
+def test_a_missing_directory_with_the_name_of_a_data_set_is_made_from_it(tmp_path, name, options):
+    with pytest.raises(DataError) as caught:
+        corpus.load(tmp_path / name)
+    command = f"`python -m hvd_nmt.prepare {options} --out {tmp_path / name}`."
+    assert str(caught.value).endswith(f"{name} does not exist: make it with {command}")
+    Options(out=tmp_path / name, dataset=options.split()[1])  # there is such a data set
 
 
 @pytest.mark.parametrize("name", ["train.en.ids.npy", "dev.de.offsets.npy", "spm.model", "dev.en"])

@@ -67,6 +67,20 @@ def test_wrong_bytes_stop_strict_reading_with_file_line_and_remedy(tmp_path):
         list(read_lines(path))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_named_with_its_remedy(tmp_path, encoding):
+    source, target = tmp_path / "a.en", tmp_path / "a.de"
+    source.write_text("one\ntwo\n")
+    target.write_bytes("\ufeffeins\nzwei\n".encode(encoding))
+    says = r"a\.de is UTF-16 and not UTF-8: convert .* `iconv -f UTF-16 -t UTF-8`"
+    with pytest.raises(DataError, match=says):
+        list(read_lines(target))
+    for pair in ((source, target), (target, source), (target, target)):
+        with pytest.raises(DataError, match=says):
+            list(read_pairs(*pair))
+    assert len(list(read_lines(target, lenient=True))) >= 2
+
+
 @pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xc0\xaf", b"\xf8\x88\x80\x80\x80", b"\xc3"])
 def test_surrogates_overlong_and_torn_characters_are_wrong_bytes(raw):
     with pytest.raises(DataError, match="the input, line 1"):

@@ -176,7 +176,53 @@ def test_find_takes_a_name_with_or_without_suffix(saved: Path, name: str) -> Non
     assert checkpoints.find(saved, os.fspath(saved / name)) == saved / "model.ckpt-20"
 
 
+def test_a_directory_that_is_not_there_is_said_to_be_none(tmp_path: Path) -> None:
+    gone = tmp_path / "nothere"
+    for which in ("best", "latest", "model.ckpt-10"):
+        with pytest.raises(RunError, match=f"there is no directory {gone}"):
+            checkpoints.find(gone, which)
+    with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
+        checkpoints.find(tmp_path, "best")
+    with pytest.raises(RunError, match=rf"its \.index file; {tmp_path} holds none\.$"):
+        checkpoints.find(tmp_path, "model.ckpt-10")
+
+
+def test_who_names_a_checkpoint_that_is_none_hears_which_there_are(
+    state: tf.train.Checkpoint, run_dir: Path
+) -> None:
+    with pytest.raises(RunError, match=r"No checkpoint model\.ckpt-9999: give best,") as raised:
+        checkpoints.find(run_dir, "model.ckpt-9999")
+    assert str(raised.value).endswith(
+        f"; {run_dir} holds model.ckpt-30, model.ckpt-20, model.ckpt-10."
+    )
+    saver = checkpoints.Saver(run_dir, state, FACTS, keep=3, keep_best=3)
+    for step in (10, 20):
+        saver.save_best(step, 1.5)
+    with pytest.raises(RunError, match=r"val_loss=1.5000-step-10 and 1 more\.$"):
+        checkpoints.find(run_dir, "model.ckpt-9999")
+
+
 # --- damage ---
+
+
+def test_who_reads_a_damaged_checkpoint_hears_of_an_intact_one(run_dir: Path) -> None:
+    """The next one is damaged too: it is not advised."""
+    for step in (20, 30):
+        os.truncate(run_dir / f"model.ckpt-{step}.data-00000-of-00001", 1000)
+    advised = []
+    for step in (30, 20):
+        damaged = run_dir / f"model.ckpt-{step}"
+        with pytest.raises(RunError) as raised, checkpoints.another_advised(damaged):
+            checkpoints.read_fully(damaged)
+        said = str(raised.value)
+        assert said.startswith(f"The checkpoint {damaged} is damaged (")
+        advised.append(said.split("); ")[-1])
+    intact = run_dir / "model.ckpt-10"
+    assert set(advised) == {f"another one of this run is intact: --checkpoint {intact}."}
+    (run_dir / "model.ckpt-10.meta").unlink()
+    words = f"no other checkpoint in {run_dir} is intact"
+    with pytest.raises(RunError, match=words), checkpoints.another_advised(damaged):
+        checkpoints.read_fully(damaged)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

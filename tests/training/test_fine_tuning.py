@@ -187,8 +187,7 @@ def test_weights_of_another_vocabulary_or_model(
             content = json.loads(path.read_text(encoding="utf-8"))
             del content["sha256"]
             content["vocabulary_hash"] = "another"
-            content["sha256"] = checkpoints._digest(content)
-            path.write_text(json.dumps(content), encoding="utf-8")
+            path.write_text(checkpoints.Manifest(**content).text(), encoding="utf-8")
 
     def said(source: str, *more: str) -> str:
         options = toy.train_options(toy_data, "run", 3, "--init-from", source, *more)

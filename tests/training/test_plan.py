@@ -8,8 +8,10 @@ import pytest
 from hvd_nmt import config as configuration
 from hvd_nmt.analysis.network import ring_bytes
 from hvd_nmt.training.plan import Plan
+from hvd_nmt.training.schedule import WarmupSchedule
 
 BASE_PARAMETERS = 60_880_896
+WITHIN_THE_WARMUP = "within the warm-up of 300 steps: from there the cool-down takes it to 0"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,36 @@ def test_an_average_is_announced(base):
     text = "\n".join(make(dataclasses.replace(base, training=training)).lines())
     assert "decay 0.999: what validation, BLEU and the best models are of" in text
     assert "average" not in "\n".join(make(base).lines())
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "warmup_steps", "cooldown_steps", "words"),
+    [
+        (600, 300, 0, "over 300 steps (0.1 epochs)"),
+        (600, 300, 80, "over 300 steps (0.1 epochs), falls to 0 over the last 80 steps"),
+        (600, 300, 900, "over 300 steps (0.1 epochs), falls to 0 over the last 300 steps"),
+        (300, 300, 0, "over 300 steps (0.1 epochs)"),
+        (60, 300, 0, "at the last step: the warm-up of 300 steps is longer than the run"),
+        (320, 300, 80, f"at step 241, {WITHIN_THE_WARMUP}"),
+        (60, 300, 50, f"at step 30, {WITHIN_THE_WARMUP}"),
+        (60, 300, 500, f"at step 30, {WITHIN_THE_WARMUP}"),
+        (60, 300, 1, "at the last step: the warm-up of 300 steps is longer than the run"),
+        (1, 300, 0, "at the last step: the warm-up of 300 steps is longer than the run"),
+    ],
+)  # fmt: skip
+def test_the_peak_is_that_of_the_runs_own_schedule(
+    base, max_steps, warmup_steps, cooldown_steps, words
+):
+    training = dataclasses.replace(
+        base.training, max_steps=max_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps
+    )
+    config = dataclasses.replace(base, training=training)
+    rate = WarmupSchedule(config, 0).rate
+    peak = max(rate(step) for step in range(max_steps))
+
+    (line,) = (line for line in make(config).lines() if line.startswith("rate"))
+
+    assert line == f"rate        rises to {peak:.2e} {words}"
 
 
 def test_the_plan_follows_the_configuration(base):
