@@ -132,6 +132,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
 
     from hvd_nmt.training import callbacks, checkpoints, setup
     from hvd_nmt.training.evaluation import Evaluator
+    from hvd_nmt.training.schedule import WarmupSchedule
 
     config, me, start = plan.config, cast.me, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
@@ -147,7 +148,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
             config.checkpoints.keep_best,
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, me)
-    schedule = callbacks.WarmupSchedule(config, start)
+    schedule = WarmupSchedule(config, start)
     evaluator = Evaluator(model.judged, cast.data, config, me)
     evaluation = callbacks.Evaluation(config, start, evaluator, saver, store)
     own = [

@@ -291,7 +291,7 @@ def _network(answer: Answer, asked: Asked) -> Judgement:
             (f"let the host names stand for the addresses of {best} in /etc/hosts of every host"),
         )
     if speed and speed < SLOW_LINK_MBIT_PER_S:
-        return WARN, found, "a faster link, float16 gradients on the wire, or accumulation"
+        return WARN, found, "a faster link, or more tokens per step (--training.tokens-per-step)"
     return OK, found, ""
 
 

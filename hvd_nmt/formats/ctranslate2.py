@@ -35,7 +35,8 @@ from hvd_nmt.model.batching import batches, cut
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import DEFAULT, Translation
-from hvd_nmt.training.checkpoints import find, read_manifest
+from hvd_nmt.training.checkpoints import find
+from hvd_nmt.training.manifest import read_manifest
 from hvd_nmt.training.run_directory import VOCABULARY
 from hvd_nmt.training.weights import load_model
 

@@ -30,7 +30,8 @@ from hvd_nmt.data.atomic import require_free, sync
 from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import checkpoints
-from hvd_nmt.training.checkpoints import BEST_DIR, SUFFIXES, Checkpoint, Manifest, Saver
+from hvd_nmt.training.checkpoints import BEST_DIR, SUFFIXES, Checkpoint, Saver
+from hvd_nmt.training.manifest import Manifest, read_manifest
 from hvd_nmt.training.weights import load_model, other_size
 
 RECORD = "average.json"
@@ -67,7 +68,7 @@ def named(run_dir: Path, names: Sequence[str]) -> list[Checkpoint]:
         RunError: there is no such checkpoint, or its manifest is missing or damaged.
     """
     prefixes = [checkpoints.find(run_dir, name) for name in names]
-    return [Checkpoint(p, checkpoints.read_manifest(Path(f"{p}.json"))) for p in prefixes]
+    return [Checkpoint(p, read_manifest(Path(f"{p}.json"))) for p in prefixes]
 
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
@@ -126,7 +127,7 @@ def _is_prefix(output: Path) -> bool:
 def _require_sound(run_dir: Path, manifests: str) -> None:
     """Lists of checkpoints pass over a damaged manifest; a mean without it would be another one."""
     for path in sorted(run_dir.glob(manifests)):
-        checkpoints.read_manifest(path)
+        read_manifest(path)
     checkpoints.find(run_dir, "latest")  # or it is no run at all
 
 

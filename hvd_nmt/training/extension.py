@@ -29,7 +29,8 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training.checkpoints import Checkpoint, Saver, find, read_manifest
+from hvd_nmt.training.checkpoints import Checkpoint, Saver, find
+from hvd_nmt.training.manifest import read_manifest
 from hvd_nmt.training.weights import load_model
 
 RECORD = "extend.json"

@@ -23,13 +23,12 @@ from hvd_nmt.training import meta_graph
 from hvd_nmt.training.checkpoints import (
     BEST_DIR,
     Checkpoint,
-    Manifest,
     another_advised,
     find,
     read_fully,
-    read_manifest,
     verify,
 )
+from hvd_nmt.training.manifest import Manifest, read_manifest
 
 
 def load_model(

@@ -14,6 +14,7 @@ from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.optimizer import transformer_policy
+from hvd_nmt.training.schedule import WarmupSchedule
 from hvd_nmt.training.stop_request import StopRequest
 
 ME = horovod.Rank(0, 2, 0, 1, "v100a")
@@ -29,7 +30,7 @@ class Rate:
 
 
 def schedule_of(config, start_step=0):
-    schedule = callbacks.WarmupSchedule(config, start_step)
+    schedule = WarmupSchedule(config, start_step)
     rate = Rate()
     schedule.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
     return schedule, rate

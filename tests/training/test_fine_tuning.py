@@ -19,6 +19,7 @@ import tensorflow as tf
 from hvd_nmt import average
 from hvd_nmt.analysis import anatomy
 from hvd_nmt.training import checkpoints, weights
+from hvd_nmt.training.manifest import Manifest
 
 DECAY = 0.7
 STEPS = 6
@@ -187,7 +188,7 @@ def test_weights_of_another_vocabulary_or_model(
             content = json.loads(path.read_text(encoding="utf-8"))
             del content["sha256"]
             content["vocabulary_hash"] = "another"
-            path.write_text(checkpoints.Manifest(**content).text(), encoding="utf-8")
+            path.write_text(Manifest(**content).text(), encoding="utf-8")
 
     def said(source: str, *more: str) -> str:
         options = toy.train_options(toy_data, "run", 3, "--init-from", source, *more)

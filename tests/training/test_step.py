@@ -13,7 +13,8 @@ from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import callbacks, horovod, optimizer
+from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training.schedule import WarmupSchedule
 from hvd_nmt.training.step import TrainingModel
 
 STEPS = 20
@@ -174,7 +175,7 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False):
     training_model.compile(
         optimizer=optimizer.build(config.training, "float32", transformer.trainable_variables)
     )
-    schedule = callbacks.WarmupSchedule(config, 0)
+    schedule = WarmupSchedule(config, 0)
     schedule.set_model(training_model)
     step = training_model.make_train_function()
     if eager:  # seconds sooner for a few steps: nothing is traced
