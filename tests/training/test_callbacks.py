@@ -239,20 +239,20 @@ def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd, numbe
         ask(number)
         with pytest.raises(Preempted, match="after step 3; the checkpoint is saved"):
             ending.step(3, stop=1.0)
-    assert capfd.readouterr().err == ""
+    assert StopRequest.LINE not in capfd.readouterr().err  # TensorFlow may talk of CUDA there
     assert signal.getsignal(number) == handler
 
 
 def test_a_rank_that_writes_nothing_says_nothing(capfd):
     StopRequest(speaks=False).say()
-    assert capfd.readouterr().err == ""
+    assert StopRequest.LINE not in capfd.readouterr().err
 
 
 def test_another_rank_was_asked(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending, pytest.raises(Preempted):
         ending.step(10, stop=1.0)
     assert ending.done == ["save 10 None"]
-    assert capfd.readouterr().err == StopRequest.LINE
+    assert capfd.readouterr().err.count(StopRequest.LINE) == 1
 
 
 def test_no_evaluation_comes_before_the_save(base, tmp_path):
@@ -298,4 +298,4 @@ def test_without_a_signal_the_save_knows_the_loss(base, tmp_path, capfd):
         for step in range(1, 21):
             ending.step(step)
     assert ending.done == ["evaluate", "best 10", "evaluate", "best 20", "save 20 2.0"]
-    assert capfd.readouterr().err == ""
+    assert StopRequest.LINE not in capfd.readouterr().err
