@@ -113,13 +113,11 @@ def _check_removed(options: Options, work: Path) -> None:
     if not options.removed:
         return
     read = [path for paths in options.files.values() for path in paths]
-    made = {"--out": options.out}
-    if options.write_recipe:
-        made["--write-recipe"] = options.write_recipe
-    locks = {option: path.with_name(f"{path.name}.lock") for option, path in made.items()}
     read += [options.vocabulary] if options.vocabulary else []
-    for outputs in (made, {"--out": work}, locks):
-        removed.require_place(options.removed, read, outputs)
+    made = [("--out", options.out)]
+    made += [("--write-recipe", options.write_recipe)] if options.write_recipe else []
+    locks = [(option, path.with_name(f"{path.name}.lock")) for option, path in made]
+    removed.require_place(options.removed, read, [*made, ("--out", work), *locks])
 
 
 def _journal(work: Path, key: dict[str, Any]) -> Journal:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from hvd_nmt.data.atomic import require_free
@@ -23,13 +23,13 @@ _OPTION = "--removed"
 _PIECE_BYTES = 1 << 20
 
 
-def require_place(path: Path, inputs: Iterable[Path], outputs: Mapping[str, Path]) -> None:
+def require_place(path: Path, inputs: Iterable[Path], outputs: Iterable[tuple[str, Path]]) -> None:
     """See that the file is none of the inputs and not among what else is written.
 
     Args:
         path: of the file, plain or .gz.
         inputs: what the job reads; they need not be there.
-        outputs: option -> directory or file that the job makes or replaces.
+        outputs: each option with a directory or file that the job makes or replaces for it.
 
     Raises:
         ConfigError: it is an input, perhaps by way of a link, or in the way of an output.
@@ -39,7 +39,7 @@ def require_place(path: Path, inputs: Iterable[Path], outputs: Mapping[str, Path
             name = f"{path} is" if path == given else f"{path} and {given} are one file,"
             raise ConfigError(f"{name} an input: choose another {_OPTION}.")
     place = Path(os.path.realpath(path))
-    for option, output in outputs.items():
+    for option, output in outputs:
         taken = Path(os.path.realpath(output))
         if place.is_relative_to(taken) or taken.is_relative_to(place):
             raise ConfigError(

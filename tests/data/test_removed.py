@@ -73,12 +73,12 @@ def test_an_input_is_known_behind_links(tmp_path):
     for path in (source, soft, hard, tmp_path / "x" / ".." / "s.en"):
         (tmp_path / "x").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match="an input: choose another --removed"):
-            removed.require_place(path, [tmp_path / "none", source], {})
-    removed.require_place(tmp_path / "r.tsv", [source], {"--out": tmp_path / "out"})
+            removed.require_place(path, [tmp_path / "none", source], [])
+    removed.require_place(tmp_path / "r.tsv", [source], [("--out", tmp_path / "out")])
 
 
 @pytest.mark.parametrize("place", ["out", "out/r.tsv", "out/a/r.tsv", "link/r.tsv", "."])
 def test_what_else_is_written_is_not_in_its_way(tmp_path, place):
     (tmp_path / "link").symlink_to(tmp_path / "out")
     with pytest.raises(ConfigError, match=r"is in the way of .*out, which --out needs"):
-        removed.require_place(tmp_path / place, [], {"--out": tmp_path / "out"})
+        removed.require_place(tmp_path / place, [], [("--out", tmp_path / "out")])
