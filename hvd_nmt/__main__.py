@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_nmt import __version__
-from hvd_nmt.errors import ConfigError, reported
+from hvd_nmt.common.errors import ConfigError, reported
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def _overview() -> str:
     width = max(map(len, known))
     lines = [f"  {name:{width}}  {line}" for name, line in known.items()]
     usage = "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])"
-    more = "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.errors."
+    more = "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors."
     return "\n".join([usage, "", *lines, "", more])
 
 

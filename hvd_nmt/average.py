@@ -31,11 +31,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hvd_nmt import command_line, quiet
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
-    from hvd_nmt.training.checkpoints import Checkpoint
+    from hvd_nmt.checkpoints.saver import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def average(options: Options) -> None:
         UserError: a checkpoint cannot be used, or the output is there or cannot be written.
     """
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
-    quiet.import_tensorflow()
-    from hvd_nmt.training import averaging
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.checkpoints import averaging
 
     if options.checkpoints or options.raw:
         names = options.checkpoints or ("latest",)

@@ -11,7 +11,7 @@ target tokens are counted, not padding. --input reads the same batches and train
 some of its lines one by one, for the latency. Nothing is written.
 
 Options of --translate: python -m hvd_nmt.bench --translate --help. Exit codes are in
-hvd_nmt.errors.
+hvd_nmt.common.errors.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
-from hvd_nmt import command_line, quiet
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.config import (
     CheckpointConfig,
     Config,
     EvaluationConfig,
     TelemetryConfig,
+    command_line,
 )
 from hvd_nmt.data import corpus, throughput
-from hvd_nmt.data.subword_dropout import SubwordDropout
+from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def translate(options: TranslateOptions) -> None:
     """
     if command_line.started_by_horovod():
         raise ConfigError("--translate measures one process: start it without horovodrun.")
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     from hvd_nmt.translation import engine, speed, texts
 
     if options.source is None:
@@ -166,7 +167,7 @@ def bench(config: BenchConfig) -> None:
     Raises:
         UserError: the data cannot be used, or the ranks do not fit together.
     """
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     from hvd_nmt.training import devices, horovod, setup
 
     me = horovod.join(config.ranks)

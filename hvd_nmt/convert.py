@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from hvd_nmt import command_line, quiet
 from hvd_nmt import config as configuration
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
     from hvd_nmt.formats.foreign import ForeignModel
@@ -91,7 +92,7 @@ def convert(options: Options) -> None:
     if options.config is not None:
         defaults = configuration.load(options.config, defaults)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     from hvd_nmt.formats import foreign
 
     model = _read(options)

@@ -21,16 +21,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from hvd_nmt import command_line
-from hvd_nmt.analysis import cost
-from hvd_nmt.analysis.answer import count
-from hvd_nmt.config import Config
+from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
+from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import allreduce, checks, hosts, prediction
 from hvd_nmt.diagnosis.asked import Asked
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
-from hvd_nmt.errors import ClusterError, ConfigError, reported, speak_utf8
+from hvd_nmt.reporting import cost
+from hvd_nmt.reporting.answer import count
 
 _STOP_AN_ALL_REDUCE = ("ssh", "names", "Python", "packages", "Horovod", "GPUs")
 """checks after whose failure horovodrun could not even start"""

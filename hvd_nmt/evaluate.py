@@ -23,12 +23,12 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt import command_line, quiet
-from hvd_nmt.analysis import scoring
-from hvd_nmt.analysis.scoring import Text
-from hvd_nmt.errors import ConfigError
-from hvd_nmt.progress import progress
-from hvd_nmt.translation import texts
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.progress import progress
+from hvd_nmt.config import command_line
+from hvd_nmt.translation import scoring, texts
+from hvd_nmt.translation.scoring import Text
 from hvd_nmt.translation.settings import Settings
 
 _REMARKS = 5
@@ -129,8 +129,8 @@ def _translations(options: Options, read: _Texts) -> dict[Path, Text]:
     assert options.run is not None
     assert read.source is not None
     # TensorFlow takes seconds to import: not for --help, nor for files that are scored as they are.
-    quiet.import_tensorflow()
-    from hvd_nmt.training.checkpoints import find
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.checkpoints.saver import find
 
     names = _named([find(options.run, which) for which in options.checkpoint or ("best",)])
     kept = {prefix: _place(options, read, name) for prefix, name in names.items()}

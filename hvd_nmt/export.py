@@ -33,13 +33,14 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt import command_line, quiet
-from hvd_nmt.data.atomic import require_free
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import require_free
+from hvd_nmt.common.progress import progress
+from hvd_nmt.config import command_line
 from hvd_nmt.data.text import is_blank, read_lines
-from hvd_nmt.errors import ConfigError, DataError
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.progress import progress
 from hvd_nmt.translation import texts
 from hvd_nmt.translation.settings import Settings
 
@@ -96,9 +97,9 @@ def export(options: Options) -> None:
     require_free(options.out)
     lines = _lines_to_compare(options) if options.verify else []
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.checkpoints.saver import find
     from hvd_nmt.formats import ctranslate2, saved_model
-    from hvd_nmt.training.checkpoints import find
 
     if options.to == "ctranslate2":
         ctranslate2.require_possible(options.decoding)  # else the comparison would fail at the end

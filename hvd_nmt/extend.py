@@ -31,15 +31,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hvd_nmt import command_line, quiet
 from hvd_nmt import config as configuration
-from hvd_nmt.data.atomic import exclusive, replacing, require_free
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.files import exclusive, replacing, require_free
+from hvd_nmt.config import command_line
 from hvd_nmt.data.corpus import read_manifest
 from hvd_nmt.data.text import is_blank, read_lines
-from hvd_nmt.errors import ConfigError, DataError, RunError
 
 if TYPE_CHECKING:
-    from hvd_nmt.data.extension import Extension
+    from hvd_nmt.preparation.vocabulary_extension import Extension
 
 CHECK_SENTENCES = 200
 """sentences that are tried before and after, at most"""
@@ -107,26 +108,26 @@ def extend(options: Options) -> None:
 
 
 def _grown(vocabulary: bytes, options: Options) -> Extension:
-    """The new vocabulary, made in a process without TensorFlow: see `hvd_nmt.data.extension`."""
+    """The new vocabulary, made without TensorFlow: see `preparation.vocabulary_extension`."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(_grow, vocabulary, options).result()
 
 
 def _grow(vocabulary: bytes, options: Options) -> Extension:
-    from hvd_nmt.data import extension
+    from hvd_nmt.preparation import vocabulary_extension
 
     if options.pieces:
-        return extension.with_words(vocabulary, options.pieces)
+        return vocabulary_extension.with_words(vocabulary, options.pieces)
     assert options.text is not None
-    return extension.with_text(vocabulary, options.text, options.size)
+    return vocabulary_extension.with_text(vocabulary, options.text, options.size)
 
 
 def _fill(draft: Path, grown: Extension, options: Options) -> None:
     """Write the run directory and check it."""
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.checkpoints import extension
     from hvd_nmt.model.tokenizer import Tokenizer
-    from hvd_nmt.training import extension
 
     old, new = extension.write(
         options.run, options.checkpoint, grown.model, grown.rows, grown.parts, grown.pieces,

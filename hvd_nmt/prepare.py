@@ -11,7 +11,7 @@ Dev and test pairs are all kept, so that BLEU stays comparable; an over-long dev
 the loss, its text is not. The same command again sees that the work is done; after a kill it goes
 on behind the last finished stage, with OUT.work, and the result is the same to the byte. Exit
 codes: 0 done, 2 wrong command line, 3 wrong data. No TensorFlow in this process (see
-hvd_nmt.data.subwords).
+hvd_nmt.preparation.subwords).
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from hvd_nmt import __version__, code_hash, command_line
-from hvd_nmt.data import (
+from hvd_nmt import __version__, code_hash
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import exclusive, put_in_place, require_free
+from hvd_nmt.config import command_line
+from hvd_nmt.data import corpus
+from hvd_nmt.data.corpus import File
+from hvd_nmt.data.text import read_lines, read_pairs
+from hvd_nmt.preparation import (
     cleaning,
-    corpus,
-    drafts,
     embedded,
     encoding,
+    openseq2seq_files,
     quality,
-    recipe,
     removed,
     subwords,
 )
-from hvd_nmt.data.atomic import exclusive, put_in_place, require_free
-from hvd_nmt.data.corpus import File
-from hvd_nmt.data.drafts import Cleaning, Draft, Paths
-from hvd_nmt.data.journal import Journal, discard
-from hvd_nmt.data.request import Inputs, Options, fingerprints, inputs, request
-from hvd_nmt.data.text import read_lines, read_pairs
-from hvd_nmt.data.workers import WorkerKilledError
-from hvd_nmt.errors import ConfigError, DataError
+from hvd_nmt.preparation import stages as drafts
+from hvd_nmt.preparation.journal import Journal, discard
+from hvd_nmt.preparation.options import Inputs, Options, fingerprints, inputs, request
+from hvd_nmt.preparation.stages import Cleaning, Draft, Paths
+from hvd_nmt.preparation.workers import WorkerKilledError
 
 _RESULT = "result"
 
@@ -104,7 +105,7 @@ def prepare(options: Options) -> None:
     if options.write_recipe:
         with exclusive(options.write_recipe):
             require_free(options.write_recipe, "--write-recipe")  # still, after hours perhaps
-            recipe.write(options.write_recipe, corpus.load(options.out))
+            openseq2seq_files.write(options.write_recipe, corpus.load(options.out))
         print(f"the recipe's files are in {options.write_recipe}")
 
 
@@ -206,8 +207,11 @@ def _read_recipe(
 ) -> tuple[dict[str, Draft], dict[str, Any]]:  # fmt: skip
     """Encodes the recipe's files; returns the parts and what quality counts."""
     assert options.dataset_dir is not None
-    vocabulary = options.dataset_dir / recipe.VOCABULARY, options.dataset_dir / recipe.MODEL
-    pieces = recipe.pieces_of(*vocabulary)
+    vocabulary = (
+        options.dataset_dir / openseq2seq_files.VOCABULARY,
+        options.dataset_dir / openseq2seq_files.MODEL,
+    )
+    pieces = openseq2seq_files.pieces_of(*vocabulary)
 
     def take_vocabulary() -> None:
         for path, name in zip(vocabulary, (corpus.SPM_VOCAB, corpus.SPM_MODEL), strict=True):
@@ -215,7 +219,7 @@ def _read_recipe(
 
     def read(part: str) -> list[Any]:
         counts = quality.Quality(options.max_length - 1) if part == "train" else None
-        draft = recipe.read(
+        draft = openseq2seq_files.read(
             given[part][0], files[part], pieces, options.max_length, options.too_long == "skip",
             _paths(result, part, options), counts,
         )  # fmt: skip

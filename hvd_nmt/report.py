@@ -20,9 +20,10 @@ from typing import Annotated
 import tyro
 from tyro.conf import Positional
 
-from hvd_nmt import command_line
-from hvd_nmt.analysis import cost, ours, render
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import command_line
+from hvd_nmt.records import read
+from hvd_nmt.reporting import cost, render
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def report(options: Options) -> None:
     Raises:
         UserError: a run cannot be read, or the folder cannot be written.
     """
-    runs = [ours.read_any(path) for path in options.runs]
+    runs = [read.read_any(path) for path in options.runs]
     for path in render.write(runs, options.folder, options.prices):
         print(path)
 

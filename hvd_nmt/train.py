@@ -5,7 +5,7 @@
     horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train --preset base --run-dir runs/x
     python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
 
-Exit codes are in hvd_nmt.errors; horovodrun itself turns any failure into 1.
+Exit codes are in hvd_nmt.common.errors; horovodrun itself turns any failure into 1.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hvd_nmt import command_line, quiet
-from hvd_nmt.config import Config
-from hvd_nmt.errors import RunError, reported, speak_utf8
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import RunError, reported, speak_utf8
+from hvd_nmt.config import Config, command_line
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from hvd_nmt.checkpoints.saver import Checkpoint
     from hvd_nmt.telemetry.events import EventStore
-    from hvd_nmt.training.checkpoints import Checkpoint
     from hvd_nmt.training.plan import Plan
     from hvd_nmt.training.setup import Cast
     from hvd_nmt.training.step import TrainingModel
@@ -52,7 +52,7 @@ def train(config: Config) -> None:
         UserError: whatever a person can mend; the same on all ranks.
     """
     # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     from hvd_nmt.training import cluster, devices, horovod, run_directory, setup
 
     me = horovod.join(config.ranks, with_timeline=config.telemetry.timeline_steps > 0)
@@ -100,7 +100,9 @@ def _restore(state: tf.train.Checkpoint, config: Config, cast: Cast, say: Say) -
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
-    from hvd_nmt.training import checkpoints, horovod, run_directory, weights
+    from hvd_nmt.checkpoints import saver as checkpoints
+    from hvd_nmt.checkpoints import weights
+    from hvd_nmt.training import horovod, run_directory
 
     me, source = cast.me, config.training.init_from
     found: Checkpoint | None = None
@@ -130,7 +132,8 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     """Join the parts and let Keras run the steps."""
     import tensorflow as tf
 
-    from hvd_nmt.training import callbacks, checkpoints, setup
+    from hvd_nmt.checkpoints import saver as checkpoints
+    from hvd_nmt.training import callbacks, setup
     from hvd_nmt.training.evaluation import Evaluator
     from hvd_nmt.training.schedule import WarmupSchedule
 
@@ -201,10 +204,11 @@ def _opened_store(cast: Cast, plan: Plan) -> EventStore:
 
 def _write_report(run_dir: Path) -> None:
     """Explain the run, however it ended; what goes wrong here spoils no training."""
-    from hvd_nmt.analysis import ours, render
+    from hvd_nmt.records import read
+    from hvd_nmt.reporting import render
 
     try:
-        render.write([ours.read(run_dir)], run_dir, ended=True)
+        render.write([read.read(run_dir)], run_dir, ended=True)
     except Exception as error:
         print(
             f"The report could not be written ({type(error).__name__}: {error}); "
@@ -225,7 +229,8 @@ def _manifest_facts(config: Config, cast: Cast) -> dict[str, Any]:
 
 
 def _where_things_are(config: Config, seconds: float) -> str:
-    from hvd_nmt.training import callbacks, checkpoints
+    from hvd_nmt.checkpoints import saver as checkpoints
+    from hvd_nmt.training import callbacks
 
     run = config.run_dir
     return "\n".join(

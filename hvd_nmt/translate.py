@@ -44,13 +44,14 @@ from typing import TYPE_CHECKING
 from tyro.conf import OmitArgPrefixes
 
 import hvd_nmt
-from hvd_nmt import command_line, quiet
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.progress import progress, remark
+from hvd_nmt.config import command_line
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import ConfigError, DataError
-from hvd_nmt.progress import progress, remark
-from hvd_nmt.translation import arrivals, columns, output, ranks
-from hvd_nmt.translation.columns import Columns
+from hvd_nmt.translation import output, output_format, ranks, reader
+from hvd_nmt.translation.output_format import Columns
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def translate(options: Options) -> None:
     if command_line.is_first_rank():
         _check_files(options)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     from hvd_nmt.translation import engine
 
     with ranks.joined(options.settings.threads) as crew, ExitStack() as stack:
@@ -188,7 +189,7 @@ def _translate_all(
     done = written.lines_done if written else 0
     total = None
     if crew.is_first and options.input is not None and _is_file(options.input):
-        total = arrivals.count_lines(options.input)
+        total = reader.count_lines(options.input)
     with progress(total, "lines", done=done, show=crew.is_first) as bar:
         while True:
             with crew.together():
@@ -220,13 +221,13 @@ def _worked(
         scored = engine.score(lines, beside, advance)
         pairs = zip(scored.targets, scored.logps, strict=True)
         tokens = options.token_scores
-        rows = [[columns.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
+        rows = [[output_format.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
         remarks = scored.remarks
     else:
         wanted = options.columns
         results = engine.translate(lines, beside, wanted.details, advance, numbers)
         found = zip(results.lines, numbers, strict=True)
-        rows = [columns.rows(line, number, wanted, pieces) for line, number in found]
+        rows = [output_format.rows(line, number, wanted, pieces) for line, number in found]
         remarks = results.remarks
     return rows, [(numbers[place], text) for place, text in remarks]
 
@@ -247,10 +248,10 @@ def _write(
 def _chunks(options: Options, done: int, ranks_count: int) -> Iterator[Chunk]:
     """The input after the lines that are done."""
     if options.input is None:
-        found = arrivals.from_stdin()
+        found = reader.from_stdin()
     else:
         lines = islice(read_lines(options.input, lenient=True), done, None)
-        found = arrivals.chunks(lines, arrivals.CHUNK_LINES * ranks_count)
+        found = reader.chunks(lines, reader.CHUNK_LINES * ranks_count)
     others = None
     if options.beside is not None:
         others = islice(read_lines(options.beside, lenient=True), done, None)
@@ -295,7 +296,7 @@ def _check_files(options: Options) -> None:
                 raise ConfigError(f"{written} is the input: give the output another name.")
     both = [path for path in (options.input, options.beside) if path and _is_file(path)]
     if len(both) == 2:
-        counts = [arrivals.count_lines(path) for path in both]
+        counts = [reader.count_lines(path) for path in both]
         if counts[0] != counts[1]:
             raise DataError(
                 f"{options.input} has {counts[0]} lines, but {options.beside} has {counts[1]}: "

@@ -15,9 +15,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_nmt.checkpoints import saver
 from hvd_nmt.config import EOS, PAD
 from hvd_nmt.model.tokenizer import Tokenizer
-from hvd_nmt.training import checkpoints
 
 MAX_LENGTH = 40
 TOKENS_OF_SHORT = 2
@@ -26,7 +26,7 @@ LINES = [" ".join(random.Random(seed).choices(WORDS, k=3 + seed % 6)) for seed i
 
 _TRAIN_VOCABULARY = """
 import random, sys
-from hvd_nmt.data import subwords
+from hvd_nmt.preparation import subwords
 text = [" ".join(random.Random(i).choices(sys.argv[2:], k=9)) for i in range(300)]
 open(sys.argv[1], "wb").write(subwords.train(text, 100))
 """
@@ -69,8 +69,8 @@ def run_directory(folder: Path) -> Path:
 
 
 def load_model(run_dir: Path, which: str) -> tuple[CopyModel, int]:
-    """Stands in for `hvd_nmt.training.weights.load_model`."""
-    name = checkpoints.find(run_dir, which).name
+    """Stands in for `hvd_nmt.checkpoints.weights.load_model`."""
+    name = saver.find(run_dir, which).name
     return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import average, translate
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 
 TEXT = "the old man sees a bird\n\na dog sings and the red house\nthe small tree\n"
 

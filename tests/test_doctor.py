@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import doctor
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.diagnosis import allreduce, hosts, probe
 from hvd_nmt.diagnosis.hosts import Answer, Host
-from hvd_nmt.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -19,9 +19,10 @@ import sacrebleu
 import tensorflow as tf
 
 from hvd_nmt import config, evaluate, translate
+from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.checkpoints import weights
 from hvd_nmt.data import corpus
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import checkpoints, weights
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hvd_nmt import export
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 
 
 def test_ctranslate2_is_written_explained_and_compared(toy_run, tmp_path, capsys):

@@ -19,9 +19,10 @@ import pytest
 import sentencepiece
 
 from hvd_nmt import prepare
-from hvd_nmt.data import cleaning, corpus, embedded, workers
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.data import corpus
 from hvd_nmt.data.batches import BatchPlan
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.preparation import cleaning, embedded, workers
 
 ROOT = Path(__file__).resolve().parent.parent
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"

@@ -19,10 +19,10 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt import translate
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.checkpoints import weights
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.training import weights
-from hvd_nmt.translation import arrivals
+from hvd_nmt.translation import reader
 from hvd_nmt.translation.settings import Settings
 
 HOSTILE = [
@@ -62,8 +62,8 @@ def pipe(run, monkeypatch, capsysbinary):
 
 
 def test_lines_keep_their_order(run, pipe, copying, monkeypatch):
-    chunks = arrivals.chunks
-    monkeypatch.setattr(arrivals, "chunks", lambda lines: chunks(lines, 7))
+    chunks = reader.chunks
+    monkeypatch.setattr(reader, "chunks", lambda lines: chunks(lines, 7))
     words = ["dog", "red", "house", "man", "woman", "runs"]
     lines = [" ".join(words[i % 6 : i % 5 + i % 6 + 1]) for i in range(60)]
     code, out, err = pipe("\n".join(lines).encode(), "--batch-tokens", "30")

@@ -4,12 +4,12 @@ tree.py     the dataclasses, every field with meaning and unit
 presets.py  the named configurations
 values.py   YAML files, differences, wrong names
 
-`hvd_nmt.command_line` makes a command line of it. The values of a run are written to `config.yaml`
-in the run directory, which is itself a valid `--config`. No TensorFlow here.
+`command_line` makes a command line of it. The values of a run are written to `config.yaml` in the
+run directory, which is itself a valid `--config`. No TensorFlow here.
 """
 
 from hvd_nmt.config.presets import presets
-from hvd_nmt.config.tree import (
+from hvd_nmt.config.schema import (
     BOS,
     EOS,
     PAD,
@@ -23,7 +23,7 @@ from hvd_nmt.config.tree import (
     TelemetryConfig,
     TrainingConfig,
 )
-from hvd_nmt.config.values import as_plain, differences, load, nearest, save
+from hvd_nmt.config.serialization import as_plain, differences, load, nearest, save
 
 __all__ = [
     "BOS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hvd_nmt.config.tree import (
+from hvd_nmt.config.schema import (
     CheckpointConfig,
     Config,
     DataConfig,

@@ -23,10 +23,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import PAD
+from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
-from hvd_nmt.data.subword_dropout import SubwordDropout
-from hvd_nmt.errors import ConfigError
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
 # bands of one the source is padded more, and more of the same sentences meet again in the next

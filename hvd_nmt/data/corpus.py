@@ -29,8 +29,8 @@ from typing import Any, final
 
 import numpy as np
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.errors import DataError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

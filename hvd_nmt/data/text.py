@@ -29,7 +29,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from hvd_nmt.errors import DataError
+from hvd_nmt.common.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")

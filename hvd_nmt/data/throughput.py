@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.data.batches import BatchPlan, EpochPlan, Position, batches
+from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
-from hvd_nmt.data.subword_dropout import SubwordDropout
 
 
 class Throughput(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from hvd_nmt.errors import DataError
+from hvd_nmt.common.errors import DataError
 
 
 def read(path: Path) -> list[tuple[str, float]]:

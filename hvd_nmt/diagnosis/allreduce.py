@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
 from hvd_nmt.diagnosis.hosts import Host, is_here
-from hvd_nmt.errors import ClusterError, ConfigError, reported, speak_utf8
 
 MARK = "hvd_nmt.allreduce "
 _COMMAND = "hvd_nmt.diagnosis.allreduce"
@@ -140,9 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _take_part(n_bytes: int) -> None:
-    from hvd_nmt import quiet
+    from hvd_nmt.common import tensorflow_import
 
-    quiet.import_tensorflow()
+    tensorflow_import.import_tensorflow()
     import tensorflow as tf
 
     from hvd_nmt.training import devices, horovod

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hvd_nmt.analysis import checkpoint_size
-from hvd_nmt.analysis.checkpoint_size import Prediction
+from hvd_nmt.checkpoints import size
+from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer
 
@@ -40,7 +40,7 @@ class Asked:
     def checkpoint(self) -> Prediction:
         """What the run will save: its weights, their average, and moments of those it trains."""
         training = self.config.training
-        return checkpoint_size.predict(
+        return size.predict(
             self.config.model, self.vocabulary_size,
             freeze=training.freeze, averaged=training.ema_decay > 0,
         )  # fmt: skip

@@ -26,8 +26,8 @@ from typing import Any
 
 import psutil
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.diagnosis.probe import CLOCK, MARK
-from hvd_nmt.errors import ConfigError
 
 SSH_FAILED = 255
 """ssh's exit code where ssh itself failed, not the command"""

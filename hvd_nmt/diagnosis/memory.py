@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_nmt.analysis import checkpoint_size
+from hvd_nmt.checkpoints import size
 from hvd_nmt.config import ModelConfig
 
 FUSION_BUFFER_BYTES = 128 << 20
@@ -99,7 +99,7 @@ def need(
     Raises:
         ConfigError: `freeze` names no weight.
     """
-    saved = checkpoint_size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
+    saved = size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
     gradient_bytes = saved.adam_bytes // 2
     rows, _, target = batch
     value = value_bytes(precision)

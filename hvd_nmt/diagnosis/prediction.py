@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis import transfer
-from hvd_nmt.analysis.cost import Price, rent
-from hvd_nmt.analysis.network import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
-from hvd_nmt.analysis.transfer import HIDDEN_SHARE, Advice, Step
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import Config
-from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.explain import step_model
+from hvd_nmt.explain.bottleneck import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
+from hvd_nmt.explain.step_model import HIDDEN_SHARE, Advice, Step
+from hvd_nmt.reporting.cost import Price, rent
 from hvd_nmt.telemetry.events import read_metrics
 
 
@@ -164,7 +164,7 @@ def predict(
         source_per_target_token: of the corpus.
         price_per_hour: of one host; None: not asked.
     """
-    sent = transfer.ring_bytes(4 * parameters, ranks)
+    sent = step_model.ring_bytes(4 * parameters, ranks)
     return Prediction(
         hosts, ranks, parameters, 4 * parameters, sent, communication_s,
         sent / communication_s / 1e6, latency_s, compute_s, config.training.max_steps,

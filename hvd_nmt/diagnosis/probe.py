@@ -268,8 +268,8 @@ def _nearest_folder(path: Path) -> Path:
 
 def _data(request: dict[str, Any]) -> dict[str, Any] | None:
     """What the prepared data directory holds; `error` where it cannot be used."""
+    from hvd_nmt.common.errors import DataError
     from hvd_nmt.data import corpus
-    from hvd_nmt.errors import DataError
 
     if "data" not in request:
         return None
@@ -299,10 +299,10 @@ def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
     """Rows of one rank and padded lengths of the step of epoch 0 that keeps most activations."""
     import numpy as np
 
+    from hvd_nmt.common.errors import ConfigError
     from hvd_nmt.config import ModelConfig
     from hvd_nmt.data.batches import BatchPlan
     from hvd_nmt.diagnosis import memory
-    from hvd_nmt.errors import ConfigError
 
     try:
         plan = BatchPlan.of(data.train, request["tokens_per_step"], request["seed"])

@@ -23,12 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config, ModelConfig
-from hvd_nmt.data.atomic import exclusive, replacing, require_free
-from hvd_nmt.errors import RunError
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import horovod, meta_graph, optimizer
-from hvd_nmt.training.checkpoints import Saver
+from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.run_directory import VOCABULARY
 
 RECORD = "imported.json"

@@ -17,8 +17,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import BOS, PAD, ModelConfig
-from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.formats import marian_vocabulary
 from hvd_nmt.formats.foreign import ForeignModel, assembled, fingerprinted
 from hvd_nmt.formats.marian_vocabulary import MarianVocabulary

@@ -22,8 +22,8 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import BOS, EOS, PAD, UNK
-from hvd_nmt.errors import RunError
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 _UNKNOWN_PENALTY = 10.0

@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.saver import SUFFIXES, read_fully
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.errors import RunError
 from hvd_nmt.formats.foreign import (
     ForeignModel,
     Moments,
@@ -31,7 +32,6 @@ from hvd_nmt.formats.foreign import (
     fingerprinted,
 )
 from hvd_nmt.model.tokenizer import Tokenizer
-from hvd_nmt.training.checkpoints import SUFFIXES, read_fully
 
 UNITS_PER_HEAD = 64
 """of transformer-base and transformer-big; a checkpoint does not say how many heads there are"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 
 # A translation may be this much longer than its source (Vaswani et al. 2017, section 6.1).
 EXTRA_TOKENS = 50

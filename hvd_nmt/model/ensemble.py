@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 
 
 def members(models: Any) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.errors import DataError
 
 
 class Tokenizer:

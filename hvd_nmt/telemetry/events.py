@@ -19,7 +19,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from hvd_nmt.errors import RunError
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 
 METRICS_FILE = "metrics.jsonl"

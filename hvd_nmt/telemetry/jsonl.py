@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from hvd_nmt.errors import RunError
+from hvd_nmt.common.errors import RunError
 
 _BLOCK_BYTES = 1 << 16
 

@@ -13,18 +13,18 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.common.errors import DivergedError, Preempted
 from hvd_nmt.config import Config
-from hvd_nmt.errors import DivergedError, Preempted
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training import cluster, horovod
-from hvd_nmt.training.checkpoints import Saver
 from hvd_nmt.training.evaluation import Evaluator, Scores
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.schedule import StepCallback, WarmupSchedule
-from hvd_nmt.training.stop_request import StopRequest
+from hvd_nmt.training.stop import StopRequest
 
 SKIPPED_STEPS_IN_A_ROW = 50
 """float16: so many steps without a finite gradient mean that no loss scale helps any more"""

@@ -17,9 +17,9 @@ import tensorflow as tf
 import tf_keras as keras
 
 import hvd_nmt
+from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
-from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
 from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Precision
-from hvd_nmt.errors import ClusterError
 from hvd_nmt.training.horovod import Rank
 
 _BF16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
+from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 
 try:
     import horovod.tensorflow as hvd

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.analysis.network import ring_bytes
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.explain.bottleneck import ring_bytes
 from hvd_nmt.training.schedule import WarmupSchedule
 
 BYTES_PER_GRADIENT = 4

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.saver import Checkpoint
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import Config
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.errors import RunError
-from hvd_nmt.training.checkpoints import Checkpoint
 from hvd_nmt.training.horovod import Rank
 
 VOCABULARY = "spm.model"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches
+from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.data.subword_dropout import SubwordDropout
-from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, devices, horovod, optimizer
 from hvd_nmt.training.horovod import Rank

@@ -11,13 +11,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.weights import weights_to_train
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
 from hvd_nmt.training import horovod
-from hvd_nmt.training.weights import weights_to_train
 
 
 class TrainingModel(keras.Model):

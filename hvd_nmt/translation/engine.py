@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.data.corpus import fingerprint
-from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translation, Translator
-from hvd_nmt.training import checkpoints, weights
-from hvd_nmt.translation import arrivals, lengths
+from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
 
 Advance = Callable[[int], object]
@@ -128,7 +128,7 @@ class Engine:
                     advance(1)
         ends = np.cumsum([len(line) for line in parts]).tolist()
         chosen = [
-            lengths.joined(
+            long_lines.joined(
                 [found[index] for index in range(end - len(line), end)], [len(ids) for ids in line]
             )
             for line, end in zip(parts, ends, strict=True)
@@ -161,7 +161,7 @@ class Engine:
             ConfigError: as `translate`.
         """
         first = 1
-        for chunk in arrivals.chunks(lines):
+        for chunk in reader.chunks(lines):
             numbers = range(first, first + len(chunk))
             found, remarks = self.translate(chunk, advance=advance, numbers=numbers)
             for place, text in remarks:
@@ -183,7 +183,7 @@ class Engine:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
         remarks: list[Remark] = []
         source, target = (
-            self._cut(lengths.encoded(lines, self.tokenizer), name, remarks)
+            self._cut(long_lines.encoded(lines, self.tokenizer), name, remarks)
             for lines, name in ((sources, "source"), (targets, "target"))
         )
         logps: dict[int, np.ndarray] = {}
@@ -202,11 +202,11 @@ class Engine:
     def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[Remark]]:
         """The ids of each line, in parts that the model reads."""
         remarks: list[Remark] = []
-        encoded = lengths.encoded(lines, self.tokenizer)
+        encoded = long_lines.encoded(lines, self.tokenizer)
         if self.settings.long_lines == "cut":
             return [[ids] for ids in self._cut(encoded, "line", remarks)], remarks
-        known = lengths.boundaries(self.tokenizer.pieces)
-        parts = [lengths.parts(ids, self.backend.max_length, known) for ids in encoded]
+        known = long_lines.boundaries(self.tokenizer.pieces)
+        parts = [long_lines.parts(ids, self.backend.max_length, known) for ids in encoded]
         for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
             if len(line) > 1:
                 said = (
@@ -231,7 +231,7 @@ class Engine:
         self, prefixes: Sequence[str], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[np.ndarray]:
         """The forced ids of every part: a line's prefix belongs to its first."""
-        ids = lengths.encoded(prefixes, self.tokenizer)
+        ids = long_lines.encoded(prefixes, self.tokenizer)
         none = np.zeros(0, np.int32)
         return [
             prefix[:-1] if number == 0 else none
@@ -293,7 +293,7 @@ def located(run: Path, which: Sequence[str]) -> list[str]:
     Raises:
         RunError: there is no such checkpoint.
     """
-    return [os.fspath(checkpoints.find(run, name)) for name in which]
+    return [os.fspath(saver.find(run, name)) for name in which]
 
 
 def identity(prefixes: Sequence[str]) -> list[str]:

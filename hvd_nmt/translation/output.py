@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, final
 
-from hvd_nmt.data.atomic import sync
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.files import sync
 
 Job = dict[str, Any]
 """what decides the bytes of an output: name -> value, of types that JSON has"""

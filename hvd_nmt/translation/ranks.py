@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from hvd_nmt import command_line
+from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
     from hvd_nmt.training.horovod import Rank

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tyro.conf import OmitArgPrefixes
 
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hvd_nmt.analysis import ours
-from hvd_nmt.analysis.scoring import Text
+from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.data import corpus
-from hvd_nmt.errors import DataError, RunError
+from hvd_nmt.records import read
+from hvd_nmt.translation.scoring import Text
 
 
 class NotHereError(RunError):
@@ -26,7 +26,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
         RunError: the run cannot be read.
         DataError: the data are damaged or have no such part.
     """
-    directory = ours.read(run).manifest.get("directory")
+    directory = read.read(run).manifest.get("directory")
     if directory is None:
         raise NotHereError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.batches import (
     Batch,
     BatchPlan,
@@ -16,7 +17,6 @@ from hvd_nmt.data.batches import (
     evaluation_batches,
 )
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
-from hvd_nmt.errors import ConfigError
 
 property_test = settings(deadline=None, max_examples=100)
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.corpus import (
     File,
@@ -16,8 +17,7 @@ from hvd_nmt.data.corpus import (
     SentencesWriter,
     Side,
 )
-from hvd_nmt.data.request import Options
-from hvd_nmt.errors import DataError
+from hvd_nmt.preparation.options import Options
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
 DEV = ([[5, 1]], [[6, 1]])

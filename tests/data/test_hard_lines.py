@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_nmt.data import corpus, drafts, encoding, subwords, text
-from hvd_nmt.data.cleaning import Cleaner, Rules
-from hvd_nmt.data.drafts import Cleaning
+from hvd_nmt.data import corpus, text
+from hvd_nmt.preparation import encoding, stages, subwords
+from hvd_nmt.preparation.cleaning import Cleaner, Rules
+from hvd_nmt.preparation.stages import Cleaning
 
 LINES = 250  # for each of 100 examples
 BOM = b"\xef\xbb\xbf"
@@ -68,14 +69,14 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
     cleaner = Cleaner(Rules(clean="none"), ("en", "de"), ("", ""))
     out, file = (directory / "text.en", directory / "text.de"), corpus.File(1, "0")
-    draft = drafts.read(inputs, (file, file), out, Cleaning(cleaner, None, "skip"))
+    draft = stages.read(inputs, (file, file), out, Cleaning(cleaner, None, "skip"))
     stems = directory / "ids.en", directory / "ids.de"
     encoding.encode(draft, model(), 20, False, stems, None, block_pairs)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     kept = [p for p in expected if None not in p and all(line.strip() for line in p)]
     assert draft.pairs_read == LINES
-    assert draft.removed[drafts.NOT_UTF8] == sum(None in pair for pair in expected)
+    assert draft.removed[stages.NOT_UTF8] == sum(None in pair for pair in expected)
     assert draft.pairs == len(kept) == LINES - sum(draft.removed.values())
     assert list(text.read_pairs(*out)) == kept
     for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):
@@ -113,7 +114,7 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     for path in paths:
         path.write_bytes(b"\n".join(lines))
     out, file = (tmp_path / "text.en", tmp_path / "text.de"), corpus.File(1, "0")
-    draft = drafts.read([paths], (file, file), out, Cleaning(drafts.keep_all, None, "keep"))
+    draft = stages.read([paths], (file, file), out, Cleaning(stages.keep_all, None, "keep"))
     assert draft.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]

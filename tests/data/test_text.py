@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.data.text import is_blank, read_lines, read_pairs
-from hvd_nmt.errors import DataError
 
 # Everything that some reader takes for a line end, and the bytes that break decoders.
 NASTY = [

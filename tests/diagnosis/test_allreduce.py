@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.diagnosis import allreduce
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.errors import ClusterError
 
 LOCAL = [Host("localhost", 2)]
 

@@ -9,9 +9,9 @@ import time
 import psutil
 import pytest
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.errors import ConfigError
 
 SSH = f"""#!{sys.executable}
 import os, sys, time

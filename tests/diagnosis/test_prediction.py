@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis.cost import Price
-from hvd_nmt.analysis.transfer import HIDDEN_SHARE
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import presets
 from hvd_nmt.diagnosis import prediction
-from hvd_nmt.errors import ConfigError, RunError
+from hvd_nmt.explain.step_model import HIDDEN_SHARE
+from hvd_nmt.reporting.cost import Price
 from hvd_nmt.telemetry.events import EventStore
 
 BASE = presets()["base"][1]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.weights import load_model
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.config import BOS, EOS, ModelConfig
-from hvd_nmt.errors import ConfigError, DataError, RunError
 from hvd_nmt.formats import ctranslate2, ctranslate2_spec
 from hvd_nmt.model import beam_search
 from hvd_nmt.model.batching import cut
@@ -18,7 +19,6 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training.weights import load_model
 
 LINES = [
     "the old man sees a bird", "", "a dog sings", "the red house and the small tree", "bird",

@@ -13,12 +13,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hvd_nmt import convert
+from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import BOS, PAD
 from hvd_nmt.formats import marian, marian_vocabulary
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training.weights import load_model
 
 WIDTH, HEADS, HIDDEN, ENCODER, DECODER = 32, 4, 48, 2, 1
 SOURCE = ["a man and a dog", "the old man sees a tree", "two dogs run", "a red house"]

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt import convert
+from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import BOS, EOS, PAD, UNK, load, presets
 from hvd_nmt.formats import foreign, openseq2seq
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training.weights import load_model
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "openseq2seq" / "checkpoint"
 WIDTH, HEADS, HIDDEN, LAYERS = 16, 2, 24, {"encoder": 2, "decoder": 3}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.data.text import plain
-from hvd_nmt.errors import ConfigError, RunError
 from hvd_nmt.formats import saved_model
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import engine

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
 
 

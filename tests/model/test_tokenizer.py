@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.errors import DataError
 from hvd_nmt.model.tokenizer import Tokenizer
 
 LINES = [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import EOS, ModelConfig
-from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.batching import batches
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer

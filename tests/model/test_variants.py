@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.analysis.checkpoint_size import predict, weight_keys
+from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints.size import predict, weight_keys
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
-from hvd_nmt.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, sinusoids
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training import meta_graph
 
 VOCABULARY = 40
 PLAIN = ModelConfig(2, 2, 16, 2, 32, max_length=24)

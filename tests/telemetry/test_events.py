@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as PluginEventAccumulator,
 )
 
-from hvd_nmt.errors import RunError
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry.events import EventStore, EventWriter, read_metrics, read_samples
 
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from hvd_nmt.errors import RunError
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 
 

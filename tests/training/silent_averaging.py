@@ -22,12 +22,12 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints import weights as saved
+from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
-from hvd_nmt.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import callbacks, cluster, horovod, optimizer
-from hvd_nmt.training import weights as saved
 from hvd_nmt.training.step import TrainingModel
 
 FIRST_ONLY = hvd.ProcessSet([0])

@@ -9,13 +9,13 @@ import types
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.errors import DivergedError, Preempted
+from hvd_nmt.common.errors import DivergedError, Preempted
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.optimizer import transformer_policy
 from hvd_nmt.training.schedule import WarmupSchedule
-from hvd_nmt.training.stop_request import StopRequest
+from hvd_nmt.training.stop import StopRequest
 
 ME = horovod.Rank(0, 2, 0, 1, "v100a")
 GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0}

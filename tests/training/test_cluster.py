@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_nmt.errors import BY_EXIT_CODE, ClusterError, DivergedError
+from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DivergedError
 from hvd_nmt.training import cluster, horovod
 
 RANKS = 3

@@ -5,7 +5,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.errors import ClusterError
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.training import devices
 from hvd_nmt.training.horovod import Rank
 

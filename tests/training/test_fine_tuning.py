@@ -17,9 +17,9 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt import average
-from hvd_nmt.analysis import anatomy
-from hvd_nmt.training import checkpoints, weights
-from hvd_nmt.training.manifest import Manifest
+from hvd_nmt.checkpoints import contents, weights
+from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.checkpoints.manifest import Manifest
 
 DECAY = 0.7
 STEPS = 6
@@ -87,7 +87,7 @@ def test_frozen_weights_are_equal_to_the_bit_and_the_others_move(
 
 def test_frozen_weights_have_no_moments_and_no_gradient_on_the_wire(toy, tuned: dict) -> None:
     run_dir = tuned["cwd"] / "whole"
-    found = anatomy.read(run_dir / f"model.ckpt-{STEPS}")
+    found = contents.read(run_dir / f"model.ckpt-{STEPS}")
     decoder = sum(v.count for v in found.variables if v.name.startswith("model/decoder"))
     counts = {group.name: group.count for group in found.groups()}
     assert counts["Adam m"] == counts["Adam v"] == decoder

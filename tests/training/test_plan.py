@@ -6,7 +6,7 @@ import types
 import pytest
 
 from hvd_nmt import config as configuration
-from hvd_nmt.analysis.network import ring_bytes
+from hvd_nmt.explain.bottleneck import ring_bytes
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.schedule import WarmupSchedule
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.training import checkpoints
+from hvd_nmt.checkpoints import saver
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
@@ -71,7 +71,7 @@ def one_rank(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     rank.send_signal(signal.SIGTERM)
     found["stopped"] = run.finished()
     found["stopped_after"] = toy.steps_done(run_dir)
-    found["saved"] = [c.step for c in checkpoints.newest_first(run_dir)]
+    found["saved"] = [c.step for c in saver.newest_first(run_dir)]
 
     found["resumed"] = toy.run_train(*options, cwd=cwd)
     return found
@@ -150,6 +150,6 @@ def test_nothing_is_left_of_the_kills(one_rank: dict, two_ranks: dict) -> None:
     for run_dir in (one_rank["run_dir"], two_ranks["cwd"] / "run"):
         assert not list(run_dir.rglob(".saving-*"))
         assert not list(run_dir.rglob("damaged"))
-        prefixes = {c.prefix.name for c in checkpoints.newest_first(run_dir)}
+        prefixes = {c.prefix.name for c in saver.newest_first(run_dir)}
         found = {path.name.split(".data")[0] for path in run_dir.glob("model.ckpt-*.data*")}
         assert found == prefixes

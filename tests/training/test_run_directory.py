@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import config as configuration
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.errors import RunError
 from hvd_nmt.training import run_directory
 from hvd_nmt.training.horovod import Rank
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_nmt.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.translation import output
 
 JOB = {"input": "a5", "beam_size": 4}

@@ -1,1 +1,0 @@
-"""What a run's records say: where its time went, whether it is trained, what it wrote."""

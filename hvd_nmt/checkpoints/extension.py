@@ -1,0 +1,211 @@
+"""A model for a vocabulary that has grown: old rows stay, new ones begin as a mean of old ones.
+
+    runs/x-extended/
+        model.ckpt-2400.*       the weights with more rows, under the step they are from
+        config.yaml spm.model   of the run, with the new vocabulary
+        extend.json             which checkpoint, and each new piece with the old ids it replaces
+
+As in a mean of checkpoints there is no state of the optimizer: a new run begins with these weights
+(`training.init_from`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.manifest import read_manifest
+from hvd_nmt.checkpoints.saver import Checkpoint, Saver, find
+from hvd_nmt.checkpoints.weights import load_model
+from hvd_nmt.config import PAD
+from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.model.batching import padded
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.translator import Translator
+
+RECORD = "extend.json"
+_ROUNDING = 1e-5
+"""of the largest logit: a product with more columns may add in another order"""
+_AT_ONCE = 16
+
+
+class Parity(NamedTuple):
+    """What the extension has changed for sentences that hold no new piece: it must be nothing."""
+
+    sentences: int
+    """that were looked at"""
+    with_new: int
+    """of these, sentences that hold a new piece: they are to have other ids"""
+    other_ids: int
+    """sentences without one whose ids have changed"""
+    other_translations: int
+    """sentences without one whose greedy translation has changed"""
+    logit_change: float
+    """largest change of a logit of an old piece, as a share of the largest logit"""
+
+    @property
+    def holds(self) -> bool:
+        """Nothing has changed but the last digits."""
+        changed = self.other_ids + self.other_translations
+        return not changed and self.logit_change < _ROUNDING
+
+    def line(self) -> str:
+        """The result for a reader."""
+        compared = self.sentences - self.with_new
+        return (
+            f"parity      {'holds' if self.holds else 'FAILS'}: of {compared:,} sentences without "
+            f"a new piece {self.other_ids:,} have other ids and {self.other_translations:,} "
+            f"another greedy translation; logits of old pieces moved by {self.logit_change:.1e} of "
+            f"the largest ({self.with_new:,} sentences hold a new piece)"
+        )
+
+
+def write(
+    run_dir: Path,
+    which: str,
+    vocabulary: bytes,
+    rows: int,
+    parts: Sequence[Sequence[int]],
+    names: Sequence[str],
+    draft: Path,
+    output: Path,
+) -> tuple[Transformer, Transformer]:
+    """Write the run directory of an extended model.
+
+    A new row is the mean of the rows of the pieces that were written in its place. So its logit is
+    the mean of theirs and never the largest: until it is trained, a greedy translation does not
+    hold it. A row beyond the last piece is that of padding, which was never a target either.
+
+    Args:
+        run_dir: the run whose vocabulary has grown.
+        which: its checkpoint, see `find`; with `training.ema_decay` the averaged weights.
+        vocabulary: the new SentencePiece model.
+        rows: rows of the new matrix.
+        parts: for each new piece the old ids in its place.
+        names: the new pieces.
+        draft: an empty folder that gets the files.
+        output: what the folder will be called.
+
+    Returns:
+        The old and the new model.
+
+    Raises:
+        RunError: as `load_model`.
+
+    Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", section 3.
+    """
+    prefix = find(run_dir, which)
+    manifest = read_manifest(Path(f"{prefix}.json"))
+    old, step = load_model(run_dir, os.fspath(prefix))
+    new = Transformer(old.config, rows)
+    old_pieces = Tokenizer(run_dir / "spm.model").vocabulary_size
+    for weight, source in zip(new.trainable_variables, old.trainable_variables, strict=True):
+        values = source.numpy()
+        if source is old.embedding or source is old.logits_bias:  # a row for each piece
+            values = _grown(values[:old_pieces], rows, parts)
+        weight.assign(values)
+    config = configuration.load(run_dir / "config.yaml")
+    configuration.save(dataclasses.replace(config, run_dir=output), draft / "config.yaml")
+    (draft / "spm.model").write_bytes(vocabulary)
+    record = _record(Checkpoint(prefix, manifest), old_pieces, names, parts)
+    (draft / RECORD).write_text(record, encoding="utf-8")
+    state = tf.train.Checkpoint(model=new, step=tf.Variable(step, dtype=tf.int64))
+    facts = {
+        "vocabulary_hash": fingerprint(draft / "spm.model").sha256,
+        "data_hash": manifest.data_hash,
+        "model": manifest.model,
+        "vocabulary_size": rows,
+        "ranks": manifest.ranks,
+    }
+    Saver(draft, state, facts, keep=1, keep_best=1).save(step)
+    return old, new
+
+
+def compare(
+    old: Transformer,
+    new: Transformer,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    names: Sequence[str],
+    lines: Sequence[str],
+) -> Parity:
+    """Try sentences with the model before and after.
+
+    Args:
+        old: the model before.
+        new: the extended model.
+        tokenizers: of the old and of the new vocabulary.
+        names: the new pieces.
+        lines: sentences of the source language.
+    """
+    before, after = (tokenizer.encode(lines) for tokenizer in tokenizers)
+    old_pieces, known = tokenizers[0].vocabulary_size, tokenizers[0].pieces
+    with_new, same = 0, []
+    for ids, new_ids in zip(before, after, strict=True):
+        text = "".join(known[number] for number in ids)
+        if np.array_equal(ids, new_ids):
+            same.append(ids)
+        elif new_ids.max() >= old_pieces or any(name in text for name in names):
+            with_new += 1
+    sources = [ids for ids in same if 1 < len(ids) <= old.max_length]
+    theirs, ours = (_greedy(model, sources) for model in (old, new))
+    return Parity(
+        sentences=len(lines),
+        with_new=with_new,
+        other_ids=len(lines) - with_new - len(same),
+        other_translations=sum(not np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True)),
+        logit_change=_logit_change(old, new, sources, theirs, old_pieces),
+    )
+
+
+def _record(
+    origin: Checkpoint, first: int, names: Sequence[str], parts: Sequence[Sequence[int]]
+) -> str:
+    content = {
+        "what": "the weights of this checkpoint with rows for more pieces",
+        "checkpoint": origin.record(),
+        "pieces": [
+            {"id": number, "piece": name, "instead_of": list(ids)}
+            for number, (name, ids) in enumerate(zip(names, parts, strict=True), start=first)
+        ],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _grown(values: np.ndarray, rows: int, parts: Sequence[Sequence[int]]) -> np.ndarray:
+    """The rows of the old pieces, the means of some of them, and that of padding."""
+    means = [values[list(ids)].mean(0, dtype=np.float64) for ids in parts]
+    padding = [values[PAD]] * (rows - len(values) - len(parts))
+    return np.stack([*values, *means, *padding]).astype(np.float32)
+
+
+def _greedy(model: Transformer, sources: Sequence[np.ndarray]) -> list[np.ndarray]:
+    found = dict(Translator(model, Decoding(beam_size=1)).translate(sources))
+    return [found[index][0].ids for index in range(len(sources))]
+
+
+def _logit_change(
+    old: Transformer,
+    new: Transformer,
+    sources: Sequence[np.ndarray],
+    targets: Sequence[np.ndarray],
+    old_pieces: int,
+) -> float:
+    """Of the old pieces, with the old translations as targets; a share of the largest logit."""
+    change = largest = 0.0
+    for start in range(0, len(sources), _AT_ONCE):
+        batch = [padded(side[start : start + _AT_ONCE]) for side in (sources, targets)]
+        theirs, ours = (model(*map(tf.constant, batch)).numpy() for model in (old, new))
+        difference = ours[..., :old_pieces] - theirs[..., :old_pieces]
+        change = max(change, float(np.abs(difference).max(initial=0.0)))
+        largest = max(largest, float(np.abs(theirs).max(initial=0.0)))
+    return change / largest if largest else 0.0

@@ -1,0 +1,61 @@
+"""The manifest of a checkpoint: JSON beside its files that says what it is, with its own digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from hvd_nmt.common.errors import RunError
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint is, and what it belongs to."""
+
+    step: int
+    """optimizer steps done; the position in the data follows from it"""
+    val_loss: float | None
+    """validation loss at this step, if it was evaluated"""
+    vocabulary_hash: str
+    """sha256 of the SentencePiece model"""
+    data_hash: str
+    """hash of the prepared data"""
+    model: dict[str, Any]
+    """sizes of the model"""
+    vocabulary_size: int
+    """rows of the shared matrix"""
+    ranks: int
+    """number of ranks that trained it"""
+    files: dict[str, dict[str, Any]]
+    """suffix -> n_bytes and sha256"""
+    freeze: str = ""
+    """`training.freeze`: weights without moments of Adam"""
+
+    def text(self) -> str:
+        """What the file holds."""
+        content = dataclasses.asdict(self)
+        return json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint, `<prefix>.json`.
+
+    Raises:
+        RunError: it is not there, or not as it was written.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("sha256") != _digest(content):
+            raise ValueError("it has changed since it was written")
+        return Manifest(**content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RunError(
+            f"{path}, the manifest of a checkpoint, cannot be read ({error})."
+        ) from error
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

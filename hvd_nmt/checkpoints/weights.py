@@ -1,0 +1,197 @@
+"""From checkpoint files to variables.
+
+Where a run keeps a moving average of its weights (`training.ema_decay`), that average is what its
+checkpoints stand for: translation, scores, export and a run that starts from it take the averaged
+weights, as its own validation did. The weights that the optimizer moved are in the same files and
+are used when training resumes, by `raw=True` here, and by `python -m hvd_nmt.average --raw`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
+from hvd_nmt.checkpoints.saver import (
+    BEST_DIR,
+    Checkpoint,
+    another_advised,
+    find,
+    read_fully,
+    verify,
+)
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.config import ModelConfig
+from hvd_nmt.config import freeze as parts
+from hvd_nmt.data.corpus import DataDirectory, fingerprint
+from hvd_nmt.model.transformer import Transformer
+
+
+def load_model(
+    run_dir: Path, which: str = "best", compute_dtype: str = "float32", *, raw: bool = False
+) -> tuple[Transformer, int]:
+    """A trained model, ready to decode.
+
+    Args:
+        run_dir: run directory.
+        which: see `find`.
+        compute_dtype: dtype of activations.
+        raw: take the weights that the optimizer moved even if the run averages them.
+
+    Returns:
+        The model and the training step of its weights.
+
+    Raises:
+        RunError: no such checkpoint, or it is damaged, or it does not fit the run's configuration
+            or vocabulary.
+    """
+    if not (run_dir / "config.yaml").exists():
+        raise RunError(f"{run_dir} is no run directory: it has no config.yaml.")
+    config = configuration.load(run_dir / "config.yaml")
+    prefix = find(run_dir, which)
+    with another_advised(prefix):
+        manifest = read_manifest(Path(f"{prefix}.json"))
+    vocabulary = run_dir / "spm.model"
+    if not vocabulary.exists():
+        raise RunError(f"{run_dir} has no {vocabulary.name}, the vocabulary of its checkpoints.")
+    if fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+        raise RunError(
+            f"{vocabulary} is not the vocabulary that {prefix.name} was trained with: put the "
+            "right one back."
+        )
+    with another_advised(prefix):
+        read_fully(prefix)
+    model = Transformer(config.model, manifest.vocabulary_size, compute_dtype)
+    try:
+        _read(model, prefix, raw)
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        raise RunError(
+            f"{prefix} does not fit the model in {run_dir / 'config.yaml'}: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    return model, manifest.step
+
+
+def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
+    """Load everything that a run saves: weights, Adam's moments, average, step and loss scale.
+
+    Raises:
+        RunError: the checkpoint is of another model.
+    """
+    try:
+        state.read(os.fspath(checkpoint.prefix)).assert_consumed()
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        raise RunError(
+            f"{checkpoint.prefix} does not fit this model ({str(error).splitlines()[0]}): use the "
+            "configuration it was trained with, or another --run-dir."
+        ) from error
+
+
+def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> Checkpoint:
+    """Give a new run the weights of another: nothing else. An average begins with them, too.
+
+    Args:
+        source: `training.init_from`.
+        state: what the new run saves; its `model` gets the weights.
+        data: what the new run trains on; its vocabulary must be that of the weights.
+
+    Returns:
+        The checkpoint they are from.
+
+    Raises:
+        RunError: there is no such checkpoint, it is damaged, or it is of another vocabulary or
+            of another model.
+    """
+    checkpoint = _origin(source)
+    prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
+    if manifest.vocabulary_hash != data.manifest.vocabulary_hash:
+        run_dir = prefix.parent.parent if prefix.parent.name == BEST_DIR else prefix.parent
+        raise RunError(
+            f"--init-from: {prefix} was trained with another vocabulary than that of {data.path}: "
+            f"prepare the data with --vocabulary {run_dir / 'spm.model'}."
+        )
+    if difference := other_size(manifest, model.config, model.vocabulary_size):
+        name, theirs, ours = difference
+        raise RunError(
+            f"--init-from: {prefix} is of another model: its {name} is {theirs}, not {ours}; give "
+            "this run the same sizes, for example with --config and its config.yaml."
+        )
+    verify(checkpoint)
+    _read(model, prefix, raw=False)
+    average = getattr(state, "ema", None)
+    if average is not None:
+        _read(average, prefix, raw=False)
+    return checkpoint
+
+
+def other_size(
+    manifest: Manifest, model: ModelConfig, vocabulary_size: int
+) -> tuple[str, Any, Any] | None:
+    """The first size in which a checkpoint's model differs from another one.
+
+    Rates of dropout are no part of what weights mean, and without learned positions neither is the
+    length that the model reads.
+
+    Returns:
+        Name of the size, its value in the checkpoint, and in `model`; None if all are equal.
+    """
+    # A checkpoint from before a field was there has what is now that field's default.
+    found = {
+        **configuration.as_plain(ModelConfig()), **manifest.model,
+        "vocabulary_size": manifest.vocabulary_size,
+    }  # fmt: skip
+    wanted = {**configuration.as_plain(model), "vocabulary_size": vocabulary_size}
+    for name, value in found.items():
+        free = name.endswith("dropout") or (name == "max_length" and model.positions != "learned")
+        if not free and value != wanted.get(name, value):
+            return name, value, wanted[name]
+    return None
+
+
+def weights_to_train(model: Transformer, freeze: str) -> list[tf.Variable]:
+    """The weights of a model that are not frozen, in the order of `trainable_variables`.
+
+    Raises:
+        ConfigError: as `config.parts.frozen`.
+    """
+    if not freeze:
+        return list(model.trainable_variables)
+    paths = {
+        id(variable): key.removeprefix("model/").removesuffix(meta_graph.VALUE)
+        for key, variable in meta_graph.keyed_variables(tf.train.Checkpoint(model=model))
+    }
+    kept = parts.frozen([paths[id(weight)] for weight in model.trainable_variables], freeze)
+    return [weight for weight in model.trainable_variables if paths[id(weight)] not in kept]
+
+
+def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
+    """Everything that a run saves, the loss scale included, in the same order on all ranks."""
+    return [variable for _, variable in meta_graph.keyed_variables(state)]
+
+
+def _read(model: Transformer, prefix: Path, raw: bool) -> None:
+    """Fill a model from a checkpoint: with the average in it, if there is one and not `raw`."""
+    names = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_shape_map()
+    averaged = not raw and any(name.startswith("ema/") for name in names)
+    state = tf.train.Checkpoint(**{"ema" if averaged else "model": model})
+    state.read(os.fspath(prefix)).assert_existing_objects_matched().expect_partial()
+
+
+def _origin(source: str) -> Checkpoint:
+    path = Path(source)
+    if path.is_dir():
+        prefix = find(path, "best")
+    else:
+        try:
+            prefix = find(path.parent, path.name)
+        except RunError:
+            raise RunError(
+                f"--init-from: {source} is neither a run directory nor the path of a checkpoint "
+                "on the host of rank 0."
+            ) from None
+    return Checkpoint(prefix, read_manifest(Path(f"{prefix}.json")))

@@ -1,0 +1,200 @@
+"""The command line of a run, and of any other command: dataclasses made into options by tyro.
+
+For a run, later wins: the preset, then `hvd_nmt.yaml` in the working directory if there is one,
+then the YAML file named by `--config`, then the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import re
+import shutil
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import SupportsIndex, TypeVar
+
+import docstring_parser
+import tyro
+
+from hvd_nmt.common.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.config import Config, load, nearest, presets
+
+LOCAL_FILE = Path("hvd_nmt.yaml")
+"""defaults of a working directory, read when the file is there"""
+Options = TypeVar("Options")
+RunOptions = TypeVar("RunOptions", bound=Config)
+
+
+def run_config(
+    argv: Sequence[str] | None = None,
+    *,
+    prog: str,
+    description: str,
+    quiet: bool = False,
+    kind: type[RunOptions] = Config,  # type: ignore[assignment]
+) -> RunOptions:
+    """The configuration a command line asks for: preset, then YAML files, then overrides.
+
+    Args:
+        argv: words of the command line; None: those of this process.
+        kind: Config, or a subclass with options of its own.
+        prog: command name for `--help`.
+        description: what the command does, for `--help`.
+        quiet: print no message of the parser (on all ranks but one).
+
+    Raises:
+        ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
+    """
+    words = [
+        re.sub("^--init-from(?=$|=)", "--training.init-from", word)
+        for word in (sys.argv[1:] if argv is None else argv)
+    ]
+    preset, words = _take_option(words, "--preset")
+    file, words = _take_option(words, "--config")
+    table = presets()
+    if preset is not None and preset not in table:
+        raise ConfigError(
+            f"Unknown preset {preset!r}{nearest(preset, table)}; the presets are "
+            f"{', '.join(table)}."
+        )
+    default = table[preset or "demo"][1]
+    for path in ([LOCAL_FILE] if LOCAL_FILE.exists() else []) + ([Path(file)] if file else []):
+        default = load(path, default)
+    lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
+    files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
+    text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
+    own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
+    return options(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
+
+
+def started_by_horovod() -> bool:
+    """Whether horovodrun started this process: then its standard input leads nowhere."""
+    return "HOROVOD_RANK" in os.environ
+
+
+def is_first_rank() -> bool:
+    """Whether this is rank 0, which speaks; known before Horovod is imported."""
+    return os.environ.get("HOROVOD_RANK", "0") == "0"
+
+
+def run(
+    name: str,
+    kind: type[Options],
+    action: Callable[[Options], None],
+    description: str,
+    argv: Sequence[str] | None,
+) -> int:
+    """A whole command; of its ranks, if it has several, the first speaks.
+
+    Args:
+        name: its module.
+        kind: its options.
+        action: what it does with them.
+        description: for `--help`.
+        argv: words of the command line; None: those of this process.
+
+    Returns:
+        The exit code, see `hvd_nmt.common.errors`.
+    """
+    speak_utf8()
+    first = is_first_rank()
+    with reported(name, speak=first) as outcome:
+        prog = f"python -m {name}"
+        action(options(kind, prog=prog, description=description, argv=argv, quiet=not first))
+    return outcome.exit_code
+
+
+def options(
+    kind: type[Options],
+    *,
+    prog: str,
+    description: str,
+    argv: Sequence[str] | None = None,
+    default: Options | None = None,
+    quiet: bool = False,
+) -> Options:
+    """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
+
+    Raises:
+        ConfigError: a combination of values that cannot work.
+        SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    if {"-h", "--help"} & set(words):
+        _flow_help(kind)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                description=_wrapped(description, shutil.get_terminal_size().columns),
+                args=words,
+                default=tyro.MISSING_NONPROP if default is None else default,
+            )
+    except SystemExit as stopped:
+        # tyro reports what __post_init__ raises in a box of its own; a ConfigError is one sentence.
+        cause: BaseException | None = stopped
+        while cause is not None:
+            if isinstance(cause, ConfigError):
+                raise cause from None
+            cause = cause.__context__
+        if not quiet:
+            print(said.getvalue(), end="", file=sys.stderr)
+        raise
+
+
+def _flow_help(kind: type) -> None:
+    """Give tyro each docstring of a field as one line to fill; by itself it keeps their breaks."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for each in kind.__mro__[:-1]:
+        for said in docstring_parser.parse_from_object(each).params:
+            field = fields.pop(said.arg_name, None)
+            if field is not None and said.description:
+                text = " ".join(said.description.split())
+                field.metadata = MappingProxyType({**field.metadata, "help": text})
+    for hint in typing.get_type_hints(kind).values():
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            _flow_help(hint)
+
+
+class _AsItIs(str):
+    """A text of which tyro, which joins lines that begin with a letter, sees one line."""
+
+    __slots__ = ()
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        """The text."""
+        return [str(self)]
+
+
+def _wrapped(description: str, columns: int) -> str:
+    """Paragraphs filled to the width of the terminal; examples and lists stay as they are."""
+    lines: list[str] = []
+    paragraph: list[str] = []
+    for line in [*description.splitlines(), ""]:
+        if line and not line[0].isspace() and not line.startswith(("- ", "* ", "|")):
+            paragraph.append(line)
+            continue
+        lines += textwrap.wrap(" ".join(paragraph), max(20, columns - 1), break_on_hyphens=False)
+        paragraph = []
+        lines.append(line)
+    return _AsItIs("\n".join(lines).strip("\n"))
+
+
+def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
+    for index, word in enumerate(words):
+        if word == option:
+            if index + 1 == len(words):
+                raise ConfigError(f"{option} needs a value.")
+            return words[index + 1], words[:index] + words[index + 2 :]
+        if word.startswith(option + "="):
+            return word.split("=", 1)[1], words[:index] + words[index + 1 :]
+    return None, words

@@ -1,0 +1,243 @@
+"""The tree of frozen dataclasses that is the configuration of a run. No TensorFlow here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from hvd_nmt.common.errors import ConfigError
+
+PAD, EOS, BOS, UNK = 0, 1, 2, 3
+"""ids with a meaning, in every vocabulary (the recipe's)"""
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the prepared data are, and what `train` may prepare by itself."""
+
+    directory: Path = Path("data/embedded-en-de")
+    """directory written by hvd_nmt.prepare"""
+    corpus: Literal["embedded", "files"] = "embedded"
+    """embedded: the package's own corpus, prepared on each host when missing; files: must exist"""
+    vocabulary_size: int = 4000
+    """joint SentencePiece pieces, for preparing the embedded corpus"""
+    seed: int = 1
+    """seed of the embedded corpus"""
+    bpe_dropout: float = 0.0
+    """share of subword merges refused at random in training sentences, anew in each epoch
+    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual, and makes them a third longer); 0: none"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "data", "vocabulary_size")
+        _not_negative(self, "data", "seed")
+        _share(self, "data", "bpe_dropout")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """A Transformer (Vaswani et al. 2017) with one matrix for source, target and softmax.
+
+    The last five fields are for weights from elsewhere, see `hvd_nmt.convert`.
+    """
+
+    encoder_layers: int = 3
+    """encoder layers"""
+    decoder_layers: int = 3
+    """decoder layers"""
+    width: int = 256
+    """width of the residual stream (d_model), units"""
+    heads: int = 4
+    """attention heads; must divide the width"""
+    feed_forward_width: int = 1024
+    """hidden width of the feed-forward blocks, units"""
+    positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
+    """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
+    max_length: int = 128
+    """longest source or target the model reads, subword tokens with eos"""
+    dropout: float = 0.1
+    """share dropped of embeddings and of each sub-layer's output"""
+    attention_dropout: float = 0.0
+    """share dropped of the attention weights"""
+    feed_forward_dropout: float = 0.0
+    """share dropped of the hidden units of the feed-forward blocks"""
+    norm: Literal["pre", "post"] = "pre"
+    """layer normalisation before each sub-layer and at the end of a stack (pre), or after each
+    sub-layer (post)"""
+    norm_epsilon: float = 1e-6
+    """added to the variance in layer normalisation"""
+    activation: Literal["relu", "swish", "gelu"] = "relu"
+    """of the hidden units of the feed-forward blocks"""
+    biases: Literal["feed-forward", "all"] = "feed-forward"
+    """which linear maps have one: those of the feed-forward blocks, or attention and softmax too"""
+    start: Literal["bos", "openseq2seq"] = "bos"
+    """what stands before a sentence: bos before the target; or, as OpenSeq2Seq has it, bos before
+    the source, and a zero vector and bos before the target"""
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % (2 * self.heads):
+            raise ConfigError(
+                f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
+                f"make the width a multiple of {2 * max(self.heads, 1)}."
+            )
+        _share(self, "model", "dropout", "attention_dropout", "feed_forward_dropout")
+        _positive(self, "model", "encoder_layers", "decoder_layers", "width", "feed_forward_width")
+        _positive(self, "model", "max_length", "norm_epsilon")
+        if self.start == "openseq2seq" and self.positions == "learned":
+            raise ConfigError(
+                "model.start openseq2seq reads more tokens than model.positions learned has "
+                "places for: use sinusoidal positions."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Batches, optimizer and schedule."""
+
+    max_steps: int = 1000
+    """optimizer steps in all; a resumed run goes on to this number"""
+    tokens_per_step: int = 4096
+    """target tokens per optimizer step, summed over all ranks"""
+    learning_rate: float = 2.0
+    """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
+    warmup^-1.5, (s+1)^-0.5)"""
+    warmup_steps: int = 8000
+    """steps over which the rate rises"""
+    cooldown_steps: int = 0
+    """last steps, over which the rate falls to 0 in a straight line; 0: none, as in the recipe"""
+    adam_beta1: float = 0.9
+    """decay of Adam's first moment"""
+    adam_beta2: float = 0.997
+    """decay of Adam's second moment"""
+    adam_epsilon: float = 1e-9
+    """added to the root of Adam's second moment"""
+    label_smoothing: float = 0.1
+    """probability mass spread over all wrong tokens"""
+    clip_norm: float = 0.0
+    """scale gradients down to this global norm; 0: never"""
+    precision: Precision = "auto"
+    """arithmetic of the forward and backward pass; auto: picked from the hardware"""
+    seed: int = 1
+    """seed of the initial weights, the order of sentences and dropout"""
+    log_every: int = 25
+    """steps between two logged values"""
+    check_replicas_every: int = 100
+    """steps between two comparisons of the weights across ranks"""
+    ema_decay: float = 0.0
+    """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
+    models, and all that loads a checkpoint then take the averaged weights"""
+    init_from: str = ""
+    """run directory (its best checkpoint), or the path of a checkpoint, whose weights a new run
+    begins with, at step 0 and with a fresh optimizer; also --init-from. Empty: random weights"""
+    freeze: str = ""
+    """weights that stay as they are, separated by commas: encoder, decoder, embedding, or patterns
+    such as encoder/0/* and */attention/*; empty: all are trained"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
+        _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
+        _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2", "ema_decay")
+        _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed")
+
+    def peak_learning_rate(self, width: int) -> float:
+        """The highest rate of the schedule, reached after the warm-up."""
+        return self.learning_rate * width**-0.5 * self.warmup_steps**-0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Validation loss and BLEU on the dev set, shared by all ranks."""
+
+    every_steps: int = 500
+    """steps between two evaluations; the last step is always evaluated"""
+    sentences: int = 500
+    """dev sentences translated for BLEU; 0: all (the loss always uses all)"""
+    beam_size: int = 1
+    """hypotheses kept while decoding; 1 is greedy and fast"""
+    length_penalty: float = 0.6
+    """alpha of ((5+length)/6)^alpha"""
+    tokens_per_batch: int = 4096
+    """padded target tokens decoded at once on each rank"""
+    samples: int = 5
+    """translations shown after each evaluation"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
+        _not_negative(self, "evaluation", "sentences", "length_penalty", "samples")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """When checkpoints are written and how many are kept."""
+
+    every_steps: int = 500
+    """steps between two checkpoints; the last step is always saved"""
+    keep: int = 3
+    """newest model.ckpt-N kept"""
+    keep_best: int = 5
+    """best_models/val_loss=X-step-N kept"""
+
+    def __post_init__(self) -> None:
+        _positive(self, "checkpoints", "every_steps", "keep", "keep_best")
+
+
+@dataclasses.dataclass(frozen=True)
+class TelemetryConfig:
+    """Samples of GPUs, network cards and host beside the training, and the report after it."""
+
+    interval_s: float = 1.0
+    """seconds between two samples; 0: no telemetry"""
+    report: bool = True
+    """write report.html and report.md when the run ends, however it ends"""
+    timeline_steps: int = 0
+    """steps of which Horovod's own timeline is recorded, beginning with the tenth of this start, in
+    horovod-timeline.json of the run directory (for chrome://tracing); 0: none"""
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "telemetry", "interval_s", "timeline_steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that decides a run."""
+
+    run_dir: Path = Path("runs/demo")
+    """run directory: checkpoints, metrics, telemetry; the same command resumes in it"""
+    ranks: int = 0
+    """number of Horovod ranks this run must have; 0: as many as were started"""
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    checkpoints: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
+
+    def __post_init__(self) -> None:
+        _not_negative(self, "", "ranks")
+        if not self.run_dir.name:
+            raise ConfigError("run_dir is the working directory: give a directory of its own.")
+
+
+def _positive(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: value > 0, "it must be above 0")
+
+
+def _not_negative(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: value >= 0, "it must be at least 0")
+
+
+def _share(config: Any, group: str, *names: str) -> None:
+    _require(config, group, names, lambda value: 0 <= value < 1, "give a share in [0, 1)")
+
+
+def _require(
+    config: Any, group: str, names: Sequence[str], holds: Callable[[Any], bool], wanted: str
+) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not (holds(value) and value < math.inf):  # NaN fails every comparison
+            dotted = f"{group}.{name}" if group else name
+            raise ConfigError(f"{dotted} is {value}: {wanted} and finite.")

@@ -1,0 +1,125 @@
+"""A configuration as plain values: read from YAML, written to it, compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import yaml
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.schema import Config
+
+
+def load(path: Path, default: Config | None = None) -> Config:
+    """Read a YAML file of configuration values over a default.
+
+    Args:
+        path: YAML file, such as config.yaml of a run.
+        default: values of keys that the file does not name.
+
+    Raises:
+        ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
+            is given) or a value of the wrong type.
+    """
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
+        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
+    return _replaced(default or Config(), values, str(path))
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's own loader lets the second value of a name win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                line = node.value[number][0].start_mark.line + 1
+                raise ValueError(f"line {line}: {name} has a value already.")
+        return super().construct_mapping(node, deep)
+
+
+def save(config: Config, path: Path) -> None:
+    """Write every value of the configuration as YAML."""
+    path.write_text(yaml.safe_dump(as_plain(config), sort_keys=False), encoding="utf-8")
+
+
+def as_plain(config: Any) -> dict[str, Any]:
+    """The configuration as nested dictionaries of plain values."""
+    return {
+        field.name: as_plain(value) if dataclasses.is_dataclass(value) else _plain(value)
+        for field in dataclasses.fields(config)
+        for value in [getattr(config, field.name)]
+    }
+
+
+def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Each value that differs: (dotted name, old value, new value)."""
+
+    def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from flat(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name, value
+
+    new_values = dict(flat(as_plain(new)))
+    for name, value in flat(as_plain(old)):
+        if new_values[name] != value:
+            yield name, value, new_values[name]
+
+
+def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
+    fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    types = get_type_hints(type(default))
+    changes = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), fields)}.")
+        old = fields[name]
+        if dataclasses.is_dataclass(old):
+            if not isinstance(value, dict):
+                raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
+            changes[name] = _replaced(old, value, f"{where}: {name}")
+            continue
+        changes[name] = _converted(old, value, f"{where}: {name}")
+        choices = get_args(types[name])
+        if choices and value not in choices:
+            raise ConfigError(
+                f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}."
+            )
+    return dataclasses.replace(default, **changes)
+
+
+def _converted(old: Any, value: Any, where: str) -> Any:
+    wanted = type(old)
+    if isinstance(old, Path) and isinstance(value, str):
+        return Path(value)
+    if isinstance(value, bool) == isinstance(old, bool):
+        if isinstance(value, wanted):
+            return value
+        try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
+            if isinstance(old, float) and isinstance(value, int | str):
+                return float(value)
+        except (ValueError, OverflowError):
+            pass
+    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r:.60}.")
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def nearest(name: str, names: Mapping[str, Any]) -> str:
+    """ " (did you mean '...'?)", or nothing if no name is near."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,0 +1,339 @@
+"""What the curves say: is the run trained, does it overfit, is the learning rate as planned.
+
+Intervals are 90 %. Each verdict may be that nothing can be told.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hvd_nmt.records.record import Run
+
+FEWEST_EVALUATIONS = 5
+GAIN_THAT_COUNTS = {"BLEU": 0.5, "validation loss": 0.02, "training loss": 0.02}
+"""points or nats per token from twice the steps; a run that gains less is trained"""
+COOLED_DOWN = 0.05
+"""share of its peak below which the learning rate has cooled down"""
+
+_EXPONENTS_C = np.geomspace(0.05, 6.0, 2400)
+_DRAWS = 4_000
+_FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
+_BINS = 24  # training losses are averaged into so many points
+_T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+
+Verdict = Literal["trained", "not trained", "cannot tell"]
+Points = tuple[tuple[int, float], ...]
+"""(step, value)"""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 90 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What more steps are expected to bring."""
+
+    steps: int
+    hours: float | None
+    """at the run's own pace, evaluations included; None without times"""
+    gain: Estimate
+    """in the measure; above zero is better, whichever way the measure goes"""
+
+
+@dataclass(frozen=True)
+class FullyTrained:
+    """Whether more steps would help, from the curve y = a + b step^-c."""
+
+    verdict: Verdict
+    reason: str
+    """with the numbers"""
+    measure: str | None = None
+    """"BLEU", "validation loss" or "training loss" """
+    points: Points = ()
+    """that the curve was fitted to"""
+    exponent: Estimate | None = None
+    """c"""
+    asymptote: Estimate | None = None
+    """a, after endless steps"""
+    gains: tuple[Gain, ...] = ()
+    """of 10 % and of 100 % more steps"""
+    curve: tuple[tuple[int, Estimate], ...] = ()
+    """the curve from the first point to twice the steps"""
+
+
+@dataclass(frozen=True)
+class Overfitting:
+    """Whether the validation loss rises while the training loss falls."""
+
+    verdict: Literal["overfitting", "not overfitting", "cannot tell"]
+    reason: str
+    """with the numbers"""
+    best: tuple[int, float] | None = None
+    """step and value of the lowest validation loss"""
+    last: tuple[int, float] | None = None
+    validation_trend: Estimate | None = None
+    """nats per 1,000 steps, over the last third; so is the training trend"""
+    training_trend: Estimate | None = None
+
+
+def fully_trained(run: Run) -> FullyTrained:
+    """Judges from a fitted curve whether the run has learned what its recipe can give.
+
+    The curve is a + b step^-c: BLEU if there are enough evaluations, else the validation loss, else
+    the training loss. Points of the warm-up are left out. Each c of a grid gets a weighted linear
+    fit, and a weight by how well it fits; draws over all of them give the intervals. Twice the
+    steps are the test: the run is trained if their gain is surely below `GAIN_THAT_COUNTS`, not
+    trained if it is surely above.
+
+    Args:
+        run: at any time of its life.
+
+    Returns:
+        The verdict; "cannot tell" with fewer than four points after the warm-up.
+    """
+    warmup_steps = number(run.config.get("training", {}).get("warmup_steps")) or 0.0
+    if 0 < run.steps_done < warmup_steps:
+        return FullyTrained(
+            "not trained",
+            f"The run is at step {run.steps_done:,} of a warm-up of {warmup_steps:,.0f} steps: its "
+            "learning rate is still rising.",
+        )
+    measure, points = _measure(run, warmup_steps)
+    if len(points) < FEWEST_EVALUATIONS - 1:
+        few = f"A curve takes {FEWEST_EVALUATIONS - 1} values after the warm-up, not {len(points)}."
+        return FullyTrained("cannot tell", few + _rate_sentence(run), measure, points)
+    done = max(run.steps_done, points[-1][0])
+    sign, pace_s, draws = 1 if measure == "BLEU" else -1, _seconds_per_step(run), _fit(points)
+    gains = tuple(
+        Gain(
+            more,
+            None if pace_s is None else pace_s * more / 3600,
+            _estimate(sign * (draws.at(done + more) - draws.at(done))),
+        )
+        for more in (max(1, round(0.1 * done)), done)
+    )
+    enough, doubled = GAIN_THAT_COUNTS[measure], gains[-1].gain
+    verdict: Verdict = "not trained" if doubled.low > enough else "cannot tell"
+    if doubled.high < min(enough, max(0.0, doubled.low + 2 * enough)):  # level, or surely worse
+        verdict = "trained"
+    steps = np.unique(np.geomspace(points[0][0], 2 * done, 40).astype(int)).tolist()
+    return FullyTrained(
+        verdict,
+        _gain_sentence(verdict, measure, points, gains[-1]) + _rate_sentence(run),
+        measure,
+        points,
+        _estimate(draws.c_D),
+        _estimate(draws.a_D),
+        gains,
+        tuple((step, _estimate(draws.at(step))) for step in steps),
+    )
+
+
+def _gain_sentence(verdict: Verdict, measure: str, points: Points, more: Gain) -> str:
+    unit, places = ("BLEU", 1) if measure == "BLEU" else ("nats", 3)
+    gain, enough = more.gain, GAIN_THAT_COUNTS[measure]
+    hours = "" if more.hours is None else f" ({more.hours:.1f} h)"
+    side = {"trained": "surely less than", "not trained": "surely more than"}.get(
+        verdict, "which may be less or more than"
+    )
+    return (
+        f"A curve through {len(points)} values of the {measure} from step {points[0][0]:,} to "
+        f"{points[-1][0]:,} expects {more.steps:,} more steps{hours} to bring "
+        f"{gain.value:.{places}f} {unit} (90 % interval {gain.low:.{places}f} to "
+        f"{gain.high:.{places}f}), {side} the {enough:g} {unit} that count."
+    )
+
+
+def _rate_sentence(run: Run) -> str:
+    rates = [each.learning_rate for each in run.intervals if each.learning_rate is not None]
+    peak = max(rates, default=0.0)
+    share = rates[-1] / peak if peak > 0 else 1.0
+    if share < COOLED_DOWN:
+        return (
+            f" The learning rate has cooled down to {share:.1%} of its peak, so more steps bring "
+            "something only with a longer schedule (a larger training.max_steps)."
+        )
+    return f" The learning rate is still at {share:.0%} of its peak." if peak > 0 else ""
+
+
+def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
+    """The best measure that has enough values, and its values after the warm-up."""
+    bleu = tuple((each.step, each.bleu) for each in run.evaluations)
+    losses = tuple((each.step, each.loss) for each in run.evaluations)
+    for measure, pairs in (("BLEU", bleu), ("validation loss", losses)):
+        points = finite(pairs)
+        late = _late(points, warmup_steps)
+        if len(points) >= FEWEST_EVALUATIONS and len(late) >= FEWEST_EVALUATIONS - 1:
+            return measure, late
+    training = finite((each.step, each.loss) for each in run.intervals)
+    return "training loss", _binned(_late(training, warmup_steps))
+
+
+def _late(points: Points, warmup_steps: float) -> Points:
+    """Without the warm-up and the first tenth, where no power law holds yet."""
+    begin = max(warmup_steps, 0.1 * points[-1][0]) if points else 0.0
+    return tuple(point for point in points if point[0] >= begin)
+
+
+def finite(pairs: Any) -> Points:
+    """The pairs (step, value) that have a finite value."""
+    return tuple(
+        (step, float(value)) for step, value in pairs if value is not None and math.isfinite(value)
+    )
+
+
+def _binned(points: Points) -> Points:
+    parts = np.array_split(np.array(points), min(_BINS, len(points))) if points else []
+    return tuple((round(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Draws of curves a + b (step/scale)^-c that the points allow; D is their number."""
+
+    a_D: np.ndarray
+    b_D: np.ndarray
+    c_D: np.ndarray
+    scale: float
+
+    def at(self, step: int) -> np.ndarray:
+        """The measure at a step, a value for each draw."""
+        return self.a_D + self.b_D * (step / self.scale) ** -self.c_D
+
+
+def _fit(points: Points) -> _Draws:
+    """Posterior draws, priors flat in a, b, log c, log noise; outliers weigh less (Huber 1964)."""
+    steps_N, y_N = np.array(points, float).T
+    x_CN = (steps_N / steps_N[-1]) ** -_EXPONENTS_C[:, None]
+    floor = (1e-4 * (np.ptp(y_N) + 1e-3 * abs(y_N).max() + 1e-12)) ** 2
+    w_N = np.ones_like(y_N)
+    for _ in range(10):
+        weight, freedom = w_N.sum(), w_N.sum() - 2
+        x_mean_C, y_mean = x_CN @ w_N / weight, y_N @ w_N / weight
+        dx_CN = x_CN - x_mean_C[:, None]
+        spread_C = dx_CN**2 @ w_N
+        b_C = dx_CN @ (w_N * (y_N - y_mean)) / spread_C
+        residual_CN = y_N - y_mean - b_C[:, None] * dx_CN
+        squares_C = residual_CN**2 @ w_N + weight * floor
+        if len(y_N) < _FEWEST_ROBUST:
+            break
+        best_N = abs(residual_CN[squares_C.argmin()])
+        limit = 2.5 * max(np.median(best_N) / 0.6745, floor**0.5)
+        w_N = limit / np.maximum(best_N, limit)
+    log_weight_C = -freedom / 2 * np.log(squares_C)
+    share_C = np.exp(log_weight_C - log_weight_C.max())
+    random = np.random.default_rng(0)
+    chosen_D = random.choice(len(share_C), _DRAWS, p=share_C / share_C.sum())
+    noise_D = np.sqrt(squares_C[chosen_D] / random.chisquare(max(freedom, 1.0), _DRAWS))
+    b_D = b_C[chosen_D] + noise_D / np.sqrt(spread_C[chosen_D]) * random.standard_normal(_DRAWS)
+    mean_D = y_mean + noise_D / math.sqrt(weight) * random.standard_normal(_DRAWS)
+    a_D = mean_D - b_D * x_mean_C[chosen_D]
+    # No BLEU leaves 0 to 100 and no loss falls below 0, but for the noise, however long the run.
+    possible_D = (a_D >= -noise_D) & (a_D <= 100 + noise_D)
+    kept_D = possible_D if possible_D.mean() > 0.02 else np.full(_DRAWS, True)
+    c_D = _EXPONENTS_C[chosen_D]
+    return _Draws(a_D[kept_D], b_D[kept_D], c_D[kept_D], float(steps_N[-1]))
+
+
+def _estimate(draws: np.ndarray) -> Estimate:
+    low, middle, high = np.quantile(draws, (0.05, 0.5, 0.95))
+    return Estimate(float(middle), float(low), float(high))
+
+
+def _seconds_per_step(run: Run) -> float | None:
+    """Mean over the run of the time of a step, with its share of the evaluations."""
+    timed = [(each.steps, each.step_s) for each in run.intervals if each.step_s is not None]
+    steps = sum(count for count, _ in timed)
+    spent_s = sum(count * seconds for count, seconds in timed)
+    spent_s += sum(each.seconds or 0.0 for each in run.evaluations)
+    return spent_s / steps if steps else None
+
+
+def overfitting(run: Run) -> Overfitting:
+    """Judges from the last third of the run whether the validation loss rises.
+
+    It overfits if a straight line through the validation losses of the last third (four at least)
+    surely rises, and more than the training loss, or if they lie far above an earlier lowest one.
+    It does not if the line surely rises by less than `GAIN_THAT_COUNTS`, or falls.
+
+    Args:
+        run: at any time of its life.
+
+    Returns:
+        The verdict; "cannot tell" with fewer than five evaluations.
+    """
+    points = finite((each.step, each.loss) for each in run.evaluations)
+    if len(points) < FEWEST_EVALUATIONS:
+        few = f"It takes {FEWEST_EVALUATIONS} validation losses to see a trend, not {len(points)}."
+        return Overfitting("cannot tell", few)
+    best, last = min(points, key=lambda point: (point[1], point[0])), points[-1]
+    late = sum(step >= last[0] * 2 / 3 for step, _ in points)
+    tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
+    trend, noise = _trend(tail)
+    losses = finite((each.step, each.loss) for each in run.intervals)
+    training = tuple(point for point in losses if tail[0][0] <= point[0] <= tail[-1][0])
+    training_trend = _trend(training)[0] if len(training) >= FEWEST_EVALUATIONS - 1 else None
+    move = trend.high * (tail[-1][0] - tail[0][0]) / 1000
+    # The lowest of many is low by luck, too: by some 2 times the noise. Second differences take
+    # bends of the curve for noise, and so err to the careful side.
+    values = np.array([loss for _, loss in points])
+    noise = max(noise, float(np.std(np.diff(values[len(values) // 4 :], 2))) / math.sqrt(6))
+    above = float(values[-len(tail) :].mean()) - best[1]
+    counts = GAIN_THAT_COUNTS["validation loss"]
+    learns = training_trend is None or training_trend.value < max(0.0, trend.value)
+    turned = learns and best[0] < tail[0][0] and above > max(5 * noise, counts)
+    reason = (
+        f"From step {tail[0][0]:,} to {tail[-1][0]:,} the validation loss moves by "
+        f"{_signed(trend)} per 1,000 steps over {len(tail)} evaluations"
+    )
+    if training_trend is not None:
+        reason += f", the training loss by {_signed(training_trend)}"
+    reason += f". The lowest validation loss is {best[1]:.4f} at step {best[0]:,}, " + (
+        "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
+    )
+    return Overfitting(
+        "overfitting"
+        if turned
+        else "not overfitting"
+        if move < counts
+        else "overfitting"
+        if learns and trend.low > 0
+        else "cannot tell",
+        reason,
+        best,
+        last,
+        trend,
+        training_trend,
+    )
+
+
+def _signed(trend: Estimate) -> str:
+    return f"{trend.value:+.4f} nats (90 % interval {trend.low:+.4f} to {trend.high:+.4f})"
+
+
+def _trend(points: Points) -> tuple[Estimate, float]:
+    """Slope per 1,000 steps by least squares with its t interval, and the noise around the line."""
+    steps_N, y_N = np.array(points, float).T
+    x_N = (steps_N - steps_N.mean()) / 1000
+    slope = x_N @ y_N / (x_N @ x_N)
+    freedom = len(x_N) - 2
+    noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
+    # Beyond the table, the first term of the t quantile's expansion around the normal one.
+    t_95 = _T_95[freedom - 1] if freedom <= len(_T_95) else 1.645 + 1.66 / freedom
+    margin = t_95 * noise / math.sqrt(x_N @ x_N)
+    return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
+
+
+def number(value: Any) -> float | None:
+    """A value of a configuration as a number; None if it is none."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

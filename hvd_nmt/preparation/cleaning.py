@@ -1,0 +1,352 @@
+"""Which training pairs stay: the rules of Moses' clean-corpus-n, and more that are off by default.
+
+The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with which the corpus of
+the OpenSeq2Seq recipe was made, so that the counts agree with that script line by line. For a pair,
+in this order (the name of each rule is what is counted and reported):
+
+1. Every "|" is dropped, unless the first pair of the whole corpus holds one: then the corpus has
+   factors (`word|lemma|tag`) and keeps them.
+2. Runs of white space become one space; none stays at the ends. White space is what `\\s` is to
+   Perl: TAB, LF, VT, FF, CR, space, NEL, NBSP, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F,
+   U+205F, U+3000. It is not what it is to Python, which adds U+001C to U+001F.
+3. "a side is empty": nothing is left of one side.
+4. "too many words", "too few words": a side has over `max_words` or under `min_words` words. Words
+   stand between spaces.
+5. "word ratio": one side has more than `max_word_ratio` times the words of the other.
+6. "word too long": a word has over `longest_word` characters; of a factored word, a factor.
+7. "empty factor": only in a corpus with factors, a factor is missing (the script stops here).
+
+The script's options to lower-case and to ignore mark-up are off in the recipe and not offered.
+
+Other control characters are letters like any other to the script: U+0001 alone is a word. Counts
+must agree with it, so the rules above see them. Only then every control character becomes a
+space, which is the policy of `hvd_nmt.data.text`, and spaces are collapsed once more. A side of
+which nothing is left then goes by a rule of our own, "only control characters". The kept text
+differs from the script's in these characters and in nothing else.
+
+Where the script is not followed: it takes a byte order mark for a letter and warns of bytes that
+are not UTF-8; `hvd_nmt.data.text` drops the one and refuses the others.
+
+More rules, by option: "source is target", "character ratio", "wrong script", and those that need
+to know the pairs before or the other parts: "sentence of dev", "sentence of test", "duplicate"
+(see `Memory`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Literal, final
+
+import numpy as np
+import regex
+from babel.core import get_global, parse_locale
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.data.text import is_blank, plain
+
+EMPTY = "a side is empty"
+TOO_MANY_WORDS = "too many words"
+TOO_FEW_WORDS = "too few words"
+WORD_RATIO = "word ratio"
+WORD_TOO_LONG = "word too long"
+EMPTY_FACTOR = "empty factor"
+ONLY_CONTROLS = "only control characters"
+COPY = "source is target"
+CHARACTER_RATIO = "character ratio"
+WRONG_SCRIPT = "wrong script"
+DUPLICATE = "duplicate"
+
+Pair = tuple[str, str]
+
+_SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+_EMPTY_FACTOR = re.compile(r"[ |]\|")
+_FACTOR_ENDS = re.compile(r"[ |]")
+_LETTER = regex.compile(r"\p{L}")
+# ISO 15924 codes that stand for several scripts of Unicode.
+_JOINT_SCRIPTS = {
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # any large odd number: multiplying by it loses nothing
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which training pairs are removed."""
+
+    clean: Literal["auto", "moses", "none"] = "auto"
+    """moses: the rules of clean-corpus-n as well; none: only empty sides and what is asked below;
+    auto: moses for a --dataset, none for other text"""
+    min_words: int = 1
+    """moses: fewest words of a side"""
+    max_words: int = 80
+    """moses: most words of a side"""
+    max_word_ratio: float = 9.0
+    """moses: most words of one side for each word of the other; 0: any"""
+    longest_word: int = 1000
+    """moses: most characters of a word; 0: any"""
+    max_character_ratio: float = 0.0
+    """most characters of one side for each character of the other; 0: any"""
+    min_script_share: float = 0.0
+    """least share of a side's letters, 0 to 1, in the script of its language; 0: any"""
+    remove_copies: bool = False
+    """remove pairs whose source and target are the same text"""
+    remove_duplicates: bool = False
+    """keep only the first of equal pairs"""
+    remove_leaks: bool = False
+    """remove training pairs whose source or target is a sentence of dev or test"""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_words <= self.max_words or not self.max_words:
+            raise ConfigError(
+                f"--min-words {self.min_words} and --max-words {self.max_words} let no pair "
+                "through: use for example 1 and 80."
+            )
+        for name in ("max_word_ratio", "max_character_ratio"):
+            ratio = getattr(self, name)
+            if not (ratio == 0 or 1 <= ratio < float("inf")):
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} must be 0 (any) or at least 1, not {ratio:g}.")
+        if self.longest_word < 0:
+            raise ConfigError(f"--longest-word must be 0 (any) or more, not {self.longest_word}.")
+        if not 0 <= self.min_script_share <= 1:
+            raise ConfigError(
+                f"--min-script-share must be from 0 to 1, not {self.min_script_share:g}."
+            )
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a rule needs a `Memory`: the pairs before, or the other parts."""
+        return self.remove_duplicates or self.remove_leaks
+
+
+@final
+class Cleaner:
+    """The rules that one pair alone decides. It can be pickled.
+
+    Args:
+        rules: which.
+        languages: names of the source and the target language, such as en or pt_BR.
+        first: the first raw pair of the whole corpus, in which the script looks for "|".
+
+    Raises:
+        ConfigError: the script of a language is not known, and a rule asks for it.
+    """
+
+    def __init__(self, rules: Rules, languages: tuple[str, str], first: Pair) -> None:
+        self._rules = rules
+        self._factored = any("|" in line for line in first)
+        self._scripts = (
+            tuple(_Script(language) for language in languages) if rules.min_script_share else None
+        )
+
+    def __call__(self, source: str, target: str) -> tuple[str | None, Pair]:
+        """Cleans a pair.
+
+        Args:
+            source: a raw line without its end, control characters still in it.
+            target: its translation.
+
+        Returns:
+            The name of the rule that removes the pair, None if it stays, and the cleaned pair, as
+            far as cleaning has come.
+        """
+        if self._rules.clean != "none":
+            source, target = self._spaced(source), self._spaced(target)
+            rule = self._moses(source, target)
+            if rule is None and not (source.isprintable() and target.isprintable()):
+                source, target = _collapsed(plain(source)), _collapsed(plain(target))
+                rule = None if source and target else ONLY_CONTROLS
+        else:
+            source, target = plain(source), plain(target)
+            rule = EMPTY if is_blank(source) or is_blank(target) else None
+        return rule or self._more(source, target), (source, target)
+
+    def _spaced(self, line: str) -> str:
+        if "|" in line and not self._factored:
+            line = line.replace("|", "")
+        return _collapsed(line)
+
+    def _moses(self, source: str, target: str) -> str | None:
+        """The script's rules 3 to 7."""
+        rules = self._rules
+        if not source or not target:
+            return EMPTY
+        words, target_words = source.count(" ") + 1, target.count(" ") + 1
+        if words > rules.max_words or target_words > rules.max_words:
+            return TOO_MANY_WORDS
+        if words < rules.min_words or target_words < rules.min_words:
+            return TOO_FEW_WORDS
+        if _out_of(rules.max_word_ratio, words, target_words):
+            return WORD_RATIO
+        most = rules.longest_word
+        for line in (source, target):
+            if 0 < most < len(line) and max(map(len, _FACTOR_ENDS.split(line))) > most:
+                return WORD_TOO_LONG
+        if self._factored and any(map(_EMPTY_FACTOR.search, (source, target))):
+            return EMPTY_FACTOR
+        return None
+
+    def _more(self, source: str, target: str) -> str | None:
+        """The rules that are off by default."""
+        rules = self._rules
+        if rules.remove_copies and source == target:
+            return COPY
+        if _out_of(rules.max_character_ratio, len(source), len(target)):
+            return CHARACTER_RATIO
+        if self._scripts:
+            for line, script in zip((source, target), self._scripts, strict=True):
+                if script.share(line) < rules.min_script_share:
+                    return WRONG_SCRIPT
+        return None
+
+
+@final
+class Memory:
+    """The rules that need the pairs before, or the other parts: ask it in the corpus's order.
+
+    It is for one process, the one that joins the work of the others; 8 bytes a pair stay in memory
+    if duplicates are removed.
+
+    Args:
+        rules: which.
+        held_out: the `keys` of the pairs of each other part, by its name.
+    """
+
+    def __init__(self, rules: Rules, held_out: Mapping[str, np.ndarray]) -> None:
+        self._seen = _Seen() if rules.remove_duplicates else None
+        self._held_out = dict(held_out) if rules.remove_leaks else {}
+
+    def rules_of(self, keys: np.ndarray) -> list[str | None]:
+        """The rule that removes each of the next pairs, or None.
+
+        Args:
+            keys: uint64 [pairs, 2], as from `keys`, of pairs that no other rule removes.
+        """
+        rules: list[str | None] = [None] * len(keys)
+        if self._seen is not None:
+            for index in np.flatnonzero(~self._seen.add(pair_keys(keys))):
+                rules[index] = DUPLICATE
+        for part, held_out in self._held_out.items():
+            for index in np.flatnonzero(leaks(keys, held_out).any(axis=1)):
+                rules[index] = f"sentence of {part}"
+        return rules
+
+
+def keys(pairs: Sequence[Pair]) -> np.ndarray:
+    """A hash of each side of each pair, the same in every process and on every host.
+
+    Two of five million different texts share one with a probability of less than one in a million.
+
+    Returns:
+        uint64 [pairs, 2].
+    """
+    digests = [
+        blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        for pair in pairs
+        for line in pair
+    ]
+    return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+
+
+def pair_keys(keys: np.ndarray) -> np.ndarray:
+    """One hash for each pair, uint64 [pairs], of `keys` [pairs, 2]."""
+    return keys[:, 0] * _ODD ^ keys[:, 1]
+
+
+def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
+    """Which sides of training pairs are sentences of another part.
+
+    Args:
+        keys: uint64 [pairs, 2] of training pairs.
+        held_out: uint64 [pairs, 2] of the other part.
+
+    Returns:
+        bool [pairs, 2]: the source is one of its sources, the target is one of its targets.
+    """
+    return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
+
+
+def removed_line(rule: str, number: int, pair: Pair) -> str:
+    """A line of a file of removed pairs: rule, line number from 1, source, target, TAB between."""
+    return "\t".join((rule, str(number), *map(plain, pair))) + "\n"
+
+
+@final
+class _Seen:
+    """A set of 64-bit numbers as sorted arrays, each over twice as long as the next."""
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def add(self, keys: np.ndarray) -> np.ndarray:
+        """Adds numbers and tells of each whether it is the first of its kind."""
+        unique, first = np.unique(keys, return_index=True)
+        new = np.ones(len(unique), bool)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, unique), len(run) - 1)
+            new &= run[places] != unique
+        fresh = np.zeros(len(keys), bool)
+        fresh[first[new]] = True
+        added = unique[new]
+        while self._runs and len(self._runs[-1]) <= 2 * len(added):
+            # The stable sort finds the two sorted halves and merges them.
+            added = np.sort(np.concatenate((self._runs.pop(), added)), kind="stable")
+        if len(added):
+            self._runs.append(added)
+        return fresh
+
+
+@final
+class _Script:
+    """The script of a language."""
+
+    def __init__(self, language: str) -> None:
+        self._own = _letters_of(language)
+        self._harmless: set[str] = set()  # characters seen that are no letters of other scripts
+
+    def share(self, line: str) -> float:
+        """The share of a line's letters that are of the script, or of none; 1 without letters."""
+        if self._harmless.issuperset(line):
+            return 1.0
+        letters, own = _LETTER.findall(line), self._own.findall(line)
+        self._harmless.update(set(line).difference(letters), own)
+        return len(own) / len(letters) if letters else 1.0
+
+
+def _collapsed(line: str) -> str:
+    """White space as the script leaves it."""
+    if not line.isprintable():  # of all white space, only U+0020 is printable
+        return _SPACES.sub(" ", line).strip(" ")
+    if "  " in line:
+        return " ".join(filter(None, line.split(" ")))
+    return line.strip(" ")
+
+
+def _out_of(ratio: float, one: int, other: int) -> bool:
+    return ratio > 0 and (one / other > ratio or other / one > ratio)
+
+
+def _letters_of(language: str) -> regex.Pattern[str]:
+    """Finds the letters that a text of a language may have: those of its script, or of none."""
+    try:
+        name, territory, script = parse_locale(language.replace("-", "_"))[:3]
+    except ValueError:
+        name = territory = script = None
+    if script is None:
+        likely = get_global("likely_subtags")
+        tag = likely.get(f"{name}_{territory}") or likely.get(name)
+        if tag is None:
+            raise ConfigError(
+                f"The script of the language {language!r} is not known: leave "
+                "--min-script-share out, or name the language by its code, such as en or pt_BR."
+            )
+        script = parse_locale(tag)[2]
+    scripts = (*_JOINT_SCRIPTS.get(script, (script,)), "Zyyy", "Zinh")  # common, inherited
+    own = "".join(rf"\p{{Script={code}}}" for code in scripts)
+    return regex.compile(rf"(?V1)[\p{{L}}&&[{own}]]")

@@ -1,0 +1,361 @@
+"""Named data sets: where their files are, what is in them, and how they come to be here.
+
+`wmt16-en-de` is the corpus of the OpenSeq2Seq recipe: Europarl v7, Common Crawl and News Commentary
+v11 in that order, newstest2013 as dev, and newstest2014 as test in the form with 2,737 sentences
+that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr.
+
+The sgm files of WMT look like XML and are not. Their text is taken as sacreBLEU and Moses take it,
+so that scores can be compared: what stands between <seg> and </seg>, white space collapsed, and
+entities such as &amp; left as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pooch
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import exclusive
+from hvd_nmt.config import nearest
+from hvd_nmt.preparation.download import archive
+from hvd_nmt.preparation.download.fetch import Remote, fetch, forget, sha256
+from hvd_nmt.preparation.download.http_file import USUAL, Limits
+
+Files = tuple[Path, Path]
+
+_STATMT = "https://www.statmt.org"
+_MULTI30K = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
+)
+_TEXTS = "texts.json"
+_SEGMENT = re.compile(r"<seg\b([^>]*)>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
+_SEGMENT_START = re.compile(r"<seg\b", re.IGNORECASE)
+_NUMBER = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A source and a target file."""
+
+    remotes: tuple[Remote, ...]
+    """one archive, or the two files themselves"""
+    pairs: int
+    """lines of each file"""
+    members: tuple[str, str] | None = None
+    """the two files in the archive; those that end in .sgm are made plain text"""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What has a name."""
+
+    languages: tuple[str, str]
+    parts: dict[str, tuple[Corpus, ...]]
+    """the corpora of "train", "dev" and "test", to be joined in that order"""
+
+
+def _multi30k(part: str, pairs: int, *files: tuple[str, str, int]) -> tuple[Corpus, ...]:
+    remotes = tuple(
+        Remote(f"{_MULTI30K}/{part}.{language}.gz", f"sha256:{digest}", n_bytes)
+        for language, digest, n_bytes in files
+    )
+    return (Corpus(remotes, pairs),)
+
+
+TABLE = {
+    "wmt16-en-de": Dataset(
+        ("en", "de"),
+        {
+            "train": (
+                Corpus(
+                    (Remote(f"{_STATMT}/europarl/v7/de-en.tgz", None, 0),),
+                    1_920_209,
+                    ("europarl-v7.de-en.en", "europarl-v7.de-en.de"),
+                ),
+                Corpus(
+                    (
+                        Remote(
+                            f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
+                            "sha256:"
+                            "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+                            918_311_367,
+                        ),
+                    ),
+                    2_399_123,
+                    ("commoncrawl.de-en.en", "commoncrawl.de-en.de"),
+                ),
+                Corpus(
+                    (
+                        Remote(
+                            "https://data.statmt.org/wmt16/translation-task/"
+                            "training-parallel-nc-v11.tgz",
+                            "sha256:"
+                            "cfe8ab047e05043476e498ee765c98e939c7b7d6d294e856344c84476b619d6a",
+                            75_178_032,
+                        ),
+                    ),
+                    242_770,
+                    (
+                        "training-parallel-nc-v11/news-commentary-v11.de-en.en",
+                        "training-parallel-nc-v11/news-commentary-v11.de-en.de",
+                    ),
+                ),
+            ),
+            "dev": (
+                Corpus(
+                    (Remote(f"{_STATMT}/wmt13/test.tgz", "md5:48eca5d02f637af44e85186847141f67"),),
+                    3_000,
+                    ("test/newstest2013-src.en.sgm", "test/newstest2013-src.de.sgm"),
+                ),
+            ),
+            "test": (
+                Corpus(
+                    (
+                        Remote(
+                            f"{_STATMT}/wmt14/test-filtered.tgz",
+                            "md5:84c597844c1542e29c2aff23aaee4310",
+                        ),
+                    ),
+                    2_737,
+                    ("test/newstest2014-deen-src.en.sgm", "test/newstest2014-deen-ref.de.sgm"),
+                ),
+            ),
+        },
+    ),
+    "multi30k-en-de": Dataset(
+        ("en", "de"),
+        {
+            "train": _multi30k(
+                "train",
+                29_000,
+                ("en", "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f", 568_929),
+                ("de", "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6", 637_044),
+            ),
+            "dev": _multi30k(
+                "val",
+                1_014,
+                ("en", "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28", 21_650),
+                ("de", "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a", 24_681),
+            ),
+            "test": _multi30k(
+                "test_2016_flickr",
+                1_000,
+                ("en", "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9", 21_077),
+                ("de", "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8", 22_890),
+            ),
+        },
+    ),
+}
+NAMES = tuple(TABLE)
+
+
+def languages(name: str) -> tuple[str, str]:
+    """Source and target language of a named data set.
+
+    Raises:
+        ConfigError: there is no such data set.
+    """
+    return _named(name).languages
+
+
+def default_cache() -> Path:
+    """Where data sets are kept if nobody says otherwise: the user's cache directory."""
+    return Path(pooch.os_cache("hvd_nmt"))
+
+
+def download(
+    name: str, cache: Path, mirror: str | None = None, limits: Limits = USUAL
+) -> dict[str, list[Files]]:
+    """Returns the text files of a named data set, downloading and unpacking what is not there.
+
+    The same call again uses what is there, after comparing check sums. It may be interrupted
+    anywhere: the next one goes on.
+
+    Args:
+        name: one of `NAMES`.
+        cache: the files go into a folder of the data set's name in it.
+        mirror: an http(s) address or a folder in place of the hosts, as `fetch.fetch`. It may
+            hold other text, which is said on stderr.
+        limits: of a download.
+
+    Returns:
+        For each part the source and target files, UTF-8, plain or .gz, to be joined in that order.
+
+    Raises:
+        ConfigError: unknown name, or a mirror that is none.
+        DataError: a file cannot be had or is not what it should be.
+    """
+    parts = _named(name).parts
+    folder = cache / name
+    try:
+        with exclusive(folder):
+            folder.mkdir(exist_ok=True)
+            return {
+                part: [_fetched(corpus, folder, mirror, limits) for corpus in corpora]
+                for part, corpora in parts.items()
+            }
+    except OSError as error:
+        place = error.filename or folder
+        raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None
+
+
+def segments(path: Path) -> list[tuple[str | None, str]]:
+    """The number and the text of each segment of an sgm file.
+
+    Raises:
+        DataError: it is no such file, or not UTF-8.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="strict")
+    except ValueError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}): get the original file.") from None
+    found = [
+        (number[1] if (number := _NUMBER.search(attributes)) else None, " ".join(body.split()))
+        for attributes, body in _SEGMENT.findall(text)
+    ]
+    broken = len(_SEGMENT_START.findall(text)) != len(found)
+    if broken or not found or any("<seg" in body.lower() for _, body in found):
+        raise DataError(f"{path} is no whole sgm file of <seg> ... </seg>: get the original file.")
+    return found
+
+
+def _named(name: str) -> Dataset:
+    if name not in TABLE:
+        raise ConfigError(
+            f"There is no data set {name!r}{nearest(name, TABLE)}: there are {', '.join(NAMES)}."
+        )
+    return TABLE[name]
+
+
+def _fetched(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> Files:
+    loaded = _downloaded(corpus, folder / "downloads", mirror, limits)
+    if corpus.members is None:
+        return loaded[0], loaded[1]
+    return _unpacked(loaded[0], corpus, folder, bound=mirror is None)
+
+
+def _downloaded(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> list[Path]:
+    paths = []
+    for remote in corpus.remotes:
+        path = fetch(remote, folder, mirror, limits)
+        if mirror is not None and remote.digest is not None:
+            kind, _, digest = remote.digest.partition(":")
+            if pooch.file_hash(str(path), kind) != digest:
+                print(f"{path} came from a mirror and is not the original file.", file=sys.stderr)
+        paths.append(path)
+    return paths
+
+
+def _unpacked(path: Path, corpus: Corpus, folder: Path, bound: bool) -> Files:
+    """The plain text of both members of an archive, made if it is not there.
+
+    Args:
+        path: the archive.
+        corpus: what is in it.
+        folder: where the text goes.
+        bound: the number of lines must be that of the table.
+    """
+    assert corpus.members is not None
+    texts = _texts(folder)
+    files = tuple(folder / _text_name(member) for member in corpus.members)
+    digest = sha256(path)
+    if not all(_is_whole(file, digest, texts) for file in files):
+        raw = {
+            member: file.with_name(f"{file.name}.raw")
+            for member, file in zip(corpus.members, files, strict=True)
+        }
+        try:
+            archive.extract(path, raw)
+            counts = _written(list(raw.values()), files)
+        except archive.DamagedError:
+            forget(path)  # the next try shall fetch it again
+            raise
+        finally:
+            for left in raw.values():
+                left.unlink(missing_ok=True)
+        for file, lines in zip(files, counts, strict=True):
+            texts[file.name] = {"of": digest, "bytes": file.stat().st_size, "lines": lines}
+        partial = folder / f"{_TEXTS}.new"
+        partial.write_text(json.dumps(texts, indent=1, sort_keys=True) + "\n")
+        os.replace(partial, folder / _TEXTS)
+    _check_lines(files, [texts[file.name]["lines"] for file in files], corpus.pairs, bound)
+    return files[0], files[1]
+
+
+def _texts(folder: Path) -> dict[str, Any]:
+    """What was unpacked before: from which archive, and how much."""
+    try:
+        return dict(json.loads((folder / _TEXTS).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _text_name(member: str) -> str:
+    name = member.rpartition("/")[2]
+    return name.removesuffix(".sgm") + ".txt" if name.endswith(".sgm") else name
+
+
+def _is_whole(file: Path, digest: str, texts: dict[str, Any]) -> bool:
+    known = texts.get(file.name)
+    return (
+        known is not None
+        and known["of"] == digest
+        and file.is_file()
+        and file.stat().st_size == known["bytes"]
+    )
+
+
+def _written(raw: list[Path], files: tuple[Path, ...]) -> list[int]:
+    """Puts unpacked files into place as plain text, and counts their lines."""
+    if raw[0].name.endswith(".txt.raw"):
+        sides = [segments(path) for path in raw]
+        numbers = [[number for number, _ in side] for side in sides]
+        if numbers[0] != numbers[1]:
+            raise DataError(
+                f"{files[0]} and {files[1]} have different segments: get the original archive."
+            )
+        for path, side in zip(raw, sides, strict=True):
+            text = "".join(f"{line}\n" for _, line in side)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    counts = [_lines_of(path) for path in raw]
+    for path, file in zip(raw, files, strict=True):
+        os.replace(path, file)
+    return counts
+
+
+def _lines_of(path: Path) -> int:
+    """Lines as everywhere here: 0x0A ends one, and bytes after the last 0x0A are one too."""
+    lines, last = 0, b"\n"
+    for piece in _pieces(path):
+        lines += piece.count(b"\n")
+        last = piece[-1:]
+    return lines + (last != b"\n")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as stream:
+        while piece := stream.read(1 << 22):
+            yield piece
+
+
+def _check_lines(files: tuple[Path, ...], lines: list[int], pairs: int, bound: bool) -> None:
+    if lines[0] != lines[1]:
+        raise DataError(
+            f"{files[0]} has {lines[0]:,} lines, but {files[1]} has {lines[1]:,}: this is not the "
+            "original archive; get that, or name another place with --mirror."
+        )
+    if bound and lines[0] != pairs:
+        raise DataError(
+            f"{files[0]} has {lines[0]:,} lines instead of {pairs:,}: the archive has changed; "
+            "name a place that has the old one with --mirror, or take it as it is with --mirror "
+            "and the folder that it is in."
+        )

@@ -1,0 +1,174 @@
+"""A file from the network, complete or not there, and the same every time.
+
+A download goes on where it stopped, if the server offers ranges and says that the file is still
+the same; it is renamed into place only when it is complete and its digest is right. Where no digest
+is known beforehand, the first download is recorded in `sha256.json` beside the files, and later
+ones must match. Addresses are http(s) only, also after redirects, and never go from https back to
+http.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+from urllib.parse import unquote, urlsplit
+
+import pooch
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import exclusive
+from hvd_nmt.preparation.download.http_file import USUAL, Downloader, Limits, shown
+
+DIGESTS = "sha256.json"
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on the network."""
+
+    url: str
+    """http(s) address; its last part is the file's name"""
+    digest: str | None = None
+    """sha256:... or md5:... of its content, where known"""
+    n_bytes: int = 0
+    """its size, where known, else 0"""
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return unquote(urlsplit(self.url).path).rpartition("/")[2]
+
+
+def fetch(remote: Remote, folder: Path, mirror: str | None = None, limits: Limits = USUAL) -> Path:
+    """Returns a file in `folder`, downloading it if it is not there.
+
+    Args:
+        remote: what to fetch.
+        folder: made if it is missing. Only one process at a time works in it.
+        mirror: an http(s) address, or a local folder, in place of the remote's host. Its files lie
+            there as on the host, or, in a folder, under their names alone. A mirror may hold other
+            content, so the remote's digest does not bind it; a recorded one does.
+        limits: when to give up.
+
+    Raises:
+        ConfigError: `mirror` is neither.
+        DataError: the file cannot be had, is too large, or is not what it was or should be.
+    """
+    path = folder / remote.name
+    url, local = _place(remote, mirror)
+    with exclusive(folder):
+        folder.mkdir(exist_ok=True)
+        for stale in folder.glob("tmp????????"):  # pooch's, of a process that was killed
+            stale.unlink()
+        recorded = _recorded(folder).get(remote.name)
+        digest = f"sha256:{recorded}" if recorded else None
+        if mirror is None and remote.digest:
+            digest = remote.digest
+        known_bytes = remote.n_bytes if mirror is None else 0
+        downloader = (
+            Downloader(path, 2 * known_bytes or limits.most_bytes, limits)
+            if local is None
+            else _Copier(local)
+        )
+        _retrieve(url, path, digest, downloader)
+        if recorded is None or digest != f"sha256:{recorded}":
+            _record(path)
+    return path
+
+
+def sha256(path: Path) -> str:
+    """The recorded sha256 of a file that `fetch` returned."""
+    return _recorded(path.parent)[path.name]
+
+
+def forget(path: Path) -> None:
+    """Removes a file that `fetch` returned and its record: its content turned out to be useless."""
+    with exclusive(path.parent):
+        path.unlink(missing_ok=True)
+        _write_record(path, None)
+
+
+def _retrieve(url: str, path: Path, digest: str | None, downloader: Downloader | _Copier) -> None:
+    """Puts the file into place, through pooch, which compares the digest."""
+    pooch.get_logger().setLevel("WARNING")
+    for last in (False, True):
+        try:
+            pooch.retrieve(url, digest, path.name, path.parent, downloader=downloader)
+            return
+        except ValueError:  # pooch's word for a wrong digest
+            # What was joined from two connections may be of two files: once more, from the start.
+            if last or not downloader.resumed:
+                raise DataError(
+                    f"{shown(url)} is not the file it should be: {digest} was expected. Try again "
+                    "later, or name another place with --mirror; if it has changed and you want "
+                    f"it so, remove {path} and {path.parent / DIGESTS}."
+                ) from None
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+def _place(remote: Remote, mirror: str | None) -> tuple[str, list[Path] | None]:
+    """The address to fetch from, and where the file may lie if that is a local folder."""
+    if mirror is None:
+        return remote.url, None
+    scheme = urlsplit(mirror).scheme
+    if scheme in ("http", "https") and urlsplit(mirror).hostname:
+        return mirror.rstrip("/") + urlsplit(remote.url).path, None
+    folder = Path(mirror).absolute()
+    if not folder.is_dir():
+        raise ConfigError(f"--mirror {mirror} is neither an http(s) address nor a folder.")
+    below = folder / unquote(urlsplit(remote.url).path).lstrip("/")
+    return below.as_uri(), [below, folder / remote.name]
+
+
+@final
+class _Copier:
+    """A downloader for pooch that copies a local file, the first of some that is there."""
+
+    resumed = False
+
+    def __init__(self, places: list[Path]) -> None:
+        self._places = places
+
+    def __call__(self, url: str, output_file: str, pooch: Any) -> None:
+        for place in self._places:
+            if place.is_file():
+                shutil.copyfile(place, output_file)
+                return
+        names = " or as ".join(map(str, self._places))
+        raise DataError(f"The file of the mirror is missing: put it there as {names}.")
+
+
+def _recorded(folder: Path) -> dict[str, str]:
+    path = folder / DIGESTS
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{path} cannot be read ({error}): it says what the files beside it must be; remove "
+            "it to have them recorded anew."
+        ) from None
+
+
+def _record(path: Path) -> None:
+    """Records a file's digest: what it is at its first download, or after it was renewed."""
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    _write_record(path, digest)
+
+
+def _write_record(path: Path, digest: str | None) -> None:
+    records = _recorded(path.parent)
+    records.pop(path.name, None)
+    if digest is not None:
+        records[path.name] = digest
+    partial = path.parent / f"{DIGESTS}.new"
+    partial.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    os.replace(partial, path.parent / DIGESTS)

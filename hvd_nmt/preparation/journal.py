@@ -1,0 +1,132 @@
+"""The finished stages of a long job, kept in a work directory beside its result.
+
+    data/wmt16-en-de.work/
+        journal.jsonl    the request, then one line for each finished stage and what it found
+        ...              what the stages have written
+
+The same request again finds the stages that were finished before, however the process died: a line
+is written after the files of its stage are on the disk. Another request starts from nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import sync
+
+JOURNAL = "journal.jsonl"
+
+
+@final
+class Journal:
+    """The journal of one job. Use it inside `exclusive` of the result's path.
+
+    Args:
+        directory: the work directory; made, or emptied if it is of another request.
+        request: all that decides the result; plain JSON values.
+
+    Raises:
+        DataError: the directory holds something else, which is not ours to remove.
+    """
+
+    def __init__(self, directory: Path, request: dict[str, Any]) -> None:
+        self.directory = directory
+        self.seconds: dict[str, float] = {}
+        """of each stage, in the order of their ends; those done earlier are of then"""
+        self.resumed: list[str] = []
+        """stages that were finished before this process"""
+        request = json.loads(json.dumps(request))
+        lines = self._lines()
+        if not lines or lines[0] != request:
+            _require_ours(directory)
+            discard(directory)
+            directory.mkdir(exist_ok=True)
+            self._write(request)
+            lines = [request]
+        self._done: dict[str, dict[str, Any]] = {line["stage"]: line for line in lines[1:]}
+
+    def stage(self, name: str, work: Callable[[], Any]) -> Any:
+        """Does a stage, unless it is done, and returns what it found.
+
+        Args:
+            name: of the stage, different from all others.
+            work: writes files into `directory` (over any that an earlier try left), and returns
+                plain JSON values.
+        """
+        line = self._done.get(name)
+        if line is None:
+            start = time.monotonic()
+            found = work()
+            for path in self.directory.rglob("*"):
+                sync(path)
+            line = {"stage": name, "seconds": time.monotonic() - start, "found": found}
+            self._write(line)
+            self._done[name] = line
+        else:
+            self.resumed.append(name)
+        self.seconds[name] = line["seconds"]
+        # As it reads after a restart: tuples are lists then, and keys are text.
+        return json.loads(json.dumps(line["found"]))
+
+    def has(self, name: str) -> bool:
+        """Whether a stage is finished."""
+        return name in self._done
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with open(self.directory / JOURNAL, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync(self.directory)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The whole lines. A torn one, of a process that died while writing it, is cut off."""
+        path = self.directory / JOURNAL
+        try:
+            raw = path.read_bytes()
+            whole = raw[: raw.rfind(b"\n") + 1]
+            if whole != raw:
+                path.write_bytes(whole)
+            return [json.loads(line) for line in whole.splitlines()]
+        except (OSError, ValueError):
+            return []
+
+
+def discard(directory: Path) -> None:
+    """Removes a work directory, if there is one, and nothing that is none.
+
+    The journal is emptied first, so that it tells of no file that is gone, and removed last, for
+    it is the sign that the directory is ours.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    journal = directory / JOURNAL
+    if not journal.is_file():
+        return
+    journal.write_bytes(b"")
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != journal:
+            path.unlink()
+    journal.unlink()
+    directory.rmdir()
+
+
+def _require_ours(directory: Path) -> None:
+    """See that a directory without a journal is empty, or not there."""
+    if (directory / JOURNAL).is_file() or not directory.exists():
+        return
+    if not directory.is_dir() or any(directory.iterdir()):
+        raise DataError(
+            f"{directory} is wanted for unfinished work and holds something else: rename it, or "
+            "choose another --out."
+        )

@@ -1,0 +1,266 @@
+"""The files of the OpenSeq2Seq recipe, read and written.
+
+    m_common.model m_common.vocab                  the joint SentencePiece vocabulary
+    train.clean.en.shuffled.BPE_common.32K.tok     training pieces, a sentence a line
+    train.clean.de.shuffled.BPE_common.32K.tok
+    wmt13-en-de.src.BPE_common.32K.tok  .ref.      dev: newstest2013
+    wmt14-en-de.src.BPE_common.32K.tok  .ref.      test: newstest2014, if it is there
+
+Pieces stand between bytes 0x20 and nothing else splits them; the id of a piece is its line in
+m_common.vocab, from 0; a piece that is not there is <unk>.
+
+The recipe puts a start symbol before each sentence and cuts what is then longer than its
+max_length: of 56, 54 pieces and eos are left. This package has no start symbol, so a sentence has
+at most max_length - 1 tokens here, eos counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import replacing
+from hvd_nmt.common.progress import progress
+from hvd_nmt.config import EOS, UNK
+from hvd_nmt.data import vocabulary
+from hvd_nmt.data.corpus import DataDirectory, File, ParallelCorpus, Sentences, SentencesWriter
+from hvd_nmt.data.text import Block, pair_blocks
+from hvd_nmt.preparation import subwords, workers
+from hvd_nmt.preparation.encoding import TOO_LONG, select
+from hvd_nmt.preparation.quality import Quality
+from hvd_nmt.preparation.stages import Draft, Paths
+
+MODEL, VOCABULARY = "m_common.model", "m_common.vocab"
+BLANK = "a side is empty"
+_SPECIAL = ("<pad>", "</s>", "<s>", "<unk>")
+_SPACE = "\u2581".encode()
+
+
+def parts(directory: Path, languages: tuple[str, str]) -> dict[str, Paths]:
+    """The files of train, dev and, if it is there, test.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    found = {}
+    for part, paths in _paths(directory, languages).items():
+        missing = [path for path in paths if not path.is_file()]
+        if not missing:
+            found[part] = paths
+        elif part != "test":
+            raise DataError(
+                f"{missing[0]} is missing: --dataset-dir must be a folder that the recipe's "
+                "script, or --write-recipe, has made."
+            )
+    for name in (MODEL, VOCABULARY):
+        if not (directory / name).is_file():
+            raise DataError(f"{directory / name} is missing: copy it from where the recipe ran.")
+    return found
+
+
+def pieces_of(path: Path, model_path: Path) -> list[str]:
+    """The pieces of m_common.vocab, by id.
+
+    Args:
+        path: the vocabulary.
+        model_path: the model, which must have the same pieces.
+
+    Raises:
+        DataError: they cannot be read, differ, or their first ids are not those of the recipe.
+    """
+    pieces = [piece for piece, _ in vocabulary.read(path)]
+    if tuple(pieces[:4]) != _SPECIAL:
+        raise DataError(
+            f"{path} does not begin with {', '.join(_SPECIAL)}: it is not the vocabulary of the "
+            "recipe."
+        )
+    model = subwords.read(model_path)
+    if [model.id_to_piece(i) for i in range(model.get_piece_size())] != pieces:
+        raise DataError(
+            f"{path} does not hold the pieces of {model_path}: take both from the same place."
+        )
+    return pieces
+
+
+def read(
+    inputs: Paths, files: tuple[File, File], pieces: list[str], max_length: int,
+    skip_too_long: bool, stems: Paths, quality: Quality | None = None,
+) -> Draft:  # fmt: skip
+    """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy`.
+
+    Args:
+        inputs: source and target file of pieces.
+        files: what they are, for the manifest.
+        pieces: by id.
+        max_length: as the recipe counts it.
+        skip_too_long: leave out training pairs with a longer side; otherwise cut it.
+        stems: paths without the ending.
+        quality: of training; counts its pairs, of which blank ones are left out too. Without it
+            all pairs stay, and their text, put together from the pieces, is written to `stems`.
+
+    Raises:
+        DataError: as `hvd_nmt.data.text.pair_blocks`.
+    """
+    draft = Draft(files, stems)
+    train = quality is not None
+    settings = pieces, max_length - 1, skip_too_long, train
+    with ExitStack() as stack:
+        size = subwords.rounded_up(len(pieces))
+        writers = [stack.enter_context(SentencesWriter(stem, size)) for stem in stems]
+        text = [] if train else [stack.enter_context(open(stem, "wb")) for stem in stems]
+        bar = stack.enter_context(progress(None, "pairs", f"reading {inputs[0].name}"))
+        for block in workers.in_order(_encode, pair_blocks(*inputs), _State.of, settings):
+            bar.update(block.pairs_read)
+            draft.pairs_read += block.pairs_read
+            draft.pairs += block.pairs
+            draft.truncated += block.truncated
+            draft.removed.update(block.removed)
+            for side, (writer, encoded) in enumerate(zip(writers, block.encoded, strict=True)):
+                writer.append(*encoded)
+                draft.text_bytes[side] += block.text_bytes[side]
+                draft.kept_text_bytes[side] += block.kept_text_bytes[side]
+            if quality is not None:
+                quality.merge(block.quality)
+            for stream, lines in zip(text, block.text, strict=False):
+                stream.write(b"".join(line + b"\n" for line in lines))
+    draft.tokens = [writer.tokens for writer in writers]
+    return draft
+
+
+def write(directory: Path, data: DataDirectory) -> None:
+    """Writes prepared data as the recipe's files, training pairs in a shuffled order.
+
+    Args:
+        directory: the folder; replaced if it is there. Use it inside `exclusive(directory)`.
+        data: prepared data. Of a sentence that was cut only what was kept is written.
+    """
+    model = subwords.load(data.spm_path.read_bytes())
+    pieces = [piece for piece, _ in vocabulary.read(data.spm_vocab_path)]
+    corpora = {"train": data.train, "dev": data.dev}
+    if "test" in data.manifest.parts:
+        source, target = (_sentences(model, lines) for lines in data.text("test"))
+        corpora["test"] = ParallelCorpus(source, target)
+    languages = data.manifest.source_language, data.manifest.target_language
+    with replacing(directory) as folder:
+        shutil.copyfile(data.spm_path, folder / MODEL)
+        shutil.copyfile(data.spm_vocab_path, folder / VOCABULARY)
+        for part, paths in _paths(folder, languages).items():
+            if part in corpora:
+                pairs = corpora[part]
+                order = np.arange(len(pairs))
+                if part == "train":
+                    chance = np.random.Philox(key=0).random_raw(len(order))
+                    order = np.argsort(chance, kind="stable")
+                _write_side(paths[0], pairs.source, order, pieces)
+                _write_side(paths[1], pairs.target, order, pieces)
+
+
+class _State(NamedTuple):
+    """What a worker knows."""
+
+    ids: dict[bytes, int]
+    longest: int
+    skip_too_long: bool
+    train: bool
+
+    @classmethod
+    def of(cls, settings: tuple[list[str], int, bool, bool]) -> _State:
+        return cls({piece.encode(): i for i, piece in enumerate(settings[0])}, *settings[1:])
+
+
+class _Encoded(NamedTuple):
+    """A block of pairs. Pairs of values are (source, target)."""
+
+    encoded: list[tuple[np.ndarray, np.ndarray]]
+    """ids and lengths of what is kept"""
+    pairs_read: int
+    pairs: int
+    truncated: int
+    removed: Counter[str]
+    text_bytes: list[int]
+    kept_text_bytes: list[int]
+    text: list[list[bytes]]
+    """lines put together from the pieces, except of train"""
+    quality: Quality
+
+
+def _encode(state: _State, block: Block) -> _Encoded:
+    """What a worker does with a block of pieces."""
+    lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
+    source, target = (_looked_up(state.ids, side) for side in lines)
+    blank = np.minimum(source[1], target[1]) == 1
+    left_out = blank if state.train else np.zeros(block.pairs, bool)
+    if state.train and state.skip_too_long:
+        left_out = left_out | (np.maximum(source[1], target[1]) > state.longest)
+    selected = select(source, target, left_out, state.longest)
+    sizes = [np.fromiter(map(len, side), np.int64, block.pairs) + 1 for side in lines]
+    removed = {BLANK: int((left_out & blank).sum()), TOO_LONG: int((left_out & ~blank).sum())}
+    text = [list(map(_joined, side)) for side in lines]
+    quality = Quality(state.longest)
+    if state.train:
+        decoded = ([line.decode("utf-8", "replace") for line in side] for side in text)
+        quality.add(list(zip(*decoded, strict=True)), source[1], target[1])
+    return _Encoded(
+        encoded=[selected.source, selected.target],
+        pairs_read=block.pairs,
+        pairs=int(selected.kept.sum()),
+        truncated=selected.truncated,
+        removed=Counter({rule: count for rule, count in removed.items() if count}),
+        text_bytes=[int(side.sum()) for side in sizes],
+        kept_text_bytes=[int(side[selected.kept].sum()) for side in sizes],
+        text=[] if state.train else text,
+        quality=quality,
+    )
+
+
+def _looked_up(ids: dict[bytes, int], lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    flat: list[int] = []
+    ends = []
+    for line in lines:
+        if line:
+            flat.extend([ids.get(piece, UNK) for piece in line.split(b" ")])
+        flat.append(EOS)
+        ends.append(len(flat))
+    return np.array(flat, np.int32), np.diff(np.array(ends, np.int64), prepend=0)
+
+
+def _joined(line: bytes) -> bytes:
+    """The text of a line of pieces."""
+    return line.replace(b" ", b"").replace(_SPACE, b" ").strip()
+
+
+def _write_side(path: Path, side: Sentences, order: np.ndarray, pieces: list[str]) -> None:
+    table = np.array(pieces, dtype=object)
+    with (
+        open(path, "w", encoding="utf-8", newline="\n") as stream,
+        progress(len(order), "pairs", f"writing {path.name}") as bar,
+    ):
+        for index in order:
+            stream.write(" ".join(table[side[index][:-1]]) + "\n")
+            bar.update()
+
+
+def _sentences(model: Any, lines: list[str]) -> Sentences:
+    ids = subwords.encode_lines(model, lines, workers.cores())
+    lengths = [len(sentence) for sentence in ids]
+    flat = np.fromiter(chain.from_iterable(ids), np.int32, sum(lengths))
+    return Sentences(flat, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+
+
+def _paths(directory: Path, languages: tuple[str, str]) -> dict[str, Paths]:
+    ending = "BPE_common.32K.tok"
+    source, target = (
+        directory / f"train.clean.{language}.shuffled.{ending}" for language in languages
+    )
+    found = {"train": (source, target)}
+    for part, year in (("dev", "wmt13"), ("test", "wmt14")):
+        stem = f"{year}-{'-'.join(languages)}"
+        found[part] = directory / f"{stem}.src.{ending}", directory / f"{stem}.ref.{ending}"
+    return found

@@ -1,0 +1,297 @@
+"""What `prepare` is asked for: its options, and the request, all that decides the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.data import corpus
+from hvd_nmt.preparation import embedded, openseq2seq_files
+from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.download import datasets
+from hvd_nmt.preparation.stages import Paths
+
+SAMPLE = 1_000_000
+Inputs = Mapping[str, Sequence[Paths]]
+"""of each part, source and target files, one corpus after the other"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to prepare."""
+
+    out: Path
+    """directory to make"""
+    corpus: Literal["files", "embedded"] = "files"
+    """files: those named below; embedded: the package's own English-German corpus"""
+    dataset: Literal[datasets.NAMES] | None = None  # type: ignore[valid-type]
+    """a public corpus to download instead, with its dev and test parts"""
+    dataset_dir: Path | None = None
+    """a folder that the OpenSeq2Seq recipe has prepared, to be used as it is"""
+    train_source: Path | None = None
+    """training text, one sentence per line, UTF-8, plain or .gz"""
+    train_target: Path | None = None
+    """its translation, line by line"""
+    dev_source: Path | None = None
+    """dev text, for the validation loss and BLEU while training"""
+    dev_target: Path | None = None
+    """its translation"""
+    test_source: Path | None = None
+    """test text, kept as it is"""
+    test_target: Path | None = None
+    """its translation"""
+    dev_size: int = 0
+    """without dev files: training pairs to hold out instead, evenly spread over the corpus"""
+    source_language: str = "en"
+    """name of the source language, used in file names"""
+    target_language: str = "de"
+    """name of the target language, used in file names"""
+    mirror: str | None = None
+    """address or folder to download the dataset from instead of its public places"""
+    cache: Path = dataclasses.field(default_factory=datasets.default_cache)
+    """folder that keeps downloads"""
+    rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
+    """which training pairs are removed"""
+    not_utf8: Literal["auto", "stop", "skip"] = "auto"
+    """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
+    keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
+    removed: Path | None = None
+    """new file, plain or .gz, for the training pairs that cleaning removes: rule, line, source,
+    target, TAB between; the text is as it was read: wrong bytes are U+FFFD, controls are spaces"""
+    vocabulary_size: int = 0
+    """joint SentencePiece pieces, rounded up to a multiple of 8; 0: 8,000 for files, 4,000 for
+    the embedded corpus, 32,768 for wmt16-en-de"""
+    vocabulary: Path | None = None
+    """SentencePiece model to encode with instead of training one, such as spm.model of a run whose
+    weights a new one is to begin with"""
+    vocabulary_sample: int = SAMPLE
+    """most training pairs that SentencePiece learns from, evenly spread; 0: all"""
+    max_length: int = 128
+    """longest training sentence, subword tokens with eos"""
+    too_long: Literal["skip", "truncate"] = "skip"
+    """what becomes of a training pair with a longer sentence"""
+    write_recipe: Path | None = None
+    """folder to make as well, with the data in the files of the OpenSeq2Seq recipe"""
+    seed: int = 1
+    """seed of the embedded corpus"""
+    overwrite: bool = False
+    """replace a directory that was prepared with other settings"""
+
+    def __post_init__(self) -> None:
+        for flag, folder in (("--out", self.out), ("--write-recipe", self.write_recipe)):
+            if folder is not None and not folder.name:
+                raise ConfigError(f"{flag} is the working directory: give a directory of its own.")
+        if self.write_recipe and self.write_recipe.resolve() == self.out.resolve():
+            raise ConfigError("--write-recipe must be another directory than --out.")
+        for part in ("train", "dev", "test"):
+            sides = getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
+            if sides.count(None) == 1:
+                raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
+        self._check_origin()
+        self._check_unused()
+        if self.vocabulary and not self.vocabulary.is_file():
+            raise ConfigError(f"--vocabulary: there is no file {self.vocabulary}.")
+        for language in self.languages:
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", language):
+                raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
+        if self.source_language == self.target_language:
+            raise ConfigError("The two languages name files: they must have different names.")
+        if (
+            self.max_length < 3 - (self.dataset_dir is None)
+            or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size, self.seed) < 0
+        ):
+            raise ConfigError(
+                "--max-length must be at least 2 (3 with --dataset-dir); --vocabulary-size, "
+                "--vocabulary-sample, --dev-size and --seed at least 0."
+            )
+
+    def _check_origin(self) -> None:
+        """Text comes from one place, with a dev part."""
+        if self.corpus == "embedded":
+            if self.files or self.dev_size or self.languages != ("en", "de") or self._other:
+                raise ConfigError(
+                    "The embedded corpus is English to German and brings its own dev and test "
+                    "parts: give no files, languages, dataset or --dev-size to it."
+                )
+        elif self._other:
+            if (self.dataset and self.dataset_dir) or self.files or self.dev_size:
+                raise ConfigError(
+                    "Give only one of --dataset and --dataset-dir, and no text files or "
+                    "--dev-size: both bring their own dev part."
+                )
+        elif "train" not in self.files:
+            raise ConfigError(
+                "Give --train-source and --train-target, or --corpus embedded for the package's "
+                "own corpus, or --dataset NAME for a public one."
+            )
+        elif ("dev" in self.files) == (self.dev_size > 0):
+            raise ConfigError(
+                "Give either --dev-source and --dev-target, or --dev-size 1000 to hold 1,000 "
+                "training pairs out."
+            )
+        if self.dataset and self.languages != datasets.languages(self.dataset):
+            source, target = datasets.languages(self.dataset)
+            raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
+
+    def _check_unused(self) -> None:
+        """Nothing was asked for that would be passed over without a word."""
+        sizes = {
+            "--vocabulary-size": self.vocabulary_size,
+            "--vocabulary-sample": self.vocabulary_sample != SAMPLE,
+        }
+        moses = {
+            f"--{name.replace('_', '-')}": getattr(self.rules, name) != getattr(Rules(), name)
+            for name in ("min_words", "max_words", "max_word_ratio", "longest_word")
+        }
+        if self.dataset_dir:
+            self._refuse(
+                sizes | {"--vocabulary": self.vocabulary, "--removed": self.removed,
+                         "--not-utf8": self.not_utf8 != "auto",
+                         "the rules of cleaning": self.cleaning != Rules(clean="none")},
+                "--dataset-dir is cleaned and encoded already",
+            )  # fmt: skip
+        if self.vocabulary:
+            self._refuse(sizes, "--vocabulary is used as it is")
+        if self.cleaning.clean == "none":
+            self._refuse(moses, "these rules need --clean moses")
+        if not self.dataset:
+            self._refuse({"--mirror": self.mirror}, "only a --dataset is downloaded")
+
+    @staticmethod
+    def _refuse(options: Mapping[str, Any], why: str) -> None:
+        given = [name for name, is_given in options.items() if is_given]
+        if given:
+            raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
+
+    @property
+    def _other(self) -> bool:
+        return self.dataset is not None or self.dataset_dir is not None
+
+    @property
+    def files(self) -> dict[str, Paths]:
+        """The source and target file of each part that was given."""
+        given = {
+            "train": (self.train_source, self.train_target),
+            "dev": (self.dev_source, self.dev_target),
+            "test": (self.test_source, self.test_target),
+        }
+        return {part: (s, t) for part, (s, t) in given.items() if s is not None and t is not None}
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language."""
+        return self.source_language, self.target_language
+
+    @property
+    def pieces(self) -> int:
+        """SentencePiece pieces to ask for."""
+        usual = 4000 if self.corpus == "embedded" else 8000
+        return self.vocabulary_size or (32_768 if self.dataset == "wmt16-en-de" else usual)
+
+    @property
+    def cleaning(self) -> Rules:
+        """The rules, with `auto` decided: those of Moses for a dataset only."""
+        chosen = self.rules.clean
+        if chosen == "auto":
+            chosen = "moses" if self.dataset else "none"
+        return dataclasses.replace(self.rules, clean=chosen)
+
+    @property
+    def wrong_bytes(self) -> str:
+        """stop or skip: what becomes of a training pair that is not UTF-8."""
+        if self.not_utf8 == "auto":
+            return "skip" if self.dataset else "stop"
+        return self.not_utf8
+
+
+def inputs(options: Options) -> Inputs:
+    """The files of each part, downloaded if need be; none for the embedded corpus.
+
+    Raises:
+        DataError: they cannot be had.
+    """
+    if options.dataset:
+        return datasets.download(options.dataset, options.cache, options.mirror)
+    found = options.files
+    if options.dataset_dir:
+        found = openseq2seq_files.parts(options.dataset_dir, options.languages)
+    return {part: [paths] for part, paths in found.items()}
+
+
+def fingerprints(inputs: Sequence[Paths]) -> tuple[corpus.File, corpus.File]:
+    """What a part's source and its target are; of several files, the digest of their digests.
+
+    Raises:
+        DataError: a file cannot be read, or not more than once.
+    """
+    for path in (path for paths in inputs for path in paths):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DataError(
+                f"{path} is a pipe or a device, and the text is read more than once: give a file "
+                "(a .gz file is read as it is)."
+            )
+    try:
+        source, target = (
+            [corpus.fingerprint(path) for path in side] for side in zip(*inputs, strict=True)
+        )
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    return _joined(source), _joined(target)
+
+
+def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dict[str, Any]:
+    """All that decides the result: the settings, and what is in the inputs (not their names).
+
+    A setting that came in later is left out where it is at its default, so that directories
+    prepared before it are still known to be done.
+
+    Args:
+        options: of the command.
+        files: of each part, what its source and its target file are.
+    """
+    found: dict[str, Any] = {
+        "corpus": options.corpus,
+        "languages": list(options.languages),
+        "pieces": options.pieces,
+        "max_length": options.max_length,
+        "too_long": options.too_long,
+        "dev_size": options.dev_size,
+    }
+    if options.cleaning != Rules(clean="none"):
+        found["rules"] = dataclasses.asdict(options.cleaning)
+    if options.vocabulary_sample != SAMPLE:
+        found["vocabulary_sample"] = options.vocabulary_sample
+    if options.vocabulary:
+        found["vocabulary"] = corpus.fingerprint(options.vocabulary).sha256
+    if options.wrong_bytes != "stop":
+        found["not_utf8"] = options.wrong_bytes
+    if options.corpus == "embedded":
+        # The words come from these two packages, the sentences from the generator's own code.
+        words = {package: metadata.version(package) for package in ("babel", "num2words")}
+        code = sorted(Path(embedded.__file__).parent.glob("*.py"))
+        digests = "".join(corpus.fingerprint(file).sha256 for file in code)
+        generator = hashlib.sha256(digests.encode()).hexdigest()
+        return found | {"seed": options.seed, "words": words, "generator": generator}
+    if options.dataset_dir:
+        vocabulary = (
+            options.dataset_dir / name
+            for name in (openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY)
+        )
+        found["recipe"] = [corpus.fingerprint(path).sha256 for path in vocabulary]
+    return found | {"inputs": {part: [file.sha256 for file in of] for part, of in files.items()}}
+
+
+def _joined(files: list[corpus.File]) -> corpus.File:
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return corpus.File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())

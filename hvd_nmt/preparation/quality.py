@@ -1,0 +1,258 @@
+"""How good a training set is: lengths, sentences over the limit, duplicates, leakage.
+
+`prepare` writes it into the data directory: `quality.json`, and `lengths.png` for the eye. The
+counts of lines, bytes, tokens and rules are those of the manifest; what is counted here besides are
+
+- lengths: tokens of each sentence with eos, before anything is cut or left out for its length;
+- over the limit: sentences longer than `max_length`, which are cut or left out;
+- duplicates: pairs equal to an earlier one, and sources and targets equal to an earlier one;
+- leakage: training pairs whose source or target is also a sentence of dev or test. What was learned
+  by heart says nothing of quality, so BLEU on such sentences is too good.
+
+Memory: 16 bytes a pair, two hashes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from hvd_nmt.data.corpus import Part, Side
+from hvd_nmt.preparation.cleaning import Pair, keys, leaks, pair_keys
+
+REPORT = "quality.json"
+FIGURE = "lengths.png"
+FORMAT_VERSION = 1
+LONGEST_COUNTED = 1024
+"""tokens: the histograms count longer sentences as of this length"""
+SIDES = ("source", "target")
+
+
+@final
+class Quality:
+    """What is counted of the training pairs. Chunks are counted apart and merged. Can be pickled.
+
+    Args:
+        max_length: most tokens of a sentence, eos counted.
+    """
+
+    def __init__(self, max_length: int) -> None:
+        self.max_length = max_length
+        self._histograms = np.zeros((2, LONGEST_COUNTED + 1), np.int64)
+        self._tokens = np.zeros(2, np.int64)
+        self._longest = np.zeros(2, np.int64)
+        self._over = np.zeros(3, np.int64)  # sources, targets, pairs with either
+        self._keys: list[np.ndarray] = []
+
+    def add(
+        self,
+        pairs: Sequence[Pair],
+        source_lengths: Sequence[int] | np.ndarray,
+        target_lengths: Sequence[int] | np.ndarray,
+    ) -> None:
+        """Counts some pairs.
+
+        Args:
+            pairs: the cleaned text.
+            source_lengths: tokens of each source, eos counted, not cut to max_length.
+            target_lengths: the same of the targets.
+        """
+        if not pairs:
+            return
+        lengths = np.array([source_lengths, target_lengths], np.int64)
+        for side in (0, 1):
+            counted = np.minimum(lengths[side], LONGEST_COUNTED)
+            self._histograms[side] += np.bincount(counted, minlength=LONGEST_COUNTED + 1)
+        self._tokens += lengths.sum(axis=1)
+        self._longest = np.maximum(self._longest, lengths.max(axis=1))
+        over = lengths > self.max_length
+        self._over += *over.sum(axis=1), over.any(axis=0).sum()
+        self._keys.append(keys(pairs))
+
+    def merge(self, other: Quality) -> None:
+        """Adds what another has counted of other pairs."""
+        if other.max_length != self.max_length:
+            raise ValueError(f"max_length {other.max_length} and {self.max_length}")
+        self._histograms += other._histograms
+        self._tokens += other._tokens
+        self._longest = np.maximum(self._longest, other._longest)
+        self._over += other._over
+        self._keys += other._keys
+
+    def counted(self, held_out: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """What was counted, as plain JSON values: a part of `report`.
+
+        Args:
+            held_out: the `cleaning.keys` of the pairs of each part but "train".
+        """
+        all_keys = np.concatenate([np.zeros((0, 2), np.uint64), *self._keys])
+        n_pairs = len(all_keys)
+        over = dict(zip((*SIDES, "pairs"), map(int, self._over), strict=True))
+        duplicates = {
+            "source": n_pairs - len(np.unique(all_keys[:, 0])),
+            "target": n_pairs - len(np.unique(all_keys[:, 1])),
+            "pairs": n_pairs - len(np.unique(pair_keys(all_keys))),
+        }
+        return {
+            "max_length": self.max_length,
+            "over_max_length": _shares(over, n_pairs),
+            "lengths": {side: self._lengths(index, n_pairs) for index, side in enumerate(SIDES)},
+            "duplicates": _shares(duplicates, n_pairs),
+            "leakage": {part: _leakage(all_keys, held) for part, held in held_out.items()},
+        }
+
+    def _lengths(self, side: int, n_pairs: int) -> dict[str, Any]:
+        histogram = self._histograms[side]
+        until = np.cumsum(histogram)
+        percentiles = {
+            f"p{percent}": int(np.searchsorted(until, n_pairs * percent / 100)) if n_pairs else 0
+            for percent in (5, 50, 95, 99)
+        }
+        return {
+            "tokens": int(self._tokens[side]),
+            "mean": round(float(self._tokens[side]) / max(1, n_pairs), 3),
+            **percentiles,
+            "longest": int(self._longest[side]),
+            "histogram": np.trim_zeros(histogram, "b").tolist(),
+        }
+
+
+def report(
+    languages: tuple[str, str], parts: Mapping[str, Part], counted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """All that is known of the data, as plain JSON values.
+
+    Args:
+        languages: source and target language.
+        parts: what the manifest records of "train", "dev" and "test".
+        counted: what `Quality.counted` gave, or a copy of it read from JSON.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "languages": dict(zip(SIDES, languages, strict=True)),
+        "parts": {name: _part(part) for name, part in parts.items()},
+        **counted,
+    }
+
+
+def write(directory: Path, report: Mapping[str, Any]) -> None:
+    """Writes `quality.json` and `lengths.png` into an existing directory."""
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    (directory / REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
+    _draw(directory / FIGURE, report)
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """What a report says, as lines to print."""
+    lines = []
+    for name, part in report["parts"].items():
+        megabytes = " + ".join(f"{part[side]['read_mb']:,.1f}" for side in SIDES)
+        kept = " + ".join(f"{part[side]['kept_mb']:,.1f}" for side in SIDES)
+        lines.append(
+            f"{name:6} {part['pairs_read']:,} pairs, {megabytes} MB read; "
+            f"{part['pairs']:,} pairs, {kept} MB kept"
+        )
+        for rule, count in part["removed"].items():
+            share = _percent(count, part["pairs_read"])
+            lines.append(f"{'':6} {count:>12,}  {share:>8}  removed: {rule}")
+    limit, over = report["max_length"], report["over_max_length"]
+    duplicates = report["duplicates"]
+    lines += [
+        f"train  over {limit} tokens: {_pairs(over)}; "
+        f"{over['source']:,} sources, {over['target']:,} targets",
+        f"train  duplicates: {_pairs(duplicates)}; repeated "
+        f"{duplicates['source']:,} sources, {duplicates['target']:,} targets",
+    ]
+    for part, found in report["leakage"].items():
+        lines.append(
+            f"train  leakage from {part}: {found['train_pairs']:,} training pairs; of its "
+            f"{found['pairs']:,} pairs, {found['source']:,} sources, {found['target']:,} targets "
+            f"and {found['both']:,} whole pairs are in train"
+        )
+    for side in SIDES:
+        of = report["lengths"][side]
+        lines.append(
+            f"train  {report['languages'][side]} tokens a sentence: mean {of['mean']:.1f}, "
+            f"median {of['p50']}, 95 % up to {of['p95']}, 99 % up to {of['p99']}, "
+            f"longest {of['longest']:,}"
+        )
+    return "\n".join(lines)
+
+
+def _part(part: Part) -> dict[str, Any]:
+    """What the manifest records of a part, for reading."""
+    return {
+        "pairs_read": part.pairs_read,
+        "pairs": part.pairs,
+        "removed": dict(sorted(part.removed.items(), key=lambda item: (-item[1], item[0]))),
+        "truncated": part.truncated,
+        "source": _side(part.source),
+        "target": _side(part.target),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "read_mb": round(side.text_bytes / 1e6, 6),
+        "kept_mb": round(side.kept_text_bytes / 1e6, 6),
+        "tokens": side.tokens or None,  # test is not encoded
+    }
+
+
+def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
+    """Counts the training pairs that leak, and the pairs of the other part that they give away."""
+    found = leaks(held_out, train)
+    both = np.isin(pair_keys(held_out), pair_keys(train))
+    return {
+        "pairs": len(held_out),
+        "train_pairs": int(leaks(train, held_out).any(axis=1).sum()),
+        "source": int(found[:, 0].sum()),
+        "target": int(found[:, 1].sum()),
+        "both": int(both.sum()),
+    }
+
+
+def _shares(counts: Mapping[str, int], of: int) -> dict[str, Any]:
+    return {**counts, "share_of_pairs": round(counts["pairs"] / max(1, of), 6), "of": of}
+
+
+def _pairs(counts: Mapping[str, int]) -> str:
+    return f"{counts['pairs']:,} pairs ({_percent(counts['pairs'], counts['of'])})"
+
+
+def _percent(count: int, of: int) -> str:
+    return f"{100 * count / max(1, of):.2f} %"
+
+
+def _draw(path: Path, report: Mapping[str, Any]) -> None:
+    """Draws both histograms. No pyplot: a figure here is a value without global state."""
+    # Here and not above: worker processes that only count need not load a drawing library.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 3.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    limit = report["max_length"]
+    for side, colour in zip(SIDES, ("#1f6fb4", "#d2691e"), strict=True):
+        of = report["lengths"][side]
+        lengths = np.arange(len(of["histogram"]))
+        label = f"{report['languages'][side]}: mean {of['mean']:.1f}, 99 % up to {of['p99']}"
+        axes.step(lengths, of["histogram"], where="mid", color=colour, label=label)
+        axes.fill_between(lengths, of["histogram"], step="mid", color=colour, alpha=0.15)
+    over = report["over_max_length"]
+    axes.axvline(limit, color="0.3", linestyle="--", linewidth=1.0,
+                 label=f"limit {limit}: {_pairs(over)} are longer")  # fmt: skip
+    rightmost = max(report["lengths"][side]["p99"] for side in SIDES)
+    axes.set_xlim(0, 1.1 * max(limit, rightmost))
+    axes.set_ylim(bottom=0)
+    axes.set(xlabel="tokens in a sentence, with eos", ylabel="sentences",
+             title=f"Lengths of {over['of']:,} training pairs")  # fmt: skip
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(edgecolor="none")
+    # Without the program's name the same data give the same bytes.
+    figure.savefig(path, metadata={"Software": None})

@@ -1,0 +1,159 @@
+"""The joint SentencePiece vocabulary, with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
+
+This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
+import order. It serves `hvd_nmt.prepare`; graphs use tensorflow_text with the same model file.
+
+Encoding then decoding is not the identity. SentencePiece's `nmt_nfkc` rule, which the recipe uses,
+normalises text: NFKC (ligatures, full-width letters, "½", NBSP), white space collapsed to single
+spaces and stripped at both ends, zero-width and direction marks and U+2581 made spaces, and control
+characters dropped. A character that the training text did not hold comes back as " ⁇ ". Apart from
+that, decoding gives the text back (tests/data/test_subwords.py shows both).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import sentencepiece
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.config import BOS, EOS, PAD, UNK
+from hvd_nmt.data import vocabulary
+from hvd_nmt.data.text import read_lines
+
+
+def train(lines: Iterable[str], vocabulary_size: int) -> bytes:
+    """Trains one BPE vocabulary for both languages.
+
+    The result depends on the lines and the size alone: BPE counts exactly, without chance, and
+    neither paths nor the number of cores are written into the model. Every character of the text
+    gets a piece (coverage 1.0). Lines longer than 4,192 bytes, SentencePiece's limit, do not take
+    part.
+
+    Args:
+        lines: sentences of both languages.
+        vocabulary_size: number of pieces wanted, rounded up to a multiple of 8. A corpus too small
+            for that many gives as many pieces as it has.
+
+    Returns:
+        The serialised model.
+
+    Raises:
+        DataError: there is no text, or the vocabulary is too small for its characters.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=rounded_up(vocabulary_size),
+            hard_vocab_limit=False,  # fewer pieces, not an error, when the corpus is small
+            character_coverage=1.0,
+            pad_id=PAD,
+            eos_id=EOS,
+            bos_id=BOS,
+            unk_id=UNK,
+            num_threads=1,  # recorded in the model, so not the number of cores
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise DataError(_explain(str(error), vocabulary_size)) from None
+    return model.getvalue()
+
+
+def sample(text: tuple[Path, Path], pairs: int, most: int) -> Iterator[str]:
+    """Yields the lines to train on: at most `most` pairs, evenly spread; sources, then targets.
+
+    SentencePiece keeps its text in memory, and more than a few million lines change little.
+
+    Args:
+        text: source and target file.
+        pairs: pairs in them.
+        most: bound; 0: all.
+    """
+    chosen = min(most or pairs, pairs)
+    for path in text:
+        for index, line in enumerate(read_lines(path)):
+            if index * chosen // pairs != (index + 1) * chosen // pairs:
+                yield line
+
+
+def rounded_up(pieces: int) -> int:
+    """The embedding rows for a number of pieces: the next multiple of 8.
+
+    Tensor cores want multiples of 8. Rows beyond the last piece are never a target.
+    """
+    return -(-pieces // 8) * 8
+
+
+def encode_lines(
+    model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes], threads: int
+) -> list[list[int]]:
+    """The ids of each line, ending with eos, no bos. An empty line is eos alone."""
+    return model.encode(lines, out_type=int, add_eos=True, num_threads=threads)
+
+
+def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """The processor of a serialised model."""
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def read(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """The processor of a model file.
+
+    Raises:
+        DataError: it cannot be read or is no model.
+    """
+    try:
+        model = path.read_bytes()
+        if not model:  # SentencePiece takes nothing for a model without pieces
+            raise RuntimeError("it is empty")
+        return load(model)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except RuntimeError:  # its text names lines of SentencePiece's source and nothing else
+        raise DataError(
+            f"{path} is no SentencePiece model, or a damaged one: give the .model file that "
+            "SentencePiece has written, such as spm.model of a prepared data directory."
+        ) from None
+
+
+def require_marks(path: Path) -> None:
+    """See that a model of another origin has the ids of this package.
+
+    Raises:
+        DataError: it has others, as SentencePiece's own defaults are; or as `read`.
+    """
+    model = read(path)
+    if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
+        raise DataError(
+            f"{path} has other ids for pad, eos, bos and unk than {PAD}, {EOS}, {BOS} and {UNK}: "
+            f"train it with --pad_id={PAD} --eos_id={EOS} --bos_id={BOS} --unk_id={UNK}, or let "
+            "prepare train one."
+        )
+
+
+def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
+    """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
+    pieces = range(model.get_piece_size())
+    vocabulary.write(path, ((model.id_to_piece(i), model.get_score(i)) for i in pieces))
+
+
+def _explain(message: str, vocabulary_size: int) -> str:
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return (
+            "There is no text to make a vocabulary from: the training files hold no line with "
+            "text of at most 4,192 bytes."
+        )
+    if "required_chars" in message or "smaller than" in message:
+        numbers = re.search(r"\d+ vs (\d+)", message)
+        least = f" (at least {rounded_up(int(numbers[1]))})" if numbers else ""
+        return (
+            f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "
+            f"of the text: ask for more{least} with --vocabulary-size."
+        )
+    return f"SentencePiece cannot make a vocabulary from the text: {message.strip()}"

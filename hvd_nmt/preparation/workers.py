@@ -1,0 +1,97 @@
+"""Work on a stream of jobs with all cores, results in the order of the jobs, in bounded memory."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from hvd_nmt.common.errors import DataError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+_JOBS_PER_WORKER = 3  # one in work, one waiting, one whose result waits to be taken
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_state: Any = None
+
+
+class WorkerKilledError(DataError):
+    """The machine ended a worker. The data may be right: the same command may succeed."""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_order(
+    work: Callable[[Any, Job], Result],
+    jobs: Iterable[Job],
+    make: Callable[[Any], Any] = lambda settings: settings,
+    settings: Any = None,
+    workers: int | None = None,
+) -> Iterator[Result]:
+    """Yields `work(state, job)` for each job, in order.
+
+    Jobs are taken from `jobs` only as results are taken from here, so that neither pile up. A
+    single job, or a single worker, is done in this process. Workers die with this process, also
+    when it is killed.
+
+    Args:
+        work: a function of a module, which the processes can find by name.
+        jobs: picklable.
+        make: makes the state of each process from the settings, once; a function of a module.
+        settings: picklable.
+        workers: number of processes; by default one for each core.
+
+    Raises:
+        WorkerKilledError: one was killed, for example because the memory is full.
+        Exception: what `work` raised, at the place of its job.
+    """
+    workers = workers or cores()
+    jobs = iter(jobs)
+    first = list(islice(jobs, 2))
+    if len(first) < 2 or workers < 2:
+        if first:
+            state = make(settings)
+            yield from (work(state, job) for job in chain(first, jobs))
+        return
+    pending: deque[Future[Result]] = deque()
+    # fork: starts in milliseconds, and the lock of `hvd_nmt.common.files.exclusive` is held until
+    # the last worker is gone too.
+    pool = ProcessPoolExecutor(workers, get_context("fork"), _begin, (make, settings, os.getpid()))
+    try:
+        for job in chain(first, jobs):
+            pending.append(pool.submit(_do, work, job))
+            if len(pending) == _JOBS_PER_WORKER * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool:
+        raise WorkerKilledError(
+            "A worker process was killed, perhaps because the memory is full: close other "
+            "programs; the same command goes on after the last finished stage."
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(make: Callable[[Any], Any], settings: Any, parent: int) -> None:
+    global _state
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the pool
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+    _state = make(settings)
+
+
+def _do(work: Callable[[Any, Job], Result], job: Job) -> Result:
+    return work(_state, job)

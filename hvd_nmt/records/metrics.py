@@ -1,0 +1,217 @@
+"""The lines of metrics.jsonl as the parts of a `Run`, as far as they can be believed.
+
+A damaged line, or a value of another type than this package writes, is left out and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from hvd_nmt.records.record import Evaluation, Interval
+from hvd_nmt.telemetry import events
+
+Line = dict[str, Any]
+
+_BYTES_PER_GRADIENT = 4
+"""of runs that do not record their gradient's bytes: these always sent float32"""
+_LAST_TIME_S = 1e11
+"""unix time, in the year 5138: beyond it lies no record"""
+_MOST = 1e300
+"""below infinity; a whole number beyond it cannot become a float"""
+_MOST_NAMED = 5
+"""lines that are named in one sentence"""
+_INTERVAL = {
+    "time_s": "time_s",
+    "step_s": "step_time/total_s",
+    "input_wait_s": "step_time/input_wait_s",
+    "compute_s": "step_time/compute_s",
+    "straggler_wait_s": "step_time/straggler_wait_s",
+    "communication_s": "step_time/communication_s",
+    "loss": "train_loss",
+    "learning_rate": "learning_rate",
+    "gradient_norm": "Loss_Optimization/global_gradient_norm",
+    "tokens_per_s": "tokens_per_s",
+    "epoch": "epoch",
+}
+"""field of `Interval` -> its name in the file; likewise below"""
+_EVALUATION = {
+    "time_s": "time_s",
+    "loss": "eval_loss",
+    "bleu": "sacrebleu",
+    "bleu_margin": "sacrebleu_margin",
+    "chrf": "chrf",
+    "pseudo_bleu": "Eval_BLEU_Score",
+    "seconds": "eval_seconds",
+}
+
+
+def read(run_dir: Path, problems: list[str]) -> list[Line]:
+    """The lines of a run, in their order, without what cannot be believed.
+
+    Args:
+        run_dir: the run directory.
+        problems: gets one sentence for each kind of damage.
+    """
+    path = run_dir / events.METRICS_FILE
+    if not path.exists():
+        problems.append(f"{path} is missing, so nothing is known of the run's steps.")
+        return []
+    damaged: list[int] = []
+    try:
+        lines = events.read_metrics(run_dir, damaged)
+    except OSError as error:
+        problems.append(f"{path} cannot be read ({error.strerror or error}).")
+        return []
+    if damaged:
+        problems.append(said_of_damage(path, damaged))
+    wrong: dict[str, int] = {}
+    kept = [_believed(line, wrong) for line in lines]
+    if wrong:
+        named = ", ".join(f"{name} ({number:,})" for name, number in wrong.items())
+        problems.append(
+            f"{path} has values of a type that hvd_nmt does not write, which are left out: {named}."
+        )
+    return kept
+
+
+def said_of_damage(path: Path, damaged: list[int]) -> str:
+    """One sentence about lines of a file that are no JSON objects, by their numbers from 1."""
+    numbers = ", ".join(f"{number:,}" for number in damaged[:_MOST_NAMED])
+    if len(damaged) == 1:
+        return f"Line {numbers} of {path} was damaged after it was written, so it is left out."
+    more = f" and {len(damaged) - _MOST_NAMED:,} more" if len(damaged) > _MOST_NAMED else ""
+    return (
+        f"{len(damaged):,} lines of {path} were damaged after they were written, so they are left "
+        f"out: {numbers}{more}."
+    )
+
+
+def last_start(lines: Iterable[Line]) -> Line:
+    """What the newest start of the run recorded; {} without one."""
+    return next((line for line in reversed(list(lines)) if line.get("kind") == "start"), {})
+
+
+def finished(lines: Iterable[Line]) -> bool:
+    """Whether the newest start came to its end."""
+    kinds = [line["kind"] for line in lines if line.get("kind") in ("start", "end")]
+    return bool(kinds) and kinds[-1] == "end"
+
+
+def startup_s(lines: Iterable[Line]) -> float | None:
+    """Seconds from the start of rank 0's process to its first record, all starts together.
+
+    None where no start records when its process began.
+    """
+    times = [
+        max(0.0, line["time_s"] - line["process_started_s"])
+        for line in lines
+        if line.get("kind") == "start" and {"time_s", "process_started_s"} <= line.keys()
+    ]
+    return sum(times) if times else None
+
+
+def times_s(lines: Iterable[Line]) -> list[float]:
+    """Every unix time that is recorded: of the lines, and of the starts of processes."""
+    return [
+        line[name] for line in lines for name in ("process_started_s", "time_s") if name in line
+    ]
+
+
+def gradient(start: Line, ranks: int) -> tuple[int | None, float | None]:
+    """Parameters, and bytes of the gradient: recorded, or from the ring's 2(N-1)/N."""
+    parameters, gradient_bytes = start.get("parameters"), start.get("gradient_bytes")
+    sent_bytes = start.get("sent_bytes_per_step")
+    if gradient_bytes is None and sent_bytes and ranks > 1:
+        gradient_bytes = sent_bytes * ranks / (2 * (ranks - 1))
+        parameters = parameters or round(gradient_bytes / _BYTES_PER_GRADIENT)
+    if gradient_bytes is None and parameters is not None:
+        gradient_bytes = float(parameters * _BYTES_PER_GRADIENT)
+    return parameters, gradient_bytes
+
+
+def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
+    """What was done, without what a resumed run did again."""
+    intervals: list[Interval] = []
+    evaluations: list[Evaluation] = []
+    done = 0
+    for line in lines:
+        kind, step = line.get("kind"), line.get("step")
+        if kind == "start":
+            done = line.get("first_step", 1) - 1
+            intervals = [interval for interval in intervals if interval.step <= done]
+            evaluations = [evaluation for evaluation in evaluations if evaluation.step <= done]
+        elif kind == "train" and step is not None:
+            if step <= done:
+                intervals = [interval for interval in intervals if interval.step < step]
+                done = intervals[-1].step if intervals else 0
+            intervals.append(_interval(line, line.get("steps", step - done)))
+            done = step
+        elif kind == "eval" and step is not None:
+            evaluations = [evaluation for evaluation in evaluations if evaluation.step < step]
+            values = {field: line.get(name) for field, name in _EVALUATION.items()}
+            evaluations.append(Evaluation(step, **values))
+    return intervals, evaluations
+
+
+def _interval(line: Line, steps: int) -> Interval:
+    return Interval(
+        line["step"], steps, **{field: line.get(name) for field, name in _INTERVAL.items()},
+        rank_ready_s=tuple(line.get("rank_ready_s", ())),
+        rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())),
+    )  # fmt: skip
+
+
+def _believed(line: Line, wrong: dict[str, int]) -> Line:
+    """A line without the values that are not of the type that this package writes."""
+    kept = dict(line)
+    for name in [name for name in line if not _IS_RIGHT.get(name, _is_anything)(line[name])]:
+        del kept[name]
+        wrong[name] = wrong.get(name, 0) + 1
+    return kept
+
+
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_step(value) and value >= 1
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int) and _is_size(value)
+
+
+def is_time(value: Any) -> bool:
+    """Whether a value can be a unix time."""
+    return _is_number(value) and 0 <= value <= _LAST_TIME_S
+
+
+def is_texts(value: Any) -> bool:
+    """Whether a value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < _MOST
+
+
+_IS_RIGHT: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys([*_INTERVAL.values(), *_EVALUATION.values()], _is_number),
+    **dict.fromkeys([name for name in _INTERVAL.values() if name.endswith("_s")], _is_size),
+    "kind": lambda value: isinstance(value, str),
+    "eval_seconds": _is_size, "step": _is_step, "steps": _is_count, "first_step": _is_count,
+    "parameters": _is_count, "gradient_bytes": _is_size, "sent_bytes_per_step": _is_size,
+    "time_s": is_time, "process_started_s": is_time, "hosts": is_texts,
+    "rank_ready_s": _is_numbers, "rank_input_wait_s": _is_numbers,
+}  # fmt: skip

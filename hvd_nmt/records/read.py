@@ -1,0 +1,256 @@
+"""A run directory of this package as a `Run`: finished, going on, resumed or killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hvd_nmt import config as configuration
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.config import Config
+from hvd_nmt.data import corpus
+from hvd_nmt.records import metrics, openseq2seq_log
+from hvd_nmt.records.record import HostSamples, Run
+from hvd_nmt.telemetry import events
+
+_CONFIG, _ENVIRONMENT, _TELEMETRY = "config.yaml", "environment.json", "telemetry"
+_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
+
+Problems = list[str]
+
+
+def read_any(path: Path) -> Run:
+    """Reads a run, whichever program wrote it.
+
+    Args:
+        path: a run directory of this package, or the log file of an OpenSeq2Seq run.
+
+    Returns:
+        The run.
+
+    Raises:
+        RunError: there is nothing at the path, or it is neither of the two.
+    """
+    if path.is_dir():
+        return read(path)
+    if path.is_file():
+        return openseq2seq_log.read(path)
+    raise RunError(f"{path} does not exist: give a run directory, or the log of OpenSeq2Seq.")
+
+
+def read(run_dir: Path) -> Run:
+    """Reads a run directory.
+
+    Any file of it may be missing or damaged: what it would tell is then unknown, and `problems`
+    says so. A torn last line, which a killed run leaves, does not exist. Steps that were done again
+    after a resume count once, as they were done last.
+
+    Args:
+        run_dir: `run_dir` of the run's configuration.
+
+    Returns:
+        The run.
+
+    Raises:
+        RunError: the directory is missing or is no run directory.
+    """
+    if not any((run_dir / name).exists() for name in (_CONFIG, events.METRICS_FILE)):
+        state = f"has neither {_CONFIG} nor {events.METRICS_FILE}"
+        raise RunError(
+            f"{run_dir} {state if run_dir.is_dir() else 'does not exist'}: give the run directory "
+            "of a training run (--run-dir of hvd_nmt.train)."
+        )
+    problems: Problems = []
+    config, settings = _config(run_dir, problems)
+    environment = _environment(run_dir, problems)
+    lines = metrics.read(run_dir, problems)
+    start = metrics.last_start(lines)
+    hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
+    parameters, gradient_bytes = metrics.gradient(start, len(hosts))
+    if start and parameters is None:
+        problems.append("The run does not record how many parameters its model has.")
+    intervals, evaluations = metrics.history(lines)
+    telemetry = _telemetry(run_dir, problems)
+    _note_missing_hosts(run_dir, settings, set(hosts), problems)
+    times_s = metrics.times_s(lines)
+    times_s = times_s or metrics.times_s(line for host in telemetry for line in host.samples)
+    max_steps = settings.get("training", {}).get("max_steps")
+    saved = _saved_step(run_dir)
+    finished = metrics.finished(lines)
+    if not lines and saved is not None:
+        finished = max_steps is not None and saved >= max_steps
+        problems.append(
+            f"That it came to step {saved:,} is known from its newest checkpoint alone; what was "
+            "done after that, and how long the steps took, is not."
+        )
+    return Run(
+        name=run_dir.resolve().name,
+        path=run_dir,
+        source="hvd_nmt",
+        hosts=hosts,
+        parameters=parameters,
+        gradient_bytes=gradient_bytes,
+        max_steps=max_steps,
+        saved_step=saved,
+        finished=finished,
+        held=_held(run_dir / ".lock"),
+        started_s=min(times_s, default=None),
+        startup_s=metrics.startup_s(lines),
+        ended_s=max(times_s, default=None),
+        config=settings,
+        environment=environment,
+        manifest=_manifest(run_dir, config, problems),
+        intervals=tuple(intervals),
+        evaluations=tuple(evaluations),
+        telemetry=tuple(telemetry),
+        problems=tuple(problems),
+    )
+
+
+def _held(lock: Path) -> bool | None:
+    """Whether the process that wrote the lock still holds it; it can be told on its host only."""
+    try:
+        with lock.open("rb") as file:
+            if f" on {socket.gethostname()}," not in file.read().decode(errors="replace"):
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str, Any]]:
+    path = run_dir / _CONFIG
+    if not path.exists():
+        problems.append(f"{path} is missing, so the settings of the run are unknown.")
+        return None, {}
+    try:
+        config = configuration.load(path)
+        return config, configuration.as_plain(config)
+    except ConfigError as error:
+        problems.append(str(error))
+    # A version with other settings wrote it; what it says is still true.
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None, {}
+    if not isinstance(values, dict):
+        return None, {}
+    groups = {name: value for name, value in configuration.as_plain(Config()).items()
+              if isinstance(value, dict)}  # fmt: skip
+    # A value of another type is one of those that could not be loaded.
+    return None, {
+        name: {key: item for key, item in value.items() if _fits(item, groups[name].get(key))}
+        if name in groups
+        else value
+        for name, value in values.items()
+        if name not in groups or isinstance(value, dict)
+    }
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    return default is None or isinstance(value, type(default))
+
+
+def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
+    path = run_dir / _ENVIRONMENT
+    if not path.exists():
+        problems.append(f"{path} is missing, so versions, GPUs and precision are unknown.")
+        return {}
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{path} cannot be read ({error}), so versions and GPUs are unknown.")
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    if not metrics.is_texts(values.get("hosts", [])):
+        problems.append(f"The hosts in {path} are no list of names.")
+        del values["hosts"]
+    return values
+
+
+def _saved_step(run_dir: Path) -> int | None:
+    """The step of the newest checkpoint, by its name."""
+    found = (_CHECKPOINT.fullmatch(path.name) for path in run_dir.glob("model.ckpt-*.index"))
+    return max((int(match[1]) for match in found if match), default=None)
+
+
+def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
+    found = []
+    for path in _telemetry_files(run_dir):
+        damaged: list[int] = []
+        try:
+            lines = events.read_samples(path, damaged)
+        except OSError as error:
+            problems.append(f"{path} cannot be read ({error.strerror or error}).")
+            continue
+        if damaged:
+            problems.append(metrics.said_of_damage(path, damaged))
+        headers = [line for line in lines if line.get("kind") == "host"]
+        samples = [line for line in lines if line.get("kind") == "sample"]
+        samples = [sample for sample in samples if metrics.is_time(sample.get("time_s"))]
+        header = headers[-1] if headers else {}
+        found.append(HostSamples(str(header.get("host", path.stem)), header, samples))
+    return found
+
+
+def _telemetry_files(run_dir: Path) -> list[Path]:
+    return sorted((run_dir / _TELEMETRY).glob("*.jsonl"))
+
+
+def _note_missing_hosts(
+    run_dir: Path, settings: dict[str, Any], hosts: set[str], problems: Problems
+) -> None:
+    files = _telemetry_files(run_dir)
+    if not files and settings.get("telemetry", {}).get("interval_s") == 0:
+        problems.append("telemetry.interval_s is 0, so GPUs and network were not sampled.")
+        return
+    for host in sorted(hosts - {path.stem for path in files}):
+        problems.append(
+            f"{run_dir / _TELEMETRY / host}.jsonl is missing, so GPUs and network of {host} are "
+            f"unknown: each host writes its own, so copy it from the run directory on {host}."
+        )
+
+
+def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[str, Any]:
+    """The manifest of the training data, as a plain dictionary with its hash and place."""
+    if config is None:
+        return {}
+    directory = _data_directory(run_dir, config)
+    try:
+        manifest = corpus.read_manifest(directory)
+    except DataError:
+        problems.append(
+            f"The training data are not in {directory} on this machine, so their size is unknown."
+        )
+        return {}
+    vocabulary = run_dir / corpus.SPM_MODEL
+    if vocabulary.exists() and corpus.fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+        problems.append(
+            f"The data in {directory} have another vocabulary than this run, so they are not the "
+            "data it was trained on."
+        )
+        return {}
+    return dataclasses.asdict(manifest) | {"hash": manifest.hash, "directory": str(directory)}
+
+
+def _data_directory(run_dir: Path, config: Config) -> Path:
+    """Where the run's data are: relative to where the run was started, or to here."""
+    here, name = run_dir.resolve().parts, config.run_dir.parts
+    if here[-len(name) :] == name and not config.run_dir.is_absolute():
+        there = Path(*here[: -len(name)], config.data.directory)
+        if (there / corpus.MANIFEST).exists():
+            return there
+    return config.data.directory

@@ -1,0 +1,181 @@
+"""The questions about what the run read and wrote: training set, checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd_nmt.checkpoints import contents
+from hvd_nmt.reporting.answer import Answer, Facts, Table, count, megabytes, percent
+
+_FLOAT_BYTES = 4
+
+
+def training_set(facts: Facts) -> Answer:
+    """Question 7."""
+    question = "How big is the training set (MB, lines)?"
+    how = (
+        "From the manifest that `hvd_nmt.prepare` wrote when it encoded the text: UTF-8 bytes and "
+        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes."
+    )
+    manifest = facts.run.manifest
+    train = manifest.get("parts", {}).get("train")
+    if not train:
+        return _unknown_training_set(facts, question, how)
+    source, target = train["source"], train["target"]
+    kept = source["kept_text_bytes"] + target["kept_text_bytes"]
+    tokens = source["tokens"] + target["tokens"]
+    answer = (
+        f"{megabytes(kept)} of text in {train['pairs']:,} sentence pairs, that is "
+        f"{train['pairs']:,} lines on each side; {tokens / 1e6:,.2f} million tokens."
+    )
+    evidence = []
+    removed = {rule: n for rule, n in train["removed"].items() if n}
+    if removed:
+        rules = ", ".join(f"{n:,} by {rule}" for rule, n in removed.items())
+        evidence.append(f"{train['pairs_read']:,} pairs were read; removed: {rules}.")
+    else:
+        evidence.append(f"{train['pairs_read']:,} pairs were read and none removed.")
+    evidence.append(f"{count(train['truncated'], 'pair')} cut to {manifest['max_length']} tokens.")
+    files = manifest.get("files", {})
+    on_disk = sum(file["n_bytes"] for name, file in files.items() if name.startswith("train."))
+    if on_disk:
+        evidence.append(f"Encoded on disk (ids and offsets): {megabytes(on_disk)}.")
+    epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
+    if epochs is not None:
+        evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
+    languages = manifest["source_language"], manifest["target_language"]
+    rows = tuple(
+        (f"{part}, {name} ({language})", f"{content['pairs']:,}",
+         megabytes(content[name]["kept_text_bytes"]),
+         f"{content[name]['tokens']:,}" if content[name]["tokens"] else "not encoded")
+        for part, content in manifest["parts"].items()
+        for name, language in zip(("source", "target"), languages, strict=True)
+    )  # fmt: skip
+    table = Table("The prepared data", ("part", "lines", "text", "tokens"), rows)
+    return Answer(question, answer, how, tuple(evidence), (table,))
+
+
+def _unknown_training_set(facts: Facts, question: str, how: str) -> Answer:
+    run = facts.run
+    if run.source == "hvd_nmt":
+        place = run.config.get("data", {}).get("directory", "the data directory")
+        answer = (
+            f"Not known here: the manifest of {place} is not on this machine. Copy its "
+            "manifest.json beside where the run was started, or make the report there."
+        )
+        return Answer(question, answer, how, known=False)
+    layer = run.config.get("openseq2seq", {}).get("data_layer_params", {})
+    files = [str(layer[key]) for key in ("source_file", "target_file") if layer.get(key)]
+    named = f"The configuration names {' and '.join(files)}. " if files else ""
+    return Answer(
+        question,
+        f"The log does not say. {named}Missing: the files themselves; `wc -lc` on the two training "
+        "files gives lines and bytes.",
+        how, known=False,
+    )  # fmt: skip
+
+
+def checkpoint_files(facts: Facts) -> Answer:
+    """Question 8."""
+    question = "Which files is a TF checkpoint made of, and what is in each?"
+    how = (
+        "The files that begin with the checkpoint's prefix were listed, and its index was read as "
+        "the sorted table of a TensorFlow tensor bundle."
+    )
+    of = facts.anatomy
+    if of is None:
+        return Answer(question, "In general: .data holds the values of all variables, .index says "
+                      "where each of them lies, .meta holds the graph, and the file `checkpoint` "
+                      f"points to the newest. Of this run none was read: {facts.anatomy_problem}",
+                      how, known=False)  # fmt: skip
+    rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in of.files)
+    step = f" (step {of.step:,})" if of.step is not None else ""
+    return Answer(
+        question,
+        f"{of.prefix.name}{step} is made of {count(len(of.files), 'file')}: "
+        + ", ".join(_ending(of, file.name) for file in of.files) + ".",
+        how,
+        (f"It holds {count(len(of.variables), 'variable')}, of which {of.parameters:,} values are "
+         "the weights of the model.",),
+        (Table("Files", ("file", "bytes", "what is in it"), rows),),
+    )  # fmt: skip
+
+
+def _ending(of: contents.Anatomy, name: str) -> str:
+    return name.removeprefix(of.prefix.name) or name
+
+
+def checkpoint_size(facts: Facts) -> Answer:
+    """Question 9."""
+    question = "How big is the checkpoint (MB), and why exactly that size?"
+    how = (
+        "Bytes of a variable are its values times the size of its type. Predicted: from the sizes "
+        "of the model in the configuration alone, weights x 3 (the weight itself and Adam's two "
+        "moments) x 4 bytes, counters, and TensorFlow's description of the objects; no file is "
+        "looked at for it."
+    )
+    of = facts.anatomy
+    if of is None:
+        return _predicted_size(facts, question, how)
+    groups = of.groups()
+    weights = sum(group.n_bytes for group in groups if group.name in contents.WEIGHTS)
+    adam = sum(group.n_bytes for group in groups if group.name in ("Adam m", "Adam v"))
+    rest = of.data_bytes - weights - adam
+    total = sum(file.n_bytes for file in of.files)
+    answer = (
+        f"{megabytes(of.data_bytes)} ({of.data_bytes:,} bytes) of values, {megabytes(total)} with "
+        f"all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + {rest:,} "
+        "of everything else."
+    )
+    evidence = []
+    if of.predicted_bytes is not None:
+        off = of.data_bytes - of.predicted_bytes
+        says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
+        evidence.append(f"Predicted {of.predicted_bytes:,} bytes, found {of.data_bytes:,}: {says}.")
+    trained = adam // (2 * _FLOAT_BYTES)
+    moments = (
+        "each has two moments of the same size, so training triples the file"
+        if trained in (0, of.parameters)
+        else f"{trained:,} of them are trained and have two moments of the same size"
+    )
+    evidence.append(
+        f"{of.parameters:,} weights x 4 bytes = {of.parameters * _FLOAT_BYTES:,} bytes; {moments}."
+    )
+    average = sum(group.n_bytes for group in groups if group.name == contents.AVERAGE)
+    if average:
+        evidence.append(f"The moving average of the weights takes {average:,} bytes more.")
+    rows = [
+        (group.name, f"{group.variables:,}", f"{group.count:,}", f"{group.n_bytes:,}",
+         percent(group.share))
+        for group in groups
+    ]  # fmt: skip
+    if of.other_bytes:
+        rows.append(("of no variable", "", "", f"{of.other_bytes:,}", ""))
+    rows.append(("sum", f"{len(of.variables):,}", "", f"{of.data_bytes:,}", "100 %"))
+    head = ("group", "variables", "values", "bytes", "share")
+    table = Table("Where each byte of the data file goes", head, tuple(rows))
+    return Answer(question, answer, how, tuple(evidence), (table,))
+
+
+def _predicted_size(facts: Facts, question: str, how: str) -> Answer:
+    parameters = facts.run.parameters
+    if parameters is None:
+        return Answer(question, f"Not known: {facts.anatomy_problem}", how, known=False)
+    whole = 3 * parameters * _FLOAT_BYTES
+    return Answer(
+        question,
+        f"About {megabytes(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} x 4 "
+        f"= {whole:,} bytes, and a few counters. Not compared with a file: {facts.anatomy_problem}",
+        how, known=False,
+    )  # fmt: skip
+
+
+def config_rows(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested configuration as dotted names and values."""
+    rows = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            rows += config_rows(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + str(name), str(value)))
+    return rows

@@ -1,0 +1,157 @@
+"""The questions about learning: fully trained, overfitting, the learning rate."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from hvd_nmt.explain import learning
+from hvd_nmt.explain.learning import Estimate
+from hvd_nmt.explain.learning_rate import explain
+from hvd_nmt.records.record import Interval, Run
+from hvd_nmt.reporting.answer import Answer, Facts, Table, duration
+
+CANNOT_TELL = "cannot tell"
+_CURVE_POINTS = 300
+
+
+def fully_trained(facts: Facts) -> Answer:
+    """Question 2."""
+    question = "Is the model fully trained, and how can you tell?"
+    how = (
+        "A curve a + b x step^-c is fitted to the best measure that was recorded often enough: "
+        "BLEU, else the validation loss, else the training loss, without the warm-up. Draws of all "
+        "curves that the points allow give what more steps are expected to bring, with 90 % "
+        "intervals. Trained means: twice the steps surely bring less than "
+        + ", ".join(f"{gain:g} of {name}" for name, gain in learning.GAIN_THAT_COUNTS.items())
+        + ". The curve knows this schedule only: another one may end elsewhere."
+    )
+    of = learning.fully_trained(facts.run)
+    said = {
+        "trained": "Yes, as far as this recipe goes: more steps bring no gain that counts.",
+        "not trained": "No: more steps still bring a gain that counts.",
+        CANNOT_TELL: _missing("evaluations", facts.run),
+    }
+    rows = tuple(
+        (f"{gain.steps:,}", duration(gain.hours * 3600) if gain.hours is not None else "unknown",
+         f"{gain.gain.value:.3g}", _interval(gain.gain))
+        for gain in of.gains
+    )  # fmt: skip
+    unit = "points" if of.measure == "BLEU" else "nats"
+    head = ("more steps", "time", f"gain in {of.measure}, {unit}", "90 % interval")
+    tables = (Table("What more steps are expected to bring", head, rows),) if rows else ()
+    evidence = [of.reason]
+    if facts.run.config.get("training", {}).get("warmup_steps") is None:
+        evidence.append(
+            "The configuration is not known, and so not where the warm-up ends: values of the "
+            "warm-up may be among those of the curve."
+        )
+    if of.asymptote is not None:
+        evidence.append(
+            f"The curve ends at a {of.measure} of {of.asymptote.value:.3g} after endless steps "
+            f"(90 % interval {_interval(of.asymptote)})."
+        )
+    return Answer(question, said[of.verdict], how, tuple(evidence), tables,
+                  known=of.verdict != CANNOT_TELL)  # fmt: skip
+
+
+def overfitting(facts: Facts) -> Answer:
+    """Question 3."""
+    question = "Is it overfitting?"
+    how = (
+        "Straight lines through the validation losses and the training losses of the last third of "
+        "the run (of its last four evaluations where that third has fewer), with Student's 90 % "
+        "intervals: it overfits if the validation loss surely rises "
+        "while the training loss does not, or if it lies far above an earlier minimum. That the "
+        "two losses differ is no sign of it: training is measured with dropout."
+    )
+    of = learning.overfitting(facts.run)
+    said = {
+        "overfitting": "Yes.",
+        "not overfitting": "No.",
+        CANNOT_TELL: _missing("validation losses", facts.run),
+    }
+    answer = said[of.verdict]
+    if of.verdict == "overfitting" and of.best is not None:
+        answer += (
+            f" The best model is that of step {of.best[0]:,}; it is kept in best_models. More "
+            "dropout or more data would help."
+        )
+    elif of.best is not None and of.last is not None and of.verdict == "not overfitting":
+        answer += f" The validation loss was lowest ({of.best[1]:.4f}) at step {of.best[0]:,}"
+        same = of.best == of.last
+        answer += ", the last." if same else f" and is {of.last[1]:.4f} at step {of.last[0]:,}."
+    return Answer(question, answer, how, (of.reason,), known=of.verdict != CANNOT_TELL)
+
+
+def learning_rate(facts: Facts) -> Answer:
+    """Question 6."""
+    run, question = facts.run, "Explain the learning-rate plot from the configuration."
+    how = (
+        "The formula is that of Vaswani et al. 2017, equation 3, with a factor in front, with the "
+        "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
+        "(s+1)^-0.5). The points are the recorded rates."
+    )
+    of = explain(run)
+    if of.formula is None or of.peak_planned is None:
+        seen = ""
+        if of.peak_seen:
+            seen = f" The highest rate recorded is {of.peak_seen[1]:.3g}, step {of.peak_seen[0]:,}."
+        return Answer(
+            question,
+            "The record does not hold the numbers of the schedule (factor, width, warm-up steps), "
+            f"so the plot cannot be explained: keep config.yaml in the run directory.{seen}",
+            how, known=False,
+        )  # fmt: skip
+    step, rate = of.peak_planned
+    answer = (
+        f"The rate rises in a straight line to its peak of {rate:.3g} at step {step:,} (warm-up: "
+        "Adam's moments are not yet reliable, so the first steps must be small) and then falls as "
+        "one over the root of the step"
+    )
+    training = run.config.get("training", {})
+    cooldown_steps = training.get("cooldown_steps")
+    if run.max_steps and run.max_steps < training.get("warmup_steps", 0):
+        answer = (
+            f"The rate rises in a straight line to {rate:.3g} at step {step:,}: the warm-up of "
+            f"{training['warmup_steps']:,} steps is longer than the run"
+        )
+    if cooldown_steps:
+        answer += f"; over the last {cooldown_steps:,} steps it also falls in a straight line to 0"
+    rows = tuple(
+        (name, f"{at:,}", f"{value:.3g}")
+        for name, (at, value) in (
+            ("first step", planned(run, [1])[0]),
+            ("peak", of.peak_planned),
+            ("end of the run", planned(run, [max(1, run.max_steps or run.steps_done)])[0]),
+        )
+    )
+    table = Table("The rate by the formula", ("where", "step", "rate"), rows)
+    return Answer(question, answer + ".", how, of.sentences, (table,))
+
+
+def planned(run: Run, steps: list[int] | None = None) -> list[tuple[int, float]]:
+    """The rate that the configuration plans at some steps, or over the whole run.
+
+    Returns:
+        (step, rate); empty if the configuration does not tell.
+    """
+    if steps is None:
+        last = max(run.max_steps or 0, run.steps_done, 1)
+        steps = [int(step) for step in np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int))]
+    grid = tuple(Interval(step, 1, None, learning_rate=0.0) for step in steps)
+    return list(explain(dataclasses.replace(run, intervals=grid)).planned)
+
+
+def _missing(what: str, run: Run) -> str:
+    """That nothing can be told, and what would help."""
+    onward = "raise training.max-steps and go on" if run.finished else "let the run go on"
+    return (
+        f"The record cannot tell. Missing are more {what}: {onward}, or evaluate more often "
+        "(evaluation.every-steps)."
+    )
+
+
+def _interval(of: Estimate) -> str:
+    return f"{of.low:.3g} to {of.high:.3g}"

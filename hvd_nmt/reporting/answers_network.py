@@ -1,0 +1,155 @@
+"""The questions about the network: was it the bottleneck, and how does step time relate to it."""
+
+from __future__ import annotations
+
+from hvd_nmt.explain import bottleneck, machines
+from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting.answer import Answer, Facts, Table, count, megabytes, percent, step_duration
+
+
+def network_bound(facts: Facts) -> Answer:
+    """Question 5."""
+    run, verdict, question = facts.run, facts.verdict, "Was the network the bottleneck?"
+    how = (
+        "Each rank measures when its gradients are ready and when their sum is there. What lies "
+        "between, after the slowest rank is ready, is exposed communication. A part of the step "
+        f"binds it if it takes more than {percent(bottleneck.TELLING_SHARE)}; for the slowest rank "
+        "that is how much longer it computes than the typical rank, because ranks that are last "
+        "in turns have no culprit. Bytes predicted by the "
+        "ring law: 2 (N-1)/N x gradient bytes, sent by each host in a step (Patarasuk and Yuan "
+        "2009); seen: the counter of the network card."
+    )
+    if verdict.kind == bottleneck.UNKNOWN:
+        return _unmeasured_network(facts, question, how)
+    if verdict.kind == bottleneck.NETWORK:
+        answer = "Yes. " + verdict.sentence
+    elif _is_alone(run):
+        answer = "No: one rank has nobody to exchange gradients with. " + verdict.sentence
+    else:
+        answer = "No. " + verdict.sentence
+    evidence = []
+    if verdict.predicted_bytes:
+        text = f"Predicted: {megabytes(verdict.predicted_bytes)} sent by each host in a step"
+        if verdict.seen_bytes:
+            off = verdict.seen_bytes / verdict.predicted_bytes - 1
+            text += (
+                f"; seen on {verdict.interface}: {megabytes(verdict.seen_bytes)} "
+                f"({100 * off:+.1f} %)"
+            )
+        evidence.append(text + ".")
+    if run.ranks > 1 and len(set(run.hosts)) == 1:
+        evidence.append("All ranks are on one host: their bytes cross no network card.")
+    if verdict.kind != bottleneck.NETWORK and verdict.link_MB_per_s:
+        evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
+    evidence += _interval_kinds(verdict)
+    return Answer(question, answer, how, tuple(evidence), _advice(verdict))
+
+
+def _interval_kinds(verdict: bottleneck.Verdict) -> list[str]:
+    kinds = {kind: verdict.per_interval.count(kind) for kind in dict.fromkeys(verdict.per_interval)}
+    if len(verdict.per_interval) < 2:
+        return []
+    each = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
+    return [f"Interval by interval: {each}."]
+
+
+def _advice(verdict: bottleneck.Verdict) -> tuple[Table, ...]:
+    step_s = verdict.step_s
+    if not verdict.advice or not step_s:
+        return ()
+    rows = tuple(
+        (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
+         one.why)
+        for one in verdict.advice
+    )  # fmt: skip
+    title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
+    return (Table(title, ("change", "step", "speed", "why"), rows),)
+
+
+def _is_alone(run: Run) -> bool:
+    """One rank, and no sign of others: a log of Horovod may show one rank of many."""
+    return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
+
+
+def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
+    run, verdict = facts.run, facts.verdict
+    if _is_alone(run):
+        return Answer(question, "No: one rank has nobody to exchange gradients with.", how)
+    evidence = []
+    if run.gradient_bytes:
+        ranks = run.ranks if run.ranks > 1 else 4
+        sent = bottleneck.ring_bytes(run.gradient_bytes, ranks)
+        text = (
+            f"A ring over {ranks} ranks sends {megabytes(sent)} per host and step "
+            f"({megabytes(run.gradient_bytes)} of gradients)"
+        )
+        if verdict.step_s:
+            text += (
+                f"; in {step_duration(verdict.step_s)} that is {sent / 1e6 / verdict.step_s:.1f} "
+                "MB/s in the mean: if the link between the hosts carries little more, it was the "
+                "bottleneck"
+            )
+        evidence.append(text + ".")
+    evidence.append(
+        "Missing: how long each step waited for its gradients, and the rate of the network card. "
+        "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
+    )
+    return Answer(question, verdict.sentence, how, tuple(evidence), known=False)
+
+
+def step_and_traffic(facts: Facts) -> Answer:
+    """Question 11."""
+    run = facts.run
+    question = "How does step time relate to network use between the hosts?"
+    how = (
+        "For each logged interval: its mean step time, and the mean rate at which a host's busiest "
+        "network card (loopback apart) sent meanwhile. r is Pearson's, with Fisher's 95 % interval."
+    )
+    if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
+        return Answer(
+            question,
+            "Not at all: all ranks are on one host, and nothing crosses a network.",
+            how, (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
+        )  # fmt: skip
+    pairs = traffic_pairs(facts)
+    if len(pairs) < 4:
+        seen = f"{count(len(pairs), 'interval')} with both" if run.telemetry else "no telemetry"
+        return Answer(
+            question,
+            f"The record cannot tell: it has {seen}, and at least 4 intervals with step time and "
+            "samples of the network card of each host are needed. hvd_nmt records both (telemetry, "
+            "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
+            how, known=False,
+        )  # fmt: skip
+    related, evidence = machines.pearson(pairs), []
+    rates = sorted(rate for rate, _ in pairs)
+    sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
+    per_step = f"{megabytes(sent)} a step" if sent else "the same bytes in each step"
+    evidence.append(
+        f"Every host sends {per_step}, whatever happens, so mean rate x step time is constant: "
+        "slow steps show a low rate whether or not the network is their cause. That part of the "
+        "relation is arithmetic and no evidence."
+    )
+    text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
+    if related:
+        text += (
+            f"; correlation with step time r = {related.r:.2f} (95 %: {related.low:.2f} to "
+            f"{related.high:.2f}, {related.n} intervals)"
+        )
+    waits = [(i.communication_s, i.step_s) for i, _ in machines.traffic(run)
+             if i.communication_s is not None and i.step_s is not None]  # fmt: skip
+    cause = machines.pearson(waits)
+    if cause:
+        evidence.append(
+            f"The exposed communication tells more: its correlation with step time is "
+            f"r = {cause.r:.2f} (95 %: {cause.low:.2f} to {cause.high:.2f}), so it explains "
+            f"{percent(cause.r**2)} of the variation of the step time."
+        )
+    return Answer(question, f"{text}. {facts.verdict.sentence}", how, tuple(evidence))
+
+
+def traffic_pairs(facts: Facts) -> list[tuple[float, float]]:
+    """MB/s sent by a host and seconds per step, for each interval that has both but the first."""
+    pairs = [(rate, i.step_s) for i, rate in machines.traffic(facts.run) if i.step_s is not None]
+    return pairs[1:] if len(pairs) > 1 else pairs

@@ -1,0 +1,321 @@
+"""The questions about time and processors: duration, step time, GPUs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from hvd_nmt.explain import machines
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting.answer import (
+    AHEAD,
+    FINISHED,
+    NO_CLOCK,
+    RUNNING,
+    SILENT,
+    STOPPED,
+    Answer,
+    Facts,
+    Table,
+    count,
+    duration,
+    percent,
+    step_duration,
+)
+
+_ENOUGH_FOR_TENTHS = 10
+"""intervals below which nine tenths of them mean nothing"""
+
+FULLY_COMPUTING = 0.85
+"""share of a step's time from which on we call the processors fully used"""
+_TELLING_SHARE = 0.05
+_PART_NAMES = {
+    "input": "waiting for input", "compute": "computing",
+    "straggler": "waiting for the slowest rank", "communication": "exposed communication",
+}  # fmt: skip
+_NVIDIA_SMI = (
+    "nvidia-smi --query-gpu=timestamp,index,power.draw,power.limit,utilization.memory,"
+    "utilization.gpu --format=csv -l 1"
+)
+
+
+def how_long(facts: Facts) -> Answer:
+    """Question 1."""
+    run, question = facts.run, "How long did the run take?"
+    how = (
+        "Wall time: from the start of the first rank's process, or where that is not recorded "
+        "from the first record of the run, to the last record, on the clock of the first rank. "
+        "Time in steps: sum over the logged intervals of steps x mean step time. Evaluations take "
+        "what they report; start-up ends with the first record of each start; the rest is "
+        "checkpoints, pauses between restarts, and all that no record holds: steps that were "
+        "trained again after a kill, steps not logged yet, an evaluation that was cut off."
+    )
+    training_s = machines.training_s(run)
+    wall_s = machines.wall_s(run)
+    if run.started_s is None or wall_s is None:
+        if training_s is None:
+            text = "The record has neither a clock nor step times. " + _get_clock()
+            return Answer(question, text, how, known=False)
+        return Answer(
+            question,
+            f"About {duration(training_s)} of training steps; start-up, evaluations and "
+            "checkpoints come on top, how long they took is not in the log.",
+            how,
+            (f"{count(run.steps_done, 'step')} with logged step times.", "Missing: "
+             + _get_clock()),
+        )  # fmt: skip
+    evidence = [f"From {_utc(run.started_s)} to {_utc(run.started_s + wall_s)}."]
+    if run.startup_s is None and run.source == "hvd_nmt":
+        evidence.append("How long the process took to its first record is not recorded.")
+    if training_s is not None:
+        evidence.append(_where_it_went(facts, wall_s, training_s))
+    return Answer(question, _duration_sentence(facts, wall_s), how, tuple(evidence))
+
+
+def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
+    run = facts.run
+    times = [e.seconds for e in run.evaluations if e.seconds is not None]
+    evaluations = f"{duration(sum(times))} in {count(len(times), 'evaluation')}, "
+    if run.source != "hvd_nmt":
+        evaluations = ""
+    rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
+    inside = "" if evaluations else " (evaluations included, as the log measures it)"
+    startup = "start-up, "
+    if run.startup_s is not None:
+        startup = ""
+        evaluations += (
+            f"{duration(run.startup_s)} in start-up (imports, data, comparing the hosts), "
+        )
+    rest = f"{startup}checkpoints and pauses"
+    if facts.state != FINISHED:
+        rest = (
+            f"{startup}checkpoints, pauses and whatever came after the last logged step or "
+            "evaluation"
+        )
+    return (
+        f"{duration(training_s)} in logged steps{inside}, {evaluations}{duration(rest_s)} in "
+        f"{rest}."
+    )
+
+
+def _duration_sentence(facts: Facts, wall_s: float) -> str:
+    run = facts.run
+    of = f" of {run.max_steps:,}" if run.max_steps else ""
+    if facts.state == FINISHED:
+        return f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
+    times = machines.step_times(run)
+    left = (run.max_steps or 0) - run.steps_done
+    if facts.state == RUNNING:
+        text = f"{duration(wall_s)} so far, at step {run.steps_done:,}{of}"
+        if times and left > 0:
+            text += (
+                f"; about {duration(left * times.mean_s)} of steps to go, if they go on as they "
+                "do (evaluations not counted)"
+            )
+        return text + "."
+    text = f"{duration(wall_s)} until the last record at step {run.steps_done:,}{of}."
+    if facts.state == SILENT:
+        text += " The run did not say that it ended: it was killed or it crashed."
+    return text
+
+
+def _get_clock() -> str:
+    return (
+        "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
+        "TensorBoard events (`wall_time`), which were not found beside the log."
+    )
+
+
+def average_step(facts: Facts) -> Answer:
+    """Question 10."""
+    question = "How long is an average step?"
+    how = (
+        "Mean over all steps after the first logged interval, which holds tracing and warm-up. The "
+        "margin is Student's 95 % interval of the intervals' means, taken as independent."
+    )
+    times = machines.step_times(facts.run)
+    if times is None:
+        return Answer(question, _no_step_time(facts.run), how, known=False)
+    margin = f" ± {times.margin_s:.2g} s" if times.margin_s is not None else ""
+    answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
+    evidence = [f"The median of {count(times.intervals, 'interval')} is "
+                f"{step_duration(times.median_s)}."]  # fmt: skip
+    if times.intervals >= _ENOUGH_FOR_TENTHS:
+        evidence.append(
+            f"Nine tenths of the intervals lie between {step_duration(times.low_s)} and "
+            f"{step_duration(times.high_s)}."
+        )
+    if times.first_s is not None:
+        evidence.append(f"The first interval, left out: {step_duration(times.first_s)} a step.")
+    tokens = machines.tokens_per_s(facts.run)
+    if tokens:
+        evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
+    return Answer(question, answer, how, tuple(evidence), _shares_table(facts))
+
+
+def _no_step_time(run: Run) -> str:
+    if run.source == "hvd_nmt":
+        return (
+            "No step time was recorded: wait for the first logged interval (training.log_every "
+            "steps)."
+        )
+    if run.intervals:
+        return (
+            "The log has losses but no time of a step. OpenSeq2Seq prints a line `time per step = "
+            "...` after each loss but the first of a start: keep the whole log, not a part of it."
+        )
+    return "The log has no step yet: set print_loss_steps, and let it reach a second such step."
+
+
+def _parts_sentence(facts: Facts) -> str:
+    step_s = facts.verdict.step_s or 0.0
+    parts = ", ".join(
+        f"{step_duration(share * step_s)} {_PART_NAMES.get(name, name)}"
+        for name, share in facts.verdict.shares.items()
+    )
+    return f"Of a step of {step_duration(step_s)}: {parts}."
+
+
+def _shares_table(facts: Facts) -> tuple[Table, ...]:
+    step_s = facts.verdict.step_s
+    if not facts.verdict.shares or step_s is None:
+        return ()
+    rows = tuple(
+        (_PART_NAMES.get(name, name), step_duration(share * step_s), percent(share))
+        for name, share in facts.verdict.shares.items()
+    )
+    title = "A typical step (medians of the intervals)"
+    return (Table(title, ("part", "time", "share"), rows),)
+
+
+def gpus_used(facts: Facts) -> Answer:
+    """Question 4."""
+    run, question = facts.run, "Were the GPUs fully used?"
+    how = (
+        "From the share of each step spent computing, the power drawn and the activity of the "
+        "GPU's memory, all while steps ran. Utilisation is shown but proves nothing: NVML counts "
+        "the time in which any kernel ran, and a GPU that only waits inside an all-reduce runs one."
+    )
+    uses = machines.gpu_use(run)
+    computing = facts.verdict.shares.get("compute")
+    if not uses:
+        return _no_gpu(facts, question, how, computing)
+    table = Table(
+        "While training steps ran (means)",
+        ("GPU", "power", "of its limit", "memory activity", "utilisation (no evidence)"),
+        tuple(_gpu_row(use) for use in uses),
+    )
+    evidence = []
+    limits = [u.power_w / u.power_limit_w for u in uses if u.power_w and u.power_limit_w]
+    power = f"They drew {percent(sum(limits) / len(limits))} of their power limit" if limits else ""
+    activity = [u.memory_activity_percent for u in uses if u.memory_activity_percent is not None]
+    if activity:
+        power += ", and their" if power else "Their"
+        power += f" memory was active {sum(activity) / len(activity):.0f} % of the time"
+    if power:
+        evidence.append(power + ".")
+    busy = [u.utilisation_percent for u in uses if u.utilisation_percent is not None]
+    if busy:
+        evidence.append(
+            f"nvidia-smi's utilisation was {sum(busy) / len(busy):.0f} %. That is no evidence for "
+            "a busy GPU: it also counts the waiting inside an all-reduce."
+        )
+    evidence += _gpu_states(uses)
+    if computing is None:
+        answer = (
+            "The record does not say how much of a step was computing, so power and memory "
+            "activity below must do; train with hvd_nmt to have the steps taken apart."
+        )
+        return Answer(question, answer, how, tuple(evidence), (table,), known=False)
+    evidence.insert(0, _parts_sentence(facts))
+    return Answer(question, _gpu_sentence(computing, limits), how, tuple(evidence), (table,))
+
+
+def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
+    """What the samples say of GPUs that only wait or are held back."""
+    found = []
+    told = [use.spinning for use in uses if use.spinning is not None]
+    if told and sum(told) / len(told) >= _TELLING_SHARE:
+        found.append(
+            f"In {percent(sum(told) / len(told))} of their samples they looked busy but drew "
+            "little power and hardly touched their memory: the sign of waiting inside a collective."
+        )
+    for use in uses:
+        held = [f"{reason} ({percent(share)} of the samples)" for reason, share in use.throttled
+                if share >= _TELLING_SHARE]  # fmt: skip
+        if held:
+            found.append(f"The clocks of {use.host}:{use.index} were held down: {', '.join(held)}.")
+    return found
+
+
+def _gpu_sentence(computing: float, limits: list[float]) -> str:
+    if computing < FULLY_COMPUTING:
+        return f"No: they computed {percent(computing)} of the time of a step and waited the rest."
+    text = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
+    if limits and sum(limits) / len(limits) < 0.6:
+        text += (
+            " But they drew far less than their power limit, so the kernels are too small to fill "
+            "the GPUs: try more tokens per step or float16."
+        )
+    return text
+
+
+def _gpu_row(use: machines.GpuUse) -> tuple[str, ...]:
+    share = use.power_w / use.power_limit_w if use.power_w and use.power_limit_w else None
+    return (
+        f"{use.host}:{use.index} {use.name}",
+        "unknown" if use.power_w is None else f"{use.power_w:.0f} W",
+        "unknown" if share is None else percent(share),
+        _percentage(use.memory_activity_percent),
+        _percentage(use.utilisation_percent),
+    )
+
+
+def _percentage(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0f} %"
+
+
+def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> Answer:
+    run = facts.run
+    if not run.telemetry:
+        return Answer(
+            question,
+            "The record holds no samples of the GPUs. Missing are power and memory activity over "
+            f"time: hvd_nmt samples them (telemetry.interval_s); beside other programs run "
+            f"`{_NVIDIA_SMI}`.",
+            how, known=False,
+        )  # fmt: skip
+    reasons = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
+    evidence = [f"GPUs on {', '.join(of.host for of in run.telemetry)}: {', '.join(reasons)}."]
+    busy = machines.cpu_percent(run)
+    if busy is not None:
+        evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
+    answer = "There was no GPU: the model was trained on CPUs."
+    if computing is not None:
+        answer += f" They computed {percent(computing)} of the time of a step."
+    return Answer(question, answer, how, tuple(evidence))
+
+
+def state_sentence(facts: Facts) -> str:
+    """Whether the run goes on, in one sentence."""
+    silent_s = facts.silent_s or 0.0
+    ago = duration(silent_s) if silent_s >= 60 else f"{silent_s:.0f} s"
+    if facts.state == FINISHED:
+        return "Finished."
+    if facts.state == RUNNING:
+        return f"Still running: last record {ago} ago."
+    if facts.state == STOPPED:
+        return "Stopped before its last step."
+    if facts.state == AHEAD:
+        return (
+            f"Whether it still runs cannot be told: its last record is {duration(-silent_s)} in "
+            "the future, so a clock is wrong, that of its host or of this one."
+        )
+    if facts.state == NO_CLOCK:
+        return "The log does not say that it ended, and it has no clock to tell by."
+    return f"Ended without saying so: last record {ago} ago."
+
+
+def _utc(time_s: float) -> str:
+    moment = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,118 @@
+"""The energy a run took and what it cost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.explain import machines
+from hvd_nmt.reporting.answer import Answer, Facts, Table, count, duration
+
+_PRICE = re.compile(r"\s*([^\d\s.,+-]{0,4})\s*(\d+(?:\.\d+)?)\s*([^\d\s.,+-]{0,4})\s*")
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class Price:
+    """An amount of money for one unit of something."""
+
+    amount: float
+    currency: str
+    """as it was given, such as EUR or $; "" if none was"""
+
+    def times(self, units: float) -> str:
+        """The price of so many units, in words."""
+        return f"{self.amount * units:,.2f} {self.currency or '(currency not given)'}"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the reader pays; None where it was not said."""
+
+    per_hour: Price | None = None
+    """of one host for one hour"""
+    per_kwh: Price | None = None
+    """of electric energy"""
+
+
+def price(text: str, option: str) -> Price:
+    """Reads a price such as 2.50EUR, "2.50 EUR", $2.50 or 2.50.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    match = _PRICE.fullmatch(text)
+    if not match or (match[1] and match[3]):
+        raise ConfigError(
+            f"{option} is {text!r}: give a number from 0 on with a currency, such as 2.50EUR."
+        )
+    return Price(float(match[2]), match[1] or match[3])
+
+
+def rent(per_hour: Price, hosts: int, seconds: float) -> str:
+    """What so many hosts cost for so long, in one sentence.
+
+    Args:
+        per_hour: price of one host for one hour.
+        hosts: number of hosts.
+        seconds: time for which they are rented.
+    """
+    hours = seconds / 3600  # days would be too coarse to reckon the price from
+    time = duration(seconds) if hours < 24 else f"{hours:,.1f} h"
+    return (
+        f"Rent of {count(hosts, 'host')} for {time} at {per_hour.times(1)} per host "
+        f"and hour: {per_hour.times(hosts * hours)}."
+    )
+
+
+def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
+    """What the GPUs used and what the hosts cost, as far as prices were given."""
+    run = facts.run
+    question = "How much energy did the run take, and what did it cost?"
+    how = (
+        "Energy: the power that NVML reports for each GPU, integrated over the samples by "
+        "trapezoids; pauses between samples are left out. CPUs, fans and power supplies are not in "
+        "it. Rent: hosts x hours from the start of the run to its last record x the price per hour."
+    )
+    uses = [use for use in machines.gpu_use(run) if use.energy_j is not None]
+    energy_j = sum(use.energy_j or 0.0 for use in uses)
+    kwh = energy_j / _J_PER_KWH
+    said, evidence = [], []
+    tables: tuple[Table, ...] = ()
+    if uses:
+        said.append(f"The GPUs took {_energy(energy_j)}.")
+        if run.steps_done:
+            evidence.append(f"{energy_j / run.steps_done:,.1f} J of GPU energy a step.")
+        rows = tuple(
+            (f"{use.host}:{use.index} {use.name}", _energy(use.energy_j or 0.0),
+             f"{(use.energy_j or 0.0) / use.measured_s:.0f} W", duration(use.measured_s))
+            for use in uses
+        )  # fmt: skip
+        tables = (Table("GPU energy", ("GPU", "energy", "mean power", "measured for"), rows),)
+    else:
+        said.append(
+            "The energy is not known: the record holds no power of a GPU. On hosts without GPUs "
+            "use a meter; with GPUs let hvd_nmt sample them (telemetry.interval_s)."
+        )
+    said += _prices_in_words(facts, prices, kwh if uses else None)
+    return Answer(question, " ".join(said), how, tuple(evidence), tables, known=bool(uses))
+
+
+def _prices_in_words(facts: Facts, prices: Prices, kwh: float | None) -> list[str]:
+    run, said = facts.run, []
+    if prices.per_kwh and kwh is not None:
+        said.append(f"At {prices.per_kwh.times(1)} per kWh that is {prices.per_kwh.times(kwh)}.")
+    wall_s = machines.wall_s(run)
+    if prices.per_hour and wall_s is not None:
+        said.append(rent(prices.per_hour, max(1, len(set(run.hosts))), wall_s))
+    elif prices.per_hour:
+        said.append("The rent is not known: the record has no clock.")
+    elif not prices.per_kwh:
+        said.append("Prices were not given (--price-per-hour, --power-price).")
+    return said
+
+
+def _energy(energy_j: float) -> str:
+    kwh = energy_j / _J_PER_KWH
+    return f"{kwh:,.2f} kWh" if kwh >= 0.1 else f"{energy_j / 3600:,.1f} Wh"

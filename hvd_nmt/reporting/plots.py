@@ -1,0 +1,324 @@
+"""The figures of the report, as SVG text; None where the record has nothing to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from hvd_nmt.explain.learning import FullyTrained
+from hvd_nmt.explain.machines import Correlation, main_interface
+from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.reporting.svg import INK, SERIES, drawn
+
+MOST_POINTS = 240
+"""points of a curve over time; more samples are averaged"""
+LONGEST_NAME = 22
+"""characters of a run's name in a legend"""
+PARTS = (
+    ("compute_s", "computing", 0),
+    ("input_wait_s", "waiting for input", 3),
+    ("straggler_wait_s", "waiting for the slowest rank", 2),
+    ("communication_s", "exposed communication", 1),
+)
+"""the parts of a step: field of Interval, name, number of its colour"""
+
+
+def loss(runs: Sequence[Run]) -> str | None:
+    """Training and validation loss over steps, of all runs; None if no run has any."""
+
+    def draw(axes: Axes) -> None:
+        for number, run in enumerate(runs):
+            colour = SERIES[number % len(SERIES)]
+            x, y = _points(run, "loss")
+            axes.plot(x, y, color=colour, alpha=0.75, label=_label(run, runs) or "training")
+            held = [(e.step, e.loss) for e in run.evaluations if e.loss is not None]
+            if held:
+                other = SERIES[1] if len(runs) == 1 else colour
+                axes.plot(*zip(*held, strict=True), "o--", color=other, markersize=3,
+                          label="validation" if len(runs) == 1 else None)  # fmt: skip
+        axes.set(xlabel="step", ylabel="loss, nats per target token")
+
+    known = any(_points(r, "loss")[0] or any(e.loss for e in r.evaluations) for r in runs)
+    return drawn("loss", "Training and validation loss over steps", [draw]) if known else None
+
+
+def bleu(runs: Sequence[Run]) -> str | None:
+    """BLEU with its 95 % band over steps, of all runs; None if no run has any."""
+
+    def draw(axes: Axes) -> None:
+        for number, run in enumerate(runs):
+            scored = [e for e in run.evaluations if e.bleu is not None]
+            if not scored:
+                continue
+            colour = SERIES[number % len(SERIES)]
+            x, y = [e.step for e in scored], np.array([e.bleu for e in scored])
+            axes.plot(x, y, "o-", color=colour, markersize=3,
+                      label=_label(run, runs))  # fmt: skip
+            margins = [e.bleu_margin for e in scored]
+            if None not in margins:
+                band = np.array(margins)
+                axes.fill_between(x, y - band, y + band, color=colour, alpha=0.2, linewidth=0,
+                                  label="95 % interval" if len(runs) == 1 else None)  # fmt: skip
+        axes.set(xlabel="step", ylabel="sacreBLEU on the dev set")
+        axes.set_ylim(bottom=0)
+
+    known = any(e.bleu is not None for run in runs for e in run.evaluations)
+    return drawn("bleu", "BLEU over steps", [draw]) if known else None
+
+
+def pseudo_bleu(run: Run) -> str | None:
+    """The recipe's teacher-forced score over steps, marked as what it is; None if there is none."""
+    scored = [(e.step, e.pseudo_bleu) for e in run.evaluations if e.pseudo_bleu is not None]
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*zip(*scored, strict=True), "o-", color=SERIES[4], markersize=3)
+        axes.set(xlabel="step", ylabel="teacher-forced score, 0 to 1")
+
+    title = "Pseudo-BLEU over steps: no measure of translation quality"
+    return drawn("pseudo", title, [draw]) if scored else None
+
+
+def outlook(of: FullyTrained) -> str | None:
+    """The fitted curve of the measure to twice the steps with its band; None without a curve."""
+
+    def draw(axes: Axes) -> None:
+        steps = [step for step, _ in of.curve]
+        axes.fill_between(steps, [e.low for _, e in of.curve], [e.high for _, e in of.curve],
+                          color=SERIES[1], alpha=0.2, linewidth=0)  # fmt: skip
+        axes.plot(steps, [e.value for _, e in of.curve], color=SERIES[1], label="fitted curve")
+        axes.plot(*zip(*of.points, strict=True), "o", color=SERIES[0], markersize=3,
+                  label="measured")  # fmt: skip
+        axes.axvline(max(step for step, _ in of.points), color=INK, linewidth=0.6, linestyle=":")
+        axes.set(xlabel="step", ylabel=of.measure)
+
+    title = f"Outlook: {of.measure} to twice the steps"
+    return drawn("outlook", title, [draw]) if of.curve and of.points else None
+
+
+def learning_rate(
+    run: Run, planned: Sequence[tuple[int, float]], peak: tuple[int, float] | None
+) -> str | None:
+    """The recorded rates on the curve of the formula, with the peak marked.
+
+    Args:
+        run: gives the recorded rates.
+        planned: steps and the rates that the configuration plans; empty if unknown.
+        peak: step and rate of the maximum; None if unknown.
+    """
+    x, y = _points(run, "learning_rate")
+    if not x and not planned:
+        return None
+
+    def draw(axes: Axes) -> None:
+        if planned:
+            axes.plot(*zip(*planned, strict=True), color=SERIES[0],
+                      label="from the configuration")  # fmt: skip
+        if x:
+            some = slice(None, None, 1 + len(x) // MOST_POINTS)
+            axes.plot(x[some], y[some], "o", color=SERIES[1], markersize=2.2, label="recorded")
+        if peak:
+            axes.plot(*peak, "v", color=SERIES[2], markersize=5,
+                      label=f"peak {peak[1]:.3g} at step {peak[0]:,}")  # fmt: skip
+        axes.set(xlabel="step", ylabel="learning rate")
+        axes.set_ylim(bottom=0)
+
+    return drawn("rate", "Learning rate over steps", [draw])
+
+
+def gradient_norm(runs: Sequence[Run]) -> str | None:
+    """Norm of the whole gradient over steps, of all runs; None if no run has any."""
+
+    def draw(axes: Axes) -> None:
+        for run in runs:
+            axes.plot(*_points(run, "gradient_norm"), label=_label(run, runs))
+        axes.set(xlabel="step", ylabel="gradient norm")
+        axes.set_ylim(bottom=0)
+
+    known = any(_points(run, "gradient_norm")[0] for run in runs)
+    return drawn("norm", "Gradient norm over steps", [draw]) if known else None
+
+
+def anatomy(run: Run) -> str | None:
+    """The parts of a step stacked over time; None if the steps were not taken apart."""
+    split = [i for i in run.intervals if None not in (i.compute_s, i.communication_s)]
+    if len(split) < 2:
+        return None
+
+    def draw(axes: Axes) -> None:
+        x, label = _clock(run, split)
+        rows, names, colours = [], [], []
+        for field, name, colour in PARTS:
+            x_binned, y = binned(x, [getattr(i, field) or 0.0 for i in split])
+            rows.append(y)
+            names.append(name)
+            colours.append(SERIES[colour])
+        axes.stackplot(x_binned, rows, labels=names, colors=colours, alpha=0.85, linewidth=0)
+        axes.set(xlabel=label, ylabel="seconds of a step")
+        axes.margins(x=0)
+
+    return drawn("anatomy", "Where the time of a step goes, over the run", [draw])
+
+
+def step_time(runs: Sequence[Run]) -> str | None:
+    """Wall time of a step over steps, of all runs; None if no run has any."""
+
+    def draw(axes: Axes) -> None:
+        for run in runs:
+            axes.plot(*_points(run, "step_s"), label=_label(run, runs))
+        axes.set(xlabel="step", ylabel="seconds per step")
+        axes.set_ylim(bottom=0)
+
+    known = any(_points(run, "step_s")[0] for run in runs)
+    return drawn("steptime", "Step time over steps", [draw]) if known else None
+
+
+def host(run: Run, of: HostSamples) -> str | None:
+    """A host over time in panels with one clock: step time, GPUs (or CPU), network card.
+
+    Args:
+        run: gives the step times and the begin of the clock.
+        of: the host's samples.
+    """
+    if len(of.samples) < 2:
+        return None
+    panels = [lambda axes: _step_panel(axes, run, of)]
+    if any(sample.get("gpus") for sample in of.samples):
+        panels += [
+            lambda axes: _gpu_panel(axes, run, of, ("power_w",), "GPU power, W"),
+            lambda axes: _gpu_panel(
+                axes, run, of, ("utilisation_percent", "memory_activity_percent"), "GPU, %"
+            ),
+        ]
+    else:
+        panels.append(lambda axes: _cpu_panel(axes, run, of))
+    if main_interface(of):
+        panels.append(lambda axes: _nic_panel(axes, run, of))
+    label = _scale(run)[1]
+    return drawn(f"host-{of.host}", f"Host {of.host} over time", panels, 1.3, label)
+
+
+def against_traffic(
+    pairs: Sequence[tuple[float, float]],
+    correlation: Correlation | None,
+    bytes_per_step: float | None,
+) -> str | None:
+    """Step time against the rate of the network card, a point for each interval.
+
+    Args:
+        pairs: MB/s sent and seconds per step.
+        correlation: of the pairs.
+        bytes_per_step: what a host sends in a step, for the curve rate x time = bytes.
+    """
+    if len(pairs) < 2:
+        return None
+    x, y = (np.array(column) for column in zip(*pairs, strict=True))
+
+    def draw(axes: Axes) -> None:
+        r = f", r = {correlation.r:.2f}" if correlation else ""
+        some = slice(None, None, 1 + len(pairs) // (2 * MOST_POINTS))
+        axes.plot(x[some], y[some], "o", color=SERIES[0], markersize=3, alpha=0.7,
+                  label=f"an interval (n = {len(pairs)}{r})")  # fmt: skip
+        if bytes_per_step and x.min() > 0:
+            rates = np.linspace(x.min() * 0.95, x.max() * 1.05, 80)
+            axes.plot(rates, bytes_per_step / 1e6 / rates, color=SERIES[1], linestyle="--",
+                      label=f"{bytes_per_step / 1e6:.1f} MB a step")  # fmt: skip
+        axes.set(xlabel="sent by a host, MB/s (mean of an interval)", ylabel="seconds per step")
+
+    return drawn("traffic", "Step time against the rate of the network card", [draw])
+
+
+def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:
+    """At most MOST_POINTS means of neighbouring points; unknown values (None) are left out.
+
+    Returns:
+        float64 [points] twice: means of x and of y, NaN where no y of a point is known.
+    """
+    groups = min(MOST_POINTS, len(x))
+    values = np.array([np.nan if value is None else value for value in y], np.float64)
+    parts = zip(np.array_split(np.asarray(x, np.float64), groups),
+                np.array_split(values, groups), strict=True)  # fmt: skip
+    rows = [
+        (of_x.mean(), of_y[known].mean() if (known := ~np.isnan(of_y)).any() else np.nan)
+        for of_x, of_y in parts
+    ]
+    return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+
+def _step_panel(axes: Axes, run: Run, of: HostSamples) -> None:
+    timed = [i for i in run.intervals if i.time_s is not None and i.step_s is not None]
+    if timed:
+        axes.plot(*binned(_clock(run, timed)[0], [i.step_s for i in timed]), color=SERIES[0])
+    axes.set(ylabel="s per step")
+    axes.set_ylim(bottom=0)
+
+
+def _gpu_panel(axes: Axes, run: Run, of: HostSamples, fields: Sequence[str], label: str) -> None:
+    indices = sorted({gpu["index"] for sample in of.samples for gpu in sample.get("gpus", [])})
+    x = _sampled_clock(run, of)
+    for number, index in enumerate(indices):
+        for field, line in zip(fields, ("-", ":"), strict=False):
+            values = [
+                next((g.get(field) for g in s.get("gpus", []) if g["index"] == index), None)
+                for s in of.samples
+            ]
+            what = {"utilisation_percent": " busy", "memory_activity_percent": " memory"}
+            axes.plot(*binned(x, values), line, color=SERIES[number % len(SERIES)],
+                      label=f"GPU {index}{what.get(field, '')}")  # fmt: skip
+    axes.set(ylabel=label)
+    axes.set_ylim(bottom=0)
+
+
+def _cpu_panel(axes: Axes, run: Run, of: HostSamples) -> None:
+    x = _sampled_clock(run, of)
+    for number, (field, name) in enumerate((("cpu_percent", "busy"), ("steal_percent", "stolen"))):
+        values = [sample.get(field) for sample in of.samples]
+        axes.plot(*binned(x, values), color=SERIES[number], label=name)
+    axes.set(ylabel="CPU, %")
+    axes.set_ylim(0, 105)
+
+
+def _nic_panel(axes: Axes, run: Run, of: HostSamples) -> None:
+    interface = main_interface(of)
+    x = _sampled_clock(run, of)
+    for number, way in enumerate(("sent", "received")):
+        values = [s.get("nics", {}).get(interface, {}).get(f"{way}_MB_per_s") for s in of.samples]
+        axes.plot(*binned(x, values), color=SERIES[number], label=f"{interface} {way}")
+    axes.set(ylabel="MB/s")
+    axes.set_ylim(bottom=0)
+
+
+def _label(run: Run, runs: Sequence[Run]) -> str | None:
+    """The name of a run among others, cut at its begin; None for a run alone."""
+    if len(runs) == 1:
+        return None
+    longest = LONGEST_NAME
+    return run.name if len(run.name) <= longest else "…" + run.name[1 - longest :]
+
+
+def _points(run: Run, field: str) -> tuple[list[int], list[float]]:
+    known = [(i.step, getattr(i, field)) for i in run.intervals if getattr(i, field) is not None]
+    return [step for step, _ in known], [value for _, value in known]
+
+
+def _clock(run: Run, intervals: Sequence[Interval]) -> tuple[list[float], str]:
+    """Where the intervals lie on a clock that begins with the run; without one, their steps."""
+    times = [interval.time_s for interval in intervals]
+    if None in times or run.started_s is None:
+        return [float(interval.step) for interval in intervals], "step"
+    scale, label = _scale(run)
+    return [(time_s - run.started_s) / scale for time_s in times if time_s is not None], label
+
+
+def _sampled_clock(run: Run, of: HostSamples) -> list[float]:
+    scale, _ = _scale(run)
+    begun_s = of.samples[0]["time_s"] if run.started_s is None else run.started_s
+    return [(sample["time_s"] - begun_s) / scale for sample in of.samples]
+
+
+def _scale(run: Run) -> tuple[float, str]:
+    whole_s = (run.ended_s or 0.0) - (run.started_s or 0.0)
+    if whole_s > 3 * 3600:
+        return 3600.0, "hours since the start"
+    return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")

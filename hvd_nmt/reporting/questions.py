@@ -1,0 +1,107 @@
+"""The eleven questions that people ask about a run, each answered from its record.
+
+A question that the record cannot answer says what is missing and how to get it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+from hvd_nmt.checkpoints import contents
+from hvd_nmt.common.errors import UserError
+from hvd_nmt.explain import bottleneck, machines
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
+from hvd_nmt.reporting.answer import (
+    AHEAD,
+    FINISHED,
+    NO_CLOCK,
+    RUNNING,
+    SILENT,
+    STOPPED,
+    Answer,
+    Facts,
+)
+
+QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
+    answers_time.how_long,
+    answers_learning.fully_trained,
+    answers_learning.overfitting,
+    answers_time.gpus_used,
+    answers_network.network_bound,
+    answers_learning.learning_rate,
+    answers_files.training_set,
+    answers_files.checkpoint_files,
+    answers_files.checkpoint_size,
+    answers_time.average_step,
+    answers_network.step_and_traffic,
+)
+"""in the order of their numbers, from 1"""
+
+_PATIENCE_S = 60.0
+"""silence that a run with telemetry, or a log, may keep and still be running"""
+_CLOCKS_DIFFER_S = 60.0
+"""by so much two hosts' clocks may differ without anybody's having to think of it"""
+_PATIENCE_INTERVALS = 4
+"""likewise, in logged intervals, where only they tell: an evaluation may lie between two"""
+
+
+def answers(facts: Facts) -> tuple[Answer, ...]:
+    """All eleven answers, in order."""
+    return tuple(question(facts) for question in QUESTIONS)
+
+
+def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
+    """Everything the questions are answered from.
+
+    Args:
+        run: the record.
+        now_s: unix time at which the report is made; the time now if None.
+        ended: the caller knows that the run goes on no more, finished or not.
+    """
+    now_s = time.time() if now_s is None else now_s
+    taken_apart, problem = _anatomy(run)
+    last_s = machines.last_record_s(run)
+    silent_s = None if last_s is None else now_s - last_s
+    state = STOPPED if ended and not run.finished else _state(run, silent_s)
+    if silent_s is not None and state != AHEAD:
+        silent_s = max(0.0, silent_s)
+    return Facts(run, bottleneck.verdict(run), taken_apart, problem, state, silent_s)
+
+
+def _state(run: Run, silent_s: float | None) -> str:
+    if run.finished:
+        return FINISHED
+    if run.held is not None:
+        return RUNNING if run.held else SILENT
+    if silent_s is None:
+        return NO_CLOCK
+    if silent_s < -_CLOCKS_DIFFER_S:
+        return AHEAD
+    patience_s = _PATIENCE_S
+    if not any(of.samples for of in run.telemetry):
+        lasted = [i.step_s * i.steps for i in run.intervals if i.step_s is not None]
+        patience_s += _PATIENCE_INTERVALS * (median(lasted) if lasted else 0.0)
+    return RUNNING if silent_s <= patience_s else SILENT
+
+
+def _anatomy(run: Run) -> tuple[contents.Anatomy | None, str]:
+    """The newest checkpoint, taken apart; else why not."""
+    if run.path.is_dir():
+        folders = [run.path]
+    else:  # a log; OpenSeq2Seq's folder of checkpoints has any name, often this one
+        folders = [run.path.parent, run.path.parent / "checkpoint"]
+    for folder in folders:
+        try:
+            prefix = contents.latest(folder) if folder.is_dir() else None
+            if prefix is not None:
+                return contents.read(prefix), ""
+        except UserError as error:
+            return None, str(error)
+        except OSError as error:  # a run that goes on removes its older checkpoints
+            return None, f"{error.filename or folder} cannot be read ({error.strerror or error})."
+    if run.source == "hvd_nmt":
+        return None, f"{run.path} holds none yet; the first is written at checkpoints.every_steps."
+    return None, "no checkpoint lies beside the log; copy its files (*.index, *.data-*) there."

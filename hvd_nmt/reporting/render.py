@@ -1,0 +1,347 @@
+"""The report of one run or of several: report.html, all in one file, and report.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hvd_nmt import __version__
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.explain import learning, learning_rate, machines
+from hvd_nmt.explain.bottleneck import Verdict
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting import (
+    answers_files,
+    answers_learning,
+    answers_network,
+    answers_time,
+    cost,
+    markup,
+    plots,
+    questions,
+    scaling,
+)
+from hvd_nmt.reporting.answer import Answer, Facts, Table, count, duration, step_duration
+
+HTML, MARKDOWN = "report.html", "report.md"
+MOST_SAMPLES = 5
+_NUMBER = re.compile(r"[-+]?\d[\d,.]*(e[-+]\d+)?( (%|x|s|ms|min|h|d|MB|B|W|J|Wh|kWh)( .*)?| ± .*)?")
+_NO_NUMBER = ("", "unknown", "not encoded")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure of the page."""
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A number of the headline."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A question on the page."""
+
+    number: int
+    anchor: str
+    answer: Answer
+    plots: tuple[Plot, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A run on the page."""
+
+    anchor: str
+    name: str
+    state: str
+    about: str
+    cards: tuple[Card, ...]
+    verdict: Verdict
+    answers: tuple[Entry, ...]
+    energy: Answer
+    samples: Table | None
+    problems: tuple[str, ...]
+    settings: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side."""
+
+    table: Table
+    notes: tuple[str, ...]
+    plots: tuple[Plot, ...]
+
+
+def write(
+    runs: Sequence[Run],
+    folder: Path,
+    prices: cost.Prices | None = None,
+    now_s: float | None = None,
+    ended: bool = False,
+) -> list[Path]:
+    """Writes the report of one run, or of several side by side.
+
+    Args:
+        runs: their records, at least one.
+        folder: where report.html and report.md go; made if it is missing.
+        prices: of hosts and energy, for what the run cost.
+        now_s: unix time of the report; the time now if None.
+        ended: the caller knows that the runs go on no more, finished or not.
+
+    Returns:
+        The two files.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    now_s = time.time() if now_s is None else now_s
+    html, markdown = rendered(runs, prices or cost.Prices(), now_s, ended)
+    written = []
+    for name, text in ((HTML, html), (MARKDOWN, markdown)):
+        path, partial = folder / name, folder / f".{name}.{os.getpid()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(text.encode("utf-8", "backslashreplace"))
+            partial.replace(path)
+        except OSError as error:
+            raise RunError(
+                f"The report cannot be written to {folder} ({error.strerror or error}): make room, "
+                "or give another folder with --output."
+            ) from None
+        written.append(path)
+    return written
+
+
+def rendered(
+    runs: Sequence[Run], prices: cost.Prices, now_s: float, ended: bool = False
+) -> tuple[str, str]:
+    """The texts of report.html and report.md; arguments as for `write`."""
+    runs = _distinct(runs)
+    gathered = [questions.gather(run, now_s, ended) for run in runs]
+    pages = [_page(f"run{n}", facts, prices) for n, facts in enumerate(gathered, start=1)]
+    made = datetime.datetime.fromtimestamp(now_s, datetime.UTC)
+    context = {
+        "title": f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs side by side",
+        "version": __version__,
+        "made": made.strftime("%Y-%m-%d %H:%M UTC"),
+        "pages": pages,
+        "comparison": _comparison(gathered) if len(runs) > 1 else None,
+    }
+    return _environment(True).get_template("report.html.j2").render(context), _environment(
+        False
+    ).get_template("report.md.j2").render(context)
+
+
+def _environment(html: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hvd_nmt.reporting"), autoescape=html,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.tests["figures"] = _holds_figures
+    environment.filters["md"] = markup.sentence
+    environment.filters["code"] = markup.with_code
+    environment.filters["cell"] = markup.cell
+    return environment
+
+
+def _holds_figures(table: Table, column: int) -> bool:
+    cells = [row[column] for row in table.rows if row[column] not in _NO_NUMBER]
+    return column > 0 and bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
+
+
+def _distinct(runs: Sequence[Run]) -> list[Run]:
+    """Runs of one name get their path for a name."""
+    names = [run.name for run in runs]
+    return [
+        dataclasses.replace(run, name=str(run.path)) if names.count(run.name) > 1 else run
+        for run in runs
+    ]
+
+
+def _page(anchor: str, facts: Facts, prices: cost.Prices) -> Page:
+    run = facts.run
+    drawn = _plots(anchor, facts)
+    entries = tuple(
+        Entry(number, f"{anchor}-q{number}", answer, tuple(drawn.get(number, ())))
+        for number, answer in enumerate(questions.answers(facts), start=1)
+    )
+    settings = (
+        Table("Configuration", ("name", "value"), tuple(answers_files.config_rows(run.config))),
+        Table("Environment", ("name", "value"),
+              tuple(answers_files.config_rows({k: v for k, v in run.environment.items()
+                                               if k != "samples"}))),
+    )  # fmt: skip
+    return Page(
+        anchor=anchor,
+        name=run.name,
+        state=answers_time.state_sentence(facts),
+        about=_about(run),
+        cards=_cards(facts),
+        verdict=facts.verdict,
+        answers=entries,
+        energy=cost.energy_and_cost(facts, prices),
+        samples=_samples(run),
+        problems=run.problems,
+        settings=tuple(table for table in settings if table.rows),
+    )
+
+
+def _about(run: Run) -> str:
+    hosts = {host: run.hosts.count(host) for host in run.hosts}
+    said = [f"Recorded by {run.source}"]
+    if hosts:
+        where = ", ".join(f"{host}:{number}" for host, number in hosts.items())
+        said.append(f"{count(run.ranks, 'rank')} on {where}")
+    if run.parameters:
+        said.append(f"{run.parameters:,} parameters")
+    return "; ".join(said) + "."
+
+
+def _cards(facts: Facts) -> tuple[Card, ...]:
+    run, wall_s = facts.run, machines.wall_s(facts.run)
+    training_s = machines.training_s(run)
+    if wall_s is not None:
+        since = "first" if run.startup_s is None else "start"
+        time_card = Card("Time", duration(wall_s), f"{since} to last record")
+    else:
+        time_card = Card("Time", duration(training_s) if training_s else "unknown", "in steps only")
+    steps = f"of {run.max_steps:,}" if run.max_steps else ""
+    times, tokens = machines.step_times(run), machines.tokens_per_s(run)
+    tokens = tokens or run.environment.get("average_tokens_per_s")
+    cards = [
+        time_card,
+        Card("Steps", f"{machines.steps_done(run):,}", steps),
+        Card("Step time", step_duration(times.mean_s) if times else "unknown", "mean"),
+        Card("Speed", f"{tokens:,.0f} tokens/s" if tokens else "unknown",
+             "source + target, all ranks"),
+        _bleu_card(run),
+    ]  # fmt: skip
+    return tuple(cards)
+
+
+def _bleu_card(run: Run) -> Card:
+    scored = [e for e in run.evaluations if e.bleu is not None]
+    if scored:
+        best = max(scored, key=lambda e: e.bleu or 0.0)
+        margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
+        return Card("Best BLEU", f"{best.bleu:.1f}{margin}", f"sacreBLEU, dev, step {best.step:,}")
+    pseudo = [e.pseudo_bleu for e in run.evaluations if e.pseudo_bleu is not None]
+    note = f"only pseudo-BLEU, last {pseudo[-1]:.3f}: no quality" if pseudo else "never evaluated"
+    return Card("Best BLEU", "unknown", note)
+
+
+def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
+    """The figures of each question."""
+    run, one = facts.run, [facts.run]
+    rate, trained = learning_rate.explain(run), learning.fully_trained(run)
+    pairs = answers_network.traffic_pairs(facts)
+    sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
+    drawn: dict[int, list[tuple[str | None, str]]] = {
+        2: [
+            (plots.outlook(trained), "What was measured, and the fitted curve to twice the steps "
+             "with its 90 % band."),
+            (plots.bleu(one), "sacreBLEU of the dev set, with its 95 % interval where measured."),
+            (plots.pseudo_bleu(run), "The recipe's teacher-forced score: arg-max with the "
+             "reference as prefix. It is no measure of translation quality."),
+            (plots.gradient_norm(one), "Norm of the whole gradient, before clipping."),
+        ],
+        3: [(plots.loss(one), "Label-smoothed cross-entropy less the label's entropy. Training "
+             "loss is measured with dropout, validation loss without.")],
+        4: [
+            (plots.host(run, of), f"{of.host}: means of neighbouring samples, with the step time.")
+            for of in run.telemetry
+        ],
+        5: [(plots.anatomy(run), "Means of all ranks; the parts add up to the step.")],
+        6: [(plots.learning_rate(run, answers_learning.planned(run), rate.peak_planned),
+             f"The line: {rate.formula}." if rate.formula else "As recorded.")],
+        10: [(plots.step_time(one), "Mean of each logged interval.")],
+        11: [(plots.against_traffic(pairs, machines.pearson(pairs), sent),
+              "A point is an interval. On the curve, rate x time gives the bytes of one step.")]
+        if len(set(run.hosts)) > 1 else [],
+    }  # fmt: skip
+    return {
+        number: [
+            Plot(_renamed(svg, f"{anchor}-{number}-{index}"), caption)
+            for index, (svg, caption) in enumerate(found) if svg
+        ]
+        for number, found in drawn.items()
+    }  # fmt: skip
+
+
+def _renamed(svg: str, prefix: str) -> str:
+    """Gives the shapes of a figure names that no other figure of the page has."""
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-", svg)
+
+
+def _comparison(gathered: Sequence[Facts]) -> Comparison:
+    runs = [facts.run for facts in gathered]
+    drawn = (
+        (plots.loss(runs), "Loss of all runs: lines while training, points on the dev set."),
+        (plots.bleu(runs), "BLEU of all runs."),
+        (plots.step_time(runs), "Step time of all runs."),
+        (plots.gradient_norm(runs), "Gradient norm of all runs."),
+    )  # fmt: skip
+    return Comparison(
+        scaling.table(gathered, [_bleu_card(run).value for run in runs]),
+        tuple(scaling.notes(gathered)),
+        tuple(
+            Plot(_renamed(svg, f"all-{index}"), caption)
+            for index, (svg, caption) in enumerate(drawn)
+            if svg
+        ),
+    )
+
+
+def _samples(run: Run) -> Table | None:
+    """Source, reference and translation of a few sentences of the last evaluation."""
+    head: tuple[str, ...] = ("source", "reference", "translation")
+    title = "The first sentences of the dev set"
+    texts: list[dict[str, Any]] = run.environment.get("samples", [])
+    kept = [text for text in texts if text.get("kind") == "evaluation"]
+    last = max((text["step"] for text in kept), default=None)
+    rows = [
+        (text.get("source", ""), text.get("target", ""), text.get("prediction", ""))
+        for text in kept if text["step"] == last
+    ]  # fmt: skip
+    if rows:
+        title += "; with the reference as prefix, so these are no translations"
+    elif run.path.is_dir():
+        rows = _logged_samples(run.path)
+    return Table(title, head, tuple(rows[:MOST_SAMPLES])) if rows else None
+
+
+def _logged_samples(run_dir: Path) -> list[tuple[str, str, str]]:
+    from hvd_nmt.telemetry.events import read_metrics
+
+    try:
+        lines = [line for line in read_metrics(run_dir, damaged=[]) if line.get("kind") == "text"]
+    except (RunError, OSError):
+        return []
+    if not lines:
+        return []
+    found = []
+    for line in str(lines[-1].get("samples", "")).splitlines()[2:]:
+        cells = [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 3:
+            found.append((cells[0], cells[1], cells[2]))
+    return found

@@ -1,0 +1,84 @@
+"""Several runs side by side: how fast they are for their ranks, and what hinders the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hvd_nmt.explain import machines
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting.answer import Facts, Table, count, step_duration
+
+_HEAD = (
+    "run", "ranks", "hosts", "cores", "tokens/s", "s/step", "efficiency", "best BLEU", "verdict"
+)  # fmt: skip
+
+
+def table(gathered: Sequence[Facts], bleu: Sequence[str]) -> Table:
+    """One row per run.
+
+    Args:
+        gathered: what is known of each run.
+        bleu: the best BLEU of each run, in words.
+    """
+    speeds = [machines.tokens_per_s(facts.run) for facts in gathered]
+    fewest = sorted(
+        (facts.run.ranks, -speed / facts.run.ranks)
+        for facts, speed in zip(gathered, speeds, strict=True)
+        if speed
+    )
+    base = -fewest[0][1] if fewest else None
+    rows = []
+    for facts, speed, score in zip(gathered, speeds, bleu, strict=True):
+        run, times = facts.run, machines.step_times(facts.run)
+        cores = cores_of(run)
+        known = all(host in cores for host in run.hosts) and bool(cores)
+        rows.append((
+            run.name, f"{run.ranks:,}", f"{len(set(run.hosts)) or 1:,}",
+            f"{sum(cores.values()):,}" if known else "unknown",
+            f"{speed:,.0f}" if speed else "unknown",
+            step_duration(times.mean_s) if times else "unknown",
+            f"{100 * speed / run.ranks / base:.0f} %" if speed and base else "unknown",
+            score, facts.verdict.kind,
+        ))  # fmt: skip
+    return Table("Scaling", _HEAD, tuple(rows))
+
+
+def notes(gathered: Sequence[Facts]) -> list[str]:
+    """What the table means, and what in it does not compare; one sentence each."""
+    runs = [facts.run for facts in gathered]
+    found = [
+        "Efficiency: tokens/s of a rank, relative to the run with the fewest ranks, and "
+        "of several such to the fastest."
+    ]
+    if len({run.parameters for run in runs if run.parameters}) > 1:
+        found.append("The runs trained models of different sizes, so their speeds do not compare.")
+    return found + [note for run in runs if (note := _shared_cores(run))]
+
+
+def cores_of(run: Run) -> dict[str, int]:
+    """Cores that the ranks of each host may use, where telemetry tells them."""
+    told = {of.host: of.header.get("cores_usable") for of in run.telemetry}
+    return {host: cores for host, cores in told.items() if isinstance(cores, int) and cores > 0}
+
+
+def _shared_cores(run: Run) -> str | None:
+    """A sentence on the fullest host without GPUs on which ranks take the cores from each other."""
+    with_gpus = {of.host for of in run.telemetry if of.header.get("gpus")}
+    shared = [
+        (run.hosts.count(host) / cores, run.hosts.count(host), cores, host)
+        for host, cores in cores_of(run).items()
+        if host not in with_gpus and run.hosts.count(host) > 1
+    ]
+    if not shared:
+        return None
+    _, ranks, cores, host = max(shared)
+    text = f"{run.name}: {count(ranks, 'rank')} share {count(cores, 'core')} of {host}"
+    if ranks > cores:
+        return (
+            f"{text}, so they wait for each other's computing, and efficiency says nothing about "
+            "the exchange between them: give no host more ranks than cores."
+        )
+    return (
+        f"{text}, of which a single rank uses all it can, so an efficiency near 100 % cannot be "
+        "expected."
+    )

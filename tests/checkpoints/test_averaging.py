@@ -1,0 +1,330 @@
+"""The mean of checkpoints as a checkpoint: exact, whole, usable, and made of sound ones only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import averaging, weights
+from hvd_nmt.checkpoints import mean as analysis
+from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training import horovod, optimizer
+
+CONFIG = ModelConfig(1, 1, 16, 2, 32, max_length=12)
+VOCABULARY_SIZE = 40
+LOSSES = {10: 3.0, 20: 1.5, 30: 2.0, 40: 2.5}
+SUFFIXES = (*checkpoints.SUFFIXES, ".json")
+SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21, 4, 4], [])]
+
+
+def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -> None:
+    """A run directory as `train` leaves it; weights and moments are random, other in each step."""
+    horovod.join()
+    run_dir.mkdir(parents=True)
+    (run_dir / "spm.model").write_bytes(b"pieces")
+    settings = dataclasses.replace(configuration.presets()["demo"][1], model=model)
+    configuration.save(settings, run_dir / "config.yaml")
+    transformer = Transformer(model, VOCABULARY_SIZE)
+    adam = optimizer.build(TrainingConfig(), "float32", transformer.trainable_variables)
+    step_done = tf.Variable(0, dtype=tf.int64)
+    state = tf.train.Checkpoint(model=transformer, optimizer=adam, step=step_done)
+    saver = checkpoints.Saver(run_dir, state, {
+        "vocabulary_hash": fingerprint(run_dir / "spm.model").sha256, "data_hash": "d",
+        "model": dataclasses.asdict(model), "vocabulary_size": VOCABULARY_SIZE, "ranks": 2,
+    }, keep=9, keep_best=9)  # fmt: skip
+    for step in steps:
+        chance = np.random.default_rng(step)
+        for variable in weights.variables(state):
+            if variable.dtype == tf.float32:
+                variable.assign(chance.normal(size=variable.shape))
+        step_done.assign(step)
+        saver.save(step, LOSSES[step])
+        saver.save_best(step, LOSSES[step])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with the checkpoints of steps 10, 20, 30 and 40: copy it to change it."""
+    run_dir = tmp_path_factory.mktemp("made") / "run"
+    make_run(run_dir, list(LOSSES))
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def mean(made: Path) -> Path:
+    """The run directory of the mean of steps 30 and 40."""
+    output = made.with_name("mean")
+    averaging.write(made, averaging.newest(made, 2), output)
+    return output
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy of `made`."""
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def weights_of(run_dir: Path, which: str = "latest") -> list[np.ndarray]:
+    model, _ = weights.load_model(run_dir, which)
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- the mean ---
+
+
+def test_of_two_it_is_half_their_sum(made: Path, mean: Path) -> None:
+    each = (weights_of(made, f"model.ckpt-{step}") for step in (30, 40))
+    for x, a, b in zip(weights_of(mean), *each, strict=True):
+        wanted = ((a.astype(np.float64) + b) / 2).astype(np.float32)
+        np.testing.assert_array_max_ulp(x, wanted, maxulp=1)
+        assert np.abs(x - a).max() > 0.01  # and not one of them
+
+
+def test_sum_does_not_round(made: Path, tmp_path: Path) -> None:
+    """In float32, 2^24 + 1 is 2^24: the mean of these three would be 5592405.5."""
+    model = Transformer(CONFIG, VOCABULARY_SIZE)
+    state = tf.train.Checkpoint(model=model)
+    for number, value in enumerate((2.0**24, 1.0, 1.0)):
+        for variable in model.trainable_variables:
+            variable.assign(tf.fill(variable.shape, value))
+        state.write(os.fspath(tmp_path / str(number)))
+    found = analysis.average([tmp_path / str(number) for number in range(3)])
+    assert {float(value) for x in found.values() for value in np.unique(x)} == {5592406.0}
+
+
+def test_of_a_checkpoint_with_itself_translations_stay(made: Path, tmp_path: Path) -> None:
+    averaging.write(made, averaging.named(made, ["model.ckpt-20"] * 3), tmp_path / "mean")
+    for x, wanted in zip(weights_of(tmp_path / "mean"), weights_of(made, "best"), strict=True):
+        np.testing.assert_array_equal(x, wanted)
+    model, _ = weights.load_model(made, "best")
+    translator = Translator(model, Decoding(beam_size=2))
+    theirs = dict(translator.translate(SOURCES))
+    for variable, x in zip(model.trainable_variables, weights_of(tmp_path / "mean"), strict=True):
+        variable.assign(x)
+    ours = dict(translator.translate(SOURCES))
+    assert [ours[n][0].ids.tolist() for n in range(4)] == [
+        theirs[n][0].ids.tolist() for n in range(4)
+    ]
+    assert [ours[n][0].score for n in range(4)] == [theirs[n][0].score for n in range(4)]
+    assert max(len(translations[0].ids) for translations in ours.values()) > 1
+
+
+def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:
+    model = Transformer(ModelConfig(1, 1, 64, 2, 64), 8000)
+    prefix = tmp_path / "c"
+    tf.train.Checkpoint(model=model).write(os.fspath(prefix))
+    n_bytes = 4 * sum(v.shape.num_elements() for v in model.trainable_variables)
+
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        analysis.average([prefix] * count)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak_bytes
+
+    assert peak(8) - peak(2) < 0.5 * n_bytes  # lists of names, no weights
+
+
+# --- what is written ---
+
+
+def test_it_is_a_run_directory(made: Path, mean: Path) -> None:
+    files = [f"model.ckpt-40{suffix}" for suffix in SUFFIXES]
+    assert names(mean) == sorted([*files, "average.json", "checkpoint", "config.yaml", "spm.model"])
+    assert names(made.parent) == ["mean", "run"]
+    for name in ("config.yaml", "spm.model"):
+        assert (mean / name).read_bytes() == (made / name).read_bytes()
+    found = checkpoints.newest_verified(mean)
+    assert found is not None
+    before = checkpoints.newest_first(made)[0].manifest
+    own = {"val_loss": None, "files": found.manifest.files}
+    assert found.manifest == dataclasses.replace(before, **own)
+    assert tf.train.latest_checkpoint(mean) == os.fspath(mean / "model.ckpt-40")
+
+
+def test_record_says_what_went_in(made: Path, mean: Path) -> None:
+    record = json.loads((mean / "average.json").read_text(encoding="utf-8"))
+    data = [made / f"model.ckpt-{step}.data-00000-of-00001" for step in (40, 30)]
+    assert record["checkpoints"] == [
+        {"prefix": os.fspath(made / f"model.ckpt-{step}"), "step": step, "val_loss": LOSSES[step],
+         "sha256": fingerprint(path).sha256}
+        for step, path in zip((40, 30), data, strict=True)
+    ]  # fmt: skip
+
+
+def test_tensorflow_1_restores_it(mean: Path) -> None:
+    prefix = os.fspath(mean / "model.ckpt-40")
+    source, target = np.array([[5, 9, 1, 0], [7, 8, 33, 1]]), np.array([[6, 4, 1], [39, 1, 0]])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        saver = tf.compat.v1.train.import_meta_graph(prefix + ".meta")
+        saver.restore(session, prefix)
+        (step,) = [v for v in tf.compat.v1.global_variables() if v.name == "step:0"]
+        feed = {"source:0": source, "target:0": target}
+        theirs, step = session.run(["logits:0", step], feed)
+    model, _ = weights.load_model(mean)
+    ours = model(tf.constant(source, tf.int32), tf.constant(target, tf.int32)).numpy()
+    assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
+    assert step == 40
+
+
+def test_training_does_not_go_on_from_it(mean: Path) -> None:
+    model = Transformer(CONFIG, VOCABULARY_SIZE)
+    adam = optimizer.build(TrainingConfig(), "float32", model.trainable_variables)
+    state = tf.train.Checkpoint(model=model, optimizer=adam, step=tf.Variable(0, dtype=tf.int64))
+    with pytest.raises(RunError, match="another --run-dir"):
+        weights.restore(state, checkpoints.newest_first(mean)[0])
+
+
+def test_prefix_inside_a_run_leaves_the_run_as_it_was(run: Path, mean: Path) -> None:
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    best = checkpoints.best_first(run)
+    assert averaging.write(run, averaging.newest(run, 2), run / "mean") == run / "mean"
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in run.iterdir()} - {path.name for path in before} == {
+        "best_models", "mean.average.json", *(f"mean{suffix}" for suffix in SUFFIXES)
+    }  # fmt: skip
+    for x, wanted in zip(weights_of(run, "mean"), weights_of(mean), strict=True):
+        np.testing.assert_array_equal(x, wanted)
+    assert [c.step for c in checkpoints.newest_first(run)] == [40, 30, 20, 10]
+    assert checkpoints.best_first(run) == best
+    checkpoints.sweep(run)
+    checkpoints.verify(averaging.named(run, ["mean"])[0])
+
+
+# --- which checkpoints ---
+
+
+def test_choices(made: Path) -> None:
+    assert [c.step for c in averaging.newest(made, 3)] == [40, 30, 20]
+    assert [c.step for c in averaging.best(made, 3)] == [20, 30, 40]
+    assert {c.prefix.parent.name for c in averaging.best(made, 3)} == {"best_models"}
+    assert [c.step for c in averaging.named(made, ["model.ckpt-30", "best"])] == [30, 20]
+    assert len(averaging.newest(made, 9)) == 4
+
+
+def test_one_checkpoint_has_no_mean(run: Path) -> None:
+    for step in (10, 20, 30):
+        checkpoints.remove(run / f"model.ckpt-{step}")
+    with pytest.raises(RunError, match=r"run holds 1 complete checkpoint,.*--checkpoints\.keep\)"):
+        averaging.newest(run, 2)
+    shutil.rmtree(run / "best_models")
+    with pytest.raises(RunError, match=r"best_models holds no complete.*--checkpoints\.keep-best"):
+        averaging.best(run, 2)
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
+        averaging.newest(tmp_path, 5)
+    with pytest.raises(RunError, match=r"No checkpoint model\.ckpt-7"):
+        averaging.named(tmp_path, ["model.ckpt-7", "model.ckpt-8"])
+
+
+# --- refusals: the file is named, and nothing is left behind ---
+
+
+def refused(run: Path, chosen: Sequence[checkpoints.Checkpoint], match: str) -> None:
+    with pytest.raises(RunError, match=match):
+        averaging.write(run, chosen, run.with_name("mean"))
+    assert not [name for name in names(run.parent) if "mean" in name]
+
+
+@pytest.mark.parametrize("suffix", checkpoints.SUFFIXES)
+def test_damaged_checkpoint(run: Path, suffix: str) -> None:
+    path = run / f"model.ckpt-30{suffix}"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    refused(run, averaging.newest(run, 2), rf"ckpt-30{suffix} has changed since it was written")
+
+
+def test_missing_file(run: Path) -> None:
+    (run / "model.ckpt-30.meta").unlink()
+    refused(run, averaging.newest(run, 2), r"model\.ckpt-30\.meta cannot be read")
+
+
+@pytest.mark.parametrize("path", ["model.ckpt-20.json", "best_models/val_loss=1.5000-step-20.json"])
+def test_damaged_manifest_is_not_passed_over(run: Path, path: str) -> None:
+    (run / path).write_text((run / path).read_text().replace('"step": 20', '"step": 21'))
+    choose = averaging.best if "best" in path else averaging.newest
+    with pytest.raises(RunError, match=r"step-20\.json|ckpt-20\.json"):
+        choose(run, 2)
+
+
+@pytest.mark.parametrize(("change", "match"), [
+    ({"encoder_layers": 2}, r"other/model\.ckpt-10 is of another .*encoder_layers is 2, not 1"),
+    ({"heads": 4}, r"other/model\.ckpt-10 is of another .*heads is 4, not 2"),
+], ids=["layers", "heads"])  # fmt: skip
+def test_checkpoint_of_another_model(made: Path, run: Path, change: dict, match: str) -> None:
+    """Another number of heads does not even change a shape."""
+    other = run.with_name("other")
+    make_run(other, [10], dataclasses.replace(CONFIG, **change))
+    chosen = averaging.named(run, ["model.ckpt-40", os.fspath(other / "model.ckpt-10")])
+    refused(run, chosen, match)
+
+
+def test_all_of_another_model_than_the_configuration(run: Path) -> None:
+    settings = configuration.load(run / "config.yaml")
+    model = dataclasses.replace(settings.model, heads=4)
+    configuration.save(dataclasses.replace(settings, model=model), run / "config.yaml")
+    refused(run, averaging.newest(run, 2), r"its heads is 2, not 4")
+
+
+def test_dropout_makes_no_other_model(run: Path) -> None:
+    settings = configuration.load(run / "config.yaml")
+    model = dataclasses.replace(settings.model, dropout=0.3)
+    configuration.save(dataclasses.replace(settings, model=model), run / "config.yaml")
+    averaging.write(run, averaging.newest(run, 2), run.with_name("mean"))
+
+
+def test_checkpoint_of_another_vocabulary(run: Path) -> None:
+    old, new = averaging.newest(run, 2)[::-1]
+    manifest = dataclasses.replace(old.manifest, vocabulary_hash="another")
+    other = checkpoints.Checkpoint(old.prefix, manifest)
+    refused(run, [new, other], r"model\.ckpt-30 was trained with another vocabulary")
+    (run / "spm.model").write_bytes(b"other pieces")
+    refused(run, [new, old], r"spm\.model is not the vocabulary")
+
+
+def test_output_that_is_there_is_refused(run: Path) -> None:
+    chosen = averaging.newest(run, 2)
+    (run / "mine.json").write_text("{}")
+    for output in (run, run / "mine", run / "best_models", run / "spm.model"):
+        with pytest.raises(ConfigError, match="is there already: choose another --out,"):
+            averaging.write(run, chosen, output)
+    for name in ("model.ckpt-50", "val_loss=1"):
+        with pytest.raises(RunError, match="which it deletes in time"):
+            averaging.write(run, chosen, run / name)
+    assert (run / "mine.json").read_text() == "{}"
+
+
+def test_empty_folder_may_become_the_run_directory(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    prefix = averaging.write(run, averaging.newest(run, 2), tmp_path / "empty")
+    assert prefix == tmp_path / "empty" / "model.ckpt-40"
+    checkpoints.verify(checkpoints.newest_first(tmp_path / "empty")[0])
+
+
+def test_output_that_cannot_be_written(run: Path) -> None:
+    blocked = run / "spm.model" / "mean"
+    with pytest.raises(RunError, match=r"spm\.model/mean cannot be written: Not a directory"):
+        averaging.write(run, averaging.newest(run, 2), blocked)

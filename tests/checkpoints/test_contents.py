@@ -1,0 +1,239 @@
+"""What a checkpoint contains: of our own Saver, and of OpenSeq2Seq."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import contents, index_file, size
+from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, optimizer
+
+MODEL = ModelConfig(2, 1, 16, 2, 32)
+VOCABULARY = 40
+OPENSEQ2SEQ = Path(__file__).resolve().parents[3] / "shared/data/openseq2seq/checkpoint"
+
+
+def state_of(precision: str) -> tf.train.Checkpoint:
+    horovod.join()
+    model = Transformer(MODEL, VOCABULARY, precision)
+    adam = optimizer.build(TrainingConfig(), precision, model.trainable_variables)
+    step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    return tf.train.Checkpoint(model=model, optimizer=adam, step=step)
+
+
+def save(run_dir: Path, state: tf.train.Checkpoint, step: int, loss: float = 1.0) -> None:
+    state.step.assign(step)
+    facts = {
+        "vocabulary_hash": "v", "data_hash": "d", "model": as_plain(MODEL),
+        "vocabulary_size": VOCABULARY, "ranks": 1,
+    }  # fmt: skip
+    saver = checkpoints.Saver(run_dir, state, facts, keep=5, keep_best=5)
+    saver.save(step, loss)
+    saver.save_best(step, loss)
+
+
+@pytest.fixture(scope="module")
+def state() -> tf.train.Checkpoint:
+    """A small model under training with float16, which has every kind of variable."""
+    return state_of("float16")
+
+
+@pytest.fixture(scope="module")
+def run_dir(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of steps 90 and 100; the second with the embedding doubled, and m no longer 0."""
+    path = tmp_path_factory.mktemp("anatomy") / "run"
+    path.mkdir()
+    save(path, state, 90)
+    state.model.embedding.assign(2 * state.model.embedding)
+    for moment in state.optimizer.inner_optimizer._momentums:
+        moment.assign(tf.ones(moment.shape))
+    save(path, state, 100)
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(run_dir: Path) -> contents.Anatomy:
+    """The newer of the two, taken apart."""
+    return contents.read(run_dir / "model.ckpt-100")
+
+
+def test_files_with_size_and_purpose(found: contents.Anatomy, run_dir: Path) -> None:
+    names = [file.name for file in found.files]
+    endings = (".data-00000-of-00001", ".index", ".meta", ".json")
+    assert names == [*(f"model.ckpt-100{ending}" for ending in endings), "checkpoint"]
+    for file in found.files:
+        assert file.n_bytes == (run_dir / file.name).stat().st_size
+    purposes = [file.purpose for file in found.files]
+    assert "raw" in purposes[0]
+    assert "sorted table" in purposes[1]
+    assert "MetaGraphDef" in purposes[2]
+    assert len(set(purposes)) == 5
+
+
+def test_every_variable_is_listed(found: contents.Anatomy, state: tf.train.Checkpoint) -> None:
+    reader = tf.train.load_checkpoint(os.fspath(found.prefix))
+    shapes = {variable.name: list(variable.shape) for variable in found.variables}
+    assert shapes == reader.get_variable_to_shape_map()
+    assert found.parameters == state.model.count_params()
+    assert found.step == 100
+    embedding = next(v for v in found.variables if v.name.startswith("model/embedding"))
+    assert (embedding.shape, embedding.dtype, embedding.count) == ((40, 16), "float32", 640)
+    assert embedding.norm() == pytest.approx(np.linalg.norm(state.model.embedding), rel=1e-6)
+
+
+def test_groups_account_for_every_byte(found: contents.Anatomy, state: tf.train.Checkpoint) -> None:
+    groups = {group.name: group for group in found.groups()}
+    assert "other" not in groups
+    assert sum(group.n_bytes for group in groups.values()) == found.data_bytes
+    assert found.other_bytes == 0
+    assert sum(group.share for group in groups.values()) == pytest.approx(1)
+    width, hidden = MODEL.width, MODEL.feed_forward_width
+    counts = {name: group.count for name, group in groups.items()}
+    assert counts == {
+        "embedding": VOCABULARY * width,
+        "encoder attention": 2 * 4 * width**2,
+        "encoder feed-forward": 2 * (2 * width * hidden + width + hidden),
+        "decoder self-attention": 4 * width**2,
+        "cross-attention": 4 * width**2,
+        "decoder feed-forward": 2 * width * hidden + width + hidden,
+        "layer norms": 2 * width * (2 * 2 + 1 + 3 + 1),
+        "Adam m": found.parameters,
+        "Adam v": found.parameters,
+        "optimizer scalars": 2,
+        "step and loss scale": 3,
+        "object graph": 1,
+    }
+    moments = [v for v in found.variables if v.group == "Adam m"]
+    assert [v.norm() ** 2 / v.count for v in moments] == pytest.approx([1] * len(moments))
+    assert {v.norm() for v in found.variables if v.group == "Adam v"} == {0.0}
+    graph = next(v for v in found.variables if v.group == "object graph")
+    assert math.isnan(graph.norm())
+
+
+def test_prediction_needs_nothing_but_the_manifest(found: contents.Anatomy, tmp_path: Path) -> None:
+    assert found.predicted_bytes == found.data_bytes
+    for ending in (".index", ".data-00000-of-00001"):
+        shutil.copy(f"{found.prefix}{ending}", tmp_path)
+    alone = contents.read(tmp_path / found.prefix.name)
+    assert (alone.predicted_bytes, alone.step) == (None, 100)
+    (tmp_path / f"{found.prefix.name}.json").write_text("[]", encoding="utf-8")
+    assert contents.read(tmp_path / found.prefix.name).predicted_bytes is None
+
+
+def test_a_data_file_with_more_in_it_than_the_index_says(
+    found: contents.Anatomy, tmp_path: Path
+) -> None:
+    for path in found.prefix.parent.glob(f"{found.prefix.name}.*"):
+        shutil.copy(path, tmp_path)
+    with (tmp_path / f"{found.prefix.name}.data-00000-of-00001").open("ab") as stream:
+        stream.write(bytes(7))
+    longer = contents.read(tmp_path / found.prefix.name)
+    assert longer.other_bytes == 7
+    assert longer.predicted_bytes == longer.data_bytes - 7
+
+
+def test_latest_is_the_highest_step_not_the_last_name(run_dir: Path, tmp_path: Path) -> None:
+    assert contents.latest(run_dir) == run_dir / "model.ckpt-100"
+    assert contents.latest(tmp_path) is None
+    (tmp_path / "best_models").mkdir()
+    for step in (9, 10):
+        (tmp_path / "best_models" / f"val_loss=1.5-step-{step}.index").touch()
+    assert contents.latest(tmp_path) == tmp_path / "best_models" / "val_loss=1.5-step-10"
+    (tmp_path / "model.ckpt-5.index").touch()
+    assert contents.latest(tmp_path) == tmp_path / "model.ckpt-5"
+
+
+def test_best_models_are_read_too(run_dir: Path) -> None:
+    best = contents.read(run_dir / "best_models" / "val_loss=1.0000-step-90")
+    assert (best.step, best.predicted_bytes) == (90, best.data_bytes)
+    assert [file.name.rsplit(".", 1)[-1] for file in best.files] == [
+        "data-00000-of-00001", "index", "meta", "json"
+    ]  # fmt: skip
+
+
+def test_changes_by_group(run_dir: Path) -> None:
+    moved = contents.changes(run_dir / "model.ckpt-90", run_dir / "model.ckpt-100")
+    assert moved.pop("embedding") == pytest.approx(1)  # it was doubled
+    assert moved.pop("Adam m") == math.inf  # it was 0
+    assert set(moved.values()) == {0.0}
+    assert {"layer norms", "cross-attention", "Adam v"} <= set(moved)
+    assert "object graph" not in moved
+
+
+def test_changes_between_models_are_refused(run_dir: Path, tmp_path: Path) -> None:
+    tf.train.Checkpoint(step=tf.Variable(1)).write(os.fspath(tmp_path / "other"))
+    with pytest.raises(RunError, match="not of one model"):
+        contents.changes(run_dir / "model.ckpt-90", tmp_path / "other")
+
+
+def test_missing_files(run_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"model\.ckpt-7\.index cannot be read"):
+        contents.read(run_dir / "model.ckpt-7")
+    for ending in (".index", ".json"):
+        shutil.copy(run_dir / f"model.ckpt-100{ending}", tmp_path)
+    with pytest.raises(RunError, match=r"data-00000-of-00001 cannot be read"):
+        contents.read(tmp_path / "model.ckpt-100")
+
+
+def test_damaged_object_graph(found: contents.Anatomy, tmp_path: Path) -> None:
+    for path in found.prefix.parent.glob(f"{found.prefix.name}.*"):
+        shutil.copy(path, tmp_path)
+    graph = next(v.tensor for v in found.variables if v.group == "object graph")
+    data = tmp_path / graph.path.name
+    content = bytearray(data.read_bytes())
+    content[graph.offset + 10 : graph.offset + 400] = b"\xff" * 390
+    data.write_bytes(content)
+    with pytest.raises(RunError, match="damaged object graph"):
+        contents.read(tmp_path / found.prefix.name)
+
+
+@pytest.mark.skipif(not OPENSEQ2SEQ.exists(), reason="needs ../shared/data/openseq2seq")
+def test_checkpoint_that_openseq2seq_wrote() -> None:
+    prefix = contents.latest(OPENSEQ2SEQ)
+    assert prefix is not None
+    found = contents.read(prefix)
+    assert found.predicted_bytes == found.data_bytes == 23_365_648
+    assert size.recipe_bytes(found.parameters) == found.data_bytes
+    counts = {group.name: group.count for group in found.groups()}
+    assert counts["Adam m"] == counts["Adam v"] == found.parameters == 1_947_136
+    assert counts["cross-attention"] == 2 * 4 * 128**2
+    assert not {"other", "object graph"} & set(counts)
+    assert found.step == 1599  # the file name counts from 1
+
+
+def test_names_as_openseq2seq_gives_them(tmp_path: Path) -> None:
+    """The same without the real file: a TensorFlow 1 checkpoint has no object graph."""
+    path = "ForwardPass/transformer_decoder/layer_0/encdec_attention/attention/k/kernel"
+    kernel = np.ones([4, 4], np.float32)
+    named = {
+        path: kernel,
+        f"Loss_Optimization/{path}/Adam": kernel,
+        f"Loss_Optimization/{path}/Adam_1": kernel,
+        "Loss_Optimization/beta1_power": np.float32(0.9),
+        "Loss_Optimization/beta2_power": np.float32(0.9),
+        "global_step": np.int64(41),
+    }
+    tf.raw_ops.SaveV2(
+        prefix=os.fspath(tmp_path / "model.ckpt-42"), tensor_names=list(named),
+        shape_and_slices=[""] * len(named), tensors=[tf.constant(v) for v in named.values()],
+    )  # fmt: skip
+    found = contents.read(tmp_path / "model.ckpt-42")
+    assert [(group.name, group.variables) for group in found.groups()] == [
+        ("cross-attention", 1), ("Adam m", 1), ("Adam v", 1), ("optimizer scalars", 2),
+        ("step and loss scale", 1),
+    ]  # fmt: skip
+    assert (found.step, found.predicted_bytes) == (41, found.data_bytes)
+    assert index_file.OBJECT_GRAPH not in {variable.name for variable in found.variables}
+    (tmp_path / "model.ckpt-42.data-00000-of-00001").unlink()
+    with pytest.raises(RunError, match=r"without it model\.ckpt-42 holds no values"):
+        contents.read(tmp_path / "model.ckpt-42")

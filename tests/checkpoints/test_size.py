@@ -1,0 +1,114 @@
+"""The predicted size of a checkpoint against files that TensorFlow wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import index_file, size, weights
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import ModelConfig, TrainingConfig, presets
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, optimizer
+
+TINY = ModelConfig(1, 2, 16, 2, 32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_rank() -> None:
+    horovod.join()
+
+
+def checkpoint_of(
+    model: ModelConfig, vocabulary_size: int, precision: str, freeze: str = "",
+    averaged: bool = False,
+) -> tf.train.Checkpoint:  # fmt: skip
+    """What a run with this configuration saves."""
+    transformer = Transformer(model, vocabulary_size, precision)
+    trained = weights.weights_to_train(transformer, freeze)
+    adam = optimizer.build(TrainingConfig(), precision, trained)
+    step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+    average = {"ema": Transformer(model, vocabulary_size, precision)} if averaged else {}
+    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step, **average)
+
+
+def assert_predicted(
+    folder: Path, model: ModelConfig, vocabulary_size: int, precision: str, **options: Any
+) -> size.Prediction:
+    prefix = folder / "model.ckpt-0"
+    state = checkpoint_of(model, vocabulary_size, precision, **options)
+    state.write(os.fspath(prefix))
+    data = folder / "model.ckpt-0.data-00000-of-00001"
+    found = data.stat().st_size
+    graph = next(t for t in index_file.tensors(prefix) if t.name == index_file.OBJECT_GRAPH)
+    data.unlink()  # base has 0.7 GB
+    predicted = size.predict(model, vocabulary_size, precision, **options)
+    assert predicted.n_bytes == found
+    assert predicted.object_graph_bytes == graph.n_bytes
+    assert predicted.parameters == state.model.count_params()
+    return predicted
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["demo", "small"])
+def test_presets_to_the_byte(tmp_path: Path, name: str, precision: str) -> None:
+    config = presets()[name][1]
+    assert_predicted(tmp_path, config.model, config.data.vocabulary_size, precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_the_recipe_to_the_byte(tmp_path: Path, precision: str) -> None:
+    """Two-byte node numbers and sizes: the object graph of a large model is not a small one's."""
+    predicted = assert_predicted(tmp_path, presets()["base"][1].model, 32768, precision)
+    assert predicted.parameters == 60_880_896
+    assert predicted.weight_bytes + predicted.adam_bytes == 730_570_752
+    assert predicted.scalar_bytes == {"float32": 20, "float16": 32}[precision]
+
+
+@pytest.mark.parametrize("layers", [1, 9, 12])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_other_sizes_to_the_byte(tmp_path: Path, layers: int, positions: str) -> None:
+    model = dataclasses.replace(TINY, encoder_layers=layers, positions=positions)
+    assert_predicted(tmp_path, model, 40, "float32")
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("freeze", ["", "embedding", "encoder, decoder/0/*", "*/attention/*"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_frozen_and_averaged_to_the_byte(
+    tmp_path: Path, precision: str, freeze: str, averaged: bool
+) -> None:
+    predicted = assert_predicted(tmp_path, TINY, 4000, precision, freeze=freeze, averaged=averaged)
+    assert predicted.average_bytes == (predicted.weight_bytes if averaged else 0)
+    assert (predicted.adam_bytes < 2 * predicted.weight_bytes) == bool(freeze)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_keys_are_in_the_order_of_the_weights(tmp_path: Path, positions: str) -> None:
+    model = dataclasses.replace(TINY, positions=positions)
+    state = checkpoint_of(model, 40, "float32")
+    variables = state.model.trainable_variables
+    for number, weight in enumerate(variables):
+        weight.assign(tf.fill(weight.shape, float(number)))
+    state.write(os.fspath(tmp_path / "c"))
+    reader = tf.train.load_checkpoint(os.fspath(tmp_path / "c"))
+    keys = size.weight_keys(model, 40)
+    assert len(keys) == len(variables)
+    for number, (key, weight) in enumerate(zip(keys, variables, strict=True)):
+        saved = reader.get_tensor(key)
+        assert saved.shape == tuple(weight.shape), key
+        assert saved.flat[0] == number, key
+
+
+def test_formula_of_the_recipe() -> None:
+    assert size.recipe_bytes(60_880_896) == 730_570_768
+
+
+def test_precision_that_is_not_decided() -> None:
+    with pytest.raises(ConfigError, match="'auto' cannot be predicted: give float32"):
+        size.predict(TINY, 40, "auto")

@@ -1,0 +1,71 @@
+"""Long work says how far it is: a bar on a terminal, few lines in a file."""
+
+import io
+
+import pytest
+
+from hvd_nmt.common import progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_a_bar_that_goes(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with progress.progress(1_000, "lines", "translating", done=200) as bar:
+        bar.update(300)
+    assert "translating:  20%" in screen.getvalue()
+    assert " lines/s" in screen.getvalue()
+    assert screen.getvalue().endswith("\r")
+
+
+def test_a_file_gets_nothing_of_what_is_over_at_once(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    with progress.progress(1_000, "lines") as bar:
+        bar.update(1_000)
+    assert log.getvalue() == ""
+
+
+def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    clock_s = [1000.0]
+    bar = progress.progress(1_000_000, "B", "train.en.gz")
+    bar._time = lambda: clock_s[0]
+    bar.start_t = bar.last_print_t = clock_s[0]
+    for _ in range(200):
+        clock_s[0] += 1
+        bar.update(5_000)
+    bar.close()
+    assert log.getvalue().splitlines() == [
+        "train.en.gz: 30 %, 300k of 1.00MB [01:00<02:20, 5.00kB/s]",
+        "train.en.gz: 60 %, 600k of 1.00MB [02:00<01:20, 5.00kB/s]",
+        "train.en.gz: 90 %, 900k of 1.00MB [03:00<00:20, 5.00kB/s]",
+    ]
+
+
+def test_in_a_file_a_remark_has_a_line_of_its_own(monkeypatch):
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    bar = progress.progress(None, "lines", done=7)
+    bar.display()
+    progress.remark("line 9: too long")
+    bar.close()
+    first, second = log.getvalue().splitlines()
+    assert first.startswith("7 lines [00:0")
+    assert second == "line 9: too long"
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_other_ranks_are_silent(monkeypatch, stream):
+    said = stream()
+    monkeypatch.setattr("sys.stderr", said)
+    with progress.progress(10, "lines", show=False) as bar:
+        bar.update(10)
+    assert said.getvalue() == ""

@@ -1,0 +1,51 @@
+"""Which weights a pattern freezes, and what is said of one that freezes none."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_nmt.checkpoints.size import VALUE, weight_keys
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import ModelConfig, freeze
+
+PATHS = [
+    key.removeprefix("model/").removesuffix(VALUE)
+    for key in weight_keys(ModelConfig(2, 2, 16, 2, 32), 40)
+]
+
+
+def test_nothing_by_default() -> None:
+    assert freeze.frozen(PATHS, "") == set()
+
+
+def test_a_stack_with_its_last_normalisation() -> None:
+    encoder = freeze.frozen(PATHS, "encoder")
+    assert encoder == {path for path in PATHS if path.startswith("encoder")}
+    assert "encoder_norm/scale" in encoder
+    assert freeze.frozen(PATHS, "decoder") == set(PATHS) - encoder - {"embedding"}
+
+
+@pytest.mark.parametrize(("patterns", "wanted"), [
+    ("embedding", {"embedding"}),
+    ("encoder_norm/scale", {"encoder_norm/scale"}),
+    ("*/1/attention/qkv", {"encoder/1/attention/qkv", "decoder/1/attention/qkv"}),
+    ("encoder/0/attention", {"encoder/0/attention/qkv", "encoder/0/attention/output_kernel"}),
+    (" embedding, encoder_norm/* ", {"embedding", "encoder_norm/scale", "encoder_norm/offset"}),
+    ("encoder_norm embedding", {"embedding", "encoder_norm/scale", "encoder_norm/offset"}),
+])  # fmt: skip
+def test_globs_and_lists(patterns: str, wanted: set[str]) -> None:
+    assert freeze.frozen(PATHS, patterns) == wanted
+
+
+def test_unknown_pattern_gets_the_nearest_and_the_list() -> None:
+    with pytest.raises(ConfigError) as caught:
+        freeze.frozen(PATHS, "embedding,encoder/0/atention")
+    said = str(caught.value)
+    assert "'encoder/0/atention' (did you mean 'encoder/0/attention'?)" in said
+    assert "decoder/*/cross_attention/query" in said
+    assert said.count("encoder/*/attention/qkv") == 1
+
+
+def test_something_must_be_left() -> None:
+    with pytest.raises(ConfigError, match="leaves no weight to train"):
+        freeze.frozen(PATHS, "embedding,encoder,decoder")

@@ -1,0 +1,148 @@
+"""Without dropout SentencePiece's own ids; with it, a pure function of seed, epoch and sentence."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.data import vocabulary
+from hvd_nmt.data.batches import BatchPlan, Position, batches
+from hvd_nmt.data.bpe_dropout import SubwordDropout
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.preparation import subwords
+
+WORDS = itertools.product(["lower", "Garten"], ["wide", "new"], ["best", "lowest"], ["newer"] * 40)
+LINES = [
+    f"{a} {b}s the {c}ing {d}, number {i}" if i % 5 else f"{a}{b}{c}{d}{i} \u4e2d! {a}"
+    for i, (a, b, c, d) in enumerate(WORDS)
+]
+ALL = np.arange(len(LINES))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return subwords.load(subwords.train([line for line in LINES if "\u4e2d" not in line], 140))
+
+
+@pytest.fixture(scope="module")
+def sentences(model):
+    ids = subwords.encode_lines(model, LINES, 1)
+    flat = np.array(list(itertools.chain(*ids)), np.uint16)
+    return Sentences(flat, np.concatenate(([0], np.cumsum([len(sentence) for sentence in ids]))))
+
+
+@pytest.fixture(scope="module")
+def pieces(model):
+    return [(model.id_to_piece(i), model.get_score(i)) for i in range(model.get_piece_size())]
+
+
+def lists(sentences):
+    return [sentences[i].tolist() for i in range(len(sentences))]
+
+
+def text(pieces, ids):
+    return "".join(pieces[i][0] for i in ids)
+
+
+def test_without_dropout_the_ids_are_those_of_sentencepiece(pieces, sentences):
+    """Its pieces, taken apart and put together again: an oracle for every merge."""
+    dropout = SubwordDropout(pieces, 0.0, 1, 128)
+    assert lists(dropout.sentences(sentences, ALL, 0, 0)) == lists(sentences)
+
+
+def test_the_text_stays_and_the_pieces_differ(pieces, sentences):
+    dropout = SubwordDropout(pieces, 0.1, 1, 1000)
+    epochs = [lists(dropout.sentences(sentences, ALL, epoch, 0)) for epoch in range(3)]
+    for ids in epochs:
+        assert [text(pieces, i) for i in ids] == [text(pieces, i) for i in lists(sentences)]
+    other_side = lists(dropout.sentences(sentences, ALL, 0, 1))
+    other_seed = lists(SubwordDropout(pieces, 0.1, 2, 1000).sentences(sentences, ALL, 0, 0))
+    for one, other in itertools.combinations([*epochs, other_side, other_seed], 2):
+        assert sum(a != b for a, b in zip(one, other, strict=True)) > 0.8 * len(ALL)
+
+
+def test_a_sentence_depends_on_nothing_beside_it(pieces, sentences):
+    dropout = SubwordDropout(pieces, 0.2, 1, 1000)
+    together = lists(dropout.sentences(sentences, ALL, 4, 1))
+    for chosen in (np.array([7]), np.array([300, 7, 7, 12]), ALL[::-1].copy()):
+        apart = lists(dropout.sentences(sentences, chosen, 4, 1))
+        assert apart == [together[i] for i in chosen]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences, share):
+    """The same distribution: means over all sentences agree within 3 %."""
+    ours = np.mean([
+        len(SubwordDropout(pieces, share, seed, 1000).sentences(sentences, ALL, 0, 0).ids)
+        for seed in range(4)
+    ])  # fmt: skip
+    theirs = np.mean([
+        sum(
+            len(model.encode(line, enable_sampling=True, alpha=share, nbest_size=-1)) + 1
+            for line in LINES
+        ) for _ in range(4)
+    ])  # fmt: skip
+    assert ours == pytest.approx(theirs, rel=0.03)
+    assert ours > 1.1 * len(sentences.ids)
+
+
+def test_almost_everything_refused_gives_characters(pieces, sentences):
+    dropout = SubwordDropout(pieces, 1 - 1e-12, 1, 1000)
+    found = dropout.sentences(sentences, ALL, 0, 0)
+    assert all(len(pieces[i][0]) == 1 for i in found.ids if i > 3)
+
+
+def test_a_sentence_that_would_be_too_long_keeps_its_own_ids(pieces, sentences):
+    longest = int(1.8 * sentences.lengths.max())
+    found = SubwordDropout(pieces, 0.5, 1, longest).sentences(sentences, ALL, 0, 0)
+    free = SubwordDropout(pieces, 0.5, 1, 1000).sentences(sentences, ALL, 0, 0)
+    over = free.lengths > longest
+    assert over.any()
+    assert not over.all()
+    for i in ALL:
+        assert found[i].tolist() == (sentences if over[i] else free)[i].tolist()
+
+
+def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
+    corpus = ParallelCorpus(sentences, sentences)
+    plan = BatchPlan.of(corpus, 600, seed=3)
+
+    def take(start, rank, size, n):
+        dropout = SubwordDropout(pieces, 0.1, 3, 60)
+        return list(itertools.islice(batches(corpus, plan, start, rank, size, dropout), n))
+
+    n_batches = 2 * plan.steps_per_epoch
+    whole = take(Position(), 0, 1, n_batches)
+    by_rank = [take(Position(), rank, 3, n_batches) for rank in range(3)]
+    for one, *step in zip(whole, *by_rank, strict=True):
+        assert len({(b.source_BxS.shape, b.target_BxT.shape) for b in step}) == 1
+        rows = [row[row > 0].tolist() for batch in step for row in batch.source_BxS if row.any()]
+        assert sorted(rows) == sorted(row[row > 0].tolist() for row in one.source_BxS)
+        for batch in step:
+            assert batch.target_tokens == sum(np.count_nonzero(b.target_BxT) for b in step)
+            assert batch[2:] == one[2:]
+    at = plan.steps_per_epoch + 2
+    for a, b in zip(whole[at:], take(plan.position(at), 0, 1, 3), strict=False):
+        np.testing.assert_array_equal(a.source_BxS, b.source_BxS)
+        np.testing.assert_array_equal(a.target_BxT, b.target_BxT)
+
+
+def test_golden_segmentation(pieces, sentences):
+    """It must never change unnoticed: a resumed run would see other pieces."""
+    found = SubwordDropout(pieces, 0.3, 7, 128).sentences(sentences, np.arange(2), 5, 1)
+    assert [" ".join(pieces[i][0] for i in ids) for ids in lists(found)] == GOLDEN
+
+
+GOLDEN = [
+    "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
+    "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
+]
+
+
+def test_a_vocabulary_without_merges_is_refused(tmp_path):
+    path = tmp_path / "spm.vocab"
+    vocabulary.write(path, [("<unk>", 0.0), ("\u2581a", -3.25)])
+    with pytest.raises(DataError, match="is not of byte-pair encoding"):
+        SubwordDropout.of(SimpleNamespace(spm_vocab_path=path), 0.1, 1)

@@ -1,0 +1,151 @@
+"""The verdict and its arithmetic, on runs made by hand."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.explain import bottleneck, step_model
+from hvd_nmt.records.record import HostSamples, Interval, Run
+
+GRADIENT_BYTES = 243_523_584
+"""of transformer-base in float32"""
+STEPS_PER_INTERVAL = 10
+
+
+def interval(number, input_s=0.0, compute_s=0.4, straggler_s=0.0, communication_s=0.0, **more):
+    step_s = input_s + compute_s + straggler_s + communication_s
+    return Interval(
+        step=number * STEPS_PER_INTERVAL, steps=STEPS_PER_INTERVAL,
+        time_s=1000 + number * STEPS_PER_INTERVAL * step_s, step_s=step_s, input_wait_s=input_s,
+        compute_s=compute_s, straggler_wait_s=straggler_s, communication_s=communication_s, **more,
+    )  # fmt: skip
+
+
+def run(*, hosts=("a", "a", "b", "b"), telemetry=(), **parts):
+    return Run(
+        name="x", path=Path("x"), source="hvd_nmt", hosts=hosts, gradient_bytes=GRADIENT_BYTES,
+        intervals=tuple(interval(number, **parts) for number in range(1, 6)), telemetry=telemetry,
+    )  # fmt: skip
+
+
+def card(host, bytes_per_s, until_s=1100.0, link_mbit_per_s=None):
+    """A host whose eth0 sends evenly and whose lo sends more."""
+
+    def nic(of_second, rate, loopback):
+        return {
+            "sent_bytes_total": of_second * rate, "sent_MB_per_s": rate / 1e6,
+            "is_loopback": loopback, "link_mbit_per_s": link_mbit_per_s,
+        }  # fmt: skip
+
+    samples = [
+        {"time_s": 1000.0 + second,
+         "nics": {"eth0": nic(second, bytes_per_s, False), "lo": nic(second, 1e10, True)}}
+        for second in range(int(until_s - 1000))
+    ]  # fmt: skip
+    return HostSamples(host, {}, samples)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kind"),
+    [
+        ({}, bottleneck.COMPUTE),
+        ({"communication_s": 1.2}, bottleneck.NETWORK),
+        ({"communication_s": 0.05}, bottleneck.COMPUTE),
+        ({"input_s": 0.4}, bottleneck.INPUT),
+        ({"straggler_s": 0.3, "rank_ready_s": (0.4, 0.4, 0.4, 1.6)}, bottleneck.STRAGGLER),
+    ],
+)
+def test_the_largest_wait_gives_the_kind(parts, kind):
+    found = bottleneck.verdict(run(**parts))
+    assert found.kind == kind
+    assert set(found.per_interval) == {kind}
+    assert found.sentence.lower().startswith(kind)
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_rank_that_is_late_because_its_input_is_late_is_an_input_problem():
+    found = bottleneck.verdict(run(
+        input_s=0.25, straggler_s=0.75, rank_ready_s=(0.4, 0.4, 0.4, 1.4),
+        rank_input_wait_s=(0.0, 0.0, 0.0, 1.0),
+    ))  # fmt: skip
+    assert found.kind == bottleneck.INPUT
+
+
+def test_the_first_interval_with_the_tracing_of_the_graph_decides_nothing():
+    slow_start = run(communication_s=1.2)
+    tracing = interval(1, compute_s=60.0)
+    later = slow_start.intervals[1:]
+    found = bottleneck.verdict(dataclasses.replace(slow_start, intervals=(tracing, *later)))
+    assert found.kind == bottleneck.NETWORK
+    assert found.step_s == pytest.approx(1.6)
+
+
+def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
+    """Steps of 1.6 s that send what the ring law says, at the rate the card then has."""
+    sent = step_model.ring_bytes(GRADIENT_BYTES, 4)
+    hosts = tuple(card(host, sent / 1.6) for host in ("a", "b"))
+    found = bottleneck.verdict(run(communication_s=1.2, telemetry=hosts))
+    assert found.predicted_bytes == sent == 365_285_376
+    assert found.seen_bytes == pytest.approx(sent, rel=0.02)
+    assert found.interface == "eth0"
+    travelling_s = 1.2 + step_model.HIDDEN_SHARE * 0.4
+    assert found.link_MB_per_s == pytest.approx(sent / travelling_s / 1e6, rel=0.02)
+    assert "1.20 of 1.60 s" in found.sentence
+
+
+@pytest.mark.parametrize("link_MB_per_s", [12.5, 125.0])
+def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes(link_MB_per_s):
+    transfer_s = step_model.ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
+    wanted_s = 0.4 + transfer_s - step_model.HIDDEN_SHARE * 0.4
+    assert bottleneck.step_at(run(), link_MB_per_s) == pytest.approx(wanted_s)
+
+
+def test_a_transfer_that_hides_behind_the_computing_costs_nothing():
+    assert bottleneck.step_at(run(), 1e6) == pytest.approx(0.4)
+
+
+def test_advice_is_sorted_and_only_what_helps():
+    found = bottleneck.verdict(run(communication_s=1.2))
+    times = [advice.predicted_step_s for advice in found.advice]
+    assert times == sorted(times)
+    assert max(times) < 1.6
+    halved = next(one for one in found.advice if "float16" in one.what)
+    hidden_s = step_model.HIDDEN_SHARE * 0.4
+    assert halved.predicted_step_s == pytest.approx(0.4 + (1.2 + hidden_s) / 2 - hidden_s)
+    # The same step on the link that would be as fast.
+    sent = step_model.ring_bytes(GRADIENT_BYTES, 4) / 1e6
+    faster = bottleneck.step_at(run(communication_s=1.2), 2 * sent / (1.2 + hidden_s))
+    assert faster == pytest.approx(halved.predicted_step_s)
+    assert bottleneck.verdict(run()).advice == ()
+
+
+@pytest.mark.parametrize("hosts", [("a",), ("a", "a")])
+def test_ranks_of_one_host_send_nothing_over_its_card(hosts):
+    found = bottleneck.verdict(run(hosts=hosts, telemetry=(card("a", 1e6),)))
+    assert found.seen_bytes is None
+    assert found.predicted_bytes is None
+    assert found.interface is None
+
+
+def test_ranks_of_one_host_are_not_bound_by_a_network():
+    found = bottleneck.verdict(run(hosts=("a", "a"), communication_s=1.2))
+    assert found.kind == bottleneck.LOCAL == "communication-bound"
+    assert set(found.per_interval) == {bottleneck.LOCAL}
+    assert "between the ranks of one host; it crosses no network" in found.sentence
+    assert found.advice
+    assert not any("a network" in one.what for one in found.advice)
+
+
+def test_steps_without_their_parts_give_no_verdict():
+    bare = tuple(Interval(step, 1, None, step_s=1.6) for step in range(1, 5))
+    found = bottleneck.verdict(dataclasses.replace(run(), intervals=bare))
+    assert found.kind == bottleneck.UNKNOWN
+    assert found.step_s == 1.6
+    assert "hvd_nmt" in found.sentence
+    timeless = tuple(Interval(step, 1, None, loss=3.0) for step in range(1, 5))
+    found = bottleneck.verdict(dataclasses.replace(run(), intervals=timeless))
+    assert found.sentence == (
+        "The record of x has no step times, so what bound them cannot be told."
+    )
+    assert bottleneck.verdict(dataclasses.replace(run(), intervals=())).kind == bottleneck.UNKNOWN

@@ -1,0 +1,116 @@
+"""What the machines did: means, energies, rates and correlations with known results."""
+
+import math
+import random
+
+import pytest
+
+from hvd_nmt.explain import machines
+from hvd_nmt.records.record import HostSamples, Interval, Run
+
+
+def run_of(tmp_path, intervals=(), telemetry=()):
+    return Run("r", tmp_path, "hvd_nmt", intervals=tuple(intervals), telemetry=tuple(telemetry))
+
+
+def gpu_samples(points):
+    """A host with one GPU: (seconds, W)."""
+    samples = [
+        {"time_s": time_s, "gpus": [{"index": 0, "power_w": power_w}], "nics": {}}
+        for time_s, power_w in points
+    ]
+    return HostSamples("a", {"interval_s": 1.0, "gpus": [{"index": 0, "name": "V100"}]}, samples)
+
+
+def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
+    rows = [Interval(10, 10, None, 9.0), Interval(20, 10, None, 1.0), Interval(50, 30, None, 2.0)]
+    times = machines.step_times(run_of(tmp_path, rows))
+    assert times.mean_s == 1.75
+    assert (times.steps, times.intervals, times.first_s) == (40, 2, 9.0)
+    assert times.margin_s is None  # two intervals say nothing of their spread
+
+
+@pytest.mark.parametrize(("n", "t"), [(4, 3.182), (11, 2.228), (61, 2.000)])
+def test_the_margin_is_student_s(tmp_path, n, t):
+    values = [random.Random(1).gauss(1.0, 0.1) for _ in range(n)]
+    values[0] = 2.0
+    rows = [Interval(i, 1, None, value) for i, value in enumerate([5.0, *values])]
+    mean = sum(values) / n
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    times = machines.step_times(run_of(tmp_path, rows))
+    assert times.margin_s == pytest.approx(t * deviation / math.sqrt(n), rel=0.02)
+
+
+def test_one_interval_is_better_than_none(tmp_path):
+    assert machines.step_times(run_of(tmp_path, [Interval(1, 1, None, 3.0)])).mean_s == 3.0
+    assert machines.step_times(run_of(tmp_path)) is None
+
+
+def test_energy_is_the_integral_of_the_power_without_pauses(tmp_path):
+    points = [(0, 100.0), (1, 100.0), (2, 200.0), (1000, 200.0), (1001, 200.0)]
+    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples(points)]))
+    assert use.energy_j == 100 + 150 + 200
+    assert use.measured_s == 3
+    assert use.power_w is None  # no step ran
+    assert use.name == "V100"
+
+
+def test_a_gpu_that_does_not_tell_its_power_has_no_energy(tmp_path):
+    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples([(0, None), (1, None)])]))
+    assert use.energy_j is None
+
+
+def test_only_samples_in_steps_count(tmp_path):
+    # Steps from 0 to 10 and from 20 to 30; an evaluation between them.
+    rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 30.0, 1.0)]
+    points = [(time_s, 300.0 if time_s <= 10 or time_s >= 20 else 50.0) for time_s in range(40)]
+    run = run_of(tmp_path, rows, [gpu_samples([(t, p) for t, p in points if t <= 30])])
+    assert machines.gpu_use(run)[0].power_w == 300.0
+    inside = machines.in_steps(run, run.telemetry[0].samples)
+    assert [s["time_s"] for s in inside] == [*range(11), *range(20, 31)]
+
+
+def nic(sent_bytes, rate, loopback=False):
+    return {"is_loopback": loopback, "sent_bytes_total": sent_bytes, "sent_MB_per_s": rate}
+
+
+def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_path):
+    def host(name, factor):
+        samples = [
+            {"time_s": float(t), "gpus": [], "nics": {
+                "lo": nic(10**9 * t, 999.0, loopback=True), "eth0": nic(t, 1.0),
+                "ib0": nic(1000 * t, factor * (10.0 if t <= 10 else 30.0)),
+            }}
+            for t in range(1, 21)
+        ]  # fmt: skip
+        return HostSamples(name, {}, samples)
+
+    rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
+    run = run_of(tmp_path, rows, [host("a", 1.0), host("b", 3.0)])
+    assert machines.main_interface(run.telemetry[0]) == "ib0"
+    assert [rate for _, rate in machines.traffic(run)] == [20.0, 60.0]
+
+
+def test_a_card_that_sent_nothing_is_none(tmp_path):
+    idle = HostSamples("a", {}, [{"time_s": 1.0, "nics": {"eth0": nic(0, 0.0)}}])
+    assert machines.main_interface(idle) is None
+    assert machines.traffic(run_of(tmp_path, [Interval(1, 1, 1.0, 1.0)], [idle])) == []
+
+
+def test_pearson_knows_its_uncertainty():
+    pairs = [(float(x), 2.0 * x + (-1) ** x) for x in range(20)]
+    related = machines.pearson(pairs)
+    assert related.r == pytest.approx(0.9963, abs=1e-3)
+    assert related.low < related.r < related.high <= 1
+    assert machines.pearson([(x, -x) for x, _ in pairs]).r == -1.0
+
+
+@pytest.mark.parametrize("pairs", [[], [(1.0, 2.0)] * 3, [(1.0, float(y)) for y in range(9)]])
+def test_what_does_not_vary_has_no_correlation(pairs):
+    assert machines.pearson(pairs) is None
+
+
+def test_a_finished_log_counts_the_steps_behind_its_last_line(tmp_path):
+    run = Run("log", tmp_path, "OpenSeq2Seq", max_steps=1600, finished=True,
+              intervals=(Interval(1501, 100, None),))  # fmt: skip
+    assert machines.steps_done(run) == 1600

@@ -1,0 +1,116 @@
+"""The verdict between two hosts, in six cases whose bottleneck is known because it was made.
+
+One run trains all the while; its link, input and second rank are changed under it, and the steps of
+each case are judged as a run of their own. Where the cores are shared with others, these may slow a
+rank for a while, and then that is the bottleneck: a case whose verdict is another one than that of
+what was made is given more steps, twice at most, and the last ones count.
+"""
+
+import dataclasses
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.explain import bottleneck
+from hvd_nmt.records import read
+
+pytestmark = pytest.mark.rig
+
+STEPS = 12
+ATTEMPTS = 3
+CASES = {
+    "1 Gbit/s": ("1gbit", "", bottleneck.COMPUTE),
+    "200 Mbit/s": ("200mbit", "", bottleneck.NETWORK),
+    "nothing": (None, "", bottleneck.COMPUTE),
+    "50 Mbit/s": ("50mbit", "", bottleneck.NETWORK),
+    "slow input": (None, "input", bottleneck.INPUT),
+    "slow rank": (None, "rank", bottleneck.STRAGGLER),
+}
+"""name: link, what is slow, what the verdict must be"""
+# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.3 s of computing.
+OPTIONS = (
+    "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
+    "--training.tokens-per-step", "3000",
+    "--evaluation.every-steps", "100000", "--checkpoints.every-steps", "100000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases(two_hosts, toy, tmp_path_factory):
+    """Each case's part of the run, as a run."""
+    cwd = tmp_path_factory.mktemp("verdict")
+    data = toy.toy_data(cwd, pairs=3000)
+    script = str(Path(__file__).with_name("slowed_train.py"))
+    options = toy.train_options(data, "run", 100_000, *OPTIONS)
+    command = ["horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options]
+    bounds = {}
+    with two_hosts.running(command, cwd) as process:
+        wait_for_step(process, cwd / "run", 8)
+        for name, (link, slow, wanted) in CASES.items():
+            two_hosts.unlimit()
+            if link:
+                two_hosts.limit(link)
+            (cwd / "slow").write_text(slow, encoding="utf-8")
+            for _ in range(ATTEMPTS):
+                begin = steps_done(cwd / "run") + 2  # one step is under way while things change
+                wait_for_step(process, cwd / "run", begin + STEPS)
+                bounds[name] = begin, begin + STEPS
+                if bottleneck.verdict(part(read.read(cwd / "run"), *bounds[name])).kind == wanted:
+                    break
+        run = read.read(cwd / "run")
+    return {name: part(run, *of) for name, of in bounds.items()}
+
+
+def part(run, begin, end):
+    """The steps after `begin` to `end`, as a run."""
+    kept = tuple(one for one in run.intervals if begin < one.step <= end)
+    return dataclasses.replace(run, intervals=kept)
+
+
+def steps_done(run_dir):
+    path = run_dir / "metrics.jsonl"
+    return path.read_text().count('"kind":"train"') if path.exists() else 0
+
+
+def wait_for_step(process, run_dir, step, timeout_s=300.0):
+    deadline = time.monotonic() + timeout_s
+    while steps_done(run_dir) < step:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.terminate()
+            pytest.fail(f"no step {step} after {timeout_s} s: {process.communicate()}")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_is_right(cases, name):
+    found = bottleneck.verdict(cases[name])
+    assert found.kind == CASES[name][2], found
+    assert abs(sum(found.shares.values()) - 1) < 1e-6
+
+
+@pytest.mark.parametrize(("name", "link_MB_per_s"), [("200 Mbit/s", 25.0), ("50 Mbit/s", 6.25)])
+def test_the_step_time_on_a_slow_link_was_predicted_on_the_fast_one(cases, name, link_MB_per_s):
+    measured_s = statistics.median(interval.step_s for interval in cases[name].intervals)
+    predicted_s = bottleneck.step_at(cases["nothing"], link_MB_per_s)
+    assert predicted_s == pytest.approx(measured_s, rel=0.20)
+
+
+@pytest.mark.parametrize("name", ["200 Mbit/s", "50 Mbit/s"])
+def test_the_card_carried_the_bytes_of_the_ring(cases, name):
+    found = bottleneck.verdict(cases[name])
+    assert found.interface == "eth0"
+    assert found.seen_bytes == pytest.approx(found.predicted_bytes, rel=0.25)
+
+
+def test_the_slow_rank_and_its_host_are_named(cases):
+    assert "rank 1 on v100b" in bottleneck.verdict(cases["slow rank"]).sentence
+
+
+def test_the_advice_for_a_slow_link_is_about_the_network(cases):
+    advice = bottleneck.verdict(cases["50 Mbit/s"]).advice
+    assert advice
+    assert "network" in advice[0].what
+    step_s = bottleneck.verdict(cases["50 Mbit/s"]).step_s
+    assert all(one.predicted_step_s < step_s for one in advice)

@@ -1,0 +1,190 @@
+"""Named data sets: from archives laid out as the originals to line-aligned text."""
+
+import copy
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.preparation.download import datasets, fetch
+from hvd_nmt.preparation.download.http_file import Limits
+
+ROOT = Path(__file__).resolve().parents[3]
+MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
+QUICK = Limits(connect_s=2.0, silence_s=2.0, attempts=2, wait_s=0.01)
+PAIRS = {
+    "train": [(f"line {number}", f"Zeile {number}") for number in range(30)],
+    "dev": [(f"dev {number} &amp; more", f"Dev {number}") for number in range(20)],
+    "test": [(f"test {number}", f"Test {number}") for number in range(9)],
+}
+
+
+@pytest.fixture(scope="module")
+def wmt(mirrors, tmp_path_factory):
+    """A folder with the five archives, small."""
+    folder = tmp_path_factory.mktemp("wmt")
+    mirrors.build_wmt(folder, PAIRS)
+    return folder
+
+
+def read(files):
+    return [
+        (source, target)
+        for paths in files
+        for source, target in zip(*map(read_lines, paths), strict=True)
+    ]
+
+
+def test_the_table_is_the_recipes():
+    train = datasets.TABLE["wmt16-en-de"].parts["train"]
+    assert sum(corpus.pairs for corpus in train) == 4_562_102
+    assert sum(c.pairs for c in datasets.TABLE["multi30k-en-de"].parts["train"]) == 29_000
+    for name in datasets.NAMES:
+        assert datasets.languages(name) == ("en", "de")
+        for corpora in datasets.TABLE[name].parts.values():
+            for corpus in corpora:
+                assert len(corpus.remotes) == (2 if corpus.members is None else 1)
+                for remote in corpus.remotes:
+                    assert re.fullmatch(r"https://\S+/[\w.-]+\.t?gz", remote.url)
+                    assert re.fullmatch(r"(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}|None)",
+                                        str(remote.digest))  # fmt: skip
+
+
+def test_wmt_from_a_server(mirrors, wmt, tmp_path, capsys):
+    with mirrors.serving(mirrors.folder_routes(wmt)) as server:
+        parts = datasets.download("wmt16-en-de", tmp_path, server.url, QUICK)
+        assert {part: read(files) for part, files in parts.items()} == PAIRS
+        assert [path.name for path, _ in parts["train"]] == [
+            "europarl-v7.de-en.en", "commoncrawl.de-en.en", "news-commentary-v11.de-en.en",
+        ]  # fmt: skip
+        assert len(server.requests) == 5
+        assert "commoncrawl.tgz came from a mirror and is not the original" in (
+            capsys.readouterr().err
+        )
+    assert datasets.download("wmt16-en-de", tmp_path, server.url) == parts, "nothing to fetch"
+    folder = tmp_path / "wmt16-en-de"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["downloads", "texts.json", *(path.name for files in parts.values()
+                                      for pair in files for path in pair)]
+    )  # fmt: skip
+
+
+def test_what_is_gone_or_cut_is_unpacked_again(wmt, tmp_path):
+    parts = datasets.download("wmt16-en-de", tmp_path, str(wmt))
+    (source, target), *_ = parts["train"]
+    source.unlink()
+    target.write_text("cut")
+    assert datasets.download("wmt16-en-de", tmp_path, str(wmt)) == parts
+    assert read(parts["train"]) == PAIRS["train"]
+
+
+def test_a_damaged_archive_is_fetched_again_next_time(mirrors, wmt, tmp_path):
+    routes = mirrors.folder_routes(wmt)
+    good = routes["/europarl/v7/de-en.tgz"].body
+    routes["/europarl/v7/de-en.tgz"].body = good[: len(good) // 2]
+    with mirrors.serving(routes) as server:
+        with pytest.raises(DataError, match=r"de-en\.tgz is damaged .*fetch it again"):
+            datasets.download("wmt16-en-de", tmp_path, server.url, QUICK)
+        routes["/europarl/v7/de-en.tgz"].body = good
+        parts = datasets.download("wmt16-en-de", tmp_path, server.url, QUICK)
+        assert read(parts["train"]) == PAIRS["train"]
+
+
+def test_sides_of_different_length(mirrors, wmt, tmp_path):
+    crooked = tmp_path / "mirror"
+    mirrors.build_wmt(crooked, PAIRS)
+    source, target = mirrors.WMT["europarl/v7/de-en.tgz"]
+    archive = crooked / "europarl" / "v7" / "de-en.tgz"
+    archive.write_bytes(mirrors.tar({source: b"a\nb\n", target: b"a\nb\nc"}))
+    with pytest.raises(DataError, match=r"en\.en has 2 lines, but .*en\.de has 3"):
+        datasets.download("wmt16-en-de", tmp_path / "cache", str(crooked))
+
+
+def test_the_original_place_must_give_the_known_lines(wmt, tmp_path, monkeypatch):
+    """The archives as if from the hosts: every file is there, its number of lines is not."""
+    table = copy.deepcopy(datasets.TABLE["wmt16-en-de"])
+    parts = {
+        part: tuple(
+            dataclasses.replace(
+                corpus,
+                remotes=tuple(dataclasses.replace(r, digest=None) for r in corpus.remotes),
+                pairs=10 if "europarl" in corpus.remotes[0].url else corpus.pairs,
+            )
+            for corpus in corpora
+        )
+        for part, corpora in table.parts.items()
+    }
+    monkeypatch.setitem(datasets.TABLE, "wmt16-en-de", dataclasses.replace(table, parts=parts))
+    datasets.download("wmt16-en-de", tmp_path, str(wmt))
+    monkeypatch.setattr(fetch, "_retrieve", lambda *_: None)  # all is in the cache
+    with pytest.raises(DataError, match=r"commoncrawl.*has 10 lines instead of 2,399,123"):
+        datasets.download("wmt16-en-de", tmp_path)
+
+
+def test_an_unknown_name_and_a_missing_mirror(tmp_path):
+    with pytest.raises(ConfigError, match=r"no data set 'wmt16-de-en' \(did you mean 'wmt16-en-de"):
+        datasets.download("wmt16-de-en", tmp_path)
+    with pytest.raises(ConfigError, match="neither an http"):
+        datasets.download("wmt16-en-de", tmp_path, str(tmp_path / "none"))
+
+
+def test_the_cache_is_the_users(monkeypatch):
+    assert datasets.default_cache().name == "hvd_nmt"
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
+def test_multi30k_is_the_known_one(tmp_path, capsys):
+    parts = datasets.download("multi30k-en-de", tmp_path, str(MULTI30K))
+    assert {part: len(read(files)) for part, files in parts.items()} == {
+        "train": 29_000, "dev": 1_014, "test": 1_000,
+    }  # fmt: skip
+    assert capsys.readouterr().err == "", "every digest is the known one"
+
+
+def test_segments(tmp_path):
+    path = tmp_path / "a.sgm"
+    path.write_bytes(
+        b'\xef\xbb\xbf<refset trglang="de">\r\n<DOC docid="a > b">\n<hl>\n<seg id="1"> One\t\t&amp;'
+        b" two </seg></hl>\n<p><SEG id='2'>over\ntwo  lines</SEG><seg>  </seg >\n"
+        b'<seg lang="de" id=4>a < b <i>x</i></seg>\n</p></DOC>\n</refset>'
+    )
+    assert datasets.segments(path) == [
+        ("1", "One &amp; two"), ("2", "over two lines"), (None, ""), ("4", "a < b <i>x</i>"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"plain text\n",
+        b'<seg id="1">one</seg>\n<seg id="2">two',
+        b'<seg id="1">one\n<seg id="2">two</seg>',
+        b'<seg id="1">\xfc</seg>',
+    ],
+)
+def test_what_is_no_sgm(tmp_path, content):
+    path = tmp_path / "a.sgm"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.sgm is (no whole sgm|not UTF-8).*get the original"):
+        datasets.segments(path)
+
+
+def test_segments_must_have_the_same_numbers(mirrors, wmt, tmp_path):
+    crooked = tmp_path / "mirror"
+    mirrors.build_wmt(crooked, PAIRS)
+    source, target = mirrors.WMT["wmt13/test.tgz"]
+    sides = mirrors.sgm(["a", "b"]), mirrors.sgm(["a", "b"]).replace(b'id="2"', b'id="3"')
+    (crooked / "wmt13" / "test.tgz").write_bytes(
+        mirrors.tar(dict(zip((source, target), sides, strict=True)))
+    )
+    with pytest.raises(DataError, match="have different segments"):
+        datasets.download("wmt16-en-de", tmp_path / "cache", str(crooked))
+
+
+def test_a_cache_that_cannot_be_used_is_one_sentence(wmt, tmp_path):
+    (tmp_path / "wmt16-en-de").write_text("a file")
+    with pytest.raises(DataError, match=r"wmt16-en-de cannot be used: File exists\.$"):
+        datasets.download("wmt16-en-de", tmp_path, str(wmt))

@@ -1,0 +1,304 @@
+"""Downloads: whole or not there, resumed, limited, and the same every time."""
+
+import dataclasses
+import gzip
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.preparation.download import fetch as download
+from hvd_nmt.preparation.download import http_file
+from hvd_nmt.preparation.download.fetch import Remote
+from hvd_nmt.preparation.download.http_file import Limits
+
+BODY = gzip.compress(bytes(range(256)) * 50, mtime=0) + bytes(20_000)
+NAME = "corpus.tgz"
+QUICK = Limits(connect_s=2.0, silence_s=0.3, attempts=3, wait_s=0.01, slowest_bytes_per_s=1000.0)
+PATIENT = dataclasses.replace(QUICK, silence_s=5.0)
+HASTY = dataclasses.replace(PATIENT, attempts=1)
+
+
+@pytest.fixture
+def served(mirrors, tmp_path):
+    """Fetches from a server with one route: served(route) -> fetch, and fetch.server."""
+    servers = []
+
+    def start(route=None, **options):
+        route = route or mirrors.Route(BODY, **options)
+        server = mirrors.Server({f"/a/{NAME}": route})
+        servers.append(server)
+
+        def fetch(limits=PATIENT, digest=None, **more):
+            remote = Remote(f"{server.url}/a/{NAME}", digest, **more)
+            return download.fetch(remote, tmp_path / "cache", limits=limits)
+
+        fetch.server, fetch.route = server, route
+        return fetch
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def left(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir())
+
+
+def sha256(content=BODY):
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_comes_once_and_is_recorded(served, tmp_path):
+    fetch = served()
+    assert fetch().read_bytes() == BODY
+    assert fetch() == tmp_path / "cache" / NAME
+    assert len(fetch.server.requests) == 1
+    assert left(tmp_path) == [NAME, "sha256.json"]
+    assert download.sha256(fetch()) == sha256()
+    headers = fetch.server.requests[0][1]
+    assert headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("kind", ["sha256", "md5"])
+def test_a_known_digest_is_compared(served, tmp_path, kind):
+    fetch = served()
+    with pytest.raises(DataError, match=rf"corpus.tgz is not the file it should be: {kind}:0+ "):
+        fetch(digest=f"{kind}:{'0' * 64}")
+    assert left(tmp_path) == []
+    fetch(digest=f"{kind}:{hashlib.new(kind, BODY).hexdigest()}")
+
+
+def test_a_cut_download_goes_on_in_the_same_call(served):
+    fetch = served(cuts=[5_000, 12_000])
+    assert fetch().read_bytes() == BODY
+    assert fetch.server.ranges() == [None, "bytes=5000-", "bytes=12000-"]
+    assert fetch.server.requests[1][1]["If-Range"] == '"1"'
+
+
+def test_a_cut_download_goes_on_in_the_next_call(served, tmp_path):
+    fetch = served(cuts=[5_000])
+    with pytest.raises(DataError, match=r"Give the same command again to go on after 0\.0 MB"):
+        fetch(HASTY)
+    assert left(tmp_path) == [f"{NAME}.part", f"{NAME}.part.json"]
+    assert fetch().read_bytes() == BODY
+    assert fetch.server.ranges() == [None, "bytes=5000-"]
+    assert left(tmp_path) == [NAME, "sha256.json"]
+
+
+@pytest.mark.parametrize("heeds", [True, False])
+def test_pieces_of_two_versions_are_not_joined(served, heeds):
+    fetch = served(cuts=[5_000], heeds_if_range=heeds)
+    with pytest.raises(DataError):
+        fetch(HASTY)
+    fetch.route.body, fetch.route.version = BODY[:2] + BODY[:1:-1], "2"
+    assert fetch().read_bytes() == fetch.route.body
+
+
+def test_a_wrong_digest_after_joining_is_tried_once_more_from_the_start(served):
+    fetch = served(cuts=[5_000])
+    with pytest.raises(DataError):
+        fetch(HASTY)
+    fetch.route.body = BODY[:100] + BODY[:99:-1]  # another file under the same version
+    content = fetch(digest=f"sha256:{sha256(fetch.route.body)}").read_bytes()
+    assert content == fetch.route.body
+    assert fetch.server.ranges() == [None, "bytes=5000-", None]
+
+
+@pytest.mark.parametrize("options", [{"ranges": False}, {"version": None}])
+def test_without_ranges_or_versions_it_starts_again(served, options):
+    fetch = served(cuts=[5_000], **options)
+    assert fetch().read_bytes() == BODY
+
+
+def test_more_than_the_file_has_is_forgotten(served, tmp_path):
+    fetch = served()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / f"{NAME}.part").write_bytes(BODY + b"more")
+    version = {"etag": '"1"', "modified": None}
+    (tmp_path / "cache" / f"{NAME}.part.json").write_text(json.dumps(version))
+    assert fetch().read_bytes() == BODY
+
+
+def test_a_server_that_always_hangs_up(served, tmp_path):
+    fetch = served(cuts=[100] * 20)
+    with pytest.raises(DataError, match="cannot be fetched: the connection broke off"):
+        fetch()
+    assert NAME not in left(tmp_path)
+    assert fetch.server.ranges() == [None, "bytes=100-", "bytes=100-"]  # three tries in vain
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_chunked_and_cut(served, chunked):
+    fetch = served(chunked=chunked, cuts=[70, 3_000])
+    assert fetch().read_bytes() == BODY
+
+
+def test_busy_servers_are_asked_again(served):
+    fetch = served(statuses=[503, 429])
+    assert fetch().read_bytes() == BODY
+    assert len(fetch.server.requests) == 3
+
+
+def test_no_service_and_no_file(served, tmp_path):
+    fetch = served(statuses=[503] * 9)
+    with pytest.raises(DataError, match=r"status 503 Service Unavailable\. Give the same command"):
+        fetch()
+    assert len(fetch.server.requests) == 3
+    fetch = served(statuses=[404])
+    with pytest.raises(DataError, match=r"status 404 Not Found.*--mirror.* put the file at "):
+        fetch()
+    assert len(fetch.server.requests) == 1
+    assert left(tmp_path) == []
+
+
+def test_redirects(mirrors, served):
+    fetch = served()
+    fetch.server.routes[f"/old/{NAME}"] = mirrors.Route(location=f"/a/{NAME}")
+    fetch.server.routes[f"/a/{NAME}"].cuts = [5_000]
+    fetch.server.routes["/loop.tgz"] = mirrors.Route(location="/loop.tgz")
+    cache = fetch().parent.parent / "other"
+    old = Remote(f"{fetch.server.url}/old/{NAME}")
+    assert download.fetch(old, cache, limits=PATIENT).read_bytes() == BODY
+    with pytest.raises(DataError, match=r"loop.tgz cannot be fetched: over \d redirects"):
+        download.fetch(Remote(f"{fetch.server.url}/loop.tgz"), cache, limits=PATIENT)
+    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x.tgz", "data:,x"):
+        fetch.server.routes["/bad.tgz"] = mirrors.Route(location=target)
+        with pytest.raises(DataError, match=r"it redirects to .*, which is not allowed"):
+            download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
+
+
+def test_never_from_https_to_http(tmp_path):
+    answer = SimpleNamespace(
+        status_code=301, is_redirect=True, close=lambda: None,
+        headers={"Location": "http://example.org/x.tgz"},
+    )  # fmt: skip
+    session = SimpleNamespace(get=lambda *_, **__: answer)
+    downloader = http_file.Downloader(tmp_path / "x.tgz", 100, QUICK)
+    with pytest.raises(DataError, match=r"redirects to http://example\.org"):
+        downloader._answer(session, "https://example.org/x.tgz", {})
+
+
+def test_silence_and_trickles_end(served):
+    silent = served(pause_s=1.0)
+    with pytest.raises(DataError, match=r"[Tt]imed out"):
+        silent(dataclasses.replace(QUICK, attempts=1))
+    trickle = served(pause_s=0.05)  # 200 bytes/s
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"only \d+ bytes came in 0\.3 s"):
+        trickle(dataclasses.replace(QUICK, attempts=1))
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_file_that_is_too_large(served, tmp_path, chunked):
+    fetch = served(chunked=chunked)
+    with pytest.raises(DataError, match=r"larger than 0\.0 MB, the limit"):
+        fetch(dataclasses.replace(PATIENT, most_bytes=10_000))
+    with pytest.raises(DataError, match="larger than"):
+        fetch(n_bytes=len(BODY) // 3)
+    assert left(tmp_path) == []
+
+
+def test_no_room(served, monkeypatch):
+    monkeypatch.setattr(http_file.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    with pytest.raises(DataError, match=r"needs 0 MB .* make room, or choose another --cache"):
+        served()()
+
+
+def test_a_web_page_is_no_archive(served, mirrors, tmp_path):
+    page = mirrors.Route(b"<html>Please log in to this network</html>")
+    with pytest.raises(DataError, match=r"what came is no \.tgz file"):
+        served(page)()
+    assert left(tmp_path) == []
+
+
+def test_later_downloads_must_match_the_first(served, tmp_path):
+    fetch = served()
+    path = fetch()
+    damaged = bytearray(BODY)
+    damaged[1000] ^= 1
+    path.write_bytes(damaged)
+    assert fetch().read_bytes() == BODY, "a damaged file is fetched again"
+    path.unlink()
+    fetch.route.body = bytes(damaged)
+    with pytest.raises(DataError, match=rf"sha256:{sha256()} was expected.* remove .*sha256\.json"):
+        fetch()
+    assert left(tmp_path) == ["sha256.json"]
+    download.forget(path)
+    assert fetch().read_bytes() == damaged
+
+
+def test_a_torn_record_is_named(served, tmp_path):
+    fetch = served()
+    fetch()
+    (tmp_path / "cache" / "sha256.json").write_text('{"corpus')
+    with pytest.raises(DataError, match=r"sha256\.json cannot be read"):
+        fetch()
+
+
+def test_mirrors(mirrors, tmp_path):
+    remote = Remote("https://host.invalid/deep/corpus.tgz", f"sha256:{sha256()}", len(BODY))
+    other = gzip.compress(b"other text", mtime=0)
+    with mirrors.serving({"/pub/deep/corpus.tgz": mirrors.Route(other)}) as server:
+        for mirror in (f"{server.url}/pub", f"{server.url}/pub/"):
+            path = download.fetch(remote, tmp_path / "a", mirror, PATIENT)
+            assert path.read_bytes() == other, "a mirror may hold other content"
+            assert len(server.requests) == 1
+    folder = tmp_path / "mirror"
+    (folder / "deep").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"put it there as .*deep/corpus\.tgz or as .*corpus\.tgz"):
+        download.fetch(remote, tmp_path / "b", str(folder), PATIENT)
+    for place in (folder / "corpus.tgz", folder / "deep" / "corpus.tgz"):
+        place.write_bytes(BODY)
+        assert download.fetch(remote, tmp_path / place.parent.name, str(folder)).read_bytes()
+        place.unlink()
+    for mirror in ("ftp://host/", "file:///tmp", "http://", str(tmp_path / "none")):
+        with pytest.raises(ConfigError, match="neither an http"):
+            download.fetch(remote, tmp_path / "c", mirror)
+
+
+def test_no_server_and_no_password_in_the_message(mirrors, tmp_path):
+    with mirrors.serving({}) as server:
+        gone = server.url.replace("//", "//user:secret@")
+    with pytest.raises(DataError, match="Connection refused") as caught:
+        download.fetch(Remote(f"{gone}/x.tgz"), tmp_path / "cache", limits=QUICK)
+    assert "secret" not in str(caught.value)
+
+
+def test_two_at_once_download_once(served):
+    fetch = served(pause_s=0.0001)
+    threads = [threading.Thread(target=fetch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fetch.server.requests) == 1
+
+
+def test_a_killed_download_goes_on(served, tmp_path):
+    fetch = served(pause_s=0.002)
+    remote = f"Remote({fetch.server.url + '/a/' + NAME!r})"
+    code = (
+        "from pathlib import Path\n"
+        "from hvd_nmt.preparation.download.fetch import Remote, fetch\n"
+        f"fetch({remote}, Path({str(tmp_path / 'cache')!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    part = tmp_path / "cache" / f"{NAME}.part"
+    deadline = time.monotonic() + 30
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert any(name.startswith("tmp") for name in left(tmp_path))
+    fetch.route.pause_s = 0.0
+    assert fetch().read_bytes() == BODY
+    assert fetch.server.ranges()[-1] is not None
+    assert left(tmp_path) == [NAME, "sha256.json"]

@@ -1,0 +1,283 @@
+"""Cleaning: the rules of clean-corpus-n to the line, and the rules of our own."""
+
+import pickle
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.preparation import cleaning
+from hvd_nmt.preparation.cleaning import Cleaner, Memory, Rules
+
+LANGUAGES = ("en", "de")
+FIRST = ("first", "erste")
+NONE = Rules(clean="none")
+
+# perlrecharclass, "Whitespace": what \s matches in a Unicode string since Perl 5.18.
+PERL_SPACES = {
+    0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B),
+    0x2028, 0x2029, 0x202F, 0x205F, 0x3000,
+}  # fmt: skip
+TO_SPACE = dict.fromkeys(PERL_SPACES, " ")
+CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0xFEFF}
+ODD = [chr(code) for code in sorted(PERL_SPACES)] + list("\x00\x01\x1b\x1c\x1f\x7f\x80\x9f\ufeff")
+ODD += ["\u200b", "\u180e", "\u00ad", "\u2581", "|", "||", " | ", "\U0001f600", "e\u0301"]
+
+
+def moses(corpus, fewest=1, most=80, ratio=9.0, longest=1000):
+    """What `clean-corpus-n.perl` does, by what is written about it: [(words..., words...) or None].
+
+    A line ends at LF. If no factor is used in the first pair, the separator "|" is dropped. White
+    space is normalised, empty lines go, then those out of the range of words, out of the ratio
+    and with a word (or factor) that crashes the aligner; a blank factor is an error.
+    """
+    factors = "|" in corpus[0][0] + corpus[0][1]
+    for pair in corpus:
+        table = TO_SPACE if factors else TO_SPACE | {ord("|"): None}
+        sides = [list(filter(None, line.translate(table).split(" "))) for line in pair]
+        counts = [len(words) for words in sides]
+        parts = [part for words in sides for word in words for part in word.split("|")]
+        blank = factors and any(
+            "||" in word or (number > 0 and word.startswith("|"))
+            for words in sides
+            for number, word in enumerate(words)
+        )
+        keep = (
+            min(counts) >= max(fewest, 1)
+            and max(counts) <= most
+            and max(counts) / min(counts) <= ratio
+            and max(map(len, parts)) <= longest
+            and not blank
+        )
+        yield tuple(sides) if keep else None
+
+
+def hard_pairs(n_pairs, seed=1):
+    """Pairs at and around every limit, with all that is odd in them."""
+    chance = random.Random(seed)
+    words = ["a", "the", "Haus", "über", "日本語"]
+    long_words = ["x" * 999, "x" * 1000, "x" * 1001, "ß" * 1001]
+    gaps = [" "] * (2 * len(ODD)) + ODD
+    counts = [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 18, 19, 27, 28, 79, 80, 81, 82]
+
+    def line(count):
+        pairs = zip(chance.choices(gaps, k=count), chance.choices(words, k=count), strict=True)
+        parts = [gap + word for gap, word in pairs]
+        if parts and chance.random() < 0.01:
+            parts[-1] += chance.choice(long_words)
+        edges = chance.choices(["", " ", "\t", "\r", "  ", *ODD], k=2)
+        return edges[0] + "".join(parts)[1:] + edges[1]
+
+    for _ in range(n_pairs):
+        count = chance.choice(counts[:12]) if chance.random() < 0.9 else chance.choice(counts)
+        near = chance.choice([count, count, 9 * count, 9 * count + 1, chance.choice(counts)])
+        pair = line(count), line(min(near, 83))
+        yield pair if chance.random() < 0.5 else pair[::-1]
+
+
+@pytest.mark.parametrize("first", [("a b", "c"), ("a|x b|y", "c|z")], ids=["plain", "factors"])
+def test_counts_agree_with_moses_on_hard_lines(first):
+    corpus = [first, *hard_pairs(25_000)]
+    cleaner = Cleaner(Rules(), LANGUAGES, corpus[0])
+    kept = removed = only_controls = 0
+    rules = Counter()
+    for pair, expected in zip(corpus, moses(corpus), strict=True):
+        rule, cleaned = cleaner(*pair)
+        rules[rule] += 1
+        if expected is None:
+            removed += 1
+            assert rule not in (None, cleaning.ONLY_CONTROLS), pair
+            continue
+        kept += 1
+        words = tuple(" ".join(side) for side in expected)
+        if rule == cleaning.ONLY_CONTROLS:
+            only_controls += 1
+            continue
+        assert rule is None, pair
+        assert cleaned == tuple(controls_as_spaces(side) for side in words)
+    assert kept > 5_000
+    assert removed > 4_000
+    assert only_controls > 10
+    moses_rules = {
+        None, cleaning.EMPTY, cleaning.TOO_MANY_WORDS, cleaning.WORD_RATIO, cleaning.WORD_TOO_LONG,
+    }  # fmt: skip
+    assert moses_rules < set(rules)
+    assert (cleaning.EMPTY_FACTOR in rules) == ("|" in first[0])
+
+
+def controls_as_spaces(line):
+    """The policy of data/text.py, in other words than there; spaces collapsed if it changed one."""
+    changed = line.translate(dict.fromkeys(CONTROLS, " "))
+    return line if changed == line else " ".join(filter(None, changed.split(" ")))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "rule", "cleaned"),
+    [
+        ("a b", "c", None, ("a b", "c")),
+        ("\ta\u00a0 b\r", " c  d ", None, ("a b", "c d")),
+        ("a|b |", "c", None, ("ab", "c")),
+        ("|", "c", cleaning.EMPTY, ("", "c")),
+        ("a", "\u3000\u2028\x85", cleaning.EMPTY, ("a", "")),
+        ("\x1c", "c", cleaning.ONLY_CONTROLS, ("", "c")),
+        ("a\x00b", "c", None, ("a b", "c")),
+        ("a\x1f\x1fb\x01", "c", None, ("a b", "c")),
+        ("w " * 80, "w " * 80, None, ("w " * 79 + "w", "w " * 79 + "w")),
+        ("w " * 81, "w " * 80, cleaning.TOO_MANY_WORDS, None),
+        ("a\x01 " * 80, "w " * 80, None, None),
+        ("w " * 9, "w", None, None),
+        ("w " * 10, "w", cleaning.WORD_RATIO, None),
+        ("w", "w " * 10, cleaning.WORD_RATIO, None),
+        ("w", "ä" * 1000, None, None),
+        ("w", "ä" * 1001, cleaning.WORD_TOO_LONG, None),
+        ("x" * 600 + "\x01" + "y" * 600, "w", cleaning.WORD_TOO_LONG, None),
+    ],
+)
+def test_examples(source, target, rule, cleaned):
+    found = Cleaner(Rules(), LANGUAGES, FIRST)(source, target)
+    assert found[0] == rule
+    assert cleaned is None or found[1] == cleaned
+
+
+def test_factors_are_kept_if_the_first_pair_has_some():
+    cleaner = Cleaner(Rules(longest_word=3), LANGUAGES, ("a|N", "b"))
+    assert cleaner("aaa|bbb c|d", "e|f") == (None, ("aaa|bbb c|d", "e|f"))
+    assert cleaner("aaaa|b", "c")[0] == cleaning.WORD_TOO_LONG
+    assert cleaner("a||b", "c")[0] == cleaner("a", "c |d")[0] == cleaning.EMPTY_FACTOR
+
+
+def test_options_of_the_script():
+    rules = Rules(min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
+    few = Cleaner(rules, LANGUAGES, FIRST)
+    assert few("a b", "c")[0] == cleaning.TOO_FEW_WORDS
+    assert few("a b c d", "c d")[0] == cleaning.TOO_MANY_WORDS
+    assert few("a b", "x" * 5000 + " y")[0] is None
+
+
+def test_without_moses_only_empty_sides_go():
+    cleaner = Cleaner(NONE, LANGUAGES, FIRST)
+    assert cleaner(" a|  b\t", "c " * 200) == (None, (" a|  b ", "c " * 200))
+    assert cleaner("\x01 ", "c")[0] == cleaner("a", "\u3000")[0] == cleaning.EMPTY
+
+
+def test_more_rules():
+    cleaner = Cleaner(
+        Rules(remove_copies=True, max_character_ratio=3, min_script_share=0.5), LANGUAGES, FIRST
+    )
+    assert cleaner("OK", "OK")[0] == cleaning.COPY
+    assert cleaner("abc", "defghijkl")[0] is None
+    assert cleaner("abc", "defghijklm")[0] == cleaning.CHARACTER_RATIO
+    assert cleaner("Приве", "hello")[0] == cleaning.WRONG_SCRIPT
+    assert cleaner("hello", "Größe 日")[0] is None
+    assert cleaner("12:30", "12.30")[0] is None, "no letters, nothing to say against it"
+
+
+@pytest.mark.parametrize(
+    ("language", "good", "bad"),
+    [
+        ("ru", "Привет", "hello"),
+        ("sr_Latn", "zdravo", "здраво"),
+        ("zh-TW", "漢字", "かな"),
+        ("ja", "漢字とカナー", "ελληνικά"),
+        ("ko", "한국어", "かな"),
+        ("el", "ελληνικά", "greek"),
+        ("pt_BR", "coração", "сердце"),
+        ("hi", "हिन्दी", "hindi"),
+    ],
+)
+def test_scripts_of_languages(language, good, bad):
+    cleaner = Cleaner(Rules(min_script_share=0.5), (language, language), FIRST)
+    assert cleaner(good, good)[0] is None
+    assert cleaner(good, bad)[0] == cleaner(bad, good)[0] == cleaning.WRONG_SCRIPT
+
+
+def test_a_language_without_a_known_script():
+    Cleaner(Rules(), ("klingon", "de"), FIRST)
+    for name in ("klingon", "x", "source"):
+        with pytest.raises(ConfigError, match=f"The script of the language '{name}' is not known"):
+            Cleaner(Rules(min_script_share=0.1), (name, "de"), FIRST)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_words": 3, "max_words": 2}, {"min_words": -1}, {"max_words": 0},
+        {"max_word_ratio": 0.5}, {"max_character_ratio": float("nan")},
+        {"max_word_ratio": float("inf")}, {"longest_word": -1}, {"min_script_share": 1.1},
+    ],
+)  # fmt: skip
+def test_options_that_cannot_work(options):
+    with pytest.raises(ConfigError, match="--"):
+        Rules(**options)
+
+
+@settings(deadline=None)
+@given(st.text(), st.text())
+def test_what_is_kept_is_clean_and_stays(source, target):
+    cleaner = pickle.loads(pickle.dumps(Cleaner(Rules(), LANGUAGES, FIRST)))
+    rule, cleaned = cleaner(source, target)
+    if rule is None:
+        for line in cleaned:
+            assert line
+            assert "  " not in line
+            assert line == line.strip(" ")
+            assert not any(c < " " or "\x7f" <= c < "\xa1" or c in "|\u2028" for c in line)
+        assert cleaner(*cleaned)[1] == cleaned
+
+
+def test_keys_are_the_same_everywhere():
+    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("", ""), ("ä\udc80", "日")]
+    keys = cleaning.keys(pairs)
+    assert keys.dtype == np.uint64
+    assert keys.shape == (5, 2)
+    assert keys[0, 0] == keys[1, 1] == keys[2, 0] == 3405396810240292928
+    assert len(set(cleaning.pair_keys(keys).tolist())) == 5
+    assert cleaning.keys([]).shape == (0, 2)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(0, 30))), st.booleans())
+def test_duplicates_across_chunks(chunks, leaking):
+    """In any cut into chunks, what a plain set finds."""
+    texts = [[(str(number), "same") for number in chunk] for chunk in chunks]
+    held_out = {"dev": cleaning.keys([("7", "x")]), "test": cleaning.keys([("y", "z")])}
+    memory = Memory(Rules(remove_duplicates=True, remove_leaks=leaking), held_out)
+    seen = set()
+    for chunk in texts:
+        expected = []
+        for pair in chunk:
+            rule = "duplicate" if pair in seen else None
+            seen.add(pair)
+            expected.append("sentence of dev" if leaking and pair[0] == "7" else rule)
+        assert memory.rules_of(cleaning.keys(chunk)) == expected
+
+
+def test_leaks_on_either_side():
+    held_out = {"dev": cleaning.keys([("a", "A"), ("b", "B")]), "test": cleaning.keys([("c", "C")])}
+    train = cleaning.keys([("a", "x"), ("x", "B"), ("A", "a"), ("c", "C"), ("x", "y")])
+    found = Memory(Rules(remove_leaks=True), held_out).rules_of(train)
+    assert found == ["sentence of dev", "sentence of dev", None, "sentence of test", None]
+    assert Memory(Rules(), held_out).rules_of(train) == [None] * 5
+    assert Rules(remove_leaks=True).stateful
+    assert not Rules().stateful
+
+
+def test_many_keys_in_little_memory():
+    memory = Memory(Rules(remove_duplicates=True), {})
+    keys = np.random.default_rng(1).integers(0, 2**64, (200_000, 2), np.uint64)
+    removed = 0
+    for start in range(0, len(keys), 20_000):
+        removed += sum(rule is not None for rule in memory.rules_of(keys[start : start + 20_000]))
+    assert removed == 0
+    assert all(memory.rules_of(keys[::7]))
+    assert sum(run.nbytes for run in memory._seen._runs) == 8 * len(keys)
+    assert len(memory._seen._runs) < 10
+
+
+def test_removed_pairs_are_lines_of_four_columns():
+    line = cleaning.removed_line("word ratio", 7, ("a\tb\u2028c", "d\x85"))
+    assert line == "word ratio\t7\ta b c\td \n"

@@ -1,0 +1,85 @@
+"""Finished stages are known again after any death; another request starts from nothing."""
+
+import pytest
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.preparation.journal import JOURNAL, Journal, discard
+
+
+def never():
+    raise AssertionError("done again")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.work"
+
+
+def test_a_finished_stage_is_not_done_again(path):
+    journal = Journal(path, {"a": (1, 2)})
+    assert journal.stage("one", lambda: {"n": (1, 2), "é\u2028": None}) == {
+        "n": [1, 2], "é\u2028": None
+    }  # fmt: skip
+    journal = Journal(path, {"a": [1, 2]})
+    assert journal.has("one")
+    assert not journal.has("two")
+    assert journal.stage("one", never) == {"n": [1, 2], "é\u2028": None}
+    assert journal.stage("two", lambda: None) is None
+    assert journal.resumed == ["one"]
+    assert list(journal.seconds) == ["one", "two"]
+
+
+def test_a_stage_that_fails_is_done_again(path):
+    with pytest.raises(AssertionError):
+        Journal(path, {}).stage("one", never)
+    assert Journal(path, {}).stage("one", lambda: 1) == 1
+
+
+def test_another_request_starts_from_nothing(path):
+    journal = Journal(path, {"a": 1})
+    journal.stage("one", lambda: (path / "file").write_text("x"))
+    journal = Journal(path, {"a": 2})
+    assert [file.name for file in path.iterdir()] == [JOURNAL]
+    assert journal.stage("one", lambda: "new") == "new"
+
+
+@pytest.mark.parametrize("kept", range(1, 12))
+def test_a_torn_line_is_a_stage_that_was_not_finished(path, kept):
+    journal = Journal(path, {"a": 1})
+    journal.stage("one", lambda: 1)
+    before = (path / JOURNAL).read_bytes()
+    journal.stage("two", lambda: 2)
+    (path / JOURNAL).write_bytes((path / JOURNAL).read_bytes()[: len(before) + kept])
+    journal = Journal(path, {"a": 1})
+    assert (path / JOURNAL).read_bytes() == before
+    assert journal.stage("one", never) == 1
+    assert journal.stage("two", lambda: 3) == 3
+    assert Journal(path, {"a": 1}).stage("two", never) == 3
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff\n", b"{\n", b'{"a": 1}'])
+def test_a_journal_that_cannot_be_read_is_none(path, raw):
+    path.mkdir()
+    (path / JOURNAL).write_bytes(raw)
+    (path / "file").write_text("left over")
+    Journal(path, {"a": 1})
+    assert [file.name for file in path.iterdir()] == [JOURNAL]
+
+
+def test_a_directory_of_something_else_is_never_removed(path):
+    path.mkdir()
+    Journal(path, {"a": 1})  # an empty one may be filled
+    discard(path)
+    path.mkdir()
+    (path / "thesis.tex").write_text("precious")
+    discard(path)
+    with pytest.raises(DataError, match=r"x\.work is wanted for unfinished work and holds"):
+        Journal(path, {"a": 1})
+    assert [file.name for file in path.iterdir()] == ["thesis.tex"]
+
+
+def test_discard(path):
+    Journal(path, {}).stage("one", lambda: (path / "folder").mkdir())
+    discard(path)
+    discard(path)
+    assert not path.exists()

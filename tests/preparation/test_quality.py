@@ -1,0 +1,115 @@
+"""The data doctor: counts that merge, a table that says them, a figure."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hvd_nmt.data.corpus import File, Part, Side
+from hvd_nmt.preparation import cleaning, quality
+from hvd_nmt.preparation.quality import Quality
+
+PAIRS = [("a b", "A B"), ("a b", "A B"), ("a b", "other"), ("c", "C"), ("dev", "x"), ("y", "Dev")]
+LENGTHS = [3, 3, 3, 9, 2, 2], [3, 3, 2, 2000, 2, 2]
+HELD_OUT = {
+    "dev": cleaning.keys([("dev", "Dev"), ("none", "keiner")]),
+    "test": cleaning.keys([("c", "C")]),
+}
+
+
+def counted(chunks=((0, 6),), max_length=8):
+    """The counts of PAIRS, counted in chunks and merged."""
+    whole = Quality(max_length)
+    for start, end in chunks:
+        one = Quality(max_length)
+        one.add(PAIRS[start:end], *(side[start:end] for side in LENGTHS))
+        whole.merge(pickle.loads(pickle.dumps(one)))
+    return whole.counted(HELD_OUT)
+
+
+def report():
+    """A report over PAIRS."""
+    side = Side(File(1, "0"), text_bytes=2_000_000, kept_text_bytes=1_500_000, tokens=12)
+    train = Part(10, 6, {"word ratio": 1, "a side is empty": 3}, 1, side, side)
+    dev = Part(2, 2, {}, 0, side, side)
+    return quality.report(("en", "de"), {"train": train, "dev": dev}, counted())
+
+
+def test_what_is_counted():
+    found = counted()
+    assert found["duplicates"] == {
+        "source": 2, "target": 1, "pairs": 1, "share_of_pairs": 0.166667, "of": 6,
+    }  # fmt: skip
+    assert found["over_max_length"] == {
+        "source": 1, "target": 1, "pairs": 1, "share_of_pairs": 0.166667, "of": 6,
+    }  # fmt: skip
+    assert found["leakage"] == {
+        "dev": {"pairs": 2, "train_pairs": 2, "source": 1, "target": 1, "both": 0},
+        "test": {"pairs": 1, "train_pairs": 1, "source": 1, "target": 1, "both": 1},
+    }
+    lengths = found["lengths"]["source"]
+    assert lengths["histogram"] == [0, 0, 2, 3, 0, 0, 0, 0, 0, 1]
+    assert (lengths["tokens"], lengths["mean"], lengths["longest"]) == (22, 3.667, 9)
+    assert (lengths["p5"], lengths["p50"], lengths["p99"]) == (2, 3, 9)
+    target = found["lengths"]["target"]
+    assert target["histogram"][quality.LONGEST_COUNTED] == 1
+    assert (target["longest"], target["tokens"]) == (2000, 2012)
+
+
+@pytest.mark.parametrize("chunks", [[(0, 1), (1, 6)], [(2, 6), (0, 2)], [(0, 0), (0, 3), (3, 6)]])
+def test_chunks_merge_in_any_order(chunks):
+    assert counted(chunks) == counted()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 1500), min_size=1, max_size=60))
+def test_percentiles_are_those_of_a_sorted_list(lengths):
+    one = Quality(100)
+    one.add([("x", "y")] * len(lengths), lengths, lengths)
+    found = one.counted({})["lengths"]["source"]
+    ordered = sorted(min(length, quality.LONGEST_COUNTED) for length in lengths)
+    for percent in (5, 50, 95, 99):
+        value = found[f"p{percent}"]
+        assert sum(length <= value for length in ordered) >= len(ordered) * percent / 100
+        assert sum(length < value for length in ordered) < len(ordered) * percent / 100
+    assert found["mean"] == round(float(np.mean(lengths)), 3)
+
+
+def test_chunks_of_other_limits_do_not_merge():
+    with pytest.raises(ValueError, match="max_length 9 and 8"):
+        Quality(8).merge(Quality(9))
+
+
+def test_nothing_counted():
+    found = Quality(8).counted(HELD_OUT)
+    assert found["duplicates"]["pairs"] == found["lengths"]["source"]["p50"] == 0
+    assert found["leakage"]["dev"]["train_pairs"] == 0
+
+
+def test_the_table_says_it():
+    text = quality.table(report())
+    for line in (
+        "train  10 pairs, 2.0 + 2.0 MB read; 6 pairs, 1.5 + 1.5 MB kept",
+        "                  3   30.00 %  removed: a side is empty",
+        "train  over 8 tokens: 1 pairs (16.67 %); 1 sources, 1 targets",
+        "train  duplicates: 1 pairs (16.67 %); repeated 2 sources, 1 targets",
+        "train  leakage from dev: 2 training pairs; of its 2 pairs, 1 sources, 1 targets and 0 "
+        "whole pairs are in train",
+        "train  en tokens a sentence: mean 3.7, median 3, 95 % up to 9, 99 % up to 9, longest 9",
+    ):
+        assert line in text.splitlines()
+
+
+def test_files(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        quality.write(tmp_path / name, json.loads(json.dumps(report())))
+    assert json.loads((tmp_path / "a" / quality.REPORT).read_text()) == report()
+    for name in (quality.REPORT, quality.FIGURE):
+        content = (tmp_path / "a" / name).read_bytes()
+        assert content == (tmp_path / "b" / name).read_bytes(), "the same data, the same bytes"
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 10_000

@@ -1,0 +1,165 @@
+"""Chunks leave no seam, in whatever number of processes; what is removed is counted and named."""
+
+from collections import Counter
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.data import corpus, text
+from hvd_nmt.preparation import cleaning, encoding, stages, subwords, workers
+from hvd_nmt.preparation.cleaning import Cleaner, Rules
+from hvd_nmt.preparation.quality import Quality
+from hvd_nmt.preparation.stages import Cleaning
+
+LINES = [f"number {i} of many lines" for i in range(50)]
+NONE = Rules(clean="none")
+
+
+def cleaner(rules=NONE):
+    return Cleaner(rules, ("en", "de"), ("a", "b"))
+
+
+def written(directory, name, lines):
+    path = directory / name
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def read(directory, source, target, how, n_files=1):
+    """Reads two lists of raw lines, in so many files one after the other."""
+    size = -(-len(source) // n_files)
+    inputs = [
+        tuple(
+            written(directory, f"raw{at}.{name}", side[at : at + size])
+            for name, side in (("en", source), ("de", target))
+        )
+        for at in range(0, len(source), size)
+    ]
+    file = corpus.File(1, "0")
+    out = directory / "text.en", directory / "text.de"
+    draft = stages.read(inputs, (file, file), out, how)
+    return draft, [path.read_bytes().split(b"\n")[:-1] for path in out]
+
+
+@pytest.fixture
+def draft(tmp_path):
+    raw = [line.encode() for line in LINES]
+    return read(tmp_path, raw, raw, Cleaning(cleaner()))[0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return subwords.train(LINES, 64)
+
+
+def encoded(stem):
+    ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
+    return [ids[a:b].tolist() for a, b in pairwise(offsets)]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 50, 1000])
+def test_chunks_leave_no_seam(draft, model, tmp_path, at_once):
+    quality = Quality(32)
+    stems = tmp_path / "en", tmp_path / "de"
+    encoding.encode(draft, model, 32, True, stems, quality, at_once)
+    written = encoded(tmp_path / "en")
+    assert written == subwords.encode_lines(subwords.load(model), LINES, 1)
+    assert draft.pairs == 50
+    assert draft.tokens == [sum(map(len, written))] * 2
+    assert quality.counted({})["lengths"]["source"]["tokens"] == draft.tokens[0]
+
+
+def test_no_pair_left_is_an_empty_file_that_can_be_read(draft, model, tmp_path):
+    encoding.encode(draft, model, 2, True, (tmp_path / "en", tmp_path / "de"))
+    assert draft.removed == {encoding.TOO_LONG: 50}
+    assert len(np.load(tmp_path / "en.ids.npy", mmap_mode="r")) == 0
+    assert np.load(tmp_path / "en.offsets.npy").tolist() == [0]
+
+
+def test_long_sentences_are_cut_and_keep_their_end(draft, model, tmp_path):
+    encoding.encode(draft, model, 4, False, (tmp_path / "en", tmp_path / "de"))
+    whole = subwords.encode_lines(subwords.load(model), LINES, 1)
+    assert encoded(tmp_path / "en") == [[*ids[:3], 1] if len(ids) > 4 else ids for ids in whole]
+    assert draft.truncated == sum(len(ids) > 4 for ids in whole) == 50
+
+
+def test_many_characters_in_few_pieces_are_too_long(model, tmp_path):
+    """Unknown characters in a row are one unk: a line of noise must not become a training pair."""
+    lines = ["\u4e2d".encode() * 1000, b"number"]
+    draft, _ = read(tmp_path, lines, lines, Cleaning(cleaner()))
+    encoding.encode(draft, model, 32, True, (tmp_path / "en", tmp_path / "de"))
+    assert (draft.pairs, draft.removed) == (1, {encoding.TOO_LONG: 1})
+    encoding.encode(draft, model, 32, False, (tmp_path / "en", tmp_path / "de"))
+    assert draft.pairs == 2
+
+
+@pytest.mark.parametrize("n_files", [1, 3])
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch, n_files, at_once):
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 20 * at_once)
+    source = [b"one", b"", b"two", b"one", b"thr\x00ee", b"f\xfcnf", b"leak"] * 4
+    target = [b"eins", b"x", b"zwei", b"eins", b"drei", b"5", b"Leck"] * 4
+    rules = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
+    memory = cleaning.Memory(rules, {"dev": cleaning.keys([("leak", "x")])})
+    removed = tmp_path / "removed.tsv"
+    how = Cleaning(cleaner(rules), memory, "skip", removed)
+    draft, kept = read(tmp_path, source, target, how, n_files)
+    assert kept == [[b"one", b"two", b"thr ee"], [b"eins", b"zwei", b"drei"]]
+    names = {1: "a side is empty", 5: stages.NOT_UTF8, 6: "sentence of dev"}
+    rows = [row.split("\t") for row in removed.read_text().splitlines()]
+    assert [int(row[1]) for row in rows] == [n for n in range(1, 29) if n not in (1, 3, 5)]
+    assert all(row[0] == names.get((int(row[1]) - 1) % 7, "duplicate") for row in rows)
+    assert draft.removed == Counter(row[0] for row in rows)
+    assert (draft.pairs_read, draft.pairs) == (28, 3)
+    assert draft.kept_text_bytes == [4 + 4 + 7, 5 + 5 + 5]
+
+
+def test_wrong_bytes_stop_or_are_replaced(tmp_path):
+    source, target = [b"one", b"f\xfcnf"], [b"eins", b"5"]
+    with pytest.raises(DataError, match=r"raw0\.en, line 2: byte 0xfc at column 2"):
+        read(tmp_path, source, target, Cleaning(cleaner()))
+    draft, kept = read(tmp_path, source, target, Cleaning(stages.keep_all, None, "keep"))
+    assert kept[0] == [b"one", "f\ufffdnf".encode()]
+    assert draft.removed == {}
+
+
+def test_a_draft_survives_as_plain_values(draft, tmp_path):
+    draft.removed["x"] = 3
+    assert stages.Draft.from_plain(draft.as_plain(), tmp_path) == draft
+
+
+def double(state, job):
+    if job == 13:
+        raise ValueError("unlucky")
+    return state * job
+
+
+def test_work_comes_back_in_order_and_errors_at_their_place():
+    assert list(workers.in_order(double, range(10), settings=2, workers=3)) == [*range(0, 20, 2)]
+    results = workers.in_order(double, range(20), settings=1, workers=3)
+    assert list(islice(results, 13)) == list(range(13))
+    with pytest.raises(ValueError, match="unlucky"):
+        next(results)
+    assert list(workers.in_order(double, [], settings=2, workers=3)) == []
+
+
+def test_jobs_are_taken_only_as_fast_as_results():
+    taken = []
+    results = workers.in_order(double, (taken.append(i) or i for i in range(100)), settings=0,
+                               workers=2)  # fmt: skip
+    next(results)
+    assert len(taken) < 10
+    results.close()
+
+
+def die(state, job):
+    import os
+
+    os._exit(1)
+
+
+def test_a_killed_worker_is_a_sentence():
+    with pytest.raises(DataError, match="A worker process was killed"):
+        list(workers.in_order(die, range(3), workers=2))

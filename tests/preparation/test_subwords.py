@@ -1,0 +1,118 @@
+"""The vocabulary: the recipe's ids, the same bytes every time, known limits of the round trip."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.preparation import subwords
+
+LINES = [
+    "A man in a green jacket waters the old garden behind his house.",
+    "Ein Mann in grüner Jacke gießt den alten Garten hinter seinem Haus.",
+    "Two children are playing with 12 coloured balls, aren't they?",
+    "The quick brown fox jumps over the lazy dog.",
+    "Zwei Kinder spielen mit 12 bunten Bällen, nicht wahr?",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def model():
+    return subwords.load(subwords.train(LINES, 200))
+
+
+def test_the_ids_of_the_recipe(model):
+    names = [model.id_to_piece(piece) for piece in range(4)]
+    assert names == ["<pad>", "</s>", "<s>", "<unk>"]
+    assert (subwords.PAD, subwords.EOS, subwords.BOS, subwords.UNK) == (0, 1, 2, 3)
+    assert (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) == (0, 1, 2, 3)
+
+
+def test_the_size_is_rounded_up_to_a_multiple_of_8():
+    assert [subwords.rounded_up(n) for n in (0, 1, 8, 9, 32_768)] == [0, 8, 8, 16, 32_768]
+    assert subwords.load(subwords.train(LINES, 101)).get_piece_size() == 104
+
+
+def test_a_small_corpus_gives_fewer_pieces():
+    pieces = subwords.load(subwords.train(LINES, 8000)).get_piece_size()
+    assert 100 < pieces < 8000
+
+
+def test_training_is_deterministic():
+    script = (
+        "import hashlib; from hvd_nmt.preparation import subwords;"
+        f"print(hashlib.sha256(subwords.train({LINES!r}, 200)).hexdigest())"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(hashes) == 1
+
+
+def test_every_character_has_a_piece(model):
+    for line in LINES:
+        ids = model.encode(line)
+        assert subwords.UNK not in ids
+        assert model.decode(ids) == line
+
+
+def test_lines_end_with_eos_and_do_not_depend_on_threads(model):
+    lines = [*LINES, "", " ", "x" * 10_000]
+    one = subwords.encode_lines(model, lines, 1)
+    assert one == subwords.encode_lines(model, lines, 4)
+    assert all(ids[-1] == subwords.EOS and subwords.BOS not in ids for ids in one)
+    assert one[-2] == one[-3] == [subwords.EOS]
+
+
+@pytest.mark.parametrize(
+    ("line", "decoded"),
+    [
+        ("  two   spaces ", "two spaces"),
+        ("no\u00a0break\u2009thin\u3000wide", "no break thin wide"),
+        ("ze\u200bro", "ze ro"),  # a zero-width space becomes a space
+        ("\ufb01re", "fire"),  # a ligature is taken apart
+        ("\uff11\uff12", "12"),  # full-width digits become plain ones
+        ("a\u0308", "\u00e4"),  # letter and mark are composed
+        ("the\u2581man", "the man"),  # SentencePiece's own mark for a space
+        ("man \u4e2d", "man  \u2047 "),  # a character that the training text did not hold
+    ],
+)
+def test_the_round_trip_is_not_the_identity(model, line, decoded):
+    assert model.decode(model.encode(line)) == decoded
+
+
+def test_special_pieces_in_the_text_are_text(model):
+    ids = model.encode("a </s> <pad> <s>")
+    assert not {subwords.PAD, subwords.EOS, subwords.BOS} & set(ids)
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["   "], ["x" * 5000]])
+def test_no_text_is_a_sentence_to_the_user(lines):
+    with pytest.raises(DataError, match="There is no text to make a vocabulary from"):
+        subwords.train(lines, 100)
+
+
+def test_too_many_characters_is_a_sentence_to_the_user():
+    alphabet = [" ".join(map(chr, range(0x4E00, 0x4E00 + 100)))]
+    with pytest.raises(DataError, match=r"8 pieces is too small .*\(at least \d+\)") as caught:
+        subwords.train(alphabet, 8)
+    least = int(str(caught.value).split("at least ")[1].split(")")[0])
+    assert subwords.load(subwords.train(alphabet, least)).get_piece_size() <= least
+
+
+def test_the_vocabulary_file_lists_piece_and_score(model, tmp_path):
+    subwords.write_vocabulary(model, tmp_path / "spm.vocab")
+    lines = (tmp_path / "spm.vocab").read_bytes().decode().split("\n")
+    assert lines.pop() == ""
+    assert [line.split("\t")[0] for line in lines] == [
+        model.id_to_piece(piece) for piece in range(model.get_piece_size())
+    ]
+    assert all(float(line.split("\t")[1]) <= 0 for line in lines)

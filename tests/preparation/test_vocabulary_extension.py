@@ -1,0 +1,139 @@
+"""New pieces: whole, learned by frequency, and invisible to text that holds none of them."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.preparation import subwords, vocabulary_extension
+from hvd_nmt.preparation.vocabulary_extension import SPACE
+
+LINES = [
+    "A man in a green jacket waters the old garden behind his house.",
+    "Ein Mann in grüner Jacke gießt den alten Garten hinter seinem Haus.",
+    "Two children are playing with 12 coloured balls, aren't they?",
+    "Zwei Kinder spielen mit 12 bunten Bällen, nicht wahr?",
+] * 20
+OLD = subwords.train(LINES, 200)
+WORDS = "Gartenhaus Kindergarten\nΩmega Haus, 日本\n"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> vocabulary_extension.Extension:
+    (tmp_path / "words").write_text(WORDS, encoding="utf-8")
+    return vocabulary_extension.with_words(OLD, tmp_path / "words")
+
+
+def cut(model: bytes, line: str) -> list[str]:
+    return subwords.load(model).encode(line, out_type=str)
+
+
+def restored(grown: vocabulary_extension.Extension, ids: list[int]) -> list[int]:
+    """New pieces replaced by the old ones that they stand for."""
+    first = grown.old_pieces
+    return [old for new in ids for old in (grown.parts[new - first] if new >= first else [new])]
+
+
+def test_every_word_of_the_file_is_one_piece(words: vocabulary_extension.Extension) -> None:
+    assert cut(words.model, "Ωmega Kindergarten Gartenhaus 日本") == [
+        "▁Ωmega", "▁Kindergarten", "▁Gartenhaus", "▁日本"
+    ]  # fmt: skip
+    assert not {"▁Gartenhaus", "▁日本"} & set(cut(OLD, "Gartenhaus 日本"))
+
+
+def test_ids_and_rows(words: vocabulary_extension.Extension) -> None:
+    old, new = subwords.load(OLD), subwords.load(words.model)
+    total = old.get_piece_size() + len(words.pieces)
+    assert (words.old_pieces, new.get_piece_size()) == (old.get_piece_size(), total)
+    assert total <= words.rows < total + 8
+    assert words.rows % 8 == 0
+    for number in range(total):
+        wanted = (
+            words.pieces[number - words.old_pieces] if number >= words.old_pieces
+            else old.id_to_piece(number)
+        )  # fmt: skip
+        assert new.id_to_piece(number) == wanted
+    assert len(words.parts) == len(words.pieces) == len(set(words.pieces))
+
+
+def test_text_without_a_new_piece_keeps_its_ids(words: vocabulary_extension.Extension) -> None:
+    old, new = subwords.load(OLD), subwords.load(words.model)
+    for line in LINES[:4]:
+        assert new.encode(line.replace("Haus", "Hut")) == old.encode(line.replace("Haus", "Hut"))
+
+
+def test_new_pieces_refine_the_old_cut(words: vocabulary_extension.Extension) -> None:
+    """Whatever was merged before is merged before: a new piece stands for whole old ones."""
+    old, new = subwords.load(OLD), subwords.load(words.model)
+    for line in [*LINES[:4], "Der Kindergarten im Gartenhaus: Ω, 日 und 本日!"]:
+        ids = new.encode(line)
+        unknown = [number for number in restored(words, ids) if number == subwords.UNK]
+        assert [i for i in restored(words, ids) if i != subwords.UNK] == [
+            i for i in old.encode(line) if i != subwords.UNK
+        ]
+        assert len(unknown) >= old.encode(line).count(subwords.UNK)  # neighbours were one
+
+
+def test_text_gives_its_most_frequent_pieces(tmp_path: Path) -> None:
+    text = "Gartenzaun Gartenzaun Gartenzaun, Zaun 12km ß€ Zaunkönig\n" * 3
+    with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
+        file.write(text)
+    grown = vocabulary_extension.with_text(OLD, tmp_path / "text.gz", 9)
+    assert len(grown.pieces) == 9
+    assert grown.pieces[:3] == ["z", "€", "ö"]  # unknown characters first, the frequent before
+    assert "▁Gartenzaun" in cut(grown.model, "Ein Gartenzaun.")
+    assert len(grown.pieces[3]) < len("▁Gartenzaun")
+    assert not [p for p in grown.pieces[3:] if not p.removeprefix(SPACE).isalpha()]
+    again = vocabulary_extension.with_text(OLD, tmp_path / "text.gz", 9)
+    assert again == grown
+    new = subwords.load(grown.model)
+    assert restored(grown, new.encode(text)) == subwords.load(OLD).encode(text)
+    assert len(new.encode(text)) < len(subwords.load(OLD).encode(text))
+
+
+def test_frequency_is_counted_as_it_is() -> None:
+    """Against a count of every pair anew after each merge."""
+    words = {("a", "b", "a", "b", "c"): 3, ("b", "c"): 4, ("a", "b"): 1, ("c", "a", "b", "c"): 2}
+    pairs = vocabulary_extension._Pairs(vocabulary_extension.Counter(words))
+    found = []
+    while best := pairs.best():
+        found.append(best)
+        pairs.merge(best)
+    wanted, now = [], dict(words)
+    while True:
+        counts = vocabulary_extension.Counter()
+        for word, times in now.items():
+            for pair in pairwise(word):
+                counts[pair] += times
+        best = min(counts.items(), key=lambda item: (-item[1], item[0]), default=None)
+        if best is None or best[1] < 2:
+            break
+        wanted.append(best[0])
+        now = {merged(word, best[0]): times for word, times in now.items()}
+    assert found == wanted
+    assert len(found) > 4
+
+
+def merged(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
+    result, rest = [], list(word)
+    while rest:
+        whole = tuple(rest[:2]) == pair
+        result.append("".join(rest[:2]) if whole else rest[0])
+        rest = rest[2 if whole else 1 :]
+    return tuple(result)
+
+
+def test_what_cannot_be_extended(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_text("a in\n", encoding="utf-8")
+    with pytest.raises(DataError, match="no word that is not a piece"):
+        vocabulary_extension.with_words(OLD, path)
+    with pytest.raises(DataError, match="no SentencePiece model"):
+        vocabulary_extension.with_words(b"nothing", path)
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(DataError, match="nothing to make a new piece of"):
+        vocabulary_extension.with_text(OLD, path, 5)

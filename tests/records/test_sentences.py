@@ -1,0 +1,70 @@
+"""The dev set sentence by sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.records import sentences
+from hvd_nmt.records.record import Run
+from hvd_nmt.records.sentences import Sentence
+
+
+@pytest.fixture
+def run(toy_data: Path, tmp_path: Path) -> Run:
+    """A run that translated the first 3 dev sentences at step 9 and at 10: at 10, 2 are right."""
+    references = (toy_data / "dev.de").read_text(encoding="utf-8").splitlines()
+    folder = tmp_path / "hypotheses"
+    folder.mkdir()
+    (folder / "dev.9.txt").write_text("nein\n" * 3, encoding="utf-8")
+    lines = [references[0], "xyz", references[2]]
+    (folder / "dev.10.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return Run("run", tmp_path, "hvd_nmt", manifest={"directory": str(toy_data)})
+
+
+def test_newest_translations_beside_source_and_reference(run: Run, toy_data: Path) -> None:
+    found = sentences.read(run)
+    sources = (toy_data / "dev.en").read_text(encoding="utf-8").splitlines()
+    assert [sentence.source for sentence in found] == sources[:3]
+    assert [sentence.number for sentence in found] == [1, 2, 3]
+    assert found[1].hypothesis == "xyz"
+    assert (found[0].chrf, found[2].chrf) == (pytest.approx(100), pytest.approx(100))
+    assert found[1].chrf < 5
+    assert sentences.worst(found, 1) == [found[1]]
+    assert [sentence.hypothesis for sentence in sentences.read(run, 9)] == ["nein"] * 3
+
+
+def test_what_is_missing_is_said(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="not evaluated at step 8, only at 9, 10"):
+        sentences.read(run, 8)
+    with pytest.raises(RunError, match=r"dev set of .* is not on this machine"):
+        sentences.read(Run("run", tmp_path, "hvd_nmt"))
+    long = tmp_path / "hypotheses" / "dev.11.txt"
+    long.write_text("x\n" * 100, encoding="utf-8")
+    with pytest.raises(RunError, match="another data directory"):
+        sentences.read(run)
+    shutil.rmtree(tmp_path / "hypotheses")
+    with pytest.raises(RunError, match="not evaluated yet"):
+        sentences.read(run)
+
+
+def pair(words: int, right: bool) -> Sentence:
+    text = " ".join(f"w{n}" for n in range(words))
+    return Sentence(1, text, text, text if right else "nothing of it is the same", 50.0)
+
+
+def test_bleu_by_length_of_the_source() -> None:
+    found = sentences.bleu_by_length(
+        [pair(4, True), pair(5, True), pair(6, False), pair(8, False), pair(40, True)], (1, 6, 30)
+    )
+    assert [group.name for group in found] == ["1-5", "6-29", "30+"]
+    assert [group.sentences for group in found] == [2, 2, 1]
+    assert [group.bleu for group in found] == pytest.approx([100, 0, 100], abs=4)
+
+
+def test_classes_without_a_sentence_are_left_out() -> None:
+    assert [group.name for group in sentences.bleu_by_length([pair(7, True)])] == ["6-10"]
+    assert sentences.bleu_by_length([]) == []

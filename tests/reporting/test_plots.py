@@ -1,0 +1,108 @@
+"""The figures: well-formed SVG in the page's own colours, or None without anything to draw."""
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from hvd_nmt.explain import bottleneck, learning, machines
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting import plots
+
+FIGURES = {
+    "loss": lambda run: plots.loss([run]),
+    "bleu": lambda run: plots.bleu([run]),
+    "pseudo": plots.pseudo_bleu,
+    "outlook": lambda run: plots.outlook(learning.fully_trained(run)),
+    "rate": lambda run: plots.learning_rate(run, [], None),
+    "norm": lambda run: plots.gradient_norm([run]),
+    "anatomy": plots.anatomy,
+    "step time": lambda run: plots.step_time([run]),
+    "host": lambda run: plots.host(run, run.telemetry[0]) if run.telemetry else None,
+    "traffic": lambda run: plots.against_traffic(
+        [(rate, i.step_s) for i, rate in machines.traffic(run)], None, 3.65e8
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_svg_in_the_colours_of_the_page(name, two_host_run):
+    svg = FIGURES[name](two_host_run())
+    assert svg.startswith("<svg ")
+    root = ElementTree.fromstring(svg)
+    assert root.get("role") == "img"
+    assert root.get("aria-label")
+    assert "width" not in root.attrib  # the page decides
+    assert "currentColor" in svg
+    assert "var(--s" in svg
+    assert "#0a0b0c" not in svg
+    assert "#0a1b" not in svg
+    assert "<metadata" not in svg
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_data_there_is_no_figure(name, tmp_path):
+    assert FIGURES[name](Run("empty", tmp_path, "hvd_nmt")) is None
+
+
+def test_the_same_data_give_the_same_bytes(two_host_run):
+    run = two_host_run()
+    assert plots.host(run, run.telemetry[1]) == plots.host(run, run.telemetry[1])
+    assert plots.loss([run]) == plots.loss([run])
+
+
+def test_the_peak_of_the_rate_is_marked(two_host_run):
+    svg = plots.learning_rate(two_host_run(), [(1, 1e-5), (400, 4.42e-3)], (400, 4.42e-3))
+    assert "peak 0.00442 at step 400" in svg
+    assert "from the configuration" in svg
+
+
+def test_bleu_has_a_band_only_where_its_margin_is_known(two_host_run):
+    run = two_host_run()
+    bare = [type(e)(e.step, e.time_s, bleu=e.bleu) for e in run.evaluations]
+    assert "95 % interval" in plots.bleu([run])
+    assert "95 % interval" not in plots.bleu([two_host_run(evaluations=tuple(bare))])
+
+
+def test_the_correlation_is_written_into_the_figure():
+    pairs = [(100.0, 2.0), (120.0, 1.8), (150.0, 1.4), (200.0, 1.0)]
+    svg = plots.against_traffic(pairs, machines.pearson(pairs), None)
+    assert f"n = 4, r = {machines.pearson(pairs).r:.2f}" in svg
+
+
+def test_names_of_runs_cannot_break_out_of_the_figure(two_host_run):
+    svg = plots.loss([two_host_run(name="<script>alert(1)</script> $x_1$"), two_host_run()])
+    assert "<script" not in svg
+    ElementTree.fromstring(svg)
+
+
+def test_a_long_run_makes_a_small_figure(two_host_run):
+    run = two_host_run()
+    of = run.telemetry[0]
+    samples = [dict(of.samples[n % len(of.samples)], time_s=1.7e9 + n) for n in range(20_000)]
+    svg = plots.host(run, type(of)(of.host, of.header, samples))
+    assert len(svg) < 150_000
+
+
+def test_many_points_become_their_means():
+    x, y = plots.binned(range(2400), [float(n % 2) for n in range(2400)])
+    assert len(x) == len(y) == plots.MOST_POINTS
+    np.testing.assert_allclose(y, 0.5)
+    assert x[0] == 4.5
+
+
+def test_unknown_points_are_left_out_of_the_means():
+    x, y = plots.binned([0.0] * 500, [None, 2.0] * 250)
+    assert set(y[~np.isnan(y)]) == {2.0}
+    assert np.isnan(plots.binned([1.0], [None])[1]).all()
+    assert len(x) == plots.MOST_POINTS
+
+
+def test_the_parts_of_a_step_are_named(two_host_run):
+    svg = plots.anatomy(two_host_run())
+    assert all(name in svg for _, name, _ in plots.PARTS)
+    assert {field for field, _, _ in plots.PARTS} == {
+        "input_wait_s", "compute_s", "straggler_wait_s", "communication_s"
+    }  # fmt: skip
+    assert bottleneck.verdict(two_host_run()).kind == bottleneck.NETWORK

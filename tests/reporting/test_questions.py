@@ -1,0 +1,409 @@
+"""The eleven answers on a run made by hand, with all of its record and with parts of it missing."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.checkpoints import contents, index_file
+from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.reporting import answers_network, answers_time, questions
+from hvd_nmt.reporting.answer import (
+    AHEAD,
+    FINISHED,
+    NO_CLOCK,
+    RUNNING,
+    SILENT,
+    STOPPED,
+    duration,
+    megabytes,
+    step_duration,
+)
+
+NAMES = (
+    "How long did the run take?",
+    "Is the model fully trained, and how can you tell?",
+    "Is it overfitting?",
+    "Were the GPUs fully used?",
+    "Was the network the bottleneck?",
+    "Explain the learning-rate plot from the configuration.",
+    "How big is the training set (MB, lines)?",
+    "Which files is a TF checkpoint made of, and what is in each?",
+    "How big is the checkpoint (MB), and why exactly that size?",
+    "How long is an average step?",
+    "How does step time relate to network use between the hosts?",
+)
+CONFIG = {
+    "model": {"width": 512},
+    "training": {"learning_rate": 2.0, "warmup_steps": 400, "cooldown_steps": 0},
+}
+STEPS_S = (1.60, 1.64, 1.62, 1.70, 1.58, 1.66, 1.61, 1.63, 1.59, 1.67)
+SIDE = {"text_bytes": 9, "input": {"n_bytes": 9, "sha256": ""}}
+PART = {
+    "pairs_read": 1010, "pairs": 1000, "removed": {"empty": 10, "too long": 0}, "truncated": 3,
+    "source": {**SIDE, "kept_text_bytes": 1_500_000, "tokens": 20_000},
+    "target": {**SIDE, "kept_text_bytes": 2_500_000, "tokens": 30_000},
+}  # fmt: skip
+MANIFEST = {
+    "source_language": "en", "target_language": "de", "max_length": 128, "parts": {"train": PART},
+    "files": {"train.en.ids.npy": {"n_bytes": 500_000}, "dev.en": {"n_bytes": 7}},
+}  # fmt: skip
+
+
+def answer(number, run, **changes):
+    """One answer, with facts that can be given another value."""
+    facts = dataclasses.replace(questions.gather(run, now_s=run.ended_s), **changes)
+    return questions.QUESTIONS[number - 1](facts)
+
+
+def said(of):
+    """Everything an answer says, but how it was computed."""
+    rows = [" ".join(row) for table in of.tables for row in table.rows]
+    return "\n".join([of.answer, *of.evidence, *rows])
+
+
+def with_gpus(of, **values):
+    """A host's samples with other values of its GPUs."""
+    samples = [
+        {**sample, "gpus": [{**gpu, **values} for gpu in sample["gpus"]]} for sample in of.samples
+    ]
+    return HostSamples(of.host, of.header, samples)
+
+
+def test_the_questions_are_those_of_the_exercise_in_their_order(two_host_run):
+    found = questions.answers(questions.gather(two_host_run()))
+    assert tuple(one.question for one in found) == NAMES
+    assert all(one.answer and one.how for one in found)
+
+
+def test_an_empty_record_answers_nothing_and_says_what_is_missing(tmp_path):
+    found = questions.answers(questions.gather(Run("empty", tmp_path, "hvd_nmt")))
+    assert len(found) == 11
+    assert [one.question for one in found if one.known] == []
+    assert all(len(one.answer) > 40 for one in found)
+
+
+def test_1_the_time_is_that_of_the_clock_and_where_it_went(two_host_run):
+    of = answer(1, two_host_run())
+    # 20 s of start-up, 1 x 2.5 s, 99 x 1.60 s, 100 steps of each of the other nine.
+    in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
+    assert of.answer == f"{duration(20 + in_steps_s)} for 1,000 steps."
+    assert f"{duration(in_steps_s)} in logged steps, 2 min 30 s in 5 evaluations" in said(of)
+
+
+def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
+    run = two_host_run()
+    text = said(answer(1, run))
+    assert "How long the process took to its first record is not recorded." in text
+    assert "20.0 s in start-up" not in text
+    known = two_host_run(started_s=run.started_s - 40, startup_s=45.0)
+    of = answer(1, known)
+    in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
+    assert of.answer == f"{duration(60 + in_steps_s)} for 1,000 steps."
+    assert "45.0 s in start-up (imports, data, comparing the hosts)" in said(of)
+    assert "in checkpoints and pauses" in said(of)
+    assert "not recorded" not in said(of)
+
+
+@pytest.mark.parametrize("state", [SILENT, STOPPED, RUNNING])
+def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two_host_run, state):
+    words = "pauses and whatever came after the last logged step or evaluation."
+    assert words in said(answer(1, two_host_run(), state=state))
+    assert "whatever" not in said(answer(1, two_host_run(), state=FINISHED))
+
+
+def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):
+    run = two_host_run(finished=False, max_steps=2000)
+    of = answer(1, run)
+    assert "so far, at step 1,000 of 2,000; about 27 min" in of.answer
+
+
+def test_1_a_log_without_a_clock_has_the_time_of_its_steps(two_host_run):
+    intervals = [dataclasses.replace(i, time_s=None) for i in two_host_run().intervals]
+    run = two_host_run(
+        intervals=tuple(intervals), telemetry=(), started_s=None, ended_s=None, source="OpenSeq2Seq"
+    )
+    of = answer(1, run)
+    assert of.answer.startswith("About 27 min 11 s of training steps")
+    assert "Missing" in said(of)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "finished", "state"),
+    [(12, False, RUNNING), (3600, False, SILENT), (3600, True, FINISHED)],
+)
+def test_whether_a_run_goes_on_is_told_by_its_last_sign_of_life(
+    silent_s, finished, state, two_host_run
+):
+    run = two_host_run(finished=finished)
+    facts = questions.gather(run, now_s=run.ended_s + silent_s)
+    assert facts.state == state
+    assert answers_time.state_sentence(facts) == {
+        RUNNING: "Still running: last record 12 s ago.",
+        SILENT: "Ended without saying so: last record 1 h ago.",
+        FINISHED: "Finished.",
+    }[state]  # fmt: skip
+
+
+def test_a_clock_in_the_future_is_no_sign_of_life(two_host_run):
+    run = two_host_run(finished=False)
+    facts = questions.gather(run, now_s=run.ended_s - 7200)
+    assert facts.state == AHEAD
+    assert answers_time.state_sentence(facts) == (
+        "Whether it still runs cannot be told: its last record is 2 h in the future, so a clock is "
+        "wrong, that of its host or of this one."
+    )
+    assert questions.gather(run, now_s=run.ended_s - 5).state == RUNNING
+    assert questions.gather(two_host_run(), now_s=run.ended_s - 7200).state == FINISHED
+    held = two_host_run(finished=False, held=True)
+    assert answers_time.state_sentence(questions.gather(held, run.ended_s - 7200)) == (
+        "Still running: last record 0 s ago."
+    )
+
+
+def test_a_run_whose_end_is_known_is_not_running(two_host_run):
+    run = two_host_run(finished=False)
+    facts = questions.gather(run, now_s=run.ended_s + 1, ended=True)
+    assert answers_time.state_sentence(facts) == "Stopped before its last step."
+    assert "killed" not in questions.answers(facts)[0].answer
+    assert questions.gather(two_host_run(), now_s=run.ended_s, ended=True).state == FINISHED
+
+
+def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
+    run = two_host_run(finished=False, ended_s=1.7e9)  # in a long evaluation
+    assert questions.gather(run, now_s=run.intervals[-1].time_s + 15).state == RUNNING
+
+
+def test_a_log_without_a_clock_cannot_tell_whether_it_goes_on(tmp_path):
+    facts = questions.gather(Run("log", tmp_path, "OpenSeq2Seq", intervals=(Interval(1, 1, None),)))
+    assert facts.state == NO_CLOCK
+
+
+def test_2_without_its_configuration_the_warm_up_is_not_known(two_host_run):
+    words = "not where the warm-up ends"
+    assert words not in said(answer(2, two_host_run()))
+    assert words in said(answer(2, two_host_run(config={})))
+
+
+@pytest.mark.parametrize(
+    ("finished", "onward"),
+    [(True, "raise training.max-steps and go on"), (False, "let the run go on")],
+)
+@pytest.mark.parametrize("number", [2, 3])
+def test_2_and_3_too_few_evaluations_name_what_would_help(number, finished, onward, two_host_run):
+    run = two_host_run(finished=finished, evaluations=())
+    if number == 2:
+        run = dataclasses.replace(run, intervals=run.intervals[-2:])
+    assert onward in answer(number, run).answer
+
+
+def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
+    of = answer(4, two_host_run())
+    assert of.answer.startswith("No: they computed 24 % of the time of a step")
+    assert "utilisation was 100 %. That is no evidence" in said(of)
+    assert "30 % of their power limit" in said(of)
+    assert "memory was active 12 %" in said(of)
+    assert "v100b:1 Tesla V100 90 W 30 % 12 % 100 %" in said(of)
+
+
+def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):
+    run = two_host_run()
+    hosts = tuple(
+        with_gpus(of, memory_activity_percent=3, power_limit_w=300.0,
+                  throttle_reasons=["power cap"] if of.host == "v100b" else [])
+        for of in run.telemetry
+    )  # fmt: skip
+    text = said(answer(4, two_host_run(telemetry=hosts)))
+    assert "In 100 % of their samples they looked busy but drew little power" in text
+    assert "The clocks of v100b:0 were held down: power cap (100 % of the samples)." in text
+    assert "The clocks of v100a" not in text
+
+
+def test_4_a_gpu_that_computes_all_the_time_is_used_however_low_its_utilisation(two_host_run):
+    run = two_host_run()
+    rows = [
+        dataclasses.replace(i, communication_s=0.01, compute_s=i.step_s - 0.03)
+        for i in run.intervals
+    ]
+    hosts = tuple(with_gpus(of, utilisation_percent=60, power_w=270.0) for of in run.telemetry)
+    of = answer(4, two_host_run(intervals=tuple(rows), telemetry=hosts))
+    assert of.answer == "Yes, as far as time goes: 98 % of a step was computing."
+
+
+def test_4_only_utilisation_is_not_enough_for_an_answer(two_host_run):
+    run = two_host_run()
+    rows = tuple(dataclasses.replace(i, compute_s=None) for i in run.intervals)
+    hosts = tuple(with_gpus(of, power_w=None, memory_activity_percent=None) for of in run.telemetry)
+    of = answer(4, two_host_run(intervals=rows, telemetry=hosts))
+    assert not of.known
+    assert "no evidence" in said(of)
+
+
+def test_4_a_host_without_gpus_says_why(two_host_run):
+    run = two_host_run()
+    hosts = tuple(
+        HostSamples(
+            of.host, {"gpu_unavailable": "no NVML: Driver Not Loaded"},
+            [{**sample, "gpus": []} for sample in of.samples],
+        )
+        for of in run.telemetry
+    )  # fmt: skip
+    of = answer(4, two_host_run(telemetry=hosts))
+    assert of.answer.startswith("There was no GPU")
+    assert "Driver Not Loaded" in said(of)
+    assert "20 % busy" in said(of)
+
+
+def test_5_the_slow_link_is_named_with_bytes_and_what_would_help(two_host_run):
+    of = answer(5, two_host_run())
+    assert of.answer.startswith("Yes. Network-bound")
+    assert "Predicted: 365.3 MB sent by each host in a step; seen on eth0: 36" in said(of)
+    assert "11 network-bound" in said(of)
+    assert "float16" in said(of)
+
+
+def test_5_one_rank_has_no_network(two_host_run):
+    rows = tuple(
+        dataclasses.replace(i, communication_s=0.0, compute_s=1.6, step_s=1.62)
+        for i in two_host_run().intervals
+    )
+    of = answer(5, two_host_run(hosts=("v100a",), intervals=rows))
+    assert of.answer.startswith("No: one rank has nobody")
+
+
+def test_5_ranks_of_one_host_have_no_network_to_blame(two_host_run):
+    of = answer(5, two_host_run(hosts=("v100a",) * 4))
+    assert of.answer.startswith("No. Communication-bound: 1.2")
+    assert "a network" not in said(of)
+
+
+def test_5_a_log_without_parts_of_steps_gives_the_rate_that_the_ring_needs(two_host_run):
+    rows = tuple(Interval(i.step, i.steps, None, step_s=i.step_s) for i in two_host_run().intervals)
+    of = answer(5, two_host_run(intervals=rows, telemetry=(), source="OpenSeq2Seq"))
+    assert not of.known
+    assert "365.3 MB per host and step" in said(of)
+    assert "in 1.63 s that is 224.1 MB/s" in said(of)
+    assert "Missing" in said(of)
+
+
+def test_6_the_peak_follows_from_the_configuration(two_host_run):
+    of = answer(6, two_host_run())
+    assert "peak of 0.00442 at step 400" in of.answer  # 2 / sqrt(512 x 400)
+    assert "2 x 512^-0.5" in said(of)
+
+
+def test_6_a_run_within_its_warm_up_has_no_fall_to_explain(two_host_run):
+    of = answer(6, two_host_run(max_steps=300, config=dict(
+        CONFIG, training=dict(CONFIG["training"], max_steps=300)
+    )))  # fmt: skip
+    assert "the warm-up of 400 steps is longer than the run" in of.answer
+    assert "falls" not in of.answer
+
+
+def test_6_without_a_configuration_the_highest_rate_is_only_shown(two_host_run):
+    of = answer(6, two_host_run(config={}))
+    assert not of.known
+    assert "0.00442, step 400" in of.answer
+
+
+def test_7_the_training_set_comes_from_its_manifest(two_host_run):
+    of = answer(7, two_host_run(manifest=MANIFEST))
+    assert of.known
+    assert of.answer == (
+        "4.0 MB of text in 1,000 sentence pairs, that is 1,000 lines on each side; 0.05 million "
+        "tokens."
+    )
+    assert "1,010 pairs were read; removed: 10 by empty." in said(of)
+    assert "3 pairs cut to 128 tokens." in said(of)
+
+
+def test_7_without_it_the_place_is_named(two_host_run):
+    config = {"data": {"directory": "data/there"}}
+    assert "data/there" in answer(7, two_host_run(config=config)).answer
+
+
+def test_8_and_9_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
+    data = Path("model.ckpt-9.data-00000-of-00001")
+    names = {"model/embedding": ("embedding", (10, 4)), "m": ("Adam m", (10, 4)),
+             "v": ("Adam v", (10, 4)), "step": ("step and loss scale", ())}  # fmt: skip
+    variables = tuple(
+        contents.Variable(
+            name, group, index_file.Tensor(name, "float32", shape, data, 0, 160 if shape else 4)
+        )
+        for name, (group, shape) in names.items()
+    )
+    files = (
+        contents.File(data.name, 484, "the values"),
+        contents.File("model.ckpt-9.index", 100, "the table"),
+    )
+    taken = contents.Anatomy(Path("run/model.ckpt-9"), 9, files, variables, 484, 484)
+    run = two_host_run()
+    of = answer(8, run, anatomy=taken, anatomy_problem="")
+    assert "model.ckpt-9 (step 9) is made of 2 files: .data-00000-of-00001, .index." in of.answer
+    of = answer(9, run, anatomy=taken, anatomy_problem="")
+    assert "160 bytes of weights + 320 of Adam's two moments + 4 of everything else" in of.answer
+    assert "equal to the byte" in said(of)
+    bytes_column = [int(row[3]) for row in of.tables[0].rows]
+    assert sum(bytes_column[:-1]) == bytes_column[-1] == 484
+
+
+def test_9_without_a_file_the_size_is_predicted(two_host_run):
+    of = answer(9, two_host_run())
+    assert not of.known
+    assert "730,570,752 bytes" in of.answer
+
+
+def test_10_the_mean_leaves_the_first_interval_out(two_host_run):
+    of = answer(10, two_host_run())
+    assert of.answer.startswith("1.63 s ± 0.02")
+    assert "The first interval, left out: 2.50 s a step." in said(of)
+    assert "exposed communication 1.2" in said(of)
+
+
+def test_10_a_log_without_step_times_says_what_to_keep(two_host_run):
+    rows = tuple(Interval(step, 100, None, loss=3.0) for step in (100, 200))
+    of = answer(10, two_host_run(intervals=rows, source="OpenSeq2Seq"))
+    assert not of.known
+    assert "The log has losses but no time of a step" in of.answer
+    assert "log_every" in answer(10, two_host_run(intervals=rows)).answer
+
+
+def test_11_the_relation_is_given_with_its_uncertainty_and_its_trap(two_host_run):
+    of = answer(11, two_host_run())
+    assert "r = -1.00" in of.answer
+    assert "Every host sends 36" in said(of)  # seen; the ring law says 365.3 MB
+    assert "arithmetic and no evidence" in said(of)
+    assert "exposed communication tells more" in said(of)
+    assert len(answers_network.traffic_pairs(questions.gather(two_host_run()))) == 10
+
+
+def test_11_on_one_host_there_is_no_relation(two_host_run):
+    assert answer(11, two_host_run(hosts=("v100a",) * 4)).answer.startswith("Not at all")
+
+
+def test_11_hosts_that_a_log_does_not_name_are_not_one_host(two_host_run):
+    of = answer(11, two_host_run(hosts=("unknown",) * 4, telemetry=()))
+    assert not of.known
+    assert "no telemetry" in of.answer
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(8.24, "8.2 s"), (59.99, "1 min"), (1482, "24 min 42 s"), (79_530, "22 h 5 min"),
+     (3600, "1 h"), (270_000, "3 d 3 h")],
+)  # fmt: skip
+def test_durations_are_said_in_two_units_at_most(seconds, words):
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1.618, "1.62 s"), (0.3351, "0.335 s"), (0.0042, "4.2 ms"), (0, "0.0 ms")],
+)
+def test_the_time_of_a_step_is_said_to_three_digits(seconds, words):
+    assert step_duration(seconds) == words
+
+
+def test_bytes_are_said_in_megabytes_of_a_million():
+    assert megabytes(730_570_768) == "730.6 MB"
+    assert megabytes(16) == "16 B"

@@ -1,0 +1,78 @@
+"""Lines longer than the model reads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_nmt.config import EOS
+from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.translator import Translation
+from hvd_nmt.translation import long_lines
+
+PIECES = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog", "s", ".", "▁Mr.", "▁end."]
+KNOWN = long_lines.boundaries(PIECES)
+
+
+def ids(*numbers):
+    return np.array([*numbers, EOS], np.int32)
+
+
+def found(line, limit):
+    return [part.tolist() for part in long_lines.parts(line, limit, KNOWN)]
+
+
+@given(st.lists(st.integers(3, 9), max_size=60), st.integers(0, 12))
+def test_parts_are_short_enough_and_together_the_line(line, limit):
+    parts = long_lines.parts(ids(*line), limit, KNOWN)
+    assert all(len(part) <= max(limit, 2) and part[-1] == EOS for part in parts)
+    assert [token for part in parts for token in part[:-1]] == line
+    assert all(len(part) > 1 for part in parts) or not line
+
+
+def test_a_line_is_split_behind_a_sentence_else_before_a_word_else_anywhere():
+    assert found(ids(4, 5, 6), 4) == [[4, 5, 6, EOS]]
+    assert found(ids(4, 5, 9, 4, 5, 4), 6) == [[4, 5, 9, EOS], [4, 5, 4, EOS]]
+    assert found(ids(4, 5, 6, 4, 6, 6, 6), 6) == [[4, 5, 6, EOS], [4, 6, 6, 6, EOS]]
+    assert found(ids(*[6] * 7), 4) == [[6, 6, 6, EOS], [6, 6, 6, EOS], [6, EOS]]
+
+
+def test_translations_of_parts_become_one():
+    def part(tokens, score, scores, places):
+        return Translation(np.array(tokens, np.int32), score, np.array(scores, np.float32),
+                           np.array(places, np.int32))  # fmt: skip
+
+    first = [part([4, 5, EOS], -1.0, [-0.5, -0.25, -0.25], [0, 1, 2]), part([4], -2.0, [-2], [0])]
+    second = [part([9, EOS], -0.5, [-0.25, -0.25], [0, 1])]
+    (joined,) = long_lines.joined([first, second], [3, 2])
+    assert joined.ids.tolist() == [4, 5, 9, EOS]
+    assert joined.score == -1.5
+    assert joined.token_scores.tolist() == [-0.5, -0.25, -0.25, -0.25]
+    assert joined.alignment.tolist() == [0, 1, 2, 3]
+    assert long_lines.joined([first], [3]) == first
+    # A token that looks at the end of an inner part looks at no token of the line.
+    first[0] = part([4, 5, EOS], -1.0, [-0.5, -0.25, -0.25], [2, 1, 2])
+    (joined,) = long_lines.joined([first, second], [3, 2])
+    assert joined.alignment.tolist() == [-1, 1, 2, 3]
+    bare = [[Translation(np.array([4, EOS], np.int32), -1.0)]] * 2
+    (joined,) = long_lines.joined(bare, [2, 2])
+    assert (joined.ids.tolist(), joined.token_scores, joined.alignment) == ([4, 4, EOS], None, None)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(copy_run):
+    return Tokenizer(copy_run / "spm.model")
+
+
+def test_a_very_long_line_has_the_ids_of_a_short_one_many_times(tokenizer):
+    once = tokenizer.encode(["the red dog"])[0]
+    line, empty = long_lines.encoded(["the red dog " * 5_000, ""], tokenizer)
+    assert line.tolist() == [*once[:-1].tolist() * 5_000, EOS]
+    assert line.dtype == np.int32
+    assert empty.tolist() == [EOS]
+
+
+def test_a_megabyte_of_unknown_characters_takes_no_time_that_grows_as_its_square(tokenizer):
+    (line,) = long_lines.encoded(["€" * 1_000_000], tokenizer)  # in one piece: over a minute
+    assert line[-1] == EOS
+    assert 1 < len(line) < 1000

@@ -1,0 +1,232 @@
+"""Scores, intervals and p-values: those of the command sacrebleu, and what is made of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.translation import scoring
+from hvd_nmt.translation.scoring import Text
+
+WORDS = ["der", "Mann", "sieht", "den", "roten", "Hund", "im", "Haus", "singt", ",", "weil", "es"]
+LINES = 60
+COMMAND = """
+import json
+from sacrebleu.sacrebleu import main
+json.JSONEncoder.default = lambda self, number: float(number)  # it fails at its own NumPy numbers
+main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+
+
+def reference(name: str = "reference", seed: int = 0) -> Text:
+    chance = random.Random(seed)
+    return Text(name, [" ".join(chance.choices(WORDS, k=chance.randint(4, 12))) + "  "
+                       for _ in range(LINES)])  # fmt: skip
+
+
+def system(name: str, wrong: float, seed: int = 1) -> Text:
+    """The reference with this share of its words replaced, and with an empty line."""
+    chance = random.Random(seed)
+    lines = [
+        " ".join(chance.choice(WORDS) if chance.random() < wrong else word for word in line.split())
+        for line in reference().lines
+    ]
+    return Text(name, ["", *lines[1:]])
+
+
+def sacrebleu(
+    folder: Path, references: list[Text], systems: list[Text], *options: str
+) -> list[dict[str, Any]]:
+    """What the command prints as JSON."""
+    for text in (*references, *systems):
+        path = folder / text.name
+        path.write_text("".join(line + "\n" for line in text.lines), encoding="utf-8")
+    command = [
+        sys.executable, "-c", COMMAND, *(text.name for text in references), "-i",
+        *(text.name for text in systems), "-m", "bleu", "chrf", "ter", "--format", "json",
+        "-w", "6", *options,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_paired_bootstrap_gives_the_numbers_of_the_command(tmp_path: Path) -> None:
+    references = [reference("r1"), reference("r2", seed=5)]
+    systems = [system("a", 0.3), system("b", 0.31, seed=2), system("c", 0.6)]
+    told = sacrebleu(tmp_path, references, systems, "--paired-bs")
+    found = scoring.compare(systems, references)
+    assert found.systems == ("a", "b", "c")
+    assert list(found.scores) == ["BLEU", "chrF2", "TER"]
+    for index, row in enumerate(told):
+        for metric, scores in found.scores.items():
+            score = scores[index]
+            ours = {"score": score.score, "p_value": score.p_value,
+                    "mean": score.mean, "ci": score.margin}  # fmt: skip
+            assert ours == row[metric], (metric, row["system"])
+
+
+def test_approximate_randomisation_gives_the_p_values_of_the_command(tmp_path: Path) -> None:
+    systems = [system("a", 0.3), system("b", 0.36, seed=2)]
+    told = sacrebleu(tmp_path, [reference()], systems, "--paired-ar")
+    found = scoring.compare(systems, [reference()], "ar")
+    for metric, scores in found.scores.items():
+        for score, row in zip(scores, told, strict=True):
+            assert score.score == row[metric]["score"]
+            assert score.p_value == row[metric]["p_value"]
+            assert score.margin > 0  # which the command leaves out
+    assert found.signatures["BLEU"].startswith("nrefs:1|bs:1000|ar:10000|seed:12345|case:mixed|")
+
+
+def test_a_system_alone_has_intervals_and_the_command_s_signatures(tmp_path: Path) -> None:
+    told = sacrebleu(tmp_path, [reference()], [system("a", 0.3)], "--confidence")
+    for test in ("bs", "ar"):  # nothing is compared, so no test is named
+        found = scoring.compare([system("a", 0.3)], [reference()], test)
+        assert found.signatures == {row["name"]: row["signature"] for row in told}
+        for row in told:
+            (score,) = found.scores[row["name"]]
+            assert score.score == pytest.approx(row["score"], abs=1e-6)
+            assert score.mean == pytest.approx(row["confidence_mean"], abs=1e-5)
+            assert score.margin == pytest.approx(row["confidence_var"], abs=1e-5)
+            assert score.p_value is None
+    assert "p=" not in scoring.table(found)
+
+
+@pytest.mark.parametrize("test", ["bs", "ar"])
+def test_equal_translations_do_not_differ_significantly(test: scoring.Test) -> None:
+    found = scoring.compare([system("a", 0.3), system("b", 0.3)], [reference()], test)
+    for first, second in found.scores.values():
+        assert (first.score, first.p_value, second.p_value) == (second.score, None, 1.0)
+    assert "1.0000" in scoring.table(found)
+    assert "*" not in scoring.table(found).partition("\n\n")[0]
+
+
+def test_a_worse_system_is_marked_and_a_like_one_is_not() -> None:
+    systems = [system("good", 0.2), system("like", 0.2, seed=3), system("bad", 0.7)]
+    found = scoring.compare(systems, [reference()])
+    for good, like, bad in found.scores.values():
+        assert good.p_value is None
+        assert like.p_value > scoring.SIGNIFICANT > bad.p_value
+    rows = scoring.table(found).splitlines()[1:4]
+    assert [row.count("*") for row in rows] == [0, 0, 3]
+    assert [row.count("p=") for row in rows] == [0, 3, 3]
+
+
+def test_another_reference_counts() -> None:
+    a, other = system("a", 0.5), system("other", 0.5)  # the same words
+    one = scoring.compare([a], [reference()])
+    two = scoring.compare([a], [reference(), other])
+    assert two.scores["BLEU"][0].score == pytest.approx(100)
+    assert two.scores["BLEU"][0].score > one.scores["BLEU"][0].score
+    assert (one.references, two.references) == (1, 2)
+    assert two.signatures["TER"].startswith("nrefs:2|bs:1000|seed:12345|")
+
+
+def test_the_table_is_aligned_and_explains_itself() -> None:
+    systems = [system("best", 0.0), system("a much longer name", 0.95)]
+    found = scoring.compare(systems, [reference()])
+    text = scoring.table(found)
+    rows, notes, signatures = (part.splitlines() for part in text.split("\n\n"))
+    places = [[at for at, letter in enumerate(row) if letter == "±"] for row in rows[1:]]
+    assert places[0] == places[1]
+    assert len(places[0]) == 3
+    assert [row.split("  ")[0] for row in rows] == ["system", "best", "a much longer name"]
+    score = found.scores["chrF2"][1]
+    assert f"{score.score:.2f} ± {score.margin:.2f}" in rows[2]
+    assert notes[0].startswith("60 sentences, references of each: 1.")
+    assert any("a difference from best" in note for note in notes)
+    assert signatures == [f"{name:5}  {found.signatures[name]}" for name in found.scores]
+    assert text == "\n".join(line.rstrip() for line in text.splitlines())
+    with_trials = scoring.table(scoring.compare(systems, [reference()], "ar"))
+    assert "approximate randomisation, 10,000 trials" in with_trials
+
+
+def test_the_same_again_is_the_same_and_the_seed_is_sacrebleu_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    systems = [system("a", 0.3), system("b", 0.4)]
+    found = scoring.compare(systems, [reference()])
+    assert scoring.compare(systems, [reference()]) == found
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    other = scoring.compare(systems, [reference()])
+    assert (found.seed, other.seed) == (12345, 7)
+    assert "|seed:7|" in other.signatures["BLEU"]
+    assert other.scores["BLEU"][0].mean != found.scores["BLEU"][0].mean
+    assert other.scores["BLEU"][0].score == found.scores["BLEU"][0].score
+
+
+@pytest.mark.parametrize("value", ["none", "0", "-1", "x", "", "1.5", "²"])
+def test_a_seed_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", value)
+    with pytest.raises(ConfigError, match=r"SACREBLEU_SEED is .*: give a whole number from 1"):
+        scoring.compare([system("a", 0.3)], [reference()])
+
+
+def test_each_metric_is_told_of() -> None:
+    calls: list[int] = []
+    scoring.compare([system("a", 0.3)], [reference()], scored=lambda: calls.append(1))
+    assert len(calls) == len(scoring.METRICS)
+
+
+def test_json_holds_all_digits() -> None:
+    found = scoring.compare([system("a", 0.3), system("b", 0.4)], [reference()])
+    told = json.loads(json.dumps(scoring.as_json(found)))
+    assert (told["sentences"], told["test"], told["seed"]) == (LINES, "bs", 12345)
+    assert [row["name"] for row in told["systems"]] == ["a", "b"]
+    for row, index in zip(told["systems"], (0, 1), strict=True):
+        for metric, values in row["scores"].items():
+            score = found.scores[metric][index]
+            assert (values["score"], values["p_value"]) == (score.score, score.p_value)
+            assert values["low"] < score.score < values["high"]
+            assert (values["low"] + values["high"]) / 2 == pytest.approx(score.mean)
+
+
+def test_one_sentence_is_enough() -> None:
+    found = scoring.compare([Text("a", ["ein Hund"])], [Text("r", ["ein roter Hund"])])
+    assert found.sentences == 1
+    assert found.scores["TER"][0].score == pytest.approx(100 / 3)
+    nothing = scoring.compare([Text("a", [""]), Text("b", [""])], [Text("r", ["ein Hund"])])
+    assert [score.score for score in nothing.scores["BLEU"]] == [0, 0]
+
+
+def test_texts_are_read_plain_and_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress("\ufeffein Hund\r\n\nzwei\n".encode()))
+    assert scoring.read(path) == Text(str(path), ["ein Hund", "", "zwei"])
+
+
+def test_missing_empty_and_unequal_files_are_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(DataError, match=f"{os.fspath(empty)} is empty"):
+        scoring.read(empty)
+    with pytest.raises(DataError, match="none cannot be read: No such file"):
+        scoring.read(tmp_path / "none")
+    short = Text("short.de", reference().lines[:-1])
+    with pytest.raises(DataError, match=r"reference has 60 lines, but short\.de has 59: line i"):
+        scoring.compare([system("a", 0.3), short], [reference()])
+    with pytest.raises(DataError, match=r"reference has 60 lines, but short\.de has 59"):
+        scoring.compare([system("a", 0.3)], [reference(), short])
+
+
+def test_too_many_lines_for_the_memory_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(scoring, "PairedTest", full)
+    with pytest.raises(DataError, match="reference has 60 lines, too many to resample"):
+        scoring.compare([system("a", 0.3)], [reference()])
