@@ -22,7 +22,7 @@ from tyro.conf import Positional
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
-from hvd_nmt.records import read
+from hvd_nmt.records.read import read_any_run
 from hvd_nmt.reporting import cost, render
 
 
@@ -74,7 +74,7 @@ def report(options: Options) -> None:
     Raises:
         UserError: a run cannot be read, or the folder cannot be written.
     """
-    runs = [read.read_any(path) for path in options.runs]
+    runs = [read_any_run(path) for path in options.runs]
     for path in render.write(runs, options.folder, options.prices):
         print(path)
 

@@ -204,11 +204,11 @@ def _opened_store(cast: Cast, plan: Plan) -> EventStore:
 
 def _write_report(run_dir: Path) -> None:
     """Explain the run, however it ended; what goes wrong here spoils no training."""
-    from hvd_nmt.records import read
+    from hvd_nmt.records.read import read_run
     from hvd_nmt.reporting import render
 
     try:
-        render.write([read.read(run_dir)], run_dir, ended=True)
+        render.write([read_run(run_dir)], run_dir, ended=True)
     except Exception as error:
         print(
             f"The report could not be written ({type(error).__name__}: {error}); "

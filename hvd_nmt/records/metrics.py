@@ -1,6 +1,6 @@
 """The lines of metrics.jsonl as the parts of a `Run`, as far as they can be believed.
 
-A damaged line, or a value of another type than this package writes, is left out and said.
+A damaged line, or a value of another type than this package writes, is left out and reported.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _BYTES_PER_GRADIENT = 4
 """of runs that do not record their gradient's bytes: these always sent float32"""
 _LAST_TIME_S = 1e11
 """unix time, in the year 5138: beyond it lies no record"""
-_MOST = 1e300
+_LARGEST = 1e300
 """below infinity; a whole number beyond it cannot become a float"""
-_MOST_NAMED = 5
+_LINES_NAMED = 5
 """lines that are named in one sentence"""
 _INTERVAL = {
     "time_s": "time_s",
@@ -47,7 +47,7 @@ _EVALUATION = {
 }
 
 
-def read(run_dir: Path, problems: list[str]) -> list[Line]:
+def read_lines(run_dir: Path, problems: list[str]) -> list[Line]:
     """The lines of a run, in their order, without what cannot be believed.
 
     Args:
@@ -65,9 +65,9 @@ def read(run_dir: Path, problems: list[str]) -> list[Line]:
         problems.append(f"{path} cannot be read ({error.strerror or error}).")
         return []
     if damaged:
-        problems.append(said_of_damage(path, damaged))
+        problems.append(damage_sentence(path, damaged))
     wrong: dict[str, int] = {}
-    kept = [_believed(line, wrong) for line in lines]
+    kept = [_valid(line, wrong) for line in lines]
     if wrong:
         named = ", ".join(f"{name} ({number:,})" for name, number in wrong.items())
         problems.append(
@@ -76,12 +76,12 @@ def read(run_dir: Path, problems: list[str]) -> list[Line]:
     return kept
 
 
-def said_of_damage(path: Path, damaged: list[int]) -> str:
+def damage_sentence(path: Path, damaged: list[int]) -> str:
     """One sentence about lines of a file that are no JSON objects, by their numbers from 1."""
-    numbers = ", ".join(f"{number:,}" for number in damaged[:_MOST_NAMED])
+    numbers = ", ".join(f"{number:,}" for number in damaged[:_LINES_NAMED])
     if len(damaged) == 1:
         return f"Line {numbers} of {path} was damaged after it was written, so it is left out."
-    more = f" and {len(damaged) - _MOST_NAMED:,} more" if len(damaged) > _MOST_NAMED else ""
+    more = f" and {len(damaged) - _LINES_NAMED:,} more" if len(damaged) > _LINES_NAMED else ""
     return (
         f"{len(damaged):,} lines of {path} were damaged after they were written, so they are left "
         f"out: {numbers}{more}."
@@ -163,10 +163,10 @@ def _interval(line: Line, steps: int) -> Interval:
     )  # fmt: skip
 
 
-def _believed(line: Line, wrong: dict[str, int]) -> Line:
+def _valid(line: Line, wrong: dict[str, int]) -> Line:
     """A line without the values that are not of the type that this package writes."""
     kept = dict(line)
-    for name in [name for name in line if not _IS_RIGHT.get(name, _is_anything)(line[name])]:
+    for name in [name for name in line if not _IS_VALID.get(name, _is_anything)(line[name])]:
         del kept[name]
         wrong[name] = wrong.get(name, 0) + 1
     return kept
@@ -203,10 +203,10 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _is_size(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < _MOST
+    return _is_number(value) and 0 <= value < _LARGEST
 
 
-_IS_RIGHT: dict[str, Callable[[Any], bool]] = {
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys([*_INTERVAL.values(), *_EVALUATION.values()], _is_number),
     **dict.fromkeys([name for name in _INTERVAL.values() if name.endswith("_s")], _is_size),
     "kind": lambda value: isinstance(value, str),

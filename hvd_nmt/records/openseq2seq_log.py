@@ -72,7 +72,7 @@ Series = dict[int, tuple[float, float]]
 """step -> (unix time, value)"""
 
 
-def read(log: Path) -> Run:
+def read_log(log: Path) -> Run:
     """Reads a log.
 
     Event files are looked for beside the log and in the folder of the configured logdir's name
@@ -117,7 +117,7 @@ def read(log: Path) -> Run:
         finished=story.finished,
         started_s=min(begun_s + times_s, default=None),
         ended_s=max(times_s, default=None),
-        config=_named_as_ours(raw),
+        config=_in_our_names(raw),
         environment=_environment(story, raw),
         intervals=tuple(_with_events(interval, series) for interval in story.intervals),
         evaluations=tuple(_scored(scores, series) for scores in story.evaluations),
@@ -178,8 +178,8 @@ def _tell(lines: list[str], raw: dict[str, Any]) -> _Story:
 def _add_interval(story: _Story, step: int, loss: float, epoch: str | None) -> None:
     earlier = [interval for interval in story.intervals if interval.step < step]
     steps = step - (earlier[-1].step if earlier else 0)
-    told = float(epoch) if epoch else None
-    story.intervals = [*earlier, Interval(step, steps, None, loss=loss, epoch=told)]
+    epochs = float(epoch) if epoch else None
+    story.intervals = [*earlier, Interval(step, steps, None, loss=loss, epoch=epochs)]
 
 
 def _evaluated_step(story: _Story, raw: dict[str, Any], begun_step: int) -> int:
@@ -376,7 +376,7 @@ def _environment(story: _Story, raw: dict[str, Any]) -> dict[str, Any]:
     return {**dtype, **story.environment, "samples": samples}
 
 
-def _named_as_ours(raw: dict[str, Any]) -> dict[str, Any]:
+def _in_our_names(raw: dict[str, Any]) -> dict[str, Any]:
     """The configuration under the names of this package's, and as it was."""
     if not raw:
         return {}

@@ -26,7 +26,7 @@ _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
 Problems = list[str]
 
 
-def read_any(path: Path) -> Run:
+def read_any_run(path: Path) -> Run:
     """Reads a run, whichever program wrote it.
 
     Args:
@@ -39,13 +39,13 @@ def read_any(path: Path) -> Run:
         RunError: there is nothing at the path, or it is neither of the two.
     """
     if path.is_dir():
-        return read(path)
+        return read_run(path)
     if path.is_file():
-        return openseq2seq_log.read(path)
+        return openseq2seq_log.read_log(path)
     raise RunError(f"{path} does not exist: give a run directory, or the log of OpenSeq2Seq.")
 
 
-def read(run_dir: Path) -> Run:
+def read_run(run_dir: Path) -> Run:
     """Reads a run directory.
 
     Any file of it may be missing or damaged: what it would tell is then unknown, and `problems`
@@ -70,7 +70,7 @@ def read(run_dir: Path) -> Run:
     problems: Problems = []
     config, settings = _config(run_dir, problems)
     environment = _environment(run_dir, problems)
-    lines = metrics.read(run_dir, problems)
+    lines = metrics.read_lines(run_dir, problems)
     start = metrics.last_start(lines)
     hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
     parameters, gradient_bytes = metrics.gradient(start, len(hosts))
@@ -100,7 +100,7 @@ def read(run_dir: Path) -> Run:
         max_steps=max_steps,
         saved_step=saved,
         finished=finished,
-        held=_held(run_dir / ".lock"),
+        locked=_is_locked(run_dir / ".lock"),
         started_s=min(times_s, default=None),
         startup_s=metrics.startup_s(lines),
         ended_s=max(times_s, default=None),
@@ -114,7 +114,7 @@ def read(run_dir: Path) -> Run:
     )
 
 
-def _held(lock: Path) -> bool | None:
+def _is_locked(lock: Path) -> bool | None:
     """Whether the process that wrote the lock still holds it; it can be told on its host only."""
     try:
         with lock.open("rb") as file:
@@ -197,7 +197,7 @@ def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
             problems.append(f"{path} cannot be read ({error.strerror or error}).")
             continue
         if damaged:
-            problems.append(metrics.said_of_damage(path, damaged))
+            problems.append(metrics.damage_sentence(path, damaged))
         headers = [line for line in lines if line.get("kind") == "host"]
         samples = [line for line in lines if line.get("kind") == "sample"]
         samples = [sample for sample in samples if metrics.is_time(sample.get("time_s"))]

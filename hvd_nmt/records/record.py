@@ -1,7 +1,7 @@
 """A run as the analysis sees it, whichever program wrote it.
 
-`ours.read` makes it from a run directory of this package, `openseq2seq.read` from an old log.
-What a source does not tell is None or empty, and every answer must live with that.
+`read.read_run` makes it from a run directory of this package, `openseq2seq_log.read_log` from an
+old log. What a source does not tell is None or empty, and every answer must live with that.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ class Interval:
     step_s: float | None = None
     """wall time of a step, seconds"""
     input_wait_s: float | None = None
-    """of it: waiting for a batch, mean of the ranks"""
+    """seconds of a step spent waiting for a batch, mean of the ranks"""
     compute_s: float | None = None
-    """of it: computing, mean of the ranks"""
+    """seconds of a step spent computing, mean of the ranks"""
     straggler_wait_s: float | None = None
-    """of it: waiting, gradients ready, for the slowest rank, mean of the ranks"""
+    """seconds of a step spent waiting, own gradients ready, for the slowest rank, mean of the
+    ranks"""
     communication_s: float | None = None
-    """of it: exposed communication, all ranks ready and the sum not yet there"""
+    """seconds of a step of exposed communication: all ranks are ready, the sum is not yet there"""
     rank_ready_s: tuple[float, ...] = ()
-    """of each rank: seconds from the start of a step to its own gradients, input wait included"""
+    """seconds from the start of a step to a rank's own gradients, input wait included, rank by
+    rank"""
     rank_input_wait_s: tuple[float, ...] = ()
-    """of each rank: seconds of that spent waiting for a batch"""
+    """seconds of a step that a rank waits for a batch, rank by rank"""
     loss: float | None = None
     """training loss per target token, nats, as the program defines it"""
     learning_rate: float | None = None
@@ -92,7 +94,7 @@ class Run:
     """the step of its newest checkpoint"""
     finished: bool = False
     """it says so itself; where it says nothing, its last checkpoint is of its last step"""
-    held: bool | None = None
+    locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None
     """unix time of the start of rank 0's process, or else of the first record"""

@@ -43,11 +43,11 @@ class LengthClass:
     """sacreBLEU of these sentences as a corpus, 0 to 100"""
 
 
-def read(run: Run, step: int | None = None) -> list[Sentence]:
+def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
     """The dev sentences that a run translated, in the order of the dev set.
 
     Args:
-        run: as `ours.read` gives it.
+        run: as `read_run` gives it.
         step: of the evaluation; None: the newest.
 
     Raises:

@@ -74,8 +74,8 @@ def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
 def _state(run: Run, silent_s: float | None) -> str:
     if run.finished:
         return FINISHED
-    if run.held is not None:
-        return RUNNING if run.held else SILENT
+    if run.locked is not None:
+        return RUNNING if run.locked else SILENT
     if silent_s is None:
         return NO_CLOCK
     if silent_s < -_CLOCKS_DIFFER_S:

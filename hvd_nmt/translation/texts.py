@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.data import corpus
-from hvd_nmt.records import read
+from hvd_nmt.records.read import read_run
 from hvd_nmt.translation.scoring import Text
 
 
@@ -26,7 +26,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
         RunError: the run cannot be read.
         DataError: the data are damaged or have no such part.
     """
-    directory = read.read(run).manifest.get("directory")
+    directory = read_run(run).manifest.get("directory")
     if directory is None:
         raise NotHereError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.explain import bottleneck
-from hvd_nmt.records import read
+from hvd_nmt.records.read import read_run
 
 pytestmark = pytest.mark.rig
 
@@ -57,9 +57,9 @@ def cases(two_hosts, toy, tmp_path_factory):
                 begin = steps_done(cwd / "run") + 2  # one step is under way while things change
                 wait_for_step(process, cwd / "run", begin + STEPS)
                 bounds[name] = begin, begin + STEPS
-                if bottleneck.verdict(part(read.read(cwd / "run"), *bounds[name])).kind == wanted:
+                if bottleneck.verdict(part(read_run(cwd / "run"), *bounds[name])).kind == wanted:
                     break
-        run = read.read(cwd / "run")
+        run = read_run(cwd / "run")
     return {name: part(run, *of) for name, of in bounds.items()}
 
 

@@ -18,7 +18,7 @@ def read(folder, *lines):
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
     problems = []
-    return metrics.read(folder, problems), problems
+    return metrics.read_lines(folder, problems), problems
 
 
 def test_what_a_run_writes_is_believed(tmp_path):

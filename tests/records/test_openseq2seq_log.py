@@ -111,7 +111,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_steps_times_and_losses(log):
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert [(each.step, each.steps, each.loss) for each in run.intervals] == [
         (1, 1, 9.0),
         (21, 20, 8.0),
@@ -126,7 +126,7 @@ def test_steps_times_and_losses(log):
 
 
 def test_evaluations_get_the_steps_at_which_the_program_makes_them(log):
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     found = [(each.step, each.loss, each.pseudo_bleu) for each in run.evaluations]
     assert found == [(1, 9.5, 0.9), (31, 7.5, 0.1), (61, 6.25, 0.2), (91, 5.25, 0.3)]
     assert all(each.bleu is None for each in run.evaluations)  # it is no translation quality
@@ -136,11 +136,11 @@ def test_the_last_evaluation_is_at_the_last_step_but_one(tmp_path):
     log = tmp_path / "log"
     steps = step(1, 9.0) + step(81, 5.0) + evaluation(5.0, 0.3) + step(99, 5.0)
     log.write_text(START + CONFIG + steps + evaluation(4.5, 0.4) + END)
-    assert [each.step for each in openseq2seq_log.read(log).evaluations] == [91, 99]
+    assert [each.step for each in openseq2seq_log.read_log(log).evaluations] == [91, 99]
 
 
 def test_the_configuration_under_its_names_and_ours(log):
-    config = openseq2seq_log.read(log).config
+    config = openseq2seq_log.read_log(log).config
     raw = config["openseq2seq"]
     assert raw["batch_size_per_gpu"] == 32
     assert raw["data_layer_params"] == {
@@ -173,11 +173,11 @@ def test_the_configuration_under_its_names_and_ours(log):
 def test_parameters_of_another_schedule_are_not_taken_for_a_warm_up(tmp_path):
     log = tmp_path / "log"
     log.write_text(SAMPLE.replace("transformer_policy", "poly_decay"))
-    assert openseq2seq_log.read(log).config["training"] == {"max_steps": 100}
+    assert openseq2seq_log.read_log(log).config["training"] == {"max_steps": 100}
 
 
 def test_facts_samples_and_gpus(log):
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert (run.parameters, run.gradient_bytes, run.max_steps) == (480, 1920, 100)
     assert run.hosts == (openseq2seq_log.UNKNOWN_HOST,) * 2
     assert run.environment["average_step_s"] == 1.6
@@ -196,7 +196,7 @@ def test_facts_samples_and_gpus(log):
 
 
 def test_what_the_log_does_not_tell_is_none_and_said(log):
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert run.manifest == {}
     assert run.telemetry == ()
     assert (run.started_s, run.ended_s, run.intervals[0].learning_rate) == (None, None, None)
@@ -209,7 +209,7 @@ def test_what_the_log_does_not_tell_is_none_and_said(log):
 def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(tmp_path, cut):
     log = tmp_path / "log"
     log.write_text(START + CONFIG + STEPS[:cut])
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert not run.finished
     assert any("Finished" in each for each in run.problems)
     whole = STEPS[:cut].count("time per step = 0:0")
@@ -224,7 +224,7 @@ def test_loss_that_is_not_a_number_and_the_format_with_epochs(tmp_path):
         "*** Epoch 2, global step 50: ***     Train loss: nan \ntime per step = 0:00:0.500\n"
         "*** Global step 70: loss = 1.5000, time per step = 1:00:0.250\n"
     )
-    first, second = openseq2seq_log.read(log).intervals
+    first, second = openseq2seq_log.read_log(log).intervals
     assert first.loss != first.loss
     assert first.epoch == 2
     assert (second.loss, second.step_s) == (1.5, 3600.25)
@@ -239,13 +239,13 @@ def test_ranks_of_horovod(tmp_path):
     config = CONFIG.replace("'use_horovod': False", "'use_horovod': True")
     log = tmp_path / "log"
     log.write_text(START + config + ranks + STEPS)
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert run.ranks == 4
     assert any("hosts" in each for each in run.problems)
     log.write_text(START + config + ranks + nccl + STEPS)
-    assert openseq2seq_log.read(log).hosts == ("v100a", "v100a", "v100b", "v100b")
+    assert openseq2seq_log.read_log(log).hosts == ("v100a", "v100a", "v100b", "v100b")
     log.write_text(START + config + STEPS)
-    assert any("number of ranks" in each for each in openseq2seq_log.read(log).problems)
+    assert any("number of ranks" in each for each in openseq2seq_log.read_log(log).problems)
 
 
 def test_output_tagged_by_horovodrun_is_that_of_rank_0(tmp_path):
@@ -255,7 +255,7 @@ def test_output_tagged_by_horovodrun_is_that_of_rank_0(tmp_path):
     )
     log = tmp_path / "log"
     log.write_text(tagged)
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert [each.step for each in run.intervals] == [1, 21, 41, 61, 81]
     assert run.config["training"]["warmup_steps"] == 40
     assert run.ranks == 2
@@ -273,7 +273,7 @@ def test_a_resumed_run_counts_steps_done_again_once(tmp_path):
         + step(51, 6.5, "0:00:9.000")
         + step(71, 5.5)
     )
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert [(each.step, each.steps, each.step_s) for each in run.intervals] == [
         (1, 1, None),
         (21, 20, 1.5),
@@ -310,7 +310,7 @@ LOSSES = {1: 9.00001, 21: 8.00002, 41: 6.99998, 61: 6.0, 81: 5.0}
 
 def test_events_beside_the_log_give_rates_and_times(log):
     write_events(log.parent, LOSSES)
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     second = run.intervals[1]
     assert second.learning_rate == pytest.approx(21e-4)
     assert second.loss == pytest.approx(8.00002, abs=1e-6)
@@ -324,7 +324,7 @@ def test_events_beside_the_log_give_rates_and_times(log):
 
 def test_events_of_another_run_are_not_used(log):
     write_events(log.parent, {number: loss + 0.3 for number, loss in LOSSES.items()})
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert run.intervals[1].learning_rate is None
     assert any("TensorBoard" in each for each in run.problems)
 
@@ -333,12 +333,12 @@ def test_a_torn_or_damaged_event_file_is_read_up_to_there(log):
     path = write_events(log.parent, LOSSES)
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    assert openseq2seq_log.read(log).intervals[-1].learning_rate == pytest.approx(81e-4)
+    assert openseq2seq_log.read_log(log).intervals[-1].learning_rate == pytest.approx(81e-4)
     event = event_pb2.Event(step=99, wall_time=1.0, summary=summary_pb2.Summary())
     bad = b"\xff" * len(event.SerializeToString())
     frame = struct.pack("<QI", len(bad), 0) + bad + struct.pack("<I", 0)
     path.write_bytes(whole + frame)
-    assert openseq2seq_log.read(log).intervals[-1].learning_rate == pytest.approx(81e-4)
+    assert openseq2seq_log.read_log(log).intervals[-1].learning_rate == pytest.approx(81e-4)
 
 
 def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
@@ -346,17 +346,17 @@ def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
         path = tmp_path / "file"
         path.write_bytes(content)
         with pytest.raises(RunError, match=r"no log of an OpenSeq2Seq training") as caught:
-            openseq2seq_log.read(path)
+            openseq2seq_log.read_log(path)
         assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="cannot be read"):
-        openseq2seq_log.read(tmp_path)
+        openseq2seq_log.read_log(tmp_path)
 
 
 def test_reading_imports_no_tensorflow(log):
     write_events(log.parent, LOSSES)
     code = (
         "import sys; from pathlib import Path; from hvd_nmt.records import openseq2seq_log; "
-        f"assert openseq2seq_log.read(Path({str(log)!r})).started_s; "
+        f"assert openseq2seq_log.read_log(Path({str(log)!r})).started_s; "
         "assert 'tensorflow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -364,7 +364,7 @@ def test_reading_imports_no_tensorflow(log):
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs the real log ../shared/data/openseq2seq")
 def test_the_real_log():
-    run = openseq2seq_log.read(REAL)
+    run = openseq2seq_log.read_log(REAL)
     assert run.finished
     assert run.parameters == 1_947_136
     assert run.hosts == ("v100a",)
@@ -384,6 +384,6 @@ def test_the_real_log():
 def test_without_its_events_the_real_log_gives_the_same_steps(tmp_path):
     log = tmp_path / "nohup.out"
     log.write_bytes(REAL.read_bytes())
-    run = openseq2seq_log.read(log)
+    run = openseq2seq_log.read_log(log)
     assert [each.step for each in run.evaluations] == [1, 402, 803, 1204, 1599]
     assert len(run.intervals) == 16

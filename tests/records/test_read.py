@@ -19,6 +19,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import Config, DataConfig, TelemetryConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.records import read
+from hvd_nmt.records.read import read_any_run, read_run
 from hvd_nmt.reporting import questions
 from hvd_nmt.reporting.answer import FINISHED
 from hvd_nmt.telemetry import jsonl
@@ -102,7 +103,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def steps_of(run_dir: Path) -> list[tuple[int, int, float | None]]:
     """(step, steps, loss) of each interval."""
-    return [(each.step, each.steps, each.loss) for each in read.read(run_dir).intervals]
+    return [(each.step, each.steps, each.loss) for each in read_run(run_dir).intervals]
 
 
 def drop_lines(run_dir: Path, kind: str) -> None:
@@ -111,7 +112,7 @@ def drop_lines(run_dir: Path, kind: str) -> None:
 
 
 def test_a_finished_run(run_dir):
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.name, run.source, run.path) == ("run", "hvd_nmt", run_dir)
     assert run.hosts == ("a", "a", "b", "b")
     assert (run.ranks, run.parameters, run.gradient_bytes) == (4, 1000, 4000)
@@ -138,32 +139,32 @@ def test_a_finished_run(run_dir):
 
 
 def test_read_any_tells_directories_logs_and_nothing_apart(run_dir, tmp_path):
-    assert read.read_any(run_dir).source == "hvd_nmt"
+    assert read_any_run(run_dir).source == "hvd_nmt"
     log_file = tmp_path / "nohup.out"
     log_file.write_text("*** Global step 5: ***     Train loss: 2.5 \n")
-    assert read.read_any(log_file).source == "OpenSeq2Seq"
+    assert read_any_run(log_file).source == "OpenSeq2Seq"
     with pytest.raises(RunError, match="does not exist"):
-        read.read_any(tmp_path / "nothing")
+        read_any_run(tmp_path / "nothing")
 
 
 def test_what_is_no_run_directory_is_refused_in_one_sentence(tmp_path):
     with pytest.raises(RunError, match=r"neither config\.yaml nor metrics\.jsonl") as caught:
-        read.read(tmp_path)
+        read_run(tmp_path)
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="does not exist"):
-        read.read(tmp_path / "nothing")
+        read_run(tmp_path / "nothing")
 
 
 def test_a_run_in_progress_and_one_killed_with_9(run_dir):
     path = run_dir / "metrics.jsonl"
     drop_lines(run_dir, "end")
-    whole = read.read(run_dir)
+    whole = read_run(run_dir)
     assert not whole.finished
     assert whole.steps_done == 100
     content = path.read_bytes()
     for cut in range(0, len(content), 97):
         path.write_bytes(content[:cut])
-        run = read.read(run_dir)
+        run = read_run(run_dir)
         lines = content[:cut].count(b'"kind":"train"')
         assert len(run.intervals) in (lines, lines - 1)
         assert not run.finished
@@ -185,7 +186,7 @@ def test_a_missing_file_is_said_and_the_rest_is_read(run_dir, name, said):
         shutil.rmtree(path)
     else:
         path.unlink()
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert any(said in problem for problem in run.problems)
     assert all(problem.endswith(".") and "\n" not in problem for problem in run.problems)
     assert bool(run.intervals) == (name != "metrics.jsonl")
@@ -196,7 +197,7 @@ def test_a_missing_file_is_said_and_the_rest_is_read(run_dir, name, said):
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
 def test_a_damaged_file_costs_what_it_would_tell(run_dir, name, content):
     (run_dir / name).write_bytes(content)
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert len(run.intervals) == 4
     assert run.config == {} or name != "config.yaml"
     assert run.environment == {} or name != "environment.json"
@@ -207,7 +208,7 @@ def test_a_damaged_line_is_named(run_dir):
         path = run_dir / name
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join([lines[0], b"{damaged\n", *lines[1:]]))
-    problems = read.read(run_dir).problems
+    problems = read_run(run_dir).problems
     assert sum("Line 2" in problem for problem in problems) == 2
     assert not any("b.jsonl is missing" in problem for problem in problems)
 
@@ -216,31 +217,31 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir):
     (run_dir / "metrics.jsonl").unlink()
     for step in (50, 100, 75):
         (run_dir / f"model.ckpt-{step}.index").write_bytes(b"")
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (100, True)
     assert any("came to step 100 is known from its newest checkpoint" in p for p in run.problems)
     assert questions.gather(run).state == FINISHED
     (run_dir / "model.ckpt-100.index").unlink()
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (75, False)
 
 
 def test_where_metrics_are_a_checkpoint_does_not_outdo_them(run_dir):
     drop_lines(run_dir, "end")
     (run_dir / "model.ckpt-300.index").write_bytes(b"")
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (100, False)
 
 
 def test_the_time_before_the_first_record_counts(run_dir, tmp_path):
-    begun_s = read.read(run_dir).started_s
+    begun_s = read_run(run_dir).started_s
     path = run_dir / "metrics.jsonl"
     first, *rest = path.read_text().splitlines(keepends=True)
     record = json.loads(first)
     assert record["kind"] == "start"
     early_s = min(begun_s, record["time_s"]) - 30
     path.write_text(json.dumps(record | {"process_started_s": early_s}) + "\n" + "".join(rest))
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.started_s == early_s
     assert run.startup_s == pytest.approx(record["time_s"] - early_s)
 
@@ -252,7 +253,7 @@ def test_hosts_that_are_no_names_are_left_out_wherever_they_stand(run_dir, hosts
     lines[0]["hosts"] = hosts
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run_dir / "environment.json").write_text(json.dumps({"hosts": hosts}))
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.hosts == ()
     assert sum("hosts (1)" in problem for problem in run.problems) == 1
     assert sum("are no list of names" in problem for problem in run.problems) == 1
@@ -263,7 +264,7 @@ def test_a_setting_of_a_wrong_type_is_unknown(run_dir):
     values = yaml.safe_load(path.read_text())
     values["training"] |= {"max_steps": "many", "cooldown_steps": "few"}
     path.write_text(yaml.safe_dump(values))
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.max_steps is None
     assert "cooldown_steps" not in run.config["training"]
     assert run.config["training"]["warmup_steps"] == 30
@@ -273,7 +274,7 @@ def test_a_setting_of_a_wrong_type_is_unknown(run_dir):
 def test_a_configuration_of_another_version_is_read_as_it_is(run_dir):
     path = run_dir / "config.yaml"
     path.write_text(path.read_text() + "later:\n  setting: 1\n")
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.max_steps == 100
     assert run.config["later"] == {"setting": 1}
     assert any("later" in problem for problem in run.problems)
@@ -285,7 +286,7 @@ def test_steps_done_again_after_a_resume_count_once(run_dir):
         for step, loss in ((75, 7.5), (100, 10.0)):
             log(store, step, loss)
         evaluate(store, 100, 9.0)
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert steps_of(run_dir) == [(25, 25, 4.0), (50, 25, 2.0), (75, 15, 7.5), (100, 25, 10.0)]
     assert [(each.step, each.loss) for each in run.evaluations] == [(50, 1.0), (100, 9.0)]
     assert run.hosts == ("a", "a")
@@ -304,7 +305,7 @@ def test_the_recorded_number_of_steps_of_an_interval_wins(run_dir):
     with EventStore(run_dir) as store:
         start(store, 101)
         log(store, 125, 1.0, steps=24)
-    assert read.read(run_dir).intervals[-1].steps == 24
+    assert read_run(run_dir).intervals[-1].steps == 24
 
 
 def test_a_run_of_an_older_version_tells_less(run_dir):
@@ -312,14 +313,14 @@ def test_a_run_of_an_older_version_tells_less(run_dir):
     with EventStore(run_dir) as store:
         store.record("start", {"first_step": 1, "hosts": HOSTS, "sent_bytes_per_step": 6000.0})
         store.scalars(25, {"train_loss": 3.0, "step_time/total_s": 1.0})
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.parameters, run.gradient_bytes) == (1000, 4000)  # 6000 = 2 (4-1)/4 x 4000
     assert run.intervals[0].straggler_wait_s is None
     assert run.intervals[0].rank_ready_s == ()
     jsonl.rewrite(run_dir / "metrics.jsonl", lambda line: False)
     with EventStore(run_dir) as store:
         store.record("start", {"first_step": 1, "hosts": ["a"], "sent_bytes_per_step": 0.0})
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert (run.parameters, run.gradient_bytes) == (None, None)
     assert any("parameters" in problem for problem in run.problems)
 
@@ -328,14 +329,14 @@ def test_a_loss_that_is_not_a_number_stays_one(run_dir):
     with EventStore(run_dir) as store:
         start(store, 101)
         log(store, 125, math.nan)
-    assert math.isnan(read.read(run_dir).intervals[-1].loss)
+    assert math.isnan(read_run(run_dir).intervals[-1].loss)
 
 
 def test_telemetry_that_was_switched_off_is_no_lost_file(run_dir, tmp_path):
     shutil.rmtree(run_dir / "telemetry")
     off = dataclasses.replace(config_of(tmp_path), telemetry=TelemetryConfig(interval_s=0.0))
     configuration.save(off, run_dir / "config.yaml")
-    problems = read.read(run_dir).problems
+    problems = read_run(run_dir).problems
     assert any("interval_s is 0" in problem for problem in problems)
     assert not any("copy it" in problem for problem in problems)
 
@@ -345,7 +346,7 @@ def test_a_resumed_sampler_s_newest_header_is_the_host_s(run_dir):
     file.append({"kind": "host", "time_s": 2000.0, "host": "a", "interval_s": 2.0})
     file.append({"kind": "sample", "time_s": 2001.0, "host": "a"})
     file.close()
-    host = read.read(run_dir).telemetry[0]
+    host = read_run(run_dir).telemetry[0]
     assert host.header["interval_s"] == 2.0
     assert len(host.samples) == 3
 
@@ -353,14 +354,14 @@ def test_a_resumed_sampler_s_newest_header_is_the_host_s(run_dir):
 def test_the_manifest_is_that_of_the_run_s_data(run_dir, tmp_path, toy_data):
     shutil.copytree(toy_data, tmp_path / "data")
     shutil.copyfile(toy_data / "spm.model", run_dir / "spm.model")
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.problems == ()
     manifest = corpus.read_manifest(toy_data)
     assert run.manifest["parts"]["train"]["pairs"] == manifest.parts["train"].pairs
     assert run.manifest["parts"]["train"]["source"]["text_bytes"] > 0
     assert run.manifest["hash"] == manifest.hash
     (run_dir / "spm.model").write_bytes(b"another")
-    run = read.read(run_dir)
+    run = read_run(run_dir)
     assert run.manifest == {}
     assert "another vocabulary" in run.problems[0]
 
@@ -372,18 +373,18 @@ def test_relative_data_are_found_from_where_the_run_was_started(run_dir, tmp_pat
         config, run_dir=Path("run"), data=DataConfig(directory=Path("data/toy"), corpus="files")
     )
     configuration.save(relative, run_dir / "config.yaml")
-    assert read.read(run_dir).manifest["directory"] == str(tmp_path / "data" / "toy")
+    assert read_run(run_dir).manifest["directory"] == str(tmp_path / "data" / "toy")
 
 
 def test_whether_a_run_goes_on_is_told_by_its_lock(tmp_path):
     """Not by how long it has been silent: kill -9 leaves a lock file that nobody holds."""
     lock = tmp_path / ".lock"
-    assert read._held(lock) is None
+    assert read._is_locked(lock) is None
     lock.write_text(f"process 1 on {socket.gethostname()}, since 2026-11-21 12:00:00\n")
-    assert read._held(lock) is False
+    assert read._is_locked(lock) is False
     with lock.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert read._held(lock) is True
-    assert read._held(lock) is False
+        assert read._is_locked(lock) is True
+    assert read._is_locked(lock) is False
     lock.write_text("process 1 on another-host, since 2026-11-21 12:00:00\n")
-    assert read._held(lock) is None
+    assert read._is_locked(lock) is None

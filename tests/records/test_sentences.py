@@ -26,7 +26,7 @@ def run(toy_data: Path, tmp_path: Path) -> Run:
 
 
 def test_newest_translations_beside_source_and_reference(run: Run, toy_data: Path) -> None:
-    found = sentences.read(run)
+    found = sentences.read_sentences(run)
     sources = (toy_data / "dev.en").read_text(encoding="utf-8").splitlines()
     assert [sentence.source for sentence in found] == sources[:3]
     assert [sentence.number for sentence in found] == [1, 2, 3]
@@ -34,21 +34,21 @@ def test_newest_translations_beside_source_and_reference(run: Run, toy_data: Pat
     assert (found[0].chrf, found[2].chrf) == (pytest.approx(100), pytest.approx(100))
     assert found[1].chrf < 5
     assert sentences.worst(found, 1) == [found[1]]
-    assert [sentence.hypothesis for sentence in sentences.read(run, 9)] == ["nein"] * 3
+    assert [sentence.hypothesis for sentence in sentences.read_sentences(run, 9)] == ["nein"] * 3
 
 
 def test_what_is_missing_is_said(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not evaluated at step 8, only at 9, 10"):
-        sentences.read(run, 8)
+        sentences.read_sentences(run, 8)
     with pytest.raises(RunError, match=r"dev set of .* is not on this machine"):
-        sentences.read(Run("run", tmp_path, "hvd_nmt"))
+        sentences.read_sentences(Run("run", tmp_path, "hvd_nmt"))
     long = tmp_path / "hypotheses" / "dev.11.txt"
     long.write_text("x\n" * 100, encoding="utf-8")
     with pytest.raises(RunError, match="another data directory"):
-        sentences.read(run)
+        sentences.read_sentences(run)
     shutil.rmtree(tmp_path / "hypotheses")
     with pytest.raises(RunError, match="not evaluated yet"):
-        sentences.read(run)
+        sentences.read_sentences(run)
 
 
 def pair(words: int, right: bool) -> Sentence:

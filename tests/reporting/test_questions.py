@@ -155,7 +155,7 @@ def test_a_clock_in_the_future_is_no_sign_of_life(two_host_run):
     )
     assert questions.gather(run, now_s=run.ended_s - 5).state == RUNNING
     assert questions.gather(two_host_run(), now_s=run.ended_s - 7200).state == FINISHED
-    held = two_host_run(finished=False, held=True)
+    held = two_host_run(finished=False, locked=True)
     assert answers_time.state_sentence(questions.gather(held, run.ended_s - 7200)) == (
         "Still running: last record 0 s ago."
     )
