@@ -70,7 +70,8 @@ _SERVER = """
 import importlib, json, os, runpy, signal, socket, sys
 import hvd_nmt  # first: picks tf_keras
 import tensorflow, sacrebleu, hvd_nmt.train
-from hvd_nmt.training import callbacks, checkpoints, cluster, dashboard, evaluation, setup, weights
+from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.training import callbacks, cluster, dashboard, evaluation, setup
 
 def become(job, files):
     for number, file in enumerate(files):
