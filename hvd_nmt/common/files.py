@@ -1,4 +1,13 @@
-"""A directory that is complete or not there, built by one process at a time."""
+"""Files and directories that are complete or not there, and locks that die with their process.
+
+    write_atomically, replacing_file, rename_durably    a file
+    replacing, put_in_place                             a directory
+    exclusive, try_lock, is_locked                      one process at a time
+    sync, require_free                                  parts of the above
+
+A file is written under another name, synced, renamed, and then its directory is synced: after a
+crash, also of the machine, there is the old content or the new one.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +18,82 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from hvd_nmt.common.errors import ConfigError, DataError
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes a file, or replaces it; a reader sees the old content or the new one.
+
+    Args:
+        path: of the file.
+        content: bytes, or text, which is written as UTF-8.
+
+    Raises:
+        OSError: it cannot be written; the old file stays.
+    """
+    with replacing_file(path) as draft:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Lets a file be written under another name and puts it in place when the block ends.
+
+    Args:
+        path: of the file; replaced if it is there.
+
+    Yields:
+        A name in the same directory to write the file under; after an error it is removed.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        yield draft
+        rename_durably(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def rename_durably(draft: Path, path: Path) -> None:
+    """Renames a complete file so that no crash leaves a part of it under the new name.
+
+    Args:
+        draft: on the same file system.
+        path: its new name; replaced if it is there.
+
+    Raises:
+        OSError: it cannot be synced or renamed.
+    """
+    sync(draft)
+    os.replace(draft, path)
+    sync(path.parent)
+
+
+def try_lock(stream: IO[Any]) -> bool:
+    """Locks an open file until it is closed or its process ends; False if another process has it.
+
+    The kernel frees the lock with the process, however it ends, so that it cannot go stale.
+    """
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_locked(stream: IO[Any]) -> bool:
+    """Whether another process on this host holds the `try_lock` of an open file.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(stream, fcntl.LOCK_UN)
+    return False
 
 
 @contextmanager
@@ -111,12 +194,12 @@ def _locked(lock_path: Path) -> int:
 
 def _recover(path: Path) -> None:
     """Removes what this or a killed process left; the lock says that nobody works on it."""
-    ours = re.compile(rf"{re.escape(path.name)}\.(old|partial)-\d+")  # a person's x.old-copy stays
+    name = re.compile(rf"{re.escape(path.name)}\.(old|partial)-\d+")  # a person's x.old-copy stays
     for other in list(path.parent.iterdir()):
-        left = ours.fullmatch(other.name)
-        if left and left[1] == "old" and not path.exists():
+        match = name.fullmatch(other.name)
+        if match and match[1] == "old" and not path.exists():
             other.rename(path)
-        elif left:
+        elif match:
             shutil.rmtree(other, ignore_errors=True)
 
 

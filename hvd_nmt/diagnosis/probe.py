@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import importlib.metadata
 import importlib.util
 import json
@@ -240,6 +239,8 @@ def _disk(request: dict[str, Any]) -> dict[str, Any]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the run directory, or the folder it is to be made in, can be written to."""
+    from hvd_nmt.common.files import is_locked
+
     path = Path(request.get("run_dir", "."))
     result: dict[str, Any] = {"path": str(path), "error": None, "held_by": None, "held_bytes": 0}
     folder = _nearest_folder(path)
@@ -251,9 +252,7 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         result["error"] = f"{folder}: {error.strerror or error}"
     with contextlib.suppress(OSError), (path / ".lock").open("r", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
     files = [*path.glob("model.ckpt-*"), *path.glob("best_models/*")]
     with contextlib.suppress(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import re
 import socket
@@ -14,6 +13,7 @@ import yaml
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
 from hvd_nmt.data import corpus
 from hvd_nmt.records import metrics, openseq2seq_log
@@ -120,12 +120,9 @@ def _is_locked(lock: Path) -> bool | None:
         with lock.open("rb") as file:
             if f" on {socket.gethostname()}," not in file.read().decode(errors="replace"):
                 return None
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go when the file is closed
-    except BlockingIOError:
-        return True
+            return is_locked(file)
     except OSError:
         return None
-    return False
 
 
 def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import jinja2
 
 from hvd_nmt import __version__
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import write_atomically
 from hvd_nmt.explain import learning, learning_rate, machines
 from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
@@ -117,11 +117,10 @@ def write(
     html, markdown = rendered(runs, prices or cost.Prices(), now_s, ended)
     written = []
     for name, text in ((HTML, html), (MARKDOWN, markdown)):
-        path, partial = folder / name, folder / f".{name}.{os.getpid()}"
+        path = folder / name
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(text.encode("utf-8", "backslashreplace"))
-            partial.replace(path)
+            write_atomically(path, text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise RunError(
                 f"The report cannot be written to {folder} ({error.strerror or error}): make room, "

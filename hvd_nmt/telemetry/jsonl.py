@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, final
 
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import write_atomically
 
 _BLOCK_BYTES = 1 << 16
 
@@ -59,15 +60,7 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
         else:
             dropped += 1
     if dropped:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.writelines(kept)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(path, b"".join(kept))
     return dropped
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any, TextIO
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.saver import Checkpoint
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.training.horovod import Rank
@@ -68,16 +67,14 @@ def claim(run_dir: Path, me: Rank) -> TextIO | None:
             f"The run directory {run_dir} cannot be written to on {me.host} "
             f"({error.strerror}): give another --run-dir or mend its permissions."
         ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(lock):
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
         lock.close()
         raise RunError(
             f"Another run is in {run_dir} ({holder}): wait for it, end it, or give another "
             "--run-dir."
-        ) from None
+        )
     lock.truncate(0)
     lock.write(f"process {os.getpid()} on {me.host}, since {time.strftime('%F %T')}\n")
     lock.flush()
@@ -113,11 +110,9 @@ def describe(
     run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any]
 ) -> None:
     """Write what a reader and `translate` need to know."""
-    vocabulary, settings = run_dir / VOCABULARY, run_dir / "config.yaml"
-    shutil.copyfile(data.spm_path, _draft(vocabulary))
-    os.replace(_draft(vocabulary), vocabulary)
-    configuration.save(config, _draft(settings))
-    os.replace(_draft(settings), settings)
+    write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
+    with replacing_file(run_dir / "config.yaml") as draft:
+        configuration.save(config, draft)
     with (run_dir / "command.txt").open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)
@@ -128,7 +123,3 @@ def note_origin(run_dir: Path, origin: Checkpoint) -> None:
     """Write down which checkpoint a run began with; `config.yaml` holds only what was asked for."""
     text = json.dumps(origin.record(), indent=1, ensure_ascii=False)
     (run_dir / ORIGIN).write_text(text + "\n", encoding="utf-8")
-
-
-def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}.new")

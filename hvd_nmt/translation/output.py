@@ -8,7 +8,6 @@ stays as it is until then.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.common.files import sync
+from hvd_nmt.common.files import rename_durably, sync, try_lock, write_atomically
 
 Job = dict[str, Any]
 """what decides the bytes of an output: name -> value, of types that JSON has"""
@@ -70,11 +69,8 @@ class Output:
             self._journal, self._job = journal, job
 
     def _note(self, journal: Path) -> None:
-        draft = journal.with_name(f"{journal.name}.new")
         facts = {"lines": self.lines_done, "bytes": self._stream.tell(), "job": self._job}
-        draft.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        sync(draft)
-        os.replace(draft, journal)
+        write_atomically(journal, json.dumps(facts, indent=1) + "\n")
 
 
 @contextmanager
@@ -113,8 +109,7 @@ def opened(path: Path | None, job: Job, *, resumable: bool = True) -> Iterator[O
                 raise
             if compress and stream.tell() == 0:
                 output.write([], 0)  # no bytes at all are no gzip file
-            os.fsync(stream.fileno())
-            os.replace(part, path)
+            rename_durably(part, path)
             journal.unlink(missing_ok=True)
             sync(path.parent)
 
@@ -128,9 +123,8 @@ def files(path: Path) -> tuple[Path, Path, Path]:
 def _lock(stream: IO[bytes], part: Path) -> None:
     """Hold the file until this process ends, however it ends."""
     with suppress(OSError):
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.stat(part), os.fstat(stream.fileno())):  # else renamed meanwhile
-            return
+        if try_lock(stream) and os.path.samestat(os.stat(part), os.fstat(stream.fileno())):
+            return  # and it was not renamed meanwhile
     raise ConfigError(f"{part} is being written by another process: wait for it, or end it.")
 
 
