@@ -170,25 +170,25 @@ def bench(config: BenchConfig) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import devices, horovod, setup
 
-    me = horovod.join(config.ranks)
-    with horovod.together():
-        devices.set_up(me)
-    cast = setup.gather_cast(config, me)
-    model, _ = setup.build(config, cast)
-    plan = setup.check(config, cast, model)
+    rank = horovod.init(config.ranks)
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
+    run_setup = setup.agree_on_setup(config, rank)
+    model, _ = setup.build(config, run_setup)
+    plan = setup.check(config, run_setup, model)
     recorder = _recorder(config)
     model.optimizer.learning_rate.assign(1e-4)
     model.fit(
-        setup.dataset(cast, 0),
+        setup.dataset(run_setup, 0),
         steps_per_epoch=config.warmup_steps + config.steps,
         verbose=0,
         callbacks=[recorder],
     )
     peaks = horovod.gather(_peak_memory_bytes())
-    if me.is_first:
+    if rank.is_first:
         print("\n".join(plan.lines()))
         print(_table(recorder.steps[config.warmup_steps :], sum(peaks), plan))
-    horovod.leave()
+    horovod.shutdown()
 
 
 def _recorder(config: BenchConfig) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hvd_nmt.checkpoints.saver import Checkpoint
     from hvd_nmt.telemetry.events import EventStore
     from hvd_nmt.training.plan import Plan
-    from hvd_nmt.training.setup import Cast
+    from hvd_nmt.training.setup import RunSetup
     from hvd_nmt.training.step import TrainingModel
 
 Say = Callable[[str], None]
@@ -55,47 +55,47 @@ def train(config: Config) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import cluster, devices, horovod, run_directory, setup
 
-    me = horovod.join(config.ranks, with_timeline=config.telemetry.timeline_steps > 0)
-    say: Say = print if me.is_first else _nothing
+    rank = horovod.init(config.ranks, with_timeline=config.telemetry.timeline_steps > 0)
+    say: Say = print if rank.is_first else _nothing
     if command_line.LOCAL_FILE.exists():
         say(f"defaults    {command_line.LOCAL_FILE} in this directory")
-    with horovod.together():
-        devices.set_up(me)
-    with horovod.together():
-        lock = run_directory.claim(config.run_dir, me)
-    cast = setup.gather_cast(config, me)
-    with horovod.together():
-        if me.is_first:
-            run_directory.require_same_run(config.run_dir, config, cast.data, say)
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
+    with horovod.raise_on_all_ranks():
+        lock = run_directory.claim(config.run_dir, rank)
+    run_setup = setup.agree_on_setup(config, rank)
+    with horovod.raise_on_all_ranks():
+        if rank.is_first:
+            run_directory.require_same_run(config.run_dir, config, run_setup.data, say)
 
-    model, state = setup.build(config, cast)
-    _restore(state, config, cast, say)
+    model, state = setup.build(config, run_setup)
+    _restore(state, config, run_setup, say)
     if model.step >= config.training.max_steps:
         say(f"{config.run_dir} has done all {int(model.step):,} steps; raise --training.max-steps.")
         return
-    with horovod.together():
-        if me.is_first:
-            environment = cluster.environment(cast.hosts, cast.precision)
-            run_directory.describe(config.run_dir, config, cast.data, environment)
-    plan = setup.check(config, cast, model)
+    with horovod.raise_on_all_ranks():
+        if rank.is_first:
+            environment = cluster.environment(run_setup.hosts, run_setup.precision)
+            run_directory.describe(config.run_dir, config, run_setup.data, environment)
+    plan = setup.check(config, run_setup, model)
     say("\n".join(plan.lines()))
 
     started_s = time.monotonic()
     try:
-        with horovod.lost_peers_reported():
-            _fit(model, state, cast, plan)
+        with horovod.report_lost_peers():
+            _fit(model, state, run_setup, plan)
     finally:
-        if me.is_first and config.telemetry.report:
+        if rank.is_first and config.telemetry.report:
             _write_report(config.run_dir)
-    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, me)
-    say(f"weights     checksum {checksum:#x} equal on {me.size} rank(s)")
+    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
+    say(f"weights     checksum {checksum:#x} equal on {rank.size} rank(s)")
     say(_where_things_are(config, time.monotonic() - started_s))
-    horovod.leave()
+    horovod.shutdown()
     if lock is not None:
         lock.close()
 
 
-def _restore(state: tf.train.Checkpoint, config: Config, cast: Cast, say: Say) -> None:
+def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, say: Say) -> None:
     """Load the newest good checkpoint on rank 0, or the weights to begin with, and give it to all.
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
@@ -104,31 +104,31 @@ def _restore(state: tf.train.Checkpoint, config: Config, cast: Cast, say: Say) -
     from hvd_nmt.checkpoints import weights
     from hvd_nmt.training import horovod, run_directory
 
-    me, source = cast.me, config.training.init_from
+    rank, source = run_setup.rank, config.training.init_from
     found: Checkpoint | None = None
-    with horovod.together():
-        found = checkpoints.newest_verified(config.run_dir, say) if me.is_first else None
+    with horovod.raise_on_all_ranks():
+        found = checkpoints.newest_verified(config.run_dir, say) if rank.is_first else None
         if found is not None:
             begun = "; --init-from was for its beginning" if source else ""
             say(f"resuming    from {found.prefix}{begun}")
             weights.restore(state, found)
     here = checkpoints.newest_first(config.run_dir) + checkpoints.best_first(config.run_dir)
-    everyone = horovod.gather([me.host, bool(here)])
+    everyone = horovod.gather([rank.host, bool(here)])
     holders = sorted({host for host, holds in everyone if holds})
-    with horovod.together():
-        if me.is_first and found is None and holders:
+    with horovod.raise_on_all_ranks():
+        if rank.is_first and found is None and holders:
             raise RunError(
                 f"The checkpoints of {config.run_dir} are on {', '.join(holders)}, but rank 0 "
-                f"runs on {me.host}: name {holders[0]} first in the list of hosts."
+                f"runs on {rank.host}: name {holders[0]} first in the list of hosts."
             )
-        if me.is_first and found is None and source:
-            origin = weights.start_from(source, state, cast.data)
+        if rank.is_first and found is None and source:
+            origin = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
             say(f"begins with {origin.prefix}, step {origin.step:,}")
     horovod.broadcast(weights.variables(state))
 
 
-def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Plan) -> None:
+def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, plan: Plan) -> None:
     """Join the parts and let Keras run the steps."""
     import tensorflow as tf
 
@@ -137,29 +137,29 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
     from hvd_nmt.training.evaluation import Evaluator
     from hvd_nmt.training.schedule import WarmupSchedule
 
-    config, me, start = plan.config, cast.me, plan.start_step
+    config, rank, start = plan.config, run_setup.rank, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
-    if me.is_first:
-        store = _opened_store(cast, plan)
+    if rank.is_first:
+        store = _opened_store(run_setup, plan)
         saver = checkpoints.Saver(
             config.run_dir,
             state,
-            _manifest_facts(config, cast),
+            _manifest_facts(config, run_setup),
             config.checkpoints.keep,
             config.checkpoints.keep_best,
         )
-    telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, me)
+    telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     schedule = WarmupSchedule(config, start)
-    evaluator = Evaluator(model.judged, cast.data, config, me)
+    evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     evaluation = callbacks.Evaluation(config, start, evaluator, saver, store)
     own = [
         telemetry,
         schedule,
-        callbacks.StepLog(config, start, cast.batch_plan.steps_per_epoch, schedule, store),
-        callbacks.StopIfNotFinite(start, me, cast.precision == "float16"),
-        callbacks.ReplicaCheck(start, config.training.check_replicas_every, me),
+        callbacks.StepLog(config, start, run_setup.batch_plan.steps_per_epoch, schedule, store),
+        callbacks.StopIfNotFinite(start, rank, run_setup.precision == "float16"),
+        callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         evaluation,
         callbacks.Checkpoints(config, start, saver, evaluation),
     ]
@@ -168,7 +168,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
         own.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     try:
         model.fit(
-            setup.dataset(cast, start),
+            setup.dataset(run_setup, start),
             steps_per_epoch=config.training.max_steps - start,
             verbose=0,
             callbacks=own,
@@ -181,7 +181,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, cast: Cast, plan: Pla
             store.close()
 
 
-def _opened_store(cast: Cast, plan: Plan) -> EventStore:
+def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
     """The run's records, with all that is known before the first step of this start."""
     from hvd_nmt.telemetry.events import EventStore
     from hvd_nmt.telemetry.host import process_started_s
@@ -191,14 +191,14 @@ def _opened_store(cast: Cast, plan: Plan) -> EventStore:
     store.truncate_after(plan.start_step)
     start = {
         "first_step": plan.start_step + 1,
-        "hosts": cast.hosts,
+        "hosts": run_setup.hosts,
         "parameters": plan.parameters,
         "gradient_bytes": plan.gradient_bytes,
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
     }
     store.record("start", start)
-    store.summaries(dashboard.summaries(plan.config, cast.me.size, cast.precision))
+    store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
     return store
 
 
@@ -217,13 +217,13 @@ def _write_report(run_dir: Path) -> None:
         )
 
 
-def _manifest_facts(config: Config, cast: Cast) -> dict[str, Any]:
+def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
     return {
-        "vocabulary_hash": cast.data.manifest.vocabulary_hash,
-        "data_hash": cast.data.manifest.hash,
+        "vocabulary_hash": run_setup.data.manifest.vocabulary_hash,
+        "data_hash": run_setup.data.manifest.hash,
         "model": dataclasses.asdict(config.model),
-        "vocabulary_size": cast.data.manifest.vocabulary_size,
-        "ranks": cast.me.size,
+        "vocabulary_size": run_setup.data.manifest.vocabulary_size,
+        "ranks": run_setup.rank.size,
         "freeze": config.training.freeze,
     }
 

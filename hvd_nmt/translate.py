@@ -147,14 +147,14 @@ def translate(options: Options) -> None:
     from hvd_nmt.translation import engine
 
     with ranks.joined(options.settings.threads) as crew, ExitStack() as stack:
-        with crew.together():
+        with crew.raise_on_all_ranks():
             # Once: a run that still trains may have another best one a moment later.
             located = engine.located(options.run, options.checkpoint)
             checkpoints = engine.identity(located)
         crew.require_equal({"checkpoint": checkpoints, "code of hvd_nmt": hvd_nmt.code_hash()})
         written: output.Output | None = None
         chunks: Iterator[Chunk] = iter(())
-        with crew.together():
+        with crew.raise_on_all_ranks():
             if crew.is_first:
                 opened = output.opened(
                     options.output, _job(options, checkpoints),
@@ -163,7 +163,7 @@ def translate(options: Options) -> None:
                 )  # fmt: skip
                 written = stack.enter_context(opened)
                 chunks = _chunks(options, written.lines_done, crew.size)
-        with crew.together():
+        with crew.raise_on_all_ranks():
             threads = crew.threads(options.settings.threads)
             settings = dataclasses.replace(options.settings, threads=threads)
             loaded = engine.load(options.run, located, settings)
@@ -174,7 +174,7 @@ def translate(options: Options) -> None:
                 kept = f"{written.lines_kept:,} lines are done and kept: the same command goes on."
                 print(kept, file=sys.stderr)
             raise
-        with crew.together():
+        with crew.raise_on_all_ranks():
             stack.close()
 
 
@@ -192,16 +192,16 @@ def _translate_all(
         total = reader.count_lines(options.input)
     with progress(total, "lines", done=done, show=crew.is_first) as bar:
         while True:
-            with crew.together():
+            with crew.raise_on_all_ranks():
                 here = next(chunks, None)
             chunk = crew.of_first(here)
             if chunk is None:
                 return
             mine = crew.share(chunk[1])
-            with crew.together():
+            with crew.raise_on_all_ranks():
                 rows, remarks = _worked(options, engine, chunk, mine, bar.update)
             everything = crew.gathered((mine, rows, remarks))
-            with crew.together():
+            with crew.raise_on_all_ranks():
                 if written is not None:
                     _write(options, chunk, everything, written)
             bar.update(len(chunk[1]) - len(mine))

@@ -147,9 +147,9 @@ def _take_part(n_bytes: int) -> None:
 
     from hvd_nmt.training import devices, horovod
 
-    me = horovod.join()
-    with horovod.together():
-        devices.set_up(me)
+    rank = horovod.init()
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
     gpus = len(tf.config.get_visible_devices("GPU"))
 
     def seconds(tensor: tf.Tensor, name: str) -> float:
@@ -159,7 +159,7 @@ def _take_part(n_bytes: int) -> None:
         float(horovod.sum_over_ranks(tensor, name=name)[0])  # fetched: a GPU works behind our back
         return time.perf_counter() - started_s
 
-    with horovod.lost_peers_reported():
+    with horovod.report_lost_peers():
         one, big = tf.ones([1]), tf.ones([n_bytes // 4])
         latency_s = statistics.median(seconds(one, "one") for _ in range(_LATENCY_ROUNDS))
         rounds = [max(horovod.gather(seconds(big, "big")))]
@@ -168,15 +168,15 @@ def _take_part(n_bytes: int) -> None:
         if rounds[0] < 2 * _BUDGET_S:
             more = max(2, min(_ROUNDS, int(_BUDGET_S / rounds[0])))
             rounds = [max(horovod.gather(seconds(big, "big"))) for _ in range(more)]
-        ranks = horovod.gather([me.host, gpus, latency_s])
-    if me.is_first:
+        ranks = horovod.gather([rank.host, gpus, latency_s])
+    if rank.is_first:
         result = {
             "bytes": n_bytes // 4 * 4, "seconds": rounds,
             "latency_s": max(latency for _, _, latency in ranks),
             "hosts": [host for host, _, _ in ranks], "gpus": [gpus for _, gpus, _ in ranks],
         }  # fmt: skip
         print(MARK + json.dumps(result), flush=True)
-    horovod.leave()
+    horovod.shutdown()
 
 
 if __name__ == "__main__":

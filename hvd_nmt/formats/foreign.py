@@ -175,7 +175,7 @@ def _state(foreign: ForeignModel, config: Config) -> tf.train.Checkpoint:
     step = tf.Variable(foreign.step, dtype=tf.int64)
     if foreign.moments is None:
         return tf.train.Checkpoint(model=transformer, step=step)
-    horovod.join()
+    horovod.init()
     weights = transformer.trainable_variables
     adam = optimizer.build(config.training, "float32", weights)
     adam.iterations.assign(foreign.step)

@@ -143,13 +143,13 @@ class StopIfNotFinite(StepCallback):
 
     Args:
         start_step: steps done before `fit`.
-        me: this rank.
+        rank: this rank.
         with_loss_scale: whether overflows are expected.
     """
 
-    def __init__(self, start_step: int, me: Rank, with_loss_scale: bool) -> None:
+    def __init__(self, start_step: int, rank: Rank, with_loss_scale: bool) -> None:
         super().__init__(start_step)
-        self._me = me
+        self._rank = rank
         self._allowed = SKIPPED_STEPS_IN_A_ROW if with_loss_scale else 0
         self._in_a_row = 0
 
@@ -162,7 +162,7 @@ class StopIfNotFinite(StepCallback):
         guilty = [
             f"rank {rank} ({host})"
             for rank, (host, mine) in enumerate(
-                horovod.gather([self._me.host, logs["own_not_finite"]])
+                horovod.gather([self._rank.host, logs["own_not_finite"]])
             )
             if mine
         ]
@@ -176,14 +176,14 @@ class StopIfNotFinite(StepCallback):
 class ReplicaCheck(StepCallback):
     """Compares the weights of all ranks after the first step and then now and again."""
 
-    def __init__(self, start_step: int, every_steps: int, me: Rank) -> None:
+    def __init__(self, start_step: int, every_steps: int, rank: Rank) -> None:
         super().__init__(start_step)
-        self._every_steps, self._me = every_steps, me
+        self._every_steps, self._rank = every_steps, rank
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
         if step == self._start_step + 1 or step % self._every_steps == 0:
-            cluster.require_equal_weights(self.model.replicated, step, self._me)
+            cluster.require_equal_weights(self.model.replicated, step, self._rank)
 
 
 class Evaluation(StepCallback):
@@ -228,7 +228,7 @@ class Evaluation(StepCallback):
         if step == 0 or step % self._config.evaluation.every_steps:
             return
         missing = False
-        with horovod.together():
+        with horovod.raise_on_all_ranks():
             if self._saver is not None:
                 lines = read_metrics(Path(self._config.run_dir))
                 evaluated = (line["step"] for line in lines if line["kind"] == "eval")
@@ -246,7 +246,7 @@ class Evaluation(StepCallback):
         if self.stops and not last:
             return
         if self.stops:
-            with horovod.together():
+            with horovod.raise_on_all_ranks():
                 if self._saver is not None:
                     self._saver.save(step)
             self.saved_step = step
@@ -261,7 +261,7 @@ class Evaluation(StepCallback):
     def _evaluate(self, step: int) -> None:
         scores = self._evaluator()
         self.latest = step, scores
-        with horovod.together():
+        with horovod.raise_on_all_ranks():
             if self._saver is not None and self._store is not None:
                 self._write(step, scores, self._saver, self._store)
 
@@ -337,7 +337,7 @@ class Checkpoints(StepCallback):
         if stop or last or step % self._config.checkpoints.every_steps == 0:
             evaluated = self._evaluation.latest
             val_loss = evaluated[1].val_loss if evaluated and evaluated[0] == step else None
-            with horovod.together():
+            with horovod.raise_on_all_ranks():
                 if self._saver is not None and self._evaluation.saved_step != step:
                     self._saver.save(step, val_loss)
         if stop and not last:
@@ -350,14 +350,14 @@ class Checkpoints(StepCallback):
 class Telemetry(keras.callbacks.Callback):
     """Samples GPUs, network cards and host while `fit` runs; on the first rank of each host."""
 
-    def __init__(self, run_dir: Path, interval_s: float, me: Rank) -> None:
+    def __init__(self, run_dir: Path, interval_s: float, rank: Rank) -> None:
         super().__init__()
         self._sampler = None
-        if me.is_first_on_host and interval_s > 0:
+        if rank.is_first_on_host and interval_s > 0:
             self._sampler = Sampler(
-                run_dir / "telemetry" / f"{me.host}.jsonl",
+                run_dir / "telemetry" / f"{rank.host}.jsonl",
                 interval_s,
-                event_dir=run_dir / "tensorboard" / me.host,
+                event_dir=run_dir / "tensorboard" / rank.host,
             )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

@@ -25,7 +25,7 @@ from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
 
-def prepared_data(config: DataConfig, me: Rank) -> corpus.DataDirectory:
+def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
     """Open the data directory; where the embedded corpus is missing, make it first.
 
     No shared file system is assumed: the first rank of each host makes it there, in a process
@@ -35,17 +35,17 @@ def prepared_data(config: DataConfig, me: Rank) -> corpus.DataDirectory:
         DataError: the data are missing or damaged, or preparing them failed, on some host.
     """
     if config.corpus == "embedded":
-        _prepare_embedded(config, me)
-    with horovod.together():
-        return corpus.load(config.directory, verify=me.is_first_on_host)
+        _prepare_embedded(config, rank)
+    with horovod.raise_on_all_ranks():
+        return corpus.load(config.directory, verify=rank.is_first_on_host)
 
 
-def require_equal(facts: dict[str, Any], me: Rank) -> list[dict[str, Any]]:
+def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
     """Compare what must be the same on all hosts.
 
     Args:
         facts: name -> value or digest of this rank.
-        me: this rank.
+        rank: this rank.
 
     Returns:
         Every rank's facts, by rank.
@@ -53,15 +53,15 @@ def require_equal(facts: dict[str, Any], me: Rank) -> list[dict[str, Any]]:
     Raises:
         ClusterError: something differs; names what, where, and both values.
     """
-    everyone = horovod.gather({"host": me.host, **facts})
+    facts_by_rank = horovod.gather({"host": rank.host, **facts})
     for name in facts:
-        values = {str(other[name]): other["host"] for other in reversed(everyone)}
-        if len(values) > 1:
-            listed = ", ".join(f"{value[:60]} on {host}" for value, host in values.items())
+        hosts = {str(each[name]): each["host"] for each in reversed(facts_by_rank)}
+        if len(hosts) > 1:
+            listed = ", ".join(f"{value[:60]} on {host}" for value, host in hosts.items())
             raise ClusterError(
                 f"The {name} differs between hosts ({listed}): make them equal, then start again."
             )
-    return everyone
+    return facts_by_rank
 
 
 def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
 
 
 def check_averaging(
-    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], me: Rank
+    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], rank: Rank
 ) -> float:
     """Prove that the optimizer given to `compile` sums gradients over all ranks.
 
@@ -92,7 +92,7 @@ def check_averaging(
     Args:
         optimizer: the compiled one.
         weights: the weights it is going to train.
-        me: this rank.
+        rank: this rank.
 
     Returns:
         Seconds that one all-reduce of all gradients takes.
@@ -107,29 +107,26 @@ def check_averaging(
         with tf.GradientTape() as tape:
             loss = tf.add_n(
                 [
-                    (me.rank + 1.0) * tf.reduce_sum(pattern * weight)
+                    (rank.index + 1.0) * tf.reduce_sum(pattern * weight)
                     for pattern, weight in zip(patterns, weights, strict=True)
                 ]
             )
         pairs = optimizer.compute_gradients(loss, weights, tape)
         return [None if g is None else tf.convert_to_tensor(g) for g, _ in pairs]
 
-    total = me.size * (me.size + 1) / 2
+    total = rank.size * (rank.size + 1) / 2
     sums = tf.autograph.experimental.do_not_convert(reduced)()
     wrong = [
         weight.name
         for weight, pattern, gradient in zip(weights, patterns, sums, strict=True)
         if gradient is None or not np.array_equal(gradient.numpy(), pattern.numpy() * total)
     ]
-    found = [
-        (other["host"], other["wrong"])
-        for other in horovod.gather({"host": me.host, "wrong": wrong[:1]})
-    ]
-    for rank, (host, names) in enumerate(found):
+    wrong_by_rank = horovod.gather([rank.host, wrong[:1]])
+    for index, (host, names) in enumerate(wrong_by_rank):
         if names:
             raise DivergedError(
-                f"Gradients do not add up: on rank {rank} ({host}) the gradient of {names[0]} is "
-                f"not the sum over {me.size} ranks. Each rank would train a model of its own."
+                f"Gradients do not add up: on rank {index} ({host}) the gradient of {names[0]} is "
+                f"not the sum over {rank.size} ranks. Each rank would train a model of its own."
             )
     started_s = time.perf_counter()
     reduced()
@@ -151,7 +148,7 @@ def weights_checksum(weights: list[tf.Variable]) -> int:
     return int(tf.add_n(parts)) % (1 << 64)
 
 
-def require_equal_weights(weights: list[tf.Variable], step: int, me: Rank) -> int:
+def require_equal_weights(weights: list[tf.Variable], step: int, rank: Rank) -> int:
     """Compare the weights of all ranks.
 
     Returns:
@@ -160,25 +157,28 @@ def require_equal_weights(weights: list[tf.Variable], step: int, me: Rank) -> in
     Raises:
         DivergedError: they differ; names the ranks that are in the minority, or all of them.
     """
-    found = horovod.gather([me.host, weights_checksum(weights)])
-    sums = [checksum for _, checksum in found]
-    if len(set(sums)) == 1:
-        return sums[0]
-    right = max(sums, key=sums.count)
-    known = sums.count(right) > len(sums) / 2  # of two ranks nobody knows which is right
-    odd = [
-        f"rank {rank} ({host})" for rank, (host, s) in enumerate(found) if not known or s != right
+    by_rank = horovod.gather([rank.host, weights_checksum(weights)])
+    checksums = [checksum for _, checksum in by_rank]
+    if len(set(checksums)) == 1:
+        return checksums[0]
+    commonest = max(checksums, key=checksums.count)
+    # Of two ranks nobody knows which is right.
+    has_majority = checksums.count(commonest) > len(checksums) / 2
+    differing = [
+        f"rank {index} ({host})"
+        for index, (host, checksum) in enumerate(by_rank)
+        if not has_majority or checksum != commonest
     ]
     raise DivergedError(
-        f"After step {step} the weights of {', '.join(odd)} differ from "
-        f"{'the other ranks' if known else 'each other'}: an update did not reach every rank, or "
-        "a memory failed. The same command goes on from the last checkpoint."
+        f"After step {step} the weights of {', '.join(differing)} differ from "
+        f"{'the other ranks' if has_majority else 'each other'}: an update did not reach every "
+        "rank, or a memory failed. The same command goes on from the last checkpoint."
     )
 
 
-def _prepare_embedded(config: DataConfig, me: Rank) -> None:
+def _prepare_embedded(config: DataConfig, rank: Rank) -> None:
     process = None
-    if me.is_first_on_host and not _is_prepared(config):
+    if rank.is_first_on_host and not _is_prepared(config):
         # A process of its own, because SentencePiece and TensorFlow do not mix in one.
         process = subprocess.Popen(
             [
@@ -194,18 +194,20 @@ def _prepare_embedded(config: DataConfig, me: Rank) -> None:
                 "--vocabulary-size",
                 str(config.vocabulary_size),
             ],
-            stdout=None if me.is_first else subprocess.DEVNULL,
+            stdout=None if rank.is_first else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
         )
     horovod.wait_until(lambda: process is None or process.poll() is not None)
-    with horovod.together():
+    with horovod.raise_on_all_ranks():
         if process is not None and process.returncode:
-            said = (process.communicate()[1] or "").strip().splitlines()
-            kind = BY_EXIT_CODE.get(process.returncode, DataError)
-            reason = said[-1].removeprefix("hvd_nmt.prepare: ") if said else "Preparing it failed."
-            raise kind(f"The embedded corpus for {config.directory}: {reason}")
+            lines = (process.communicate()[1] or "").strip().splitlines()
+            error_class = BY_EXIT_CODE.get(process.returncode, DataError)
+            reason = (
+                lines[-1].removeprefix("hvd_nmt.prepare: ") if lines else "Preparing it failed."
+            )
+            raise error_class(f"The embedded corpus for {config.directory}: {reason}")
 
 
 def _is_prepared(config: DataConfig) -> bool:

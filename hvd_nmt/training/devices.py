@@ -16,7 +16,7 @@ _BF16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 _AMPERE, _VOLTA = (8, 0), (7, 0)
 
 
-def set_up(me: Rank) -> None:
+def set_up(rank: Rank) -> None:
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
     Raises:
@@ -24,16 +24,16 @@ def set_up(me: Rank) -> None:
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        if me.local_size > len(gpus):
+        if rank.local_size > len(gpus):
             raise ClusterError(
-                f"{me.host} runs {me.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
+                f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
                 f"there: start it with {len(gpus)} slot(s)."
             )
-        tf.config.set_visible_devices(gpus[me.local_rank], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[me.local_rank], True)
+        tf.config.set_visible_devices(gpus[rank.local_rank], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[rank.local_rank], True)
     else:
         cores = len(os.sched_getaffinity(0))
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // me.local_size))
+        tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // rank.local_size))
         keep_freed_memory()
 
 

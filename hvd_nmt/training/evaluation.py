@@ -57,13 +57,13 @@ class Evaluator:
         transformer: the model, with whatever weights it has when called.
         data: prepared data.
         config: of the run.
-        me: this rank; every rank must call `__call__` at the same step.
+        rank: this rank; every rank must call `__call__` at the same step.
     """
 
     def __init__(
-        self, transformer: Transformer, data: DataDirectory, config: Config, me: Rank
+        self, transformer: Transformer, data: DataDirectory, config: Config, rank: Rank
     ) -> None:
-        self._transformer, self._data, self._config, self._me = transformer, data, config, me
+        self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
         self._tokenizer = Tokenizer(data.spm_path)
         sources, references = data.text("dev")
         count = config.evaluation.sentences or len(sources)
@@ -83,7 +83,7 @@ class Evaluator:
         started_s = time.perf_counter()
         loss, nll, pseudo_bleu = self._losses()
         hypotheses = self._translations()
-        bleu, margin, signature = _bleu(hypotheses, self.references, self._me.is_first)
+        bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
         return Scores(
             val_loss=loss,
             val_nll=nll,
@@ -106,12 +106,12 @@ class Evaluator:
         return "\n".join(lines)
 
     def _losses(self) -> tuple[float, float, float]:
-        me, dev = self._me, self._data.dev
-        tokens_per_batch = self._config.evaluation.tokens_per_batch * me.size
+        rank, dev = self._rank, self._data.dev
+        tokens_per_batch = self._config.evaluation.tokens_per_batch * rank.size
         sums = np.zeros(3)
         predictions: dict[int, str] = {}
         for indices_B, source_BxS, target_BxT in evaluation_batches(
-            dev, tokens_per_batch, me.rank, me.size
+            dev, tokens_per_batch, rank.index, rank.size
         ):
             *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
             sums += [float(value) for value in batch_sums]
@@ -123,11 +123,11 @@ class Evaluator:
         return loss / tokens, nll / tokens, self._pseudo_bleu(gathered)
 
     def _translations(self) -> list[str]:
-        me, dev = self._me, self._data.dev
-        mine = range(me.rank, len(self.sources), me.size)
+        rank, dev = self._rank, self._data.dev
+        share = range(rank.index, len(self.sources), rank.size)
         tokens = self._config.evaluation.tokens_per_batch
-        found = self._translator.translate([dev.source[index] for index in mine], tokens)
-        ids = {mine[position]: translations[0].ids for position, translations in found}
+        translated = self._translator.translate([dev.source[index] for index in share], tokens)
+        ids = {share[position]: hypotheses[0].ids for position, hypotheses in translated}
         texts = self._tokenizer.decode(ids.values())
         gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
         return [gathered[index] for index in range(len(self.sources))]
@@ -162,11 +162,11 @@ def _bleu(
     resamples = BOOTSTRAP if with_interval else 1
     score = bleu.corpus_score(hypotheses, [references], n_bootstrap=resamples)
     signature = bleu.get_signature()
-    told = json.loads(score.format(signature=str(signature), is_json=True))
+    fields = json.loads(score.format(signature=str(signature), is_json=True))
     for name in ("bs", "seed"):  # they are about the interval
         signature.update(name, None)
-    # The interval is untold where all resamples score 0.
-    return score.score, float(told.get("confidence_var", 0.0)), str(signature)
+    # There is no interval where all resamples score 0.
+    return score.score, float(fields.get("confidence_var", 0.0)), str(signature)
 
 
 def _pieces(ids: np.ndarray) -> str:

@@ -29,14 +29,14 @@ try:
 
     # Horovod takes its backend from the package `keras`. That is Keras 3, which nobody here uses
     # and which takes a fifth of a rank's imports (with matplotlib); it gets the Keras in use.
-    before = sys.modules.get("keras")
+    keras_3 = sys.modules.get("keras")
     sys.modules["keras"] = keras
     try:
         import horovod.tensorflow.keras as hvd_keras
     finally:
         del sys.modules["keras"]
-        if before is not None:
-            sys.modules["keras"] = before
+        if keras_3 is not None:
+            sys.modules["keras"] = keras_3
 except ImportError as error:
     raise ClusterError(
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
@@ -53,23 +53,23 @@ _OTHER_LAUNCHERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Rank:
-    """Who this process is."""
+    """This process among all processes of the run."""
 
-    rank: int
-    """of all ranks, from 0"""
+    index: int
+    """of this process among all ranks, from 0"""
     size: int
     """number of ranks"""
     local_rank: int
-    """of the ranks on this host, from 0"""
+    """index of this process among the ranks of its host, from 0"""
     local_size: int
     """number of ranks on this host"""
     host: str
-    """name of this host"""
+    """name of this process's host"""
 
     @property
     def is_first(self) -> bool:
         """The rank that writes checkpoints and speaks."""
-        return self.rank == 0
+        return self.index == 0
 
     @property
     def is_first_on_host(self) -> bool:
@@ -77,8 +77,8 @@ class Rank:
         return self.local_rank == 0
 
 
-def join(expected_ranks: int = 0, *, with_timeline: bool = False) -> Rank:
-    """Take this process's place among the ranks.
+def init(expected_ranks: int = 0, *, with_timeline: bool = False) -> Rank:
+    """Start Horovod, and see that it joins as many ranks as there must be.
 
     Args:
         expected_ranks: how many there must be; 0: as many as were started, or the number in
@@ -92,29 +92,29 @@ def join(expected_ranks: int = 0, *, with_timeline: bool = False) -> Rank:
     if with_timeline:
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     hvd.init()
-    me = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
+    rank = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
     expected = expected_ranks or _number("HVD_NMT_RANKS", 0)
     for variable, launcher in _OTHER_LAUNCHERS.items():
         count = _number(variable, 1)
-        if me.size == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
+        if rank.size == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
             raise ClusterError(
                 f"{launcher} started {count} processes, but this Horovod was built without MPI, so "
                 "each would train alone: start with horovodrun, or build Horovod with MPI."
             )
-    if expected and me.size != expected:
+    if expected and rank.size != expected:
         raise ClusterError(
-            f"{expected} ranks were asked for and {me.size} were started: horovodrun fills every "
+            f"{expected} ranks were asked for and {rank.size} were started: horovodrun fills every "
             "slot of its hosts, so give it as many slots (-H host:slots) as ranks (-np)."
         )
-    return me
+    return rank
 
 
-def leave() -> None:
+def shutdown() -> None:
     """Finish: no collective may follow."""
     hvd.shutdown()
 
 
-def distributed(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+def distributed_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """The optimizer with gradients summed over all ranks before they are applied.
 
     Sum, not average: each rank's loss is already divided by the token count of the whole step.
@@ -152,16 +152,15 @@ def gather(value: Any) -> list[Any]:
     """Every rank's value, by rank; a JSON value of any length."""
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = hvd.allgather(tf.constant([len(data)], tf.int64), name="gather.lengths").numpy()
-    everything = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()
+    joined = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()
     ends = np.cumsum(lengths)
     return [
-        json.loads(everything[end - length : end])
-        for end, length in zip(ends, lengths, strict=True)
+        json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)
     ]
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
+def raise_on_all_ranks() -> Iterator[None]:
     """Run a block that may fail on some ranks; a user's error there is raised on all of them.
 
     The block must contain no collective. Without this, the other ranks would wait for ever in
@@ -170,23 +169,23 @@ def together() -> Iterator[None]:
     Raises:
         UserError: the error of the lowest rank that failed, with its host if it is another one.
     """
-    failure: tuple[int, str] | None = None
+    failure: tuple[int, str] | None = None  # exit code and message
     try:
         yield
     except UserError as error:
         failure = (error.exit_code, str(error))
     except OSError as error:
         failure = (RunError.exit_code, f"The file system failed: {error}.")
-    here = socket.gethostname()
-    for host, failed in gather([here, failure]):
+    this_host = socket.gethostname()
+    for host, failed in gather([this_host, failure]):
         if failed is not None:
-            code, message = failed
-            where = "" if host == here else f"On {host}: "
-            raise BY_EXIT_CODE.get(code, UserError)(where + message)
+            exit_code, message = failed
+            prefix = "" if host == this_host else f"On {host}: "
+            raise BY_EXIT_CODE.get(exit_code, UserError)(prefix + message)
 
 
 @contextlib.contextmanager
-def lost_peers_reported() -> Iterator[None]:
+def report_lost_peers() -> Iterator[None]:
     """Say in one sentence what Horovod says in a page when another rank is gone.
 
     Raises:

@@ -22,7 +22,7 @@ def build(
         precision: float16 adds a dynamic loss scale.
         variables: the weights to be trained.
     """
-    optimizer = horovod.distributed(
+    optimizer = horovod.distributed_optimizer(
         Adam(
             learning_rate=0.0,  # set before each step by callbacks.WarmupSchedule
             beta_1=config.adam_beta1,
@@ -55,7 +55,7 @@ def transformer_policy(step: int, factor: float, width: int, warmup_steps: int) 
 class Adam(keras.optimizers.Adam):
     """Adam (Kingma and Ba 2015) with TensorFlow's fused kernel: one pass over each weight.
 
-    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod.distributed`.
+    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:

@@ -42,7 +42,7 @@ _DECIDES_RESUME = (
 )
 
 
-def claim(run_dir: Path, me: Rank) -> TextIO | None:
+def claim(run_dir: Path, rank: Rank) -> TextIO | None:
     """Make the run directory and hold it for this run. On rank 0's host it holds the checkpoints.
 
     The lock belongs to the process: it ends with it, however it ends, and cannot go stale.
@@ -56,15 +56,15 @@ def claim(run_dir: Path, me: Rank) -> TextIO | None:
     try:
         for folder in (run_dir, run_dir / "telemetry"):
             folder.mkdir(parents=True, exist_ok=True)
-        probe = run_dir / f".writable-{me.host}-{me.rank}"
+        probe = run_dir / f".writable-{rank.host}-{rank.index}"
         probe.write_text("", encoding="utf-8")
         probe.unlink()
-        if not me.is_first:
+        if not rank.is_first:
             return None
         lock = (run_dir / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise RunError(
-            f"The run directory {run_dir} cannot be written to on {me.host} "
+            f"The run directory {run_dir} cannot be written to on {rank.host} "
             f"({error.strerror}): give another --run-dir or mend its permissions."
         ) from error
     if not try_lock(lock):
@@ -76,7 +76,7 @@ def claim(run_dir: Path, me: Rank) -> TextIO | None:
             "--run-dir."
         )
     lock.truncate(0)
-    lock.write(f"process {os.getpid()} on {me.host}, since {time.strftime('%F %T')}\n")
+    lock.write(f"process {os.getpid()} on {rank.host}, since {time.strftime('%F %T')}\n")
     lock.flush()
     return lock
 

@@ -21,33 +21,39 @@ from hvd_nmt.training.step import TrainingModel
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast:
-    """Who takes part, with what: agreed on by all ranks."""
+class RunSetup:
+    """What all ranks have agreed on before step 1."""
 
-    me: Rank
+    rank: Rank
+    """this process among the ranks"""
     hosts: list[str]
     """host of each rank"""
     data: DataDirectory
+    """prepared data, equal on all hosts"""
     batch_plan: BatchPlan
+    """which sentences each step has"""
     precision: str
+    """arithmetic of the forward and backward pass: float32, bfloat16 or float16"""
     dropout: SubwordDropout | None = None
-    """segments the training sentences of each epoch anew"""
+    """segments the training sentences of each epoch anew; None: they stay as prepared"""
 
 
-def gather_cast(config: Config, me: Rank) -> Cast:
+def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     """Prepare the data on each host and see that everything is equal on all of them.
 
     Raises:
         UserError: the data cannot be used, or hosts differ.
     """
-    data = cluster.prepared_data(config.data, me)
+    data = cluster.prepared_data(config.data, rank)
     precision = devices.pick_precision(config.training.precision)
-    everyone = cluster.require_equal(cluster.facts(config, data, precision), me)
-    with horovod.together():
+    facts_by_rank = cluster.require_equal(cluster.facts(config, data, precision), rank)
+    with horovod.raise_on_all_ranks():
         _require_places(config, data)
         plan = BatchPlan.of(data.train, config.training.tokens_per_step, config.training.seed)
         dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
-    return Cast(me, [facts["host"] for facts in everyone], data, plan, precision, dropout)
+    return RunSetup(
+        rank, [facts["host"] for facts in facts_by_rank], data, plan, precision, dropout
+    )
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -67,58 +73,61 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         )
 
 
-def build(config: Config, cast: Cast) -> tuple[TrainingModel, tf.train.Checkpoint]:
+def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint]:
     """The compiled model with fresh weights, and what a checkpoint of it holds.
 
     Raises:
         ConfigError: `training.freeze` names no weight, or leaves none to train.
     """
     transformer = Transformer(
-        config.model, cast.data.manifest.vocabulary_size, cast.precision, config.training.seed
+        config.model,
+        run_setup.data.manifest.vocabulary_size,
+        run_setup.precision,
+        config.training.seed,
     )
     saved = {"model": transformer}
     if config.training.ema_decay:  # made of the same seed, so it begins with the same weights
         saved["ema"] = Transformer(
-            config.model, transformer.vocabulary_size, cast.precision, config.training.seed
+            config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
     model = TrainingModel(
-        transformer, config.training, cast.me.rank, cast.me.size, saved.get("ema")
+        transformer, config.training, run_setup.rank.index, run_setup.rank.size, saved.get("ema")
     )
-    adam = optimizer.build(config.training, cast.precision, model.trained)
+    adam = optimizer.build(config.training, run_setup.precision, model.trained)
     model.compile(optimizer=adam)
     return model, tf.train.Checkpoint(**saved, optimizer=adam, step=model.step)
 
 
-def check(config: Config, cast: Cast, model: TrainingModel) -> Plan:
+def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
     Raises:
         DivergedError: they do not.
     """
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
-    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, cast.me)
-    cluster.require_equal_weights(model.replicated, start_step, cast.me)
+    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
+    cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
     parameters = count_parameters(weights)
     return Plan(
         config,
-        cast.data,
-        cast.batch_plan,
+        run_setup.data,
+        run_setup.batch_plan,
         parameters,
-        cast.hosts,
-        cast.precision,
+        run_setup.hosts,
+        run_setup.precision,
         start_step,
         all_reduce_s,
         frozen=parameters - count_parameters(model.trained),
     )
 
 
-def dataset(cast: Cast, start_step: int) -> tf.data.Dataset:
+def dataset(run_setup: RunSetup, start_step: int) -> tf.data.Dataset:
     """This rank's batches from a step on, without end, prepared beside the training."""
-    data, plan, me = cast.data.train, cast.batch_plan, cast.me
+    data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
-        for batch in batches(data, plan, start, me.rank, me.size, cast.dropout):
+        for batch in batches(data, plan, start, rank.index, rank.size, run_setup.dropout):
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,

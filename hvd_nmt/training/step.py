@@ -73,7 +73,7 @@ class TrainingModel(keras.Model):
         return [*self.transformer.trainable_variables, *average]
 
     @property
-    def judged(self) -> Transformer:
+    def eval_model(self) -> Transformer:
         """The model that a checkpoint stands for: the average if there is one."""
         return self.transformer if self.average is None else self.average
 
@@ -103,21 +103,21 @@ class TrainingModel(keras.Model):
             per_token = loss.smoothed / target_tokens
         not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
         gradients = self.optimizer.compute_gradients(per_token, weights, tape)
-        mine = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
+        summed = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
         times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.
         places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank, self.ranks), [-1])
-        pulse = horovod.sum_over_ranks(tf.concat([mine, places_2R], 0), name="pulse")
+        sums = horovod.sum_over_ranks(tf.concat([summed, places_2R], 0), name="step_sums")
         norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
-        with tf.control_dependencies([pulse, *(gradient for gradient, _ in gradients)]):
+        with tf.control_dependencies([sums, *(gradient for gradient, _ in gradients)]):
             waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
         self._apply(gradients, norm)
         self.step.assign_add(1)
         if self.average is not None:
             self._move_average(self.average)
         own = [norm, source_tokens, target_tokens, not_finite, waited_s]
-        return tf.concat([pulse, own], 0)
+        return tf.concat([sums, own], 0)
 
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""

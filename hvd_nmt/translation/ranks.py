@@ -37,14 +37,14 @@ def joined(threads: int = 0) -> Iterator[Ranks]:
     from hvd_nmt.training import devices, horovod
     from hvd_nmt.translation.engine import use_threads
 
-    me = horovod.join()
-    ranks = Ranks(me)
-    with horovod.together():
-        devices.set_up(me)
+    rank = horovod.init()
+    ranks = Ranks(rank)
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
         use_threads(ranks.threads(threads))  # later is too late: ranks that talk compute
-    with horovod.lost_peers_reported():
+    with horovod.report_lost_peers():
         yield ranks
-    horovod.leave()
+    horovod.shutdown()
 
 
 @final
@@ -52,25 +52,25 @@ class Ranks:
     """This process among those that share a file; made by `joined`.
 
     Args:
-        me: None if it is alone.
+        rank: None if it is alone.
     """
 
-    def __init__(self, me: Rank | None = None) -> None:
-        self._me = me
-        self.size = 1 if me is None else me.size
-        self.is_first = me is None or me.is_first
+    def __init__(self, rank: Rank | None = None) -> None:
+        self._rank = rank
+        self.size = 1 if rank is None else rank.size
+        self.is_first = rank is None or rank.is_first
 
-    def together(self) -> AbstractContextManager[None]:
+    def raise_on_all_ranks(self) -> AbstractContextManager[None]:
         """For a block that may fail on some ranks: a user's error there is raised on all."""
-        if self._me is None:
+        if self._rank is None:
             return nullcontext()
         from hvd_nmt.training import horovod
 
-        return horovod.together()
+        return horovod.raise_on_all_ranks()
 
     def gathered(self, value: Value) -> list[Value]:
         """Every rank's value, by rank; of types that JSON has."""
-        if self._me is None:
+        if self._rank is None:
             return [value]
         from hvd_nmt.training import horovod
 
@@ -82,16 +82,16 @@ class Ranks:
 
     def threads(self, wanted: int) -> int:
         """Processor threads of this rank: those wanted, or if that is 0 its share of the cores."""
-        if wanted or self._me is None:
+        if wanted or self._rank is None:
             return wanted
-        return max(1, len(os.sched_getaffinity(0)) // self._me.local_size)
+        return max(1, len(os.sched_getaffinity(0)) // self._rank.local_size)
 
     def share(self, texts: Sequence[str]) -> list[int]:
         """Indices of the texts that are this rank's: as much work as any other rank's."""
-        if self._me is None:
+        if self._rank is None:
             return list(range(len(texts)))
         longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-        return longest_first[self._me.rank :: self.size]
+        return longest_first[self._rank.index :: self.size]
 
     def require_equal(self, facts: dict[str, Any]) -> None:
         """See that what the ranks work with is the same on all of them.
@@ -99,7 +99,7 @@ class Ranks:
         Raises:
             ClusterError: something differs; names what, and where.
         """
-        if self._me is not None:
+        if self._rank is not None:
             from hvd_nmt.training import cluster
 
-            cluster.require_equal(facts, self._me)
+            cluster.require_equal(facts, self._rank)

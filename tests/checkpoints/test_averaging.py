@@ -35,7 +35,7 @@ SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21
 
 def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -> None:
     """A run directory as `train` leaves it; weights and moments are random, other in each step."""
-    horovod.join()
+    horovod.init()
     run_dir.mkdir(parents=True)
     (run_dir / "spm.model").write_bytes(b"pieces")
     settings = dataclasses.replace(configuration.presets()["demo"][1], model=model)

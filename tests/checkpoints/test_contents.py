@@ -24,7 +24,7 @@ OPENSEQ2SEQ = Path(__file__).resolve().parents[3] / "shared/data/openseq2seq/che
 
 
 def state_of(precision: str) -> tf.train.Checkpoint:
-    horovod.join()
+    horovod.init()
     model = Transformer(MODEL, VOCABULARY, precision)
     adam = optimizer.build(TrainingConfig(), precision, model.trainable_variables)
     step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")

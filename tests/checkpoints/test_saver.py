@@ -31,7 +31,7 @@ FACTS = {
 @pytest.fixture(scope="module")
 def state() -> tf.train.Checkpoint:
     """A small model under training: weights, Adam's moments and the step."""
-    horovod.join()
+    horovod.init()
     model = Transformer(ModelConfig(1, 1, 16, 2, 32), 40, "float32")
     adam = optimizer.build(TrainingConfig(), "float32", model.trainable_variables)
     return tf.train.Checkpoint(model=model, optimizer=adam, step=tf.Variable(0, dtype=tf.int64))

@@ -21,7 +21,7 @@ TINY = ModelConfig(1, 2, 16, 2, 32)
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_rank() -> None:
-    horovod.join()
+    horovod.init()
 
 
 def checkpoint_of(

@@ -56,7 +56,7 @@ def test_four_ranks_on_two_hosts_end_with_equal_weights(trained):
 def test_horovods_own_timeline_of_five_steps_was_recorded(trained):
     text = (trained[0] / "horovod-timeline.json").read_text(encoding="utf-8")
     names = [event.get("name") for event in json.loads(text)]
-    assert names.count("ALLREDUCE") >= 5 * 2  # the gradients, fused or not, and the pulse
+    assert names.count("ALLREDUCE") >= 5 * 2  # the gradients, fused or not, and the step's own sums
 
 
 def test_the_report_names_what_bound_the_steps_and_both_hosts(trained):

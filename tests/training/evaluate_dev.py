@@ -31,18 +31,18 @@ CONFIG = Config(
 
 
 def main(out, data):
-    me = horovod.join()
-    evaluator, decoded = evaluator_of(data_of(data), me)
+    rank = horovod.init()
+    evaluator, decoded = evaluator_of(data_of(data), rank)
     answer = {"scores": evaluator()._asdict(), "decoded": decoded[:]}
     evaluator.sources, evaluator.references = evaluator.sources[:1], evaluator.references[:1]
     answer["one_sentence"] = evaluator().hypotheses
-    (out / f"{me.rank}.json").write_text(json.dumps(answer))
-    horovod.leave()
+    (out / f"{rank.index}.json").write_text(json.dumps(answer))
+    horovod.shutdown()
 
 
-def evaluator_of(directory, me):
+def evaluator_of(directory, rank):
     """The evaluator, and a list that is going to hold the sources which this rank decodes."""
-    evaluator = Evaluator(model(directory.manifest.vocabulary_size), directory, CONFIG, me)
+    evaluator = Evaluator(model(directory.manifest.vocabulary_size), directory, CONFIG, rank)
     translate, decoded = evaluator._translator.translate, []
 
     def noted(sources, tokens):

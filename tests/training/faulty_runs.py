@@ -37,14 +37,14 @@ OPTIONS = (
 
 
 def main(out, data):
-    me = horovod.join(2)
+    rank = horovod.init(2)
     # Each `main` would end Horovod for good; the next fault needs it.
-    horovod.leave, leave = (lambda: None), horovod.leave
-    with open(out / f"{me.rank}.jsonl", "w", encoding="utf-8") as file:
+    horovod.shutdown, leave = (lambda: None), horovod.shutdown
+    with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
         for name, fault in FAULTS.items():
             said = io.StringIO(), io.StringIO()
             options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
-            with fault(me, options), streams(*said):
+            with fault(rank, options), streams(*said):
                 code = train.main(options)
             answer = {"fault": name, "code": code, "out": said[0].getvalue()}
             answer |= {"err": said[1].getvalue(), "checksums": CHECKSUMS[:]}
@@ -95,28 +95,28 @@ INPUT_WAITS_S = []
 
 
 @fault
-def another_configuration(me, options):
-    if me.rank == 1:
+def another_configuration(rank, options):
+    if rank.index == 1:
         options += ["--training.learning-rate", "1.5"]
     yield
 
 
 @fault
-def another_code(me, options):
+def another_code(rank, options):
     """Rank 1 runs a copy of the package with one more comment."""
     package = Path(hvd_nmt.__file__).parent
     copy = Path(options[-1]).parent / "copy" / "hvd_nmt"
-    if me.rank == 1:
+    if rank.index == 1:
         shutil.copytree(package, copy)
         with (copy / "model" / "loss.py").open("a") as file:
             file.write("# one comment more\n")
-    root = copy if me.rank == 1 else package
+    root = copy if rank.index == 1 else package
     with patched(hvd_nmt, "__file__", str(root / "__init__.py")):
         yield
 
 
 @fault
-def optimizer_not_wrapped(me, options):
+def optimizer_not_wrapped(rank, options):
     """Both ranks would train alone, without any error of Horovod or Keras."""
 
     def build(config, precision, variables):
@@ -129,7 +129,7 @@ def optimizer_not_wrapped(me, options):
 
 
 @fault
-def nan_on_one_rank(me, options):
+def nan_on_one_rank(rank, options):
     """Rank 1's loss is NaN at step NAN_STEP."""
 
     def states(model, batch, drop):
@@ -149,7 +149,7 @@ def nan_on_one_rank(me, options):
 
 
 @fault
-def slow_input_on_one_rank(me, options):
+def slow_input_on_one_rank(rank, options):
     """Rank 1 gets each batch SLOW_S late."""
 
     def make_train_function(model, force=False):
@@ -157,10 +157,10 @@ def slow_input_on_one_rank(me, options):
 
         def late_step(iterator):
             logs = step(Late(iterator))
-            INPUT_WAITS_S.append(logs["rank_input_wait_s"][me.rank])
+            INPUT_WAITS_S.append(logs["rank_input_wait_s"][rank.index])
             return logs
 
-        return late_step if me.rank == 1 else step
+        return late_step if rank.index == 1 else step
 
     with patched(TrainingModel, "make_train_function", make_train_function) as before:
         yield

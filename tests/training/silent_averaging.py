@@ -40,15 +40,15 @@ CHECKS = []
 def main(out):
     hvd.init(process_sets=[FIRST_ONLY])
     socket.gethostname = lambda: f"host{hvd.rank()}"
-    me = horovod.join(3)
-    with open(out / f"{me.rank}.jsonl", "w", encoding="utf-8") as file:
+    rank = horovod.init(3)
+    with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
         for check in CHECKS:
             started_s = time.monotonic()
-            answer = check(me)
+            answer = check(rank)
             seconds = round(time.monotonic() - started_s, 2)
             file.write(json.dumps({"check": check.__name__, "seconds": seconds, **answer}) + "\n")
             file.flush()
-    horovod.leave()
+    horovod.shutdown()
 
 
 def check(function):
@@ -70,35 +70,35 @@ def variables():
     return [tf.Variable(tf.ones([3, 2]), name="first"), tf.Variable(tf.ones([7]), name="second")]
 
 
-def averaging(me, make):
+def averaging(rank, make):
     """What `check_averaging` says to the optimizer that `make` builds for some weights."""
     weights = variables()
     made = make(weights)
     made.build(weights)
-    return refused(cluster.check_averaging, made, weights, me)
+    return refused(cluster.check_averaging, made, weights, rank)
 
 
 # What must pass.
 
 
 @check
-def right_optimizer(me):
+def right_optimizer(rank):
     weights = variables()
-    return averaging(me, lambda _: optimizer.build(TRAINING, "float32", weights))
+    return averaging(rank, lambda _: optimizer.build(TRAINING, "float32", weights))
 
 
 @check
-def right_optimizer_with_loss_scale(me):
-    return averaging(me, lambda weights: optimizer.build(TRAINING, "float16", weights))
+def right_optimizer_with_loss_scale(rank):
+    return averaging(rank, lambda weights: optimizer.build(TRAINING, "float16", weights))
 
 
 @check
-def right_optimizer_on_the_transformer(me):
+def right_optimizer_on_the_transformer(rank):
     """The weights of a real model, with its tied matrix, after the guard: unchanged."""
-    model, transformer = training_model(me)
+    model, transformer = training_model(rank)
     weights = transformer.trainable_variables
     before = cluster.weights_checksum(weights)
-    answer = refused(cluster.check_averaging, model.optimizer, weights, me)
+    answer = refused(cluster.check_averaging, model.optimizer, weights, rank)
     return answer | {"changed": cluster.weights_checksum(weights) != before,
                      "iterations": int(model.optimizer.iterations)}  # fmt: skip
 
@@ -107,15 +107,17 @@ def right_optimizer_on_the_transformer(me):
 
 
 @check
-def case_01_apply_gradients_of_local_gradients(me):
+def case_01_apply_gradients_of_local_gradients(rank):
     """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = LocalGradients(transformer, TRAINING, me.rank, me.size)
+    model = LocalGradients(transformer, TRAINING, rank.index, rank.size)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
-    before = refused(cluster.check_averaging, model.optimizer, transformer.trainable_variables, me)
-    guard = callbacks.ReplicaCheck(0, 100, me)
-    answer = refused(lambda: fit(model, me, [guard]))
+    before = refused(
+        cluster.check_averaging, model.optimizer, transformer.trainable_variables, rank
+    )
+    guard = callbacks.ReplicaCheck(0, 100, rank)
+    answer = refused(lambda: fit(model, rank, [guard]))
     return answer | {"self_test": before["error"], "steps": int(model.step)}
 
 
@@ -134,7 +136,7 @@ class LocalGradients(TrainingModel):
 
 
 @check
-def case_02_keras_3_optimizer(me):
+def case_02_keras_3_optimizer(rank):
     """tf_keras' `compile` must not take it; wrapped or not."""
     said = []
     for made in (keras_3.optimizers.Adam(), hvd_keras.DistributedOptimizer):
@@ -150,108 +152,108 @@ def case_02_keras_3_optimizer(me):
 
 
 @check
-def case_03_plain_optimizer(me):
-    return averaging(me, lambda _: optimizer.Adam())
+def case_03_plain_optimizer(rank):
+    return averaging(rank, lambda _: optimizer.Adam())
 
 
 @check
-def case_03_wrapped_after_compile(me):
+def case_03_wrapped_after_compile(rank):
     weights = variables()
     model = keras.Sequential([keras.layers.Dense(1)])
     plain = optimizer.Adam()
     model.compile(optimizer=plain)
-    horovod.distributed(plain)  # its result goes nowhere
+    horovod.distributed_optimizer(plain)  # its result goes nowhere
     model.optimizer.build(weights)
-    return refused(cluster.check_averaging, model.optimizer, weights, me)
+    return refused(cluster.check_averaging, model.optimizer, weights, rank)
 
 
 @check
-def case_04_optimizer_loaded_from_a_saved_model(me):
+def case_04_optimizer_loaded_from_a_saved_model(rank):
     """Horovod saves its optimizer under the class name that it wraps."""
 
     def loaded(_):
         saved = keras.optimizers.serialize(hvd_keras.DistributedOptimizer(keras.optimizers.Adam()))
         return keras.optimizers.deserialize(saved)
 
-    return averaging(me, loaded)
+    return averaging(rank, loaded)
 
 
 @check
-def case_06_process_set_without_some_ranks(me):
+def case_06_process_set_without_some_ranks(rank):
     return averaging(
-        me, lambda _: hvd_keras.DistributedOptimizer(
+        rank, lambda _: hvd_keras.DistributedOptimizer(
             optimizer.Adam(), op=hvd.Sum, process_set=FIRST_ONLY
         ),
     )  # fmt: skip
 
 
 @check
-def case_07_one_variable_is_local(me):
+def case_07_one_variable_is_local(rank):
     def made(weights):
-        distributed = horovod.distributed(optimizer.Adam())
+        distributed = horovod.distributed_optimizer(optimizer.Adam())
         distributed.register_local_var(weights[1])
         return distributed
 
-    return averaging(me, made)
+    return averaging(rank, made)
 
 
 @check
-def case_08_groups_of_variables_of_one_name(me):
+def case_08_groups_of_variables_of_one_name(rank):
     weights = [tf.Variable(tf.ones([2]), name="same"), tf.Variable(tf.ones([3]), name="same")]
     made = hvd_keras.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, groups=[weights])
     made.build(weights)
-    return refused(cluster.check_averaging, made, weights, me)
+    return refused(cluster.check_averaging, made, weights, rank)
 
 
 # Cases 9 to 14: averaged, but wrongly.
 
 
 @check
-def case_09_unequal_loss_scales(me):
+def case_09_unequal_loss_scales(rank):
     def made(weights):
         scaled = optimizer.build(TRAINING, "float16", weights)
-        scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + me.rank))
+        scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + rank.index))
         return scaled
 
-    return averaging(me, made)
+    return averaging(rank, made)
 
 
 @check
-def case_12_horovod_tensorflow_drops_op(me):
+def case_12_horovod_tensorflow_drops_op(rank):
     return averaging(
-        me, lambda _: hvd.DistributedOptimizer(
+        rank, lambda _: hvd.DistributedOptimizer(
             optimizer.Adam(), op=hvd.Sum, sparse_as_dense=True
         ),
     )  # fmt: skip
 
 
 @check
-def case_12_average(me):
-    return averaging(me, lambda _: hvd_keras.DistributedOptimizer(optimizer.Adam()))
+def case_12_average(rank):
+    return averaging(rank, lambda _: hvd_keras.DistributedOptimizer(optimizer.Adam()))
 
 
 @check
-def two_backward_passes_per_step(me):
+def two_backward_passes_per_step(rank):
     return averaging(
-        me, lambda _: hvd_keras.DistributedOptimizer(
+        rank, lambda _: hvd_keras.DistributedOptimizer(
             optimizer.Adam(), op=hvd.Sum, backward_passes_per_step=2
         ),
     )  # fmt: skip
 
 
 @check
-def case_13_restored_on_the_first_rank_only(me):
+def case_13_restored_on_the_first_rank_only(rank):
     weights = variables()
-    if me.is_first:
+    if rank.is_first:
         weights[1].assign(tf.range(7.0))
-    return refused(cluster.require_equal_weights, weights, 500, me)
+    return refused(cluster.require_equal_weights, weights, 500, rank)
 
 
 @check
-def case_14_reduced_by_the_tape_too(me):
+def case_14_reduced_by_the_tape_too(rank):
     """The self-test brings its own tape and cannot see this; all replicas stay equal."""
     weights = variables()
-    made = horovod.distributed(optimizer.Adam())
+    made = horovod.distributed_optimizer(optimizer.Adam())
     made.build(weights)
     sums = []
     for wrap in (lambda tape: tape, lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Sum)):
@@ -259,14 +261,16 @@ def case_14_reduced_by_the_tape_too(me):
             loss = tf.reduce_sum(weights[1])
         pairs = made.compute_gradients(loss, weights[1:], wrap(tape))
         sums.append(float(pairs[0][0][0]))
-    return {"once": sums[0], "twice": sums[1]} | refused(cluster.check_averaging, made, weights, me)
+    return {"once": sums[0], "twice": sums[1]} | refused(
+        cluster.check_averaging, made, weights, rank
+    )
 
 
 @check
-def gradients_are_exact_per_token(me):
+def gradients_are_exact_per_token(rank):
     """Rank 0 has 28 of the step's 37 target tokens; compared with one process that has them all."""
     sources, targets = zip(*(unequal_share(rank) for rank in range(3)), strict=True)
-    _, transformer = training_model(me)
+    _, transformer = training_model(rank)
     weights = transformer.trainable_variables
     with tf.GradientTape() as tape:
         states = transformer.decode(
@@ -276,11 +280,11 @@ def gradients_are_exact_per_token(me):
         flat = tf.reshape(states, [-1, TINY.width])
         loss = cross_entropy(flat, transformer.embedding, labels, 0.1).smoothed / 37
     wanted = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
-    share = {"source": sources[me.rank], "target": targets[me.rank]}
+    share = {"source": sources[rank.index], "target": targets[rank.index]}
     own = np.count_nonzero(share["target"])
 
     def error_of(distributed, tokens):
-        made = Capture(transformer, TRAINING, me.rank, me.size)
+        made = Capture(transformer, TRAINING, rank.index, rank.size)
         distributed.build(weights)
         made.compile(optimizer=distributed)
         logs = made.train_step(
@@ -294,7 +298,7 @@ def gradients_are_exact_per_token(me):
         return hvd_keras.DistributedOptimizer(optimizer.Adam(), sparse_as_dense=True)
 
     return {
-        "ours": error_of(horovod.distributed(optimizer.Adam()), 37),
+        "ours": error_of(horovod.distributed_optimizer(optimizer.Adam()), 37),
         "average_of_sums": error_of(averaged(), 37)[0],
         "average_of_means": error_of(averaged(), own)[0],
     }
@@ -320,28 +324,28 @@ def unequal_share(rank):
 
 
 @check
-def equal_weights_pass(me):
-    return refused(cluster.require_equal_weights, variables(), 7, me)
+def equal_weights_pass(rank):
+    return refused(cluster.require_equal_weights, variables(), 7, rank)
 
 
 @check
-def any_single_bit_of_one_rank_is_named(me):
+def any_single_bit_of_one_rank_is_named(rank):
     """Flip the lowest and the highest bit of one value on rank 1, and a bit on rank 0."""
     said = []
     for guilty, bit in ((1, 0), (1, 31), (0, 13)):
         weights = variables()
-        if me.rank == guilty:
+        if rank.index == guilty:
             bits = weights[1].numpy().view(np.uint32)
             bits[5] ^= np.uint32(1 << bit)
             weights[1].assign(bits.view(np.float32))
-        said.append(refused(cluster.require_equal_weights, weights, 40, me))
+        said.append(refused(cluster.require_equal_weights, weights, 40, rank))
     return {"said": said}
 
 
 @check
-def broadcast_reaches_everything_that_is_saved(me):
+def broadcast_reaches_everything_that_is_saved(rank):
     """Weights, moments, step, iterations, loss scale: all of rank 0, whatever the others had."""
-    _, transformer = training_model(me)
+    _, transformer = training_model(rank)
     scaled = optimizer.build(TRAINING, "float16", transformer.trainable_variables)
     step = tf.Variable(0, dtype=tf.int64, name="step")
     state = tf.train.Checkpoint(model=transformer, optimizer=scaled, step=step)
@@ -349,9 +353,9 @@ def broadcast_reaches_everything_that_is_saved(me):
     scale = scaled._loss_scale
     named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
     for index, variable in enumerate(everything):
-        value = tf.cast(index % 5 + 10 * me.rank + 1, variable.dtype)
+        value = tf.cast(index % 5 + 10 * rank.index + 1, variable.dtype)
         variable.assign(tf.fill(variable.shape, value))
-    wanted = [float(tf.reduce_max(tf.cast(v, tf.float64))) - 10 * me.rank for v in everything]
+    wanted = [float(tf.reduce_max(tf.cast(v, tf.float64))) - 10 * rank.index for v in everything]
     horovod.broadcast(everything)
     found = [float(tf.reduce_max(tf.cast(v, tf.float64))) for v in everything]
     return {
@@ -359,7 +363,7 @@ def broadcast_reaches_everything_that_is_saved(me):
         "variables": len(everything),
         "weights": len(transformer.trainable_variables),
         "named": all(any(v is w for w in everything) for v in named),
-        **refused(cluster.require_equal_weights, transformer.trainable_variables, 0, me),
+        **refused(cluster.require_equal_weights, transformer.trainable_variables, 0, rank),
     }
 
 
@@ -367,56 +371,60 @@ def broadcast_reaches_everything_that_is_saved(me):
 
 
 @check
-def facts_that_differ(me):
-    facts = {"size": 3, "data hash": "good", "precision": "float16" if me.rank == 1 else "float32"}
-    return refused(cluster.require_equal, facts, me)
+def facts_that_differ(rank):
+    facts = {
+        "size": 3,
+        "data hash": "good",
+        "precision": "float16" if rank.index == 1 else "float32",
+    }
+    return refused(cluster.require_equal, facts, rank)
 
 
 @check
-def facts_that_agree(me):
-    everyone = cluster.require_equal({"size": 3, "none": None}, me)
+def facts_that_agree(rank):
+    everyone = cluster.require_equal({"size": 3, "none": None}, rank)
     return {"everyone": everyone}
 
 
 @check
-def gather_of_unequal_lengths(me):
-    mine = [None, "ü" * 1000, {"deep": [1.5, []]}][me.rank]
+def gather_of_unequal_lengths(rank):
+    mine = [None, "ü" * 1000, {"deep": [1.5, []]}][rank.index]
     return {"right": horovod.gather(mine) == [None, "ü" * 1000, {"deep": [1.5, []]}]}
 
 
 @check
-def errors_are_shared(me):
+def errors_are_shared(rank):
     """Each kind of error, raised on one rank, and then by two ranks at once."""
     said = []
     for guilty, kind in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), strict=True):
-        said.append(refused(fail_on, {guilty: kind("The disk is full.")}, me))
-    said.append(refused(fail_on, {1: OSError(28, "No space left"), 2: UserError("second")}, me))
-    said.append(refused(fail_on, {}, me))
+        said.append(refused(fail_on, {guilty: kind("The disk is full.")}, rank))
+    said.append(refused(fail_on, {1: OSError(28, "No space left"), 2: UserError("second")}, rank))
+    said.append(refused(fail_on, {}, rank))
     return {"said": said}
 
 
-def fail_on(failures, me):
-    with horovod.together():
-        if me.rank in failures:
-            raise failures[me.rank]
+def fail_on(failures, rank):
+    with horovod.raise_on_all_ranks():
+        if rank.index in failures:
+            raise failures[rank.index]
 
 
 @check
-def all_wait_for_the_last(me):
-    ready_s = time.monotonic() + me.rank  # the last rank is ready after two seconds
+def all_wait_for_the_last(rank):
+    ready_s = time.monotonic() + rank.index  # the last rank is ready after two seconds
     horovod.wait_until(lambda: time.monotonic() >= ready_s, poll_s=0.05)
-    return {"late_s": time.monotonic() - ready_s, "rank": me.rank}
+    return {"late_s": time.monotonic() - ready_s, "rank": rank.index}
 
 
-def training_model(me):
+def training_model(rank):
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = TrainingModel(transformer, TRAINING, me.rank, me.size)
+    model = TrainingModel(transformer, TRAINING, rank.index, rank.size)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     return model, transformer
 
 
-def fit(model, me, guards):
-    ids = np.full([4, 6], 5 + me.rank, np.int32)
+def fit(model, rank, guards):
+    ids = np.full([4, 6], 5 + rank.index, np.int32)
     ids[:, -1] = 1
     batch = {"source": ids, "target": ids, "tokens": np.array([72, 72], np.float32)}
     data = tf.data.Dataset.from_tensors(batch).repeat()

@@ -17,7 +17,7 @@ from hvd_nmt.training.optimizer import transformer_policy
 from hvd_nmt.training.schedule import WarmupSchedule
 from hvd_nmt.training.stop import StopRequest
 
-ME = horovod.Rank(0, 2, 0, 1, "v100a")
+RANK = horovod.Rank(0, 2, 0, 1, "v100a")
 GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0}
 SKIPPED = {"gradient_norm": math.inf, "not_finite": 0.0, "own_not_finite": 0.0}
 
@@ -92,7 +92,7 @@ def stopper(start_step=0, with_loss_scale=False, guilty=(), monkeypatch=None):
         everyone[rank][1] = 1.0
     if monkeypatch is not None:
         monkeypatch.setattr(horovod, "gather", lambda mine: everyone)
-    return callbacks.StopIfNotFinite(start_step, ME, with_loss_scale)
+    return callbacks.StopIfNotFinite(start_step, RANK, with_loss_scale)
 
 
 def test_finite_steps_go_on_without_asking_anyone():
@@ -151,26 +151,28 @@ def test_a_loss_scale_may_skip_many_steps_but_not_for_ever(monkeypatch):
 def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps, compared):
     seen = []
     monkeypatch.setattr(
-        cluster, "require_equal_weights", lambda weights, step, me: seen.append((weights, step, me))
+        cluster,
+        "require_equal_weights",
+        lambda weights, step, rank: seen.append((weights, step, rank)),
     )
-    check = callbacks.ReplicaCheck(start_step, every_steps, ME)
+    check = callbacks.ReplicaCheck(start_step, every_steps, RANK)
     model = types.SimpleNamespace(replicated=["the weights"])
     check.set_model(model)
 
     for batch in range(steps):
         check.on_train_batch_end(batch, GOOD)
 
-    assert seen == [(["the weights"], step, ME) for step in compared]
+    assert seen == [(["the weights"], step, RANK) for step in compared]
 
 
 def test_telemetry_runs_once_per_host(tmp_path):
     started = []
     for local_rank in (0, 1):
-        me = dataclasses.replace(ME, local_rank=local_rank, local_size=2)
-        telemetry = callbacks.Telemetry(tmp_path, 1.0, me)
+        rank = dataclasses.replace(RANK, local_rank=local_rank, local_size=2)
+        telemetry = callbacks.Telemetry(tmp_path, 1.0, rank)
         started.append(telemetry._sampler is not None)
     assert started == [True, False]
-    assert callbacks.Telemetry(tmp_path, 0.0, ME)._sampler is None
+    assert callbacks.Telemetry(tmp_path, 0.0, RANK)._sampler is None
 
 
 # --- asked to stop ---
@@ -184,7 +186,7 @@ class Ending:
     """
 
     def __init__(self, base, run_dir, start_step=0, during_evaluation=lambda: None):
-        horovod.join()
+        horovod.init()
         config = dataclasses.replace(
             base,
             run_dir=run_dir,

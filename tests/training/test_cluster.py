@@ -9,7 +9,7 @@ one, and without an error. What stops each of them here:
 | 2  Keras 3 optimizer                             | tf_keras' compile takes none                  |
 | 3  wrapped optimizer not compiled; wrapped later | check_averaging, which asks the compiled one  |
 | 4  optimizer loaded from a saved model           | check_averaging                               |
-| 5  size 1 in each process                        | horovod.join, by what the launcher has set    |
+| 5  size 1 in each process                        | horovod.init, by what the launcher has set    |
 | 6  process set without this rank                 | check_averaging                               |
 | 7  local layers, register_local_var              | check_averaging                               |
 | 8  groups of variables of the same name          | check_averaging                               |
@@ -171,27 +171,27 @@ def test_case_5_processes_that_horovod_does_not_know_of(one_process, variable, l
     one_process.setenv(variable, "4")
 
     with pytest.raises(ClusterError, match=rf"^{launcher} started 4 processes, but .* train alone"):
-        horovod.join()
+        horovod.init()
 
 
 def test_case_5_another_number_of_ranks_than_asked_for(one_process):
     with pytest.raises(ClusterError, match=r"^4 ranks were asked for and 1 were started"):
-        horovod.join(4)
+        horovod.init(4)
 
     one_process.setenv("HVD_NMT_RANKS", "2")
     with pytest.raises(ClusterError, match=r"^2 ranks were asked for and 1 were started"):
-        horovod.join()
+        horovod.init()
 
 
 def test_one_process_that_was_meant_to_be_one(one_process):
     one_process.setenv("SLURM_NTASKS", "1")
 
-    me = horovod.join(1)
+    rank = horovod.init(1)
 
-    assert (me.rank, me.size, me.local_rank, me.local_size) == (0, 1, 0, 1)
-    assert me.host == socket.gethostname()
-    assert me.is_first
-    assert me.is_first_on_host
+    assert (rank.index, rank.size, rank.local_rank, rank.local_size) == (0, 1, 0, 1)
+    assert rank.host == socket.gethostname()
+    assert rank.is_first
+    assert rank.is_first_on_host
 
 
 def test_the_summed_gradient_is_exact_per_token(answers):
@@ -222,10 +222,10 @@ def test_a_single_bit_names_rank_and_host(answers):
 def test_of_two_ranks_nobody_knows_which_is_wrong(monkeypatch):
     monkeypatch.setattr(horovod, "gather", lambda mine: [["v100a", 1], ["v100b", 2]])
     monkeypatch.setattr(cluster, "weights_checksum", lambda weights: 1)
-    me = horovod.Rank(0, 2, 0, 1, "v100a")
+    rank = horovod.Rank(0, 2, 0, 1, "v100a")
 
     with pytest.raises(DivergedError) as raised:
-        cluster.require_equal_weights([], 9, me)
+        cluster.require_equal_weights([], 9, rank)
 
     assert "rank 0 (v100a)" in str(raised.value)
     assert "rank 1 (v100b)" in str(raised.value)

@@ -36,7 +36,7 @@ def data(worker, toy_data):
 
 @pytest.fixture(scope="module")
 def evaluator(worker, data):
-    return worker.evaluator_of(data, horovod.join())[0]
+    return worker.evaluator_of(data, horovod.init())[0]
 
 
 @pytest.fixture(scope="module")

@@ -56,11 +56,11 @@ def test_other_ranks_need_no_lock(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "telemetry"}
 
 
-@pytest.mark.parametrize("me", [FIRST, SECOND])
-def test_path_below_a_file(tmp_path: Path, me: Rank) -> None:
+@pytest.mark.parametrize("rank", [FIRST, SECOND])
+def test_path_below_a_file(tmp_path: Path, rank: Rank) -> None:
     (tmp_path / "file").write_text("text", encoding="utf-8")
     with pytest.raises(RunError, match="cannot be written to on v100a"):
-        run_directory.claim(tmp_path / "file" / "run", me)
+        run_directory.claim(tmp_path / "file" / "run", rank)
 
 
 @pytest.fixture

@@ -39,10 +39,10 @@ def test_threads_are_set_before_the_ranks_talk(monkeypatch):
     """Also on a host with GPUs, where `devices.set_up` leaves the threads as they are."""
     asked = []
     monkeypatch.setenv("HOROVOD_RANK", "0")
-    monkeypatch.setattr(horovod, "join", lambda: horovod.Rank(0, 2, 0, 2, "here"))
-    monkeypatch.setattr(horovod, "together", contextlib.nullcontext)
-    monkeypatch.setattr(horovod, "leave", lambda: None)
-    monkeypatch.setattr(devices, "set_up", lambda me: None)
+    monkeypatch.setattr(horovod, "init", lambda: horovod.Rank(0, 2, 0, 2, "here"))
+    monkeypatch.setattr(horovod, "raise_on_all_ranks", contextlib.nullcontext)
+    monkeypatch.setattr(horovod, "shutdown", lambda: None)
+    monkeypatch.setattr(devices, "set_up", lambda rank: None)
     monkeypatch.setattr(engine, "use_threads", asked.append)
     with ranks.joined() as crew:
         assert asked == [crew.threads(0)]
