@@ -29,6 +29,7 @@ from tyro.conf import OmitArgPrefixes, Suppress
 
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, reported, speak_utf8
+from hvd_nmt.common.units import data_size
 from hvd_nmt.config import (
     CheckpointConfig,
     Config,
@@ -140,7 +141,7 @@ def translate(options: TranslateOptions) -> None:
     threads = settings.threads or len(os.sched_getaffinity(0))
     print(_aligned([
         *speed.table(found),
-        ("peak memory", f"{_peak_memory_bytes() / 1e6:,.0f} MB"),
+        ("peak memory", data_size(_peak_memory_bytes())),
         ("backend, beam, threads", f"{settings.backend}, {settings.decoding.beam_size}, {threads}"),
     ]))  # fmt: skip
 
@@ -228,7 +229,7 @@ def _table(steps: list[dict[str, Any]], peak_bytes: int, plan: Plan) -> str:
         ("share of compute", share("compute_s")),
         ("share of waiting for the slowest rank", share("straggler_wait_s")),
         ("share of exposed communication", share("communication_s")),
-        ("peak memory of all ranks", f"{peak_bytes / 1e6:,.0f} MB"),
+        ("peak memory of all ranks", data_size(peak_bytes)),
         ("precision, ranks, steps", f"{plan.precision}, {plan.ranks}, {len(steps)}"),
     ]
     return _aligned(rows)

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import tyro
 
 from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
+from hvd_nmt.common.units import count, data_size, step_duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import allreduce, checks, hosts, prediction
 from hvd_nmt.diagnosis.asked import Asked
@@ -29,7 +30,6 @@ from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
 from hvd_nmt.reporting import cost
-from hvd_nmt.reporting.answer import count
 
 _STOP_AN_ALL_REDUCE = ("ssh", "names", "Python", "packages", "Horovod", "GPUs")
 """checks after whose failure horovodrun could not even start"""
@@ -197,7 +197,7 @@ def _measure(
     if hindered:
         why = f"not measured: {hindered[0].name} of {hindered[0].host} fails"
         return [Check("all-reduce", "", WARN, why, "mend the failures, then run this again")], None
-    _say(f"an all-reduce of {asked.gradient_bytes / 1e6:.1f} MB over {asked.ranks} ranks ...")
+    _say(f"an all-reduce of {data_size(asked.gradient_bytes)} over {asked.ranks} ranks ...")
     try:
         result = allreduce.measure(
             [answer.host for answer in asked.answers], asked.gradient_bytes,
@@ -219,8 +219,8 @@ def judge_all_reduce(
 ) -> list[Check]:
     """What the measurement says about the network, and about TensorFlow and the GPUs."""
     found = (
-        f"{predicted.gradient_bytes / 1e6:.1f} MB in {predicted.communication_s:.3f} s, "
-        f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {predicted.latency_s * 1e3:.1f} ms latency"
+        f"{data_size(predicted.gradient_bytes)} in {step_duration(predicted.communication_s)}, "
+        f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {step_duration(predicted.latency_s)} latency"
     )
     status, remedy = OK, ""
     nic = checks.used_nic(answers)

@@ -37,6 +37,7 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
 from hvd_nmt.common.progress import progress
+from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.formats import Quantization
@@ -112,7 +113,7 @@ def export(options: Options) -> None:
         saved_model.convert(options.run, options.checkpoint, options.out, options.decoding)
         usage = saved_model.usage(options.out)
     n_bytes = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    print(f"written     {options.out}, {n_bytes / 1e6:,.1f} MB\n\n{usage}")
+    print(f"written     {options.out}, {data_size(n_bytes)}\n\n{usage}")
     if lines:
         _compare(lines, options)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, reported, speak_utf8
+from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config, command_line
 
 if TYPE_CHECKING:
@@ -230,12 +231,11 @@ def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
 
 def _where_things_are(config: Config, seconds: float) -> str:
     from hvd_nmt.checkpoints import saver as checkpoints
-    from hvd_nmt.training import callbacks
 
     run = config.run_dir
     return "\n".join(
         [
-            f"Trained to step {config.training.max_steps:,} in {callbacks.duration(seconds)}.",
+            f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
             f"checkpoint  {checkpoints.find(run, 'latest')}",
             f"best        {checkpoints.find(run, 'best')}",
             f"metrics     {run / 'metrics.jsonl'}",

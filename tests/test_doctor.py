@@ -104,7 +104,7 @@ def test_the_tokens_it_advises_fit_by_its_own_word(capsys, cluster, toy_data):
     doctor.main([*options, "--training.tokens-per-step", "3000"])
     text = capsys.readouterr().out
     tokens = text.partition("lower --training.tokens-per-step to ")[2].split(", ")[0]
-    assert "GB of 0.9 GB free" in text
+    assert "MB of 866.0 MB free" in text
     assert 0 < int(tokens.replace(",", "")) < 3000, text
     doctor.main([*options, "--training.tokens-per-step", tokens.replace(",", "")])
     assert "lower --training.tokens-per-step" not in capsys.readouterr().out

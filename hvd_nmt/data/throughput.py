@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hvd_nmt.common.units import data_size
 from hvd_nmt.data.batches import BatchPlan, EpochPlan, Position, batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
@@ -37,7 +38,7 @@ class Throughput(NamedTuple):
         """The same for a reader: (what, value)."""
         return [
             ("sentence pairs, steps an epoch", f"{self.sentences:,}, {self.steps:,}"),
-            ("plan of an epoch", f"{self.plan_s:.2f} s, {self.plan_mb:,.0f} MB at most"),
+            ("plan of an epoch", f"{self.plan_s:.2f} s, {data_size(1e6 * self.plan_mb)} at most"),
             ("batches, real tokens/s, source + target", f"{self.tokens_per_s:,.0f}"),
             ("batches/s", f"{self.batches_per_s:,.1f}"),
             ("padding, share of all tokens", f"{self.padding:.2%}"),

@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hvd_nmt.common.units import count, data_size
 from hvd_nmt.diagnosis import equality, memory
 from hvd_nmt.diagnosis.asked import Asked, Batch, batch_of
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
 from hvd_nmt.explain.step_model import ring_bytes
-from hvd_nmt.reporting.answer import count
 
 SLOW_LINK_MBIT_PER_S = 1000
 CLOCK_TOLERANCE_S = 1.0
@@ -209,8 +209,8 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
     free = min(frees) if frees else answer.facts["memory"]["available_bytes"] // slots
     rows, source, target = batch
     found = (
-        f"needs {'about' if asked.worst_batch else 'at most'} {need.total_bytes / 1e9:.1f} GB of "
-        f"{free / 1e9:.1f} GB free {'on each GPU' if frees else 'for each rank'} "
+        f"needs {'about' if asked.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
+        f"{data_size(free)} free {'on each GPU' if frees else 'for each rank'} "
         f"({rows} x {source}+{target} tokens)"
     )
     if need.total_bytes <= 0.9 * free:
@@ -300,7 +300,7 @@ def _speed_words(speed_mbit_per_s: int | None, asked: Asked) -> str:
         return "whose speed the driver does not tell"
     sent = ring_bytes(asked.gradient_bytes, asked.ranks)
     seconds = sent / (speed_mbit_per_s * 1e6 / 8)
-    return f"{speed_mbit_per_s:,} Mbit/s: {sent / 1e6:.1f} MB a step take {seconds:.2f} s or more"
+    return f"{speed_mbit_per_s:,} Mbit/s: {data_size(sent)} a step take {seconds:.2f} s or more"
 
 
 def _nics_to_others(answer: Answer, answers: Sequence[Answer]) -> set[str]:
@@ -322,7 +322,7 @@ def _disk(answer: Answer, asked: Asked) -> Judgement:
         each = asked.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
         needed += max(0, number * each - held)
         what = count(number, "checkpoint")
-    found = f"{disk['free_bytes'] / 1e9:.1f} GB free, {what} need {needed / 1e9:.1f} GB"
+    found = f"{data_size(disk['free_bytes'])} free, {what} need {data_size(needed)}"
     if disk["free_bytes"] < needed:
         return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
     return OK, found, ""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.explain import step_model
 from hvd_nmt.explain.bottleneck import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
@@ -98,19 +99,21 @@ class Prediction:
         )  # fmt: skip
         way = "" if self.hosts > 1 else ", between the ranks of one host"
         lines = [
-            f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients{way}: "
-            f"{self.communication_s:.3f} s; {self.sent_bytes / 1e6:.1f} MB sent by each rank at "
-            f"{self.bandwidth_MB_per_s:.1f} MB/s; one number takes {self.latency_s * 1e3:.1f} ms",
-            f"step        {least}{self.step_s:.3f} s, {most}{self.tokens_per_s:,.0f} source and "
-            f"target tokens/s",
-            f"run         {self.max_steps:,} steps: {least}{self.run_s / 3600:,.1f} h",
+            f"all-reduce  {data_size(self.gradient_bytes)} of gradients{way}: "
+            f"{step_duration(self.communication_s)}; {data_size(self.sent_bytes)} sent by each "
+            f"rank at {self.bandwidth_MB_per_s:.1f} MB/s; one number takes "
+            f"{step_duration(self.latency_s)}",
+            f"step        {least}{step_duration(self.step_s)}, {most}{self.tokens_per_s:,.0f} "
+            f"source and target tokens/s",
+            f"run         {self.max_steps:,} steps: {least}{duration(self.run_s)}",
             f"verdict     {self._sentence()}",
         ]
         if self.price_per_hour is not None:
             words = rent(self.price_per_hour, self.hosts, self.run_s)
             lines.insert(3, f"cost        {words}{more}")
         lines += [
-            f"advice      {advice.what}: {least}{advice.predicted_step_s:.3f} s ({advice.why})"
+            f"advice      {advice.what}: {least}{step_duration(advice.predicted_step_s)} "
+            f"({advice.why})"
             for advice in self.advice
         ]
         return lines

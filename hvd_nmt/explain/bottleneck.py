@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median, median_low
 
+from hvd_nmt.common.units import data_size
 from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, ring_bytes, travelling_s
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
@@ -264,9 +265,9 @@ def _sentence(
             "communication"
         )
         if predicted:
-            text += f"; {predicted / 1e6:.1f} MB per host and step by the ring law"
+            text += f"; {data_size(predicted)} per host and step by the ring law"
         if traffic.seen_bytes:
-            text += f", {traffic.seen_bytes / 1e6:.1f} MB seen on {traffic.interface}"
+            text += f", {data_size(traffic.seen_bytes)} seen on {traffic.interface}"
         if link:
             text += f", at about {link:.1f} MB/s while they travel"
         return text + "."

@@ -21,6 +21,7 @@ from typing import Any, final
 
 import numpy as np
 
+from hvd_nmt.common.units import data_size
 from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.preparation.cleaning import Pair, keys, leaks, pair_keys
 
@@ -150,11 +151,11 @@ def table(report: Mapping[str, Any]) -> str:
     """What a report says, as lines to print."""
     lines = []
     for name, part in report["parts"].items():
-        megabytes = " + ".join(f"{part[side]['read_mb']:,.1f}" for side in SIDES)
-        kept = " + ".join(f"{part[side]['kept_mb']:,.1f}" for side in SIDES)
+        read = " + ".join(data_size(1e6 * part[side]["read_mb"]) for side in SIDES)
+        kept = " + ".join(data_size(1e6 * part[side]["kept_mb"]) for side in SIDES)
         lines.append(
-            f"{name:6} {part['pairs_read']:,} pairs, {megabytes} MB read; "
-            f"{part['pairs']:,} pairs, {kept} MB kept"
+            f"{name:6} {part['pairs_read']:,} pairs, {read} read; "
+            f"{part['pairs']:,} pairs, {kept} kept"
         )
         for rule, count in part["removed"].items():
             share = _percent(count, part["pairs_read"])

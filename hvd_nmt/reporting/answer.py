@@ -1,4 +1,4 @@
-"""What a question is answered with, what the answers are made from, and numbers in words."""
+"""What a question is answered with, and what the answers are made from."""
 
 from __future__ import annotations
 
@@ -52,39 +52,3 @@ class Answer:
     tables: tuple[Table, ...] = ()
     known: bool = True
     """False: the record does not tell; the answer says what is missing and how to get it"""
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them, two units at most: 8.2 s, 24 min 42 s, 22 h 5 min, 3 d 2 h."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for big, big_name, small, small_name in (
-        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")
-    ):  # fmt: skip
-        if whole >= big:
-            rest = whole % big // small
-            return f"{whole // big} {big_name}" + (f" {rest} {small_name}" if rest else "")
-    return f"{whole} s"
-
-
-def step_duration(seconds: float) -> str:
-    """The time of a step or of a part of it: 1.62 s, 0.335 s, 4.2 ms."""
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds:.3f} s" if seconds >= 0.1 else f"{1000 * seconds:.1f} ms"
-
-
-def megabytes(n_bytes: float) -> str:
-    """Bytes in MB of 1e6 bytes: 730.6 MB; below 0.1 MB in bytes."""
-    return f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e5 else f"{n_bytes:,.0f} B"
-
-
-def percent(share: float) -> str:
-    """A share as a whole percentage; small ones with a digit more."""
-    return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 rank, 4 ranks."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

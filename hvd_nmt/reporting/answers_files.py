@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hvd_nmt.checkpoints import contents
-from hvd_nmt.reporting.answer import Answer, Facts, Table, count, megabytes, percent
+from hvd_nmt.common.units import count, data_size, percent
+from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 _FLOAT_BYTES = 4
 
@@ -25,7 +26,7 @@ def training_set(facts: Facts) -> Answer:
     kept = source["kept_text_bytes"] + target["kept_text_bytes"]
     tokens = source["tokens"] + target["tokens"]
     answer = (
-        f"{megabytes(kept)} of text in {train['pairs']:,} sentence pairs, that is "
+        f"{data_size(kept)} of text in {train['pairs']:,} sentence pairs, that is "
         f"{train['pairs']:,} lines on each side; {tokens / 1e6:,.2f} million tokens."
     )
     evidence = []
@@ -39,14 +40,14 @@ def training_set(facts: Facts) -> Answer:
     files = manifest.get("files", {})
     on_disk = sum(file["n_bytes"] for name, file in files.items() if name.startswith("train."))
     if on_disk:
-        evidence.append(f"Encoded on disk (ids and offsets): {megabytes(on_disk)}.")
+        evidence.append(f"Encoded on disk (ids and offsets): {data_size(on_disk)}.")
     epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
     if epochs is not None:
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
     languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
         (f"{part}, {name} ({language})", f"{content['pairs']:,}",
-         megabytes(content[name]["kept_text_bytes"]),
+         data_size(content[name]["kept_text_bytes"]),
          f"{content[name]['tokens']:,}" if content[name]["tokens"] else "not encoded")
         for part, content in manifest["parts"].items()
         for name, language in zip(("source", "target"), languages, strict=True)
@@ -123,7 +124,7 @@ def checkpoint_size(facts: Facts) -> Answer:
     rest = of.data_bytes - weights - adam
     total = sum(file.n_bytes for file in of.files)
     answer = (
-        f"{megabytes(of.data_bytes)} ({of.data_bytes:,} bytes) of values, {megabytes(total)} with "
+        f"{data_size(of.data_bytes)} ({of.data_bytes:,} bytes) of values, {data_size(total)} with "
         f"all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + {rest:,} "
         "of everything else."
     )
@@ -164,7 +165,7 @@ def _predicted_size(facts: Facts, question: str, how: str) -> Answer:
     whole = 3 * parameters * _FLOAT_BYTES
     return Answer(
         question,
-        f"About {megabytes(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} x 4 "
+        f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} x 4 "
         f"= {whole:,} bytes, and a few counters. Not compared with a file: {facts.anatomy_problem}",
         how, known=False,
     )  # fmt: skip

@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 
+from hvd_nmt.common.units import duration
 from hvd_nmt.explain import learning
 from hvd_nmt.explain.learning import Estimate
 from hvd_nmt.explain.learning_rate import explain
 from hvd_nmt.records.record import Interval, Run
-from hvd_nmt.reporting.answer import Answer, Facts, Table, duration
+from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 CANNOT_TELL = "cannot tell"
 _CURVE_POINTS = 300

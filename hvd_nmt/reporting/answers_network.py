@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting.answer import Answer, Facts, Table, count, megabytes, percent, step_duration
+from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 
 def network_bound(facts: Facts) -> Answer:
@@ -30,13 +31,11 @@ def network_bound(facts: Facts) -> Answer:
         answer = "No. " + verdict.sentence
     evidence = []
     if verdict.predicted_bytes:
-        text = f"Predicted: {megabytes(verdict.predicted_bytes)} sent by each host in a step"
+        text = f"Predicted: {data_size(verdict.predicted_bytes)} sent by each host in a step"
         if verdict.seen_bytes:
             off = verdict.seen_bytes / verdict.predicted_bytes - 1
-            text += (
-                f"; seen on {verdict.interface}: {megabytes(verdict.seen_bytes)} "
-                f"({100 * off:+.1f} %)"
-            )
+            seen = f"{data_size(verdict.seen_bytes)} ({100 * off:+.1f} %)"
+            text += f"; seen on {verdict.interface}: {seen}"
         evidence.append(text + ".")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
@@ -81,8 +80,8 @@ def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
         ranks = run.ranks if run.ranks > 1 else 4
         sent = bottleneck.ring_bytes(run.gradient_bytes, ranks)
         text = (
-            f"A ring over {ranks} ranks sends {megabytes(sent)} per host and step "
-            f"({megabytes(run.gradient_bytes)} of gradients)"
+            f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
+            f"({data_size(run.gradient_bytes)} of gradients)"
         )
         if verdict.step_s:
             text += (
@@ -125,7 +124,7 @@ def step_and_traffic(facts: Facts) -> Answer:
     related, evidence = machines.pearson(pairs), []
     rates = sorted(rate for rate, _ in pairs)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
-    per_step = f"{megabytes(sent)} a step" if sent else "the same bytes in each step"
+    per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     evidence.append(
         f"Every host sends {per_step}, whatever happens, so mean rate x step time is constant: "
         "slow steps show a low rate whether or not the network is their cause. That part of the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 
+from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import (
@@ -17,10 +18,6 @@ from hvd_nmt.reporting.answer import (
     Answer,
     Facts,
     Table,
-    count,
-    duration,
-    percent,
-    step_duration,
 )
 
 _ENOUGH_FOR_TENTHS = 10

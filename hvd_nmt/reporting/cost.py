@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.units import count, duration
 from hvd_nmt.explain import machines
-from hvd_nmt.reporting.answer import Answer, Facts, Table, count, duration
+from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 _PRICE = re.compile(r"\s*([^\d\s.,+-]{0,4})\s*(\d+(?:\.\d+)?)\s*([^\d\s.,+-]{0,4})\s*")
 _J_PER_KWH = 3.6e6

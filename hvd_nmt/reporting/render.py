@@ -16,6 +16,7 @@ import jinja2
 from hvd_nmt import __version__
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
+from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.explain import learning, learning_rate, machines
 from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
@@ -30,7 +31,7 @@ from hvd_nmt.reporting import (
     questions,
     scaling,
 )
-from hvd_nmt.reporting.answer import Answer, Facts, Table, count, duration, step_duration
+from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 HTML, MARKDOWN = "report.html", "report.md"
 MOST_SAMPLES = 5

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hvd_nmt.common.units import count, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting.answer import Facts, Table, count, step_duration
+from hvd_nmt.reporting.answer import Facts, Table
 
 _HEAD = (
     "run", "ranks", "hosts", "cores", "tokens/s", "s/step", "efficiency", "best BLEU", "verdict"

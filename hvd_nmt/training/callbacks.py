@@ -15,6 +15,7 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import DivergedError, Preempted
+from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -290,7 +291,7 @@ class Evaluation(StepCallback):
             f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
             f"+- {scores.bleu_margin:.2f}  "
             f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
-            f"{scores.seconds:.0f} s; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
+            f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
             flush=True,
         )
         saver.save_best(step, scores.val_loss)
@@ -373,11 +374,3 @@ class Telemetry(keras.callbacks.Callback):
         """Stop; harmless when it never started."""
         if self._sampler is not None:
             self._sampler.stop()
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: 45 s, 12 min, 3 h 05 min."""
-    if round(seconds) < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

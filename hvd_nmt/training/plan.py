@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
@@ -56,7 +57,6 @@ class Plan:
         counts = {host: self.hosts.count(host) for host in self.hosts}
         train = self.data.manifest.parts["train"]
         epochs = training.max_steps / self.batch_plan.steps_per_epoch
-        wire = self.sent_bytes_per_step / 1e6
         trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
         average = [
             f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU and "
@@ -76,8 +76,9 @@ class Plan:
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
             f"rate        {self._rate()}",
-            f"all-reduce  {self.gradient_bytes / 1e6:.1f} MB of gradients, {wire:.1f} MB sent by "
-            f"each rank a step; just measured: {self.all_reduce_s * 1e3:.0f} ms",
+            f"all-reduce  {data_size(self.gradient_bytes)} of gradients, "
+            f"{data_size(self.sent_bytes_per_step)} sent by each rank a step; just measured: "
+            f"{step_duration(self.all_reduce_s)}",
         ]
 
     def _rate(self) -> str:

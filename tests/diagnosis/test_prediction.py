@@ -76,7 +76,7 @@ def test_without_the_computation_only_bounds_are_given():
     found = predict(compute_s=None, price_per_hour=Price(0.5, "$"))
     assert found.verdict == "unknown"
     text = "\n".join(found.lines())
-    assert "at least 1.700 s, at most" in text
+    assert "at least 1.70 s, at most" in text
     assert "network-bound unless a step computes for 3.8 s or more" in text
     assert predict(compute_s=3.7).verdict == "network-bound"
     assert predict(compute_s=3.8).verdict == "compute-bound"

@@ -92,7 +92,7 @@ def test_nothing_counted():
 def test_the_table_says_it():
     text = quality.table(report())
     for line in (
-        "train  10 pairs, 2.0 + 2.0 MB read; 6 pairs, 1.5 + 1.5 MB kept",
+        "train  10 pairs, 2.0 MB + 2.0 MB read; 6 pairs, 1.5 MB + 1.5 MB kept",
         "                  3   30.00 %  removed: a side is empty",
         "train  over 8 tokens: 1 pairs (16.67 %); 1 sources, 1 targets",
         "train  duplicates: 1 pairs (16.67 %); repeated 2 sources, 1 targets",

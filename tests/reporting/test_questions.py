@@ -6,19 +6,10 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.checkpoints import contents, index_file
+from hvd_nmt.common.units import duration
 from hvd_nmt.records.record import HostSamples, Interval, Run
 from hvd_nmt.reporting import answers_network, answers_time, questions
-from hvd_nmt.reporting.answer import (
-    AHEAD,
-    FINISHED,
-    NO_CLOCK,
-    RUNNING,
-    SILENT,
-    STOPPED,
-    duration,
-    megabytes,
-    step_duration,
-)
+from hvd_nmt.reporting.answer import AHEAD, FINISHED, NO_CLOCK, RUNNING, SILENT, STOPPED
 
 NAMES = (
     "How long did the run take?",
@@ -385,25 +376,3 @@ def test_11_hosts_that_a_log_does_not_name_are_not_one_host(two_host_run):
     of = answer(11, two_host_run(hosts=("unknown",) * 4, telemetry=()))
     assert not of.known
     assert "no telemetry" in of.answer
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(8.24, "8.2 s"), (59.99, "1 min"), (1482, "24 min 42 s"), (79_530, "22 h 5 min"),
-     (3600, "1 h"), (270_000, "3 d 3 h")],
-)  # fmt: skip
-def test_durations_are_said_in_two_units_at_most(seconds, words):
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(1.618, "1.62 s"), (0.3351, "0.335 s"), (0.0042, "4.2 ms"), (0, "0.0 ms")],
-)
-def test_the_time_of_a_step_is_said_to_three_digits(seconds, words):
-    assert step_duration(seconds) == words
-
-
-def test_bytes_are_said_in_megabytes_of_a_million():
-    assert megabytes(730_570_768) == "730.6 MB"
-    assert megabytes(16) == "16 B"

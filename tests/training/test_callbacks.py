@@ -70,22 +70,6 @@ def test_a_resumed_run_continues_the_schedule(base):
     assert rate.value == resumed_rate.value
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"), (0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (89, "1 min"), (91, "2 min"),
-        (3599, "1 h 00 min"), (3600, "1 h 00 min"), (11_100, "3 h 05 min"),
-        (28 * 3600, "28 h 00 min"),
-    ],
-)  # fmt: skip
-def test_a_duration_as_a_person_says_it(seconds, text):
-    assert callbacks.duration(seconds) == text
-
-
-def test_a_duration_that_rounds_up_to_a_minute():
-    assert callbacks.duration(59.7) == "1 min"
-
-
 def stopper(start_step=0, with_loss_scale=False, guilty=(), monkeypatch=None):
     everyone = [["v100a", 0.0], ["v100b", 0.0]]
     for rank in guilty:

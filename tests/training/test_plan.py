@@ -75,7 +75,7 @@ def test_one_rank_sends_nothing(base):
         "steps 1,234 to 300,000 (75.0 epochs)",
         # 2.0 x 512^-0.5 x 8000^-0.5 = 9.88e-4; 8,000 steps of 4,000 are 2 epochs
         "rises to 9.88e-04 over 8,000 steps (2.0 epochs)",
-        "243.5 MB of gradients, 365.3 MB sent by each rank a step; just measured: 1827 ms",
+        "243.5 MB of gradients, 365.3 MB sent by each rank a step; just measured: 1.83 s",
     ],
 )
 def test_the_plan_says_every_number(base, words):

@@ -26,6 +26,7 @@ from typing import IO, final
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.progress import progress
+from hvd_nmt.common.units import data_size
 
 MOST_BYTES = 8_000_000_000
 """bytes that come out of an archive, of all its members together"""
@@ -196,7 +197,7 @@ def _copy(source: IO[bytes], path: Path, allowed: int) -> int:
 
 
 def _too_much(allowed: int) -> str:
-    return f"over {allowed / 1e6:,.0f} MB come out of it"
+    return f"over {data_size(allowed)} come out of it"
 
 
 @final

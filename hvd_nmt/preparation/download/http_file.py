@@ -20,6 +20,7 @@ from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import sync
 from hvd_nmt.common.progress import progress
+from hvd_nmt.common.units import data_size
 
 _MOST_REDIRECTS = 8
 _AT_ONCE_BYTES = 1 << 18
@@ -194,8 +195,8 @@ class Downloader:
         free = shutil.disk_usage(self._path.parent).free
         if total - start > free:
             raise DataError(
-                f"{shown(url)} needs {(total - start) / 1e6:,.0f} MB in {self._path.parent}, "
-                f"where {free / 1e6:,.0f} MB are free: make room, or choose another --cache."
+                f"{shown(url)} needs {data_size(total - start)} in {self._path.parent}, "
+                f"where {data_size(free)} are free: make room, or choose another --cache."
             )
 
     def _check_kind(self, url: str) -> None:
@@ -209,12 +210,12 @@ class Downloader:
 
     def _too_large(self, url: str) -> None:
         self._restart()
-        limit = f"it is larger than {self._most_bytes / 1e6:,.1f} MB, the limit for this file"
+        limit = f"it is larger than {data_size(self._most_bytes)}, the limit for this file"
         raise DataError(self._sorry(url, limit))
 
     def _sorry(self, url: str, reason: str) -> str:
         done = self._so_far()
-        again = f"to go on after {done / 1e6:,.1f} MB" if done else "later"
+        again = f"to go on after {data_size(done)}" if done else "later"
         return (
             f"{shown(url)} cannot be fetched: {reason}. Give the same command again {again}, name "
             f"another place with --mirror, or put the file at {self._path} yourself."
