@@ -1,0 +1,77 @@
+"""A checkpoint of version 0.1.0, from before Adam was saved as its own object, is good for all.
+
+tests/golden/README.md says how it was made. None of these values may move.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import averaging, contents
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
+STEP, LAST = 1500, 1510
+TAGS = {"loss": "train_loss", "gradient_norm": "Loss_Optimization/global_gradient_norm"}
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@pytest.fixture(scope="module")
+def resumed(toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The golden run, gone on for ten steps; its directory."""
+    cwd = tmp_path_factory.mktemp("golden")
+    for name in ("run", "data"):
+        shutil.copytree(GOLDEN / name, cwd / name)
+    done = toy.run_train("--config", "run/config.yaml", "--training.max-steps", str(LAST), cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"resuming    from run/model.ckpt-{STEP}" in done.stdout
+    return cwd / "run"
+
+
+@pytest.mark.parametrize(("beam_size", "expected"), [(1, "greedy"), (4, "beam_4")])
+def test_translations_are_the_same(toy_commands, tmp_path, beam_size, expected):
+    done = toy_commands.run(
+        "hvd_nmt.translate", "--run", os.fspath(GOLDEN / "run"), "--scores",
+        "--beam-size", str(beam_size), cwd=tmp_path,
+        input=(GOLDEN / "source.en").read_text(encoding="utf-8"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    scores, texts = zip(*(line.split("\t") for line in done.stdout.splitlines()), strict=True)
+    golden_scores, golden_texts = zip(*EXPECTED[expected], strict=True)
+    assert texts == golden_texts
+    np.testing.assert_allclose(np.array(scores, float), golden_scores, rtol=0, atol=2e-4)
+
+
+def test_it_is_resumed_as_its_own_version_did(toy, resumed):
+    """Only with Adam's moments and counter does the next step have this loss and those weights."""
+    steps = [line for line in toy.metrics(resumed) if line["step"] > STEP]
+    expected = EXPECTED["steps"]
+    assert [line["step"] for line in steps] == [step["step"] for step in expected]
+    for name, tag in TAGS.items():
+        found = [line[tag] for line in steps]
+        np.testing.assert_allclose(found, [step[name] for step in expected], rtol=1e-5)
+    variables = contents.read(resumed / f"model.ckpt-{LAST}").variables
+    for index, groups in enumerate((contents.WEIGHTS, ("Adam m",), ("Adam v",))):
+        norms = sorted(variable.norm() for variable in variables if variable.group in groups)
+        golden = sorted(norms[index] for norms in EXPECTED["norms"].values())
+        np.testing.assert_allclose(norms, golden, rtol=1e-4)
+
+
+def test_it_can_be_averaged_with_a_new_one(resumed, tmp_path):
+    names = [f"model.ckpt-{step}" for step in (STEP, LAST)]
+    chosen = averaging.named(resumed, names)
+    prefix = averaging.write(resumed, chosen, tmp_path / "mean")
+    old, new, mean = (
+        tf.train.load_checkpoint(os.fspath(p)) for p in (*(resumed / n for n in names), prefix)
+    )
+    keys = [f"model/{path}{VALUE}" for path in EXPECTED["norms"]]
+    for key in keys:
+        expected = (old.get_tensor(key).astype(np.float64) + new.get_tensor(key)) / 2
+        np.testing.assert_array_equal(mean.get_tensor(key), expected.astype(np.float32))
