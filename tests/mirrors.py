@@ -163,6 +163,10 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._file(route)
 
+    def end_headers(self) -> None:
+        self.send_header("Connection", "close")
+        super().end_headers()
+
     def log_message(self, *arguments: object) -> None:
         """Nothing: the tests read `requests`."""
 

@@ -36,6 +36,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPM_MODEL = "spm.model"
 SPM_VOCAB = "spm.vocab"
+DATASETS = ("wmt16-en-de", "multi30k-en-de")
+"""public data sets that `prepare --dataset` downloads and makes with the recipe's settings"""
 
 
 def load(directory: str | Path, verify: bool = False) -> DataDirectory:
@@ -69,13 +71,6 @@ def load(directory: str | Path, verify: bool = False) -> DataDirectory:
     )
 
 
-_MULTI30K = "multi30k-en-de --vocabulary-size 8000"
-_DATASETS = {
-    "wmt16-en-de": "wmt16-en-de --clean moses --vocabulary-size 32768",
-    "multi30k-en-de": _MULTI30K,
-    "multi30k": _MULTI30K,
-}
-"""name of a directory -> the named data set that is meant by it, with the recipe's settings"""
 _AGAIN = (
     "copy the directory again, or give the `python -m hvd_nmt.prepare` command that made it once "
     "more, with --overwrite."
@@ -233,11 +228,12 @@ def read_manifest(directory: Path) -> Manifest:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
-        if directory.name in _DATASETS:
-            options = f"--dataset {_DATASETS[directory.name]} --out {directory}"
-            raise DataError(
-                f"{directory} {state}: make it with `python -m hvd_nmt.prepare {options}`."
-            ) from None
+        for name in DATASETS:
+            if directory.name in (name, name.removesuffix("-en-de")):
+                raise DataError(
+                    f"{directory} {state}: make it with `python -m hvd_nmt.prepare --dataset "
+                    f"{name} --out {directory}`."
+                ) from None
         raise DataError(
             f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
             "--train-source FILE --train-target FILE --dev-size 1000`, or with `--corpus embedded` "

@@ -137,8 +137,8 @@ class Options:
                 "Give either --dev-source and --dev-target, or --dev-size 1000 to hold 1,000 "
                 "training pairs out."
             )
-        if self.dataset and self.languages != datasets.languages(self.dataset):
-            source, target = datasets.languages(self.dataset)
+        if self.dataset and self.languages != datasets.named(self.dataset).languages:
+            source, target = datasets.named(self.dataset).languages
             raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
 
     def _check_unused(self) -> None:
@@ -194,7 +194,9 @@ class Options:
     def pieces(self) -> int:
         """SentencePiece pieces to ask for."""
         usual = 4000 if self.corpus == "embedded" else 8000
-        return self.vocabulary_size or (32_768 if self.dataset == "wmt16-en-de" else usual)
+        if self.dataset:
+            usual = datasets.named(self.dataset).vocabulary_pieces
+        return self.vocabulary_size or usual
 
     @property
     def cleaning(self) -> Rules:

@@ -130,19 +130,19 @@ def test_a_missing_or_foreign_directory_is_named_with_the_remedy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "dataset"),
     [
-        ("wmt16-en-de", "--dataset wmt16-en-de --clean moses --vocabulary-size 32768"),
-        ("multi30k-en-de", "--dataset multi30k-en-de --vocabulary-size 8000"),
-        ("multi30k", "--dataset multi30k-en-de --vocabulary-size 8000"),
+        ("wmt16-en-de", "wmt16-en-de"),
+        ("multi30k-en-de", "multi30k-en-de"),
+        ("multi30k", "multi30k-en-de"),
     ],
 )
-def test_a_missing_directory_with_the_name_of_a_data_set_is_made_from_it(tmp_path, name, options):
+def test_a_missing_directory_with_the_name_of_a_data_set_is_made_from_it(tmp_path, name, dataset):
     with pytest.raises(DataError) as caught:
         corpus.load(tmp_path / name)
-    command = f"`python -m hvd_nmt.prepare {options} --out {tmp_path / name}`."
+    command = f"`python -m hvd_nmt.prepare --dataset {dataset} --out {tmp_path / name}`."
     assert str(caught.value).endswith(f"{name} does not exist: make it with {command}")
-    Options(out=tmp_path / name, dataset=options.split()[1])  # there is such a data set
+    Options(out=tmp_path / name, dataset=dataset)  # there is such a data set
 
 
 @pytest.mark.parametrize("name", ["train.en.ids.npy", "dev.de.offsets.npy", "spm.model", "dev.en"])

@@ -1,9 +1,10 @@
-"""Some files out of an archive that nobody has looked into: .tgz, .tar or .zip.
+"""Some files out of a .tgz that nobody has looked into.
 
 Only the members that were asked for are written, to paths that the caller names, so that nothing an
-archive says decides where a byte goes. An archive that tries is refused as a whole: absolute paths,
-"..", names with odd characters, devices and pipes, links that lead out of it, a wanted member that
-is a link or there twice, and more bytes than the caller allows, counted as they are unpacked and
+archive says decides where a byte goes. An archive that tries is refused as a whole: whatever
+`tarfile.data_filter` refuses (devices, pipes, links that lead out of it), and besides absolute
+paths, "..", names with odd characters, a wanted member that is a link or there twice, too many
+members, too large headers, and more bytes than the caller allows, counted as they are unpacked and
 not as headers promise. The files are put into place together at the end, when all of the archive
 has been read and its check sums were right.
 """
@@ -14,10 +15,9 @@ import gzip
 import io
 import os
 import posixpath
-import stat
+import shutil
 import struct
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,8 +37,6 @@ _SMALL_BYTES = 10_000_000  # the ratio does not count below this
 _MOST_MEMBERS = 10_000
 _MOST_HEADER_BYTES = 1 << 24  # of all members; a tar header can hold a name of any length
 _AT_ONCE_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b"
-_ZIP = b"PK"
 
 
 class DamagedError(DataError):
@@ -49,7 +47,7 @@ def extract(archive: Path, wanted: Mapping[str, Path], most_bytes: int = MOST_BY
     """Takes some members out of an archive.
 
     Args:
-        archive: a .tar, a gzip-compressed .tar, or a .zip, told by its content.
+        archive: a gzip-compressed tar.
         wanted: where each member goes, by its name in the archive. Files there are replaced.
         most_bytes: most bytes to unpack.
 
@@ -61,8 +59,7 @@ def extract(archive: Path, wanted: Mapping[str, Path], most_bytes: int = MOST_BY
     try:
         with _refusing(archive), open(archive, "rb") as stream:
             allowed = min(most_bytes, max(_SMALL_BYTES, MOST_RATIO * archive.stat().st_size))
-            unpack = _unpack_zip if _starts_with(stream, _ZIP) else _unpack_tar
-            missing = set(wanted) - unpack(stream, partial, allowed)
+            missing = set(wanted) - _unpack(stream, partial, allowed)
             if missing:
                 names = ", ".join(sorted(missing))
                 raise DamagedError(f"{archive} does not hold {names}: it is another archive.")
@@ -85,29 +82,29 @@ def _refusing(archive: Path) -> Iterator[None]:
     """Makes one sentence of all that a bad archive can cause."""
     try:
         yield
-    except _Refused as error:
+    except (_Refused, tarfile.FilterError) as error:
         raise DataError(
             f"{archive} is refused: {error}. Nothing was unpacked: get the archive from a place "
             "that you trust."
         ) from None
     except (
-        tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error,
-        EOFError, RuntimeError, ValueError, LookupError, OverflowError,
+        tarfile.TarError, gzip.BadGzipFile, zlib.error, struct.error, EOFError, RuntimeError,
+        ValueError, LookupError, OverflowError,
     ) as error:  # fmt: skip
         raise DamagedError(
             f"{archive} is damaged ({error or type(error).__name__}): fetch it again."
         ) from None
 
 
-def _unpack_tar(stream: IO[bytes], paths: Mapping[str, Path], allowed: int) -> set[str]:
-    opened: IO[bytes] = stream
-    if _starts_with(stream, _GZIP):
-        opened = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
-    counted = _Counted(opened, allowed)
+def _unpack(stream: IO[bytes], paths: Mapping[str, Path], allowed: int) -> set[str]:
+    """Writes the wanted members, and returns the names of those that were there."""
+    counted = _Counted(gzip.GzipFile(fileobj=stream), allowed)
     found: set[str] = set()
     with counted, tarfile.open(fileobj=counted, mode="r:", encoding="utf-8") as tar:
         for number, member in enumerate(tar):
-            name = _checked_tar(member, number)
+            if number >= _MOST_MEMBERS:
+                raise _Refused(f"it has over {_MOST_MEMBERS:,} members")
+            name = _checked_name(member)
             if name not in paths or member.isdir():
                 continue
             if not member.isreg():
@@ -118,93 +115,35 @@ def _unpack_tar(stream: IO[bytes], paths: Mapping[str, Path], allowed: int) -> s
             source = tar.extractfile(member)
             assert source is not None  # it is a plain file
             counted.in_headers = False
-            _copy(source, paths[name], allowed)
+            paths[name].unlink(missing_ok=True)  # never through a link that somebody left there
+            with open(paths[name], "xb") as target:
+                shutil.copyfileobj(source, target, _AT_ONCE_BYTES)
             counted.in_headers = True
         counted.seek_to_end()
     return found
 
 
-def _checked_tar(member: tarfile.TarInfo, number: int) -> str:
-    """The name of a member that is harmless."""
-    _check_number(number)
-    name = _checked_name(member.name)
-    if member.issym() or member.islnk():
-        folder = posixpath.dirname(name) if member.issym() else ""
-        target = posixpath.normpath(posixpath.join(folder, member.linkname))
-        if target.startswith("/") or target.split("/")[0] == "..":
-            raise _Refused(f"{name} is a link out of it, to {target!r}")
-    elif not (member.isreg() or member.isdir()) or member.issparse():
-        raise _Refused(f"{name} is a device, a pipe or something else that is no plain file")
-    return name
-
-
-def _unpack_zip(stream: IO[bytes], paths: Mapping[str, Path], allowed: int) -> set[str]:
-    found: set[str] = set()
-    with zipfile.ZipFile(stream) as archive:
-        for number, member in enumerate(archive.infolist()):
-            _check_number(number)
-            if member.orig_filename != member.filename:
-                raise _Refused(f"{member.orig_filename!r} is an odd name")
-            name = _checked_name(member.filename)
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise _Refused(f"{name} is a link, a device or something else that is no file")
-            if name not in paths or member.is_dir():
-                continue
-            if name in found:
-                raise _Refused(f"{name} is there twice")
-            if member.flag_bits & 1:
-                raise _Refused(f"{name} is encrypted")
-            with archive.open(member) as source:
-                allowed -= _copy(source, paths[name], allowed)
-            found.add(name)
-    return found
-
-
-def _starts_with(stream: IO[bytes], magic: bytes) -> bool:
-    start = stream.read(len(magic))
-    stream.seek(0)
-    return start == magic
-
-
-def _check_number(number: int) -> None:
-    if number >= _MOST_MEMBERS:
-        raise _Refused(f"it has over {_MOST_MEMBERS:,} members")
-
-
-def _checked_name(name: str) -> str:
-    """A member's name without "./" and a final "/", if it stays below the folder it is in."""
+def _checked_name(member: tarfile.TarInfo) -> str:
+    """The name of a harmless member, without "./" and a final "/"."""
+    name = member.name
     if not name.isprintable() or "\\" in name or "\ufffd" in name or name[1:2] == ":":
         raise _Refused(f"{name!r} is an odd name")
     if name.startswith("/"):
         raise _Refused(f"{name!r} is an absolute path")
     if ".." in name.split("/"):
         raise _Refused(f'{name!r} leads out of it by ".."')
+    if member.issparse():  # its bytes would not be counted
+        raise _Refused(f"{name} is a sparse file")
+    # Of a folder that is not there, so that no link on this machine decides what is outside of it.
+    tarfile.data_filter(member, "/the archive")
     return posixpath.normpath(name)
-
-
-def _copy(source: IO[bytes], path: Path, allowed: int) -> int:
-    """Writes a new file and returns its bytes. Never through a link that somebody left there."""
-    path.unlink(missing_ok=True)
-    n_bytes = 0
-    with open(path, "xb") as stream:
-        while piece := source.read(_AT_ONCE_BYTES):
-            n_bytes += len(piece)
-            if n_bytes > allowed:
-                raise _Refused(_too_much(allowed))
-            stream.write(piece)
-    return n_bytes
-
-
-def _too_much(allowed: int) -> str:
-    return f"over {data_size(allowed)} come out of it"
 
 
 @final
 class _Counted(io.RawIOBase):
     """What comes out of a compressed file, counted and shown, for `tarfile` to read forward."""
 
-    def __init__(self, stream: IO[bytes], allowed: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, allowed: int) -> None:
         super().__init__()
         self.in_headers = True
         """whether a header is read next; members that are passed over are not read"""
@@ -249,5 +188,5 @@ class _Counted(io.RawIOBase):
         self._position += len(piece)
         self._progress.update(len(piece))
         if self._position > self._allowed:
-            raise _Refused(_too_much(self._allowed))
+            raise _Refused(f"over {data_size(self._allowed)} come out of it")
         return piece

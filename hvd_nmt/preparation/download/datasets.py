@@ -4,16 +4,14 @@
 v11 in that order, newstest2013 as dev, and newstest2014 as test in the form with 2,737 sentences
 that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_2016_flickr.
 
-The sgm files of WMT look like XML and are not. Their text is taken as sacreBLEU and Moses take it,
-so that scores can be compared: what stands between <seg> and </seg>, white space collapsed, and
-entities such as &amp; left as they are.
+The test sets of WMT are sacreBLEU's: it says where they are, and its parser reads their sgm files,
+so that scores can be compared.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from typing import Any
 import pooch
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import exclusive
+from hvd_nmt.common.files import exclusive, write_atomically
 from hvd_nmt.config import nearest
 from hvd_nmt.preparation.download import archive
 from hvd_nmt.preparation.download.fetch import Remote, fetch, forget, sha256
@@ -37,9 +35,6 @@ _MULTI30K = (
     "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
 )
 _TEXTS = "texts.json"
-_SEGMENT = re.compile(r"<seg\b([^>]*)>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
-_SEGMENT_START = re.compile(r"<seg\b", re.IGNORECASE)
-_NUMBER = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,12 +50,42 @@ class Corpus:
 
 
 @dataclass(frozen=True)
+class SacrebleuTestSet:
+    """A test set that sacreBLEU knows by name."""
+
+    name: str
+    pairs: int
+    """lines of each file"""
+
+    def corpus(self, languages: tuple[str, str]) -> Corpus:
+        """Its archive and the members of these languages, by sacreBLEU's table."""
+        from sacrebleu.dataset import DATASETS  # late, for it is slow to load
+
+        test_set = DATASETS[self.name]
+        source, reference = test_set.langpairs["-".join(languages)]
+        remote = Remote(test_set.data[0], f"md5:{test_set.md5[0]}")
+        return Corpus((remote,), self.pairs, (source, reference))
+
+
+@dataclass(frozen=True)
 class Dataset:
     """What has a name."""
 
     languages: tuple[str, str]
-    parts: dict[str, tuple[Corpus, ...]]
+    vocabulary_pieces: int
+    """usual size of its joint vocabulary"""
+    parts: dict[str, tuple[Corpus | SacrebleuTestSet, ...]]
     """the corpora of "train", "dev" and "test", to be joined in that order"""
+
+    def corpora(self) -> dict[str, list[Corpus]]:
+        """The same with test sets looked up."""
+        return {
+            part: [
+                one.corpus(self.languages) if isinstance(one, SacrebleuTestSet) else one
+                for one in found
+            ]
+            for part, found in self.parts.items()
+        }
 
 
 def _multi30k(part: str, pairs: int, *files: tuple[str, str, int]) -> tuple[Corpus, ...]:
@@ -74,6 +99,7 @@ def _multi30k(part: str, pairs: int, *files: tuple[str, str, int]) -> tuple[Corp
 TABLE = {
     "wmt16-en-de": Dataset(
         ("en", "de"),
+        32_768,
         {
             "train": (
                 Corpus(
@@ -110,29 +136,13 @@ TABLE = {
                     ),
                 ),
             ),
-            "dev": (
-                Corpus(
-                    (Remote(f"{_STATMT}/wmt13/test.tgz", "md5:48eca5d02f637af44e85186847141f67"),),
-                    3_000,
-                    ("test/newstest2013-src.en.sgm", "test/newstest2013-src.de.sgm"),
-                ),
-            ),
-            "test": (
-                Corpus(
-                    (
-                        Remote(
-                            f"{_STATMT}/wmt14/test-filtered.tgz",
-                            "md5:84c597844c1542e29c2aff23aaee4310",
-                        ),
-                    ),
-                    2_737,
-                    ("test/newstest2014-deen-src.en.sgm", "test/newstest2014-deen-ref.de.sgm"),
-                ),
-            ),
+            "dev": (SacrebleuTestSet("wmt13", 3_000),),
+            "test": (SacrebleuTestSet("wmt14", 2_737),),
         },
     ),
     "multi30k-en-de": Dataset(
         ("en", "de"),
+        8_000,
         {
             "train": _multi30k(
                 "train",
@@ -158,13 +168,17 @@ TABLE = {
 NAMES = tuple(TABLE)
 
 
-def languages(name: str) -> tuple[str, str]:
-    """Source and target language of a named data set.
+def named(name: str) -> Dataset:
+    """The data set of a name.
 
     Raises:
-        ConfigError: there is no such data set.
+        ConfigError: there is none.
     """
-    return _named(name).languages
+    if name not in TABLE:
+        raise ConfigError(
+            f"There is no data set {name!r}{nearest(name, TABLE)}: there are {', '.join(NAMES)}."
+        )
+    return TABLE[name]
 
 
 def default_cache() -> Path:
@@ -194,7 +208,7 @@ def download(
         ConfigError: unknown name, or a mirror that is none.
         DataError: a file cannot be had or is not what it should be.
     """
-    parts = _named(name).parts
+    parts = named(name).corpora()
     folder = cache / name
     try:
         with exclusive(folder):
@@ -206,34 +220,6 @@ def download(
     except OSError as error:
         place = error.filename or folder
         raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None
-
-
-def segments(path: Path) -> list[tuple[str | None, str]]:
-    """The number and the text of each segment of an sgm file.
-
-    Raises:
-        DataError: it is no such file, or not UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="strict")
-    except ValueError as error:
-        raise DataError(f"{path} is not UTF-8 ({error}): get the original file.") from None
-    found = [
-        (number[1] if (number := _NUMBER.search(attributes)) else None, " ".join(body.split()))
-        for attributes, body in _SEGMENT.findall(text)
-    ]
-    broken = len(_SEGMENT_START.findall(text)) != len(found)
-    if broken or not found or any("<seg" in body.lower() for _, body in found):
-        raise DataError(f"{path} is no whole sgm file of <seg> ... </seg>: get the original file.")
-    return found
-
-
-def _named(name: str) -> Dataset:
-    if name not in TABLE:
-        raise ConfigError(
-            f"There is no data set {name!r}{nearest(name, TABLE)}: there are {', '.join(NAMES)}."
-        )
-    return TABLE[name]
 
 
 def _fetched(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> Files:
@@ -284,9 +270,7 @@ def _unpacked(path: Path, corpus: Corpus, folder: Path, bound: bool) -> Files:
                 left.unlink(missing_ok=True)
         for file, lines in zip(files, counts, strict=True):
             texts[file.name] = {"of": digest, "bytes": file.stat().st_size, "lines": lines}
-        partial = folder / f"{_TEXTS}.new"
-        partial.write_text(json.dumps(texts, indent=1, sort_keys=True) + "\n")
-        os.replace(partial, folder / _TEXTS)
+        write_atomically(folder / _TEXTS, json.dumps(texts, indent=1, sort_keys=True) + "\n")
     _check_lines(files, [texts[file.name]["lines"] for file in files], corpus.pairs, bound)
     return files[0], files[1]
 
@@ -316,20 +300,22 @@ def _is_whole(file: Path, digest: str, texts: dict[str, Any]) -> bool:
 
 def _written(raw: list[Path], files: tuple[Path, ...]) -> list[int]:
     """Puts unpacked files into place as plain text, and counts their lines."""
-    if raw[0].name.endswith(".txt.raw"):
-        sides = [segments(path) for path in raw]
-        numbers = [[number for number, _ in side] for side in sides]
-        if numbers[0] != numbers[1]:
-            raise DataError(
-                f"{files[0]} and {files[1]} have different segments: get the original archive."
-            )
-        for path, side in zip(raw, sides, strict=True):
-            text = "".join(f"{line}\n" for _, line in side)
-            path.write_text(text, encoding="utf-8", newline="\n")
-    counts = [_lines_of(path) for path in raw]
     for path, file in zip(raw, files, strict=True):
-        os.replace(path, file)
-    return counts
+        if file.suffix == ".txt":
+            _parse_sgm(path, file)
+        else:
+            os.replace(path, file)
+    return [_lines_of(file) for file in files]
+
+
+def _parse_sgm(path: Path, text: Path) -> None:
+    """Writes the segments of an sgm file, one a line, as sacreBLEU does; entities stay."""
+    from sacrebleu.dataset import FakeSGMLDataset
+
+    try:
+        FakeSGMLDataset("")._convert_format(os.fspath(path), os.fspath(text))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}): get the original file.") from None
 
 
 def _lines_of(path: Path) -> int:

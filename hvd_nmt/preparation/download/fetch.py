@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import pooch
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import exclusive
+from hvd_nmt.common.files import exclusive, write_atomically
 from hvd_nmt.preparation.download.http_file import USUAL, Downloader, Limits, shown
 
 DIGESTS = "sha256.json"
@@ -169,6 +168,5 @@ def _write_record(path: Path, digest: str | None) -> None:
     records.pop(path.name, None)
     if digest is not None:
         records[path.name] = digest
-    partial = path.parent / f"{DIGESTS}.new"
-    partial.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
-    os.replace(partial, path.parent / DIGESTS)
+    text = json.dumps(records, indent=1, sort_keys=True) + "\n"
+    write_atomically(path.parent / DIGESTS, text)

@@ -1,31 +1,35 @@
-"""A file fetched over HTTP: goes on where it stopped, tries again, and knows its limits."""
+"""A file fetched over HTTP: goes on where it stopped, tries again, and knows its limits.
+
+What fails before the file's bytes come (the connection, a busy server) is tried again by urllib3;
+redirects are followed by requests. What breaks off later is resumed here, with another request.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.util.retry import Retry
 
 from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import sync
+from hvd_nmt.common.files import rename_durably
 from hvd_nmt.common.progress import progress
 from hvd_nmt.common.units import data_size
 
 _MOST_REDIRECTS = 8
 _AT_ONCE_BYTES = 1 << 18
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # status codes worth another try
-_LONGEST_WAIT_S = 60.0
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})  # status codes worth another try
+_LONGEST_WAIT_S = 60
 _MAGIC = {".tgz": b"\x1f\x8b", ".gz": b"\x1f\x8b", ".zip": b"PK"}
 
 
@@ -44,7 +48,7 @@ class Limits:
     attempts: int = 5
     """tries in a row that bring nothing"""
     wait_s: float = 1.0
-    """before the second try, doubled before each further one"""
+    """before another try, doubled before each further one"""
 
 
 USUAL = Limits()
@@ -72,37 +76,60 @@ class Downloader:
         """Downloads `url` to `output_file`, which pooch then checks and renames."""
         self.resumed = False
         failures = 0
-        while True:
-            before = self._so_far()
-            try:
-                with requests.Session() as session:
-                    self._try(session, url)
-                break
-            except requests.exceptions.SSLError as error:
-                raise DataError(self._sorry(url, _reason(error))) from None
-            except (_Passing, requests.RequestException, HTTPError) as error:
-                failures = 1 if self._so_far() > before else failures + 1
-                if failures >= self._limits.attempts:
+        with self._session(url) as session:
+            while True:
+                before = self._so_far()
+                try:
+                    self._receive(session, url)
+                    break
+                except (_BrokenOffError, HTTPError) as error:
+                    failures = 1 if self._so_far() > before else failures + 1
+                    if failures >= self._limits.attempts:
+                        raise DataError(self._sorry(url, _reason(error))) from None
+                    wait_s = self._limits.wait_s * 2 ** (failures - 1)
+                    time.sleep(min(_LONGEST_WAIT_S, wait_s))
+                except requests.RequestException as error:
                     raise DataError(self._sorry(url, _reason(error))) from None
-                asked = error.wait_s if isinstance(error, _Passing) else 0.0
-                time.sleep(min(_LONGEST_WAIT_S, max(asked, self._wait_s(failures))))
         self._check_kind(url)
-        sync(self._part)
-        os.replace(self._part, output_file)
+        rename_durably(self._part, Path(output_file))
         self._version.unlink(missing_ok=True)
 
-    def _try(self, session: requests.Session, url: str) -> None:
+    def _session(self, url: str) -> requests.Session:
+        """Knows http(s) only, also after redirects, and for an https address https only."""
+        retry = Retry(
+            total=self._limits.attempts - 1,
+            other=0,  # a wrong certificate stays wrong
+            status_forcelist=_TRANSIENT,
+            raise_on_status=False,  # the last response says more
+            backoff_factor=self._limits.wait_s,
+            backoff_max=_LONGEST_WAIT_S,
+            retry_after_max=_LONGEST_WAIT_S,
+        )
+        session = requests.Session()
+        session.max_redirects = _MOST_REDIRECTS
+        session.adapters.clear()
+        for scheme in {"https", urlsplit(url).scheme}:
+            session.mount(f"{scheme}://", HTTPAdapter(max_retries=retry))
+        session.headers["Accept-Encoding"] = "identity"
+        session.headers["User-Agent"] = f"hvd_nmt/{__version__}"
+        return session
+
+    def _receive(self, session: requests.Session, url: str) -> None:
         """One connection: brings the rest of the file, or raises."""
         start, headers = self._start()
-        with closing(self._answer(session, url, headers)) as response:
-            if response.status_code == 416 and start:  # no such range: the file has changed
+        timeouts = self._limits.connect_s, self._limits.silence_s
+        with session.get(url, headers=headers, stream=True, timeout=timeouts) as response:
+            if response.status_code not in (200, 206, 416):
+                status = f"status {response.status_code} {response.reason}"
+                raise DataError(self._sorry(url, status))
+            if response.status_code == 416:  # no such range: the file has changed
                 self._restart()
-                raise _Passing("what was fetched before is no part of the file")
+                raise _BrokenOffError("what was fetched before is no part of the file")
             if response.status_code != 206:
                 start = 0
             elif not self._goes_on(response, start):
                 self._restart()
-                raise _Passing("the server sent another range or file than it was asked for")
+                raise _BrokenOffError("the server sent another range or file than it was asked for")
             rest = response.headers.get("Content-Length", "")
             total = start + int(rest) if rest.isdecimal() else None
             self._check_room(url, start, total)
@@ -115,7 +142,9 @@ class Downloader:
                     if stream.tell() > self._most_bytes:
                         self._too_large(url)
         if total is not None and self._so_far() != total:
-            raise _Passing(f"the connection ended after {self._so_far():,} of {total:,} bytes")
+            raise _BrokenOffError(
+                f"the connection ended after {self._so_far():,} of {total:,} bytes"
+            )
 
     def _goes_on(self, response: requests.Response, start: int) -> bool:
         """Whether the answer continues what there is. Not every server heeds If-Range."""
@@ -137,38 +166,6 @@ class Downloader:
             return 0, {}
         return start, {"Range": f"bytes={start}-", "If-Range": validator}
 
-    def _answer(
-        self, session: requests.Session, url: str, headers: dict[str, str]
-    ) -> requests.Response:
-        """The response after redirects, if it has the file."""
-        headers = headers | {
-            "Accept-Encoding": "identity",
-            "User-Agent": f"hvd_nmt/{__version__}",
-        }
-        place = url
-        for _ in range(_MOST_REDIRECTS):
-            timeouts = self._limits.connect_s, self._limits.silence_s
-            response = session.get(
-                place, headers=headers, stream=True, timeout=timeouts, allow_redirects=False
-            )
-            if response.status_code in (200, 206, 416):
-                return response
-            response.close()
-            if not response.is_redirect:
-                status = f"status {response.status_code} {response.reason}"
-                if response.status_code in _PASSING:
-                    raise _Passing(status, _retry_after(response))
-                raise DataError(self._sorry(url, status))
-            target = urljoin(place, response.headers["Location"])
-            schemes = urlsplit(place).scheme, urlsplit(target).scheme
-            if schemes not in (("http", "http"), ("http", "https"), ("https", "https")):
-                raise DataError(
-                    self._sorry(url, f"it redirects to {shown(target)}, which is not allowed")
-                )
-            place = target
-            session.close()  # the server may end that connection just when it is used again
-        raise DataError(self._sorry(url, f"over {_MOST_REDIRECTS} redirects"))
-
     def _pieces(
         self, response: requests.Response, name: str, start: int, total: int | None
     ) -> Iterator[bytes]:
@@ -184,7 +181,7 @@ class Downloader:
                 yield piece
                 if time.monotonic() > due:
                     if since < limits.slowest_bytes_per_s * limits.silence_s:
-                        raise _Passing(f"only {since} bytes came in {limits.silence_s:g} s")
+                        raise _BrokenOffError(f"only {since} bytes came in {limits.silence_s:g} s")
                     due, since = time.monotonic() + limits.silence_s, 0
 
     def _check_room(self, url: str, start: int, total: int | None) -> None:
@@ -221,9 +218,6 @@ class Downloader:
             f"another place with --mirror, or put the file at {self._path} yourself."
         )
 
-    def _wait_s(self, failures: int) -> float:
-        return self._limits.wait_s * 2 ** (failures - 1)
-
     def _so_far(self) -> int:
         return self._part.stat().st_size if self._part.exists() else 0
 
@@ -232,12 +226,8 @@ class Downloader:
         self._version.unlink(missing_ok=True)
 
 
-class _Passing(Exception):
-    """A failure that may be over soon."""
-
-    def __init__(self, reason: str, wait_s: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait_s = wait_s
+class _BrokenOffError(Exception):
+    """What came is not the rest of the file: worth another request."""
 
 
 def _version(response: requests.Response) -> dict[str, str | None]:
@@ -247,13 +237,10 @@ def _version(response: requests.Response) -> dict[str, str | None]:
     return {"etag": strong, "modified": response.headers.get("Last-Modified")}
 
 
-def _retry_after(response: requests.Response) -> float:
-    value = response.headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else 0.0
-
-
 def _reason(error: Exception) -> str:
     """The innermost cause, which is the one that says something."""
+    if isinstance(error, requests.exceptions.InvalidSchema):
+        return "it redirects to an address that is not http(s), or from https to http"
     while True:
         if isinstance(error, ProtocolError):
             return "the connection broke off"

@@ -37,14 +37,14 @@ def plain(*extra, **options):
     return tar_of(*((name, content) for name, content in GOOD.items()), *extra, **options)
 
 
-def zip_of(*entries, compression=zipfile.ZIP_DEFLATED):
+def zip_of(*entries):
     """A zip of (name, content, changes to the ZipInfo)."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as made:
+    with zipfile.ZipFile(stream, "w") as made:
         for name, content, *changes in entries:
             info = zipfile.ZipInfo("x")
             info.filename = name
-            info.compress_type = compression
+            info.compress_type = zipfile.ZIP_DEFLATED
             for key, value in dict(*changes).items():
                 setattr(info, key, value)
             with pytest.MonkeyPatch.context() as patch:
@@ -199,17 +199,13 @@ def test_a_hostile_archive_is_refused_whole(unpack, tmp_path, name, monkeypatch)
         ("tar: absolute path", "absolute path"),
         ("tar: parent", r'by "\.\."'),
         ("tar: not UTF-8", "odd name"),
-        ("tar: symbolic link out", r"link out of it, to '\.\./evil'"),
+        ("tar: symbolic link out", "would link to '/evil', which is outside"),
         ("tar: wanted is a hard link", r"text\.en is a link"),
-        ("tar: pipe", "a device, a pipe"),
+        ("tar: pipe", "'pipe' is a special file"),
         ("tar: wanted twice, by another spelling", "is there twice"),
         ("tar: bomb in another member", "over 10.0 MB come out of it"),
         ("tar: huge header", "its headers have over"),
-        ("zip: headers that lie", "is damaged .*CRC"),
-        ("zip: bomb", "over 10.0 MB come out of it"),
-        ("zip: encrypted", "encrypted"),
-        ("zip: wanted is a symbolic link", "is a link, a device"),
-        ("zip: NUL in a name", "odd name"),
+        ("zip: bomb", "is damaged .*Not a gzipped file"),
     ],
 )
 def test_the_sentence_says_why(unpack, name, why):
@@ -221,16 +217,12 @@ def test_the_sentence_says_why(unpack, name, why):
     "content",
     [
         plain(),
-        plain(mode="w"),
         plain(format=tarfile.GNU_FORMAT),
         plain(format=tarfile.USTAR_FORMAT),
         tar_of(*((f"./{name}", content) for name, content in GOOD.items())),
         plain(("data", None, {"type": tarfile.DIRTYPE}), ("latest", None, link("data/README"))),
         plain(("data/same", None, link("../data/README"))),
         plain(("n" * 300, b"a long name")),
-        zipped(),
-        zipped(("data/", b"", kind(stat.S_IFDIR))),
-        zip_of(*GOOD.items(), compression=zipfile.ZIP_STORED),
     ],
 )
 def test_good_archives(unpack, content):
@@ -248,10 +240,9 @@ def test_files_there_are_replaced_but_not_through_links(unpack, tmp_path):
 
 
 def test_a_missing_member_is_named_and_nothing_written(unpack, tmp_path):
-    for content in (tar_of((WANTED, b"x")), zip_of((WANTED, b"x"))):
-        with pytest.raises(archive.DamagedError, match=r"does not hold data/text\.de"):
-            unpack(content)
-        assert everything(tmp_path / "out") == {}
+    with pytest.raises(archive.DamagedError, match=r"does not hold data/text\.de"):
+        unpack(tar_of((WANTED, b"x")))
+    assert everything(tmp_path / "out") == {}
 
 
 def test_the_callers_cap_counts_what_is_read(unpack):
@@ -262,32 +253,31 @@ def test_the_callers_cap_counts_what_is_read(unpack):
         unpack(content, most_bytes=20_000)
 
 
-@pytest.mark.parametrize("whole", [plain(), zipped()], ids=["tar", "zip"])
-def test_damaged_archives_are_one_sentence(unpack, tmp_path, whole):
+def test_damaged_archives_are_one_sentence(unpack, tmp_path):
     """Cut at every 7th byte, and with bits flipped: an error of ours, or the very content."""
-    chance = random.Random(1)
+    whole, chance = plain(), random.Random(1)
     damaged = [whole[:size] for size in range(0, len(whole), 7)]
     for _ in range(150):
         content = bytearray(whole)
         for _ in range(chance.choice((1, 3))):
             content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         damaged.append(bytes(content))
-    said = []
+    sentences = []
     for content in damaged:
         try:
             found = unpack(content)
         except DataError as error:
-            said.append(str(error))
+            sentences.append(str(error))
         else:
             assert found == {"en": GOOD[WANTED], "de": GOOD[OTHER]}
         for path in (tmp_path / "out").iterdir():
             path.unlink()
-    assert len(said) > len(damaged) // 2
-    assert not any("\n" in sentence for sentence in said)
+    assert len(sentences) > len(damaged) // 2
+    assert not any("\n" in sentence for sentence in sentences)
 
 
 def test_no_archive_and_no_file(unpack, tmp_path):
-    for content in (b"", b"plain text" * 100, b"\x1f\x8b", b"PK"):
+    for content in (b"", b"plain text" * 100, b"\x1f\x8b", b"PK", zipped(), plain(mode="w")):
         with pytest.raises(archive.DamagedError, match="fetch it again"):
             unpack(content)
     with pytest.raises(DataError, match=r"none\.tgz cannot be used: No such file"):

@@ -1,6 +1,5 @@
 """Named data sets: from archives laid out as the originals to line-aligned text."""
 
-import copy
 import dataclasses
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation.download import datasets, fetch
 from hvd_nmt.preparation.download.http_file import Limits
@@ -39,15 +39,19 @@ def read(files):
 
 
 def test_the_table_is_the_recipes():
-    train = datasets.TABLE["wmt16-en-de"].parts["train"]
-    assert sum(corpus.pairs for corpus in train) == 4_562_102
+    assert tuple(datasets.TABLE) == corpus.DATASETS
+    wmt = datasets.named("wmt16-en-de").corpora()
+    assert sum(one.pairs for one in wmt["train"]) == 4_562_102
+    assert [wmt[part][0].remotes[0].digest for part in ("dev", "test")] == [
+        "md5:48eca5d02f637af44e85186847141f67", "md5:84c597844c1542e29c2aff23aaee4310",
+    ]  # fmt: skip
     assert sum(c.pairs for c in datasets.TABLE["multi30k-en-de"].parts["train"]) == 29_000
     for name in datasets.NAMES:
-        assert datasets.languages(name) == ("en", "de")
-        for corpora in datasets.TABLE[name].parts.values():
-            for corpus in corpora:
-                assert len(corpus.remotes) == (2 if corpus.members is None else 1)
-                for remote in corpus.remotes:
+        assert datasets.named(name).languages == ("en", "de")
+        for corpora in datasets.named(name).corpora().values():
+            for one in corpora:
+                assert len(one.remotes) == (2 if one.members is None else 1)
+                for remote in one.remotes:
                     assert re.fullmatch(r"https://\S+/[\w.-]+\.t?gz", remote.url)
                     assert re.fullmatch(r"(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}|None)",
                                         str(remote.digest))  # fmt: skip
@@ -105,17 +109,17 @@ def test_sides_of_different_length(mirrors, wmt, tmp_path):
 
 def test_the_original_place_must_give_the_known_lines(wmt, tmp_path, monkeypatch):
     """The archives as if from the hosts: every file is there, its number of lines is not."""
-    table = copy.deepcopy(datasets.TABLE["wmt16-en-de"])
+    table = datasets.TABLE["wmt16-en-de"]
     parts = {
         part: tuple(
             dataclasses.replace(
-                corpus,
-                remotes=tuple(dataclasses.replace(r, digest=None) for r in corpus.remotes),
-                pairs=10 if "europarl" in corpus.remotes[0].url else corpus.pairs,
+                one,
+                remotes=tuple(dataclasses.replace(r, digest=None) for r in one.remotes),
+                pairs=10 if "europarl" in one.remotes[0].url else one.pairs,
             )
-            for corpus in corpora
+            for one in corpora
         )
-        for part, corpora in table.parts.items()
+        for part, corpora in table.corpora().items()
     }
     monkeypatch.setitem(datasets.TABLE, "wmt16-en-de", dataclasses.replace(table, parts=parts))
     datasets.download("wmt16-en-de", tmp_path, str(wmt))
@@ -144,43 +148,13 @@ def test_multi30k_is_the_known_one(tmp_path, capsys):
     assert capsys.readouterr().err == "", "every digest is the known one"
 
 
-def test_segments(tmp_path):
-    path = tmp_path / "a.sgm"
-    path.write_bytes(
-        b'\xef\xbb\xbf<refset trglang="de">\r\n<DOC docid="a > b">\n<hl>\n<seg id="1"> One\t\t&amp;'
-        b" two </seg></hl>\n<p><SEG id='2'>over\ntwo  lines</SEG><seg>  </seg >\n"
-        b'<seg lang="de" id=4>a < b <i>x</i></seg>\n</p></DOC>\n</refset>'
-    )
-    assert datasets.segments(path) == [
-        ("1", "One &amp; two"), ("2", "over two lines"), (None, ""), ("4", "a < b <i>x</i>"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"plain text\n",
-        b'<seg id="1">one</seg>\n<seg id="2">two',
-        b'<seg id="1">one\n<seg id="2">two</seg>',
-        b'<seg id="1">\xfc</seg>',
-    ],
-)
-def test_what_is_no_sgm(tmp_path, content):
-    path = tmp_path / "a.sgm"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.sgm is (no whole sgm|not UTF-8).*get the original"):
-        datasets.segments(path)
-
-
-def test_segments_must_have_the_same_numbers(mirrors, wmt, tmp_path):
+def test_a_test_set_that_is_not_utf8(mirrors, wmt, tmp_path):
     crooked = tmp_path / "mirror"
     mirrors.build_wmt(crooked, PAIRS)
     source, target = mirrors.WMT["wmt13/test.tgz"]
-    sides = mirrors.sgm(["a", "b"]), mirrors.sgm(["a", "b"]).replace(b'id="2"', b'id="3"')
-    (crooked / "wmt13" / "test.tgz").write_bytes(
-        mirrors.tar(dict(zip((source, target), sides, strict=True)))
-    )
-    with pytest.raises(DataError, match="have different segments"):
+    members = {source: mirrors.sgm(["a", "b"]), target: b'<seg id="1">\xfc</seg>\n'}
+    (crooked / "wmt13" / "test.tgz").write_bytes(mirrors.tar(members))
+    with pytest.raises(DataError, match=r"newstest2013-src\.de\.txt\.raw is not UTF-8.*original"):
         datasets.download("wmt16-en-de", tmp_path / "cache", str(crooked))
 
 

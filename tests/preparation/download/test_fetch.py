@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import requests
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation.download import fetch as download
@@ -166,23 +167,20 @@ def test_redirects(mirrors, served):
     cache = fetch().parent.parent / "other"
     old = Remote(f"{fetch.server.url}/old/{NAME}")
     assert download.fetch(old, cache, limits=PATIENT).read_bytes() == BODY
-    with pytest.raises(DataError, match=r"loop.tgz cannot be fetched: over \d redirects"):
+    with pytest.raises(DataError, match=r"loop.tgz cannot be fetched: Exceeded 8 redirects"):
         download.fetch(Remote(f"{fetch.server.url}/loop.tgz"), cache, limits=PATIENT)
     for target in ("file:///etc/passwd", "ftp://127.0.0.1/x.tgz", "data:,x"):
         fetch.server.routes["/bad.tgz"] = mirrors.Route(location=target)
-        with pytest.raises(DataError, match=r"it redirects to .*, which is not allowed"):
+        with pytest.raises(DataError, match="it redirects to an address that is not http"):
             download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
 
 
 def test_never_from_https_to_http(tmp_path):
-    answer = SimpleNamespace(
-        status_code=301, is_redirect=True, close=lambda: None,
-        headers={"Location": "http://example.org/x.tgz"},
-    )  # fmt: skip
-    session = SimpleNamespace(get=lambda *_, **__: answer)
     downloader = http_file.Downloader(tmp_path / "x.tgz", 100, QUICK)
-    with pytest.raises(DataError, match=r"redirects to http://example\.org"):
-        downloader._answer(session, "https://example.org/x.tgz", {})
+    session = downloader._session("https://example.org/x.tgz")  # also follows its redirects
+    with pytest.raises(requests.exceptions.InvalidSchema):
+        session.get_adapter("http://example.org/x.tgz")
+    session.get_adapter("https://example.org/y.tgz")
 
 
 def test_silence_and_trickles_end(served):
