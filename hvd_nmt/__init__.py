@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Horovod's Keras support needs Keras 2, and TensorFlow decides between Keras 2 and 3 when it is
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.
