@@ -1,6 +1,8 @@
 """README, CONTRIBUTING, docs/ and configs/ say what is there: paths, links, options, values."""
 
+import contextlib
 import importlib
+import io
 import re
 import shlex
 from pathlib import Path
@@ -8,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt import config
-from hvd_nmt.__main__ import commands
 from hvd_nmt.common import errors
 from hvd_nmt.config import command_line
 
@@ -22,6 +23,7 @@ DOCUMENTS = sorted(
 )
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md"]
 FOLDERS = "hvd_nmt|tests|docs|configs|launch|hostfiles|notebooks"
+COMMANDS = sorted(path.stem for path in PACKAGE.glob("[!_]*.py"))
 # Of programs that are not ours.
 FOREIGN_OPTIONS = {"--logdir"}
 
@@ -76,7 +78,7 @@ def options():
     found = {"": set(FOREIGN_OPTIONS)}
     for path in [*ROOT.glob("launch/*"), ROOT / "Makefile"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
-    for name in commands():
+    for name in COMMANDS:
         found[name] = _options_of(name, "--help")
     found["bench"] |= _options_of("bench", "--translate", "--help") | {"--translate", "--input"}
     for own in list(found.values()):
@@ -85,9 +87,6 @@ def options():
 
 
 def _options_of(name, *words):
-    import contextlib
-    import io
-
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setenv("COLUMNS", "200")
