@@ -24,12 +24,15 @@ DOCUMENTS = sorted(
 PAGES = [path for path in DOCUMENTS if path.suffix == ".md"]
 FOLDERS = "hvd_nmt|tests|docs|configs|launch|hostfiles|notebooks"
 COMMANDS = sorted(path.stem for path in PACKAGE.glob("[!_]*.py"))
+FILES_OF_USERS = {"config.yaml", "hvd_nmt.yaml"}
 # Of programs that are not ours.
 FOREIGN_OPTIONS = {"--logdir"}
 
 
 def each(paths):
-    return pytest.mark.parametrize("path", paths, ids=lambda path: path.relative_to(ROOT).as_posix())
+    return pytest.mark.parametrize(
+        "path", paths, ids=lambda path: path.relative_to(ROOT).as_posix()
+    )
 
 
 @each([path for path in DOCUMENTS if path != HISTORY])
@@ -38,13 +41,8 @@ def test_every_path_that_is_named_exists(path):
     named = re.findall(rf"(?<![\w./<-])((?:{FOLDERS})/[\w./-]*\w)", text)
     named += re.findall(r"`([\w./-]+\.(?:py|sh|yaml|ipynb|cfg|toml))`", text)
     places = (ROOT, PACKAGE, path.parent)
-    of_a_run = {"config.yaml", "hvd_nmt.yaml"}
-    missing = [
-        name
-        for name in named
-        if name not in of_a_run and not any((place / name).exists() for place in places)
-    ]
-    assert not missing
+    ours = [name for name in named if Path(name).name not in FILES_OF_USERS]
+    assert not [name for name in ours if not any((place / name).exists() for place in places)]
 
 
 @each([path for path in DOCUMENTS if path != HISTORY])
