@@ -194,7 +194,7 @@ def bench(config: BenchConfig) -> None:
 
 def _recorder(config: BenchConfig) -> Any:
     """A callback that keeps the logs of each step in `steps`."""
-    from hvd_nmt.training.schedule import StepCallback
+    from hvd_nmt.training.step_callback import StepCallback
 
     class Recorder(StepCallback):
         def __init__(self) -> None:

@@ -21,6 +21,7 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, reported, speak_utf8
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config, command_line
+from hvd_nmt.config.schedule import Schedule
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -136,7 +137,6 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
     from hvd_nmt.checkpoints import saver as checkpoints
     from hvd_nmt.training import callbacks, setup
     from hvd_nmt.training.evaluation import Evaluator
-    from hvd_nmt.training.schedule import WarmupSchedule
 
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
@@ -152,13 +152,12 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
             config.checkpoints.keep_best,
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
-    schedule = WarmupSchedule(config, start)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     evaluation = callbacks.Evaluation(config, start, evaluator, saver, store)
     own = [
         telemetry,
-        schedule,
-        callbacks.StepLog(config, start, run_setup.batch_plan.steps_per_epoch, schedule, store),
+        callbacks.LearningRate(start, Schedule.of(config)),
+        callbacks.StepLog(config, start, run_setup.batch_plan.steps_per_epoch, store),
         callbacks.StopIfNotFinite(start, rank, run_setup.precision == "float16"),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         evaluation,

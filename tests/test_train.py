@@ -21,8 +21,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import saver, weights
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import read_samples
-from hvd_nmt.training.optimizer import transformer_policy
 
 STEP_TAGS = {
     "train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm", "global_step/sec",
@@ -64,13 +64,9 @@ def test_the_report_is_there_and_answers_eleven_questions(toy_run: Path) -> None
 
 
 def test_learning_rate_is_the_policys_at_each_step(toy, toy_run: Path) -> None:
-    config = configuration.load(toy_run / "config.yaml")
-    training, width = config.training, config.model.width
+    schedule = Schedule.of(configuration.load(toy_run / "config.yaml"))
     rates = [line["learning_rate"] for line in toy.metrics(toy_run)]
-    assert rates == [
-        transformer_policy(step, training.learning_rate, width, training.warmup_steps)
-        for step in range(40)
-    ]
+    assert rates == [schedule.rate(step) for step in range(40)]
     assert max(rates) == rates[19] == pytest.approx(16**-0.5 * 20**-0.5)
 
 

@@ -142,10 +142,6 @@ class TrainingConfig:
         _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2", "ema_decay")
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed")
 
-    def peak_learning_rate(self, width: int) -> float:
-        """The highest rate of the schedule, reached after the warm-up."""
-        return self.learning_rate * width**-0.5 * self.warmup_steps**-0.5
-
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.learning import Points, finite, number
 from hvd_nmt.records.record import Run
 
@@ -36,37 +37,29 @@ def explain(run: Run) -> Warmup:
 
     Returns:
         The explanation.
-
-    Source: Vaswani et al. 2017, eq. 3, counted as OpenSeq2Seq's `transformer_policy` does.
     """
     seen = finite((each.step, each.learning_rate) for each in run.intervals)
     peak_seen = max(seen, key=lambda point: point[1], default=None)
-    training = run.config.get("training", {})
-    factor, warm, cooldown, last, cap = (number(training.get(name)) for name in _SCHEDULE)
-    width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))
-    if not (factor and warm and width) or min(factor, warm, width) < 0:
+    schedule = planned_schedule(run)
+    if schedule is None:
         unknown = "The configuration does not tell the schedule of the learning rate."
         return Warmup((unknown,), peak_seen=peak_seen)
-    formula = f"{factor:g} x {width:g}^-0.5 x min((s+1) x {warm:g}^-1.5, (s+1)^-0.5)"
+    formula, peak = schedule.formula(), schedule.peak()
     words = (
-        f"It rises in a straight line over {warm:,.0f} steps and then falls as one over the root "
-        "of the step"
+        f"It rises in a straight line over {schedule.warmup_steps:,.0f} steps and then falls as "
+        "one over the root of the step"
     )
-    if cap:
-        formula = f"min({formula}, {cap:g})"
-    if cooldown and last:
-        formula += f" x min(1, ({last:g} - s) / {cooldown:g})"
-        words += f"; over the last {cooldown:,.0f} steps it also falls in a straight line to 0"
-
-    def rate(step: int) -> float:
-        value = factor * width**-0.5 * min(step * warm**-1.5, step**-0.5)
-        left = (last - step + 1) / cooldown if cooldown and last else 1.0
-        return min(value, cap or math.inf) * min(1.0, max(0.0, left))
-
-    end = int(min(last or math.inf, math.ceil(warm)))
-    peak = max(((step, rate(step)) for step in range(1, end + 1)), key=lambda point: point[1])
-    planned = tuple((step, rate(step)) for step, _ in seen)
-    off = [(step, value / rate(step) - 1) for step, value in seen if rate(step) > 0]
+    if schedule.cools_down:
+        words += (
+            f"; over the last {schedule.cooldown_steps:,.0f} steps it also falls in a straight "
+            "line to 0"
+        )
+    planned = tuple((step, schedule.rate(step - 1)) for step, _ in seen)
+    off = [
+        (step, value / rate - 1)
+        for (step, value), (_, rate) in zip(seen, planned, strict=True)
+        if rate > 0
+    ]
     largest = max(off, key=lambda point: abs(point[1]), default=None)
     compared = "No learning rate was recorded to compare with."
     if peak_seen is not None and largest is not None:
@@ -78,3 +71,17 @@ def explain(run: Run) -> Warmup:
     explained = f"Rate of the update after s updates: {formula}. {words}."
     peaked = f"By it the rate peaks at {peak[1]:.3e} in step {peak[0]:,}."
     return Warmup((explained, peaked, compared), formula, planned, peak, peak_seen, largest)
+
+
+def planned_schedule(run: Run) -> Schedule | None:
+    """The schedule in a run's configuration, which may be of a foreign or an older run.
+
+    Returns:
+        The schedule; None if a number that it needs is missing.
+    """
+    training = run.config.get("training", {})
+    factor, warmup, cooldown, last, cap = (number(training.get(name)) for name in _SCHEDULE)
+    width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))
+    if not (factor and warmup and width) or min(factor, warmup, width) < 0:
+        return None
+    return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf)

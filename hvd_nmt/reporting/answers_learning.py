@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from hvd_nmt.common.units import duration
 from hvd_nmt.explain import learning
 from hvd_nmt.explain.learning import Estimate
-from hvd_nmt.explain.learning_rate import explain
-from hvd_nmt.records.record import Interval, Run
+from hvd_nmt.explain.learning_rate import explain, planned_schedule
+from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 CANNOT_TELL = "cannot tell"
@@ -94,8 +92,8 @@ def learning_rate(facts: Facts) -> Answer:
         "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
         "(s+1)^-0.5). The points are the recorded rates."
     )
-    of = explain(run)
-    if of.formula is None or of.peak_planned is None:
+    of, schedule = explain(run), planned_schedule(run)
+    if schedule is None:
         seen = ""
         if of.peak_seen:
             seen = f" The highest rate recorded is {of.peak_seen[1]:.3g}, step {of.peak_seen[0]:,}."
@@ -105,7 +103,8 @@ def learning_rate(facts: Facts) -> Answer:
             f"so the plot cannot be explained: keep config.yaml in the run directory.{seen}",
             how, known=False,
         )  # fmt: skip
-    step, rate = of.peak_planned
+    step, rate = schedule.peak()
+    last = max(1, run.max_steps or run.steps_done)
     answer = (
         f"The rate rises in a straight line to its peak of {rate:.3g} at step {step:,} (warm-up: "
         "Adam's moments are not yet reliable, so the first steps must be small) and then falls as "
@@ -123,26 +122,27 @@ def learning_rate(facts: Facts) -> Answer:
     rows = tuple(
         (name, f"{at:,}", f"{value:.3g}")
         for name, (at, value) in (
-            ("first step", planned(run, [1])[0]),
-            ("peak", of.peak_planned),
-            ("end of the run", planned(run, [max(1, run.max_steps or run.steps_done)])[0]),
+            ("first step", (1, schedule.rate(0))),
+            ("peak", (step, rate)),
+            ("end of the run", (last, schedule.rate(last - 1))),
         )
     )
     table = Table("The rate by the formula", ("where", "step", "rate"), rows)
     return Answer(question, answer + ".", how, of.sentences, (table,))
 
 
-def planned(run: Run, steps: list[int] | None = None) -> list[tuple[int, float]]:
-    """The rate that the configuration plans at some steps, or over the whole run.
+def planned(run: Run) -> list[tuple[int, float]]:
+    """The rate that the configuration plans over the whole run.
 
     Returns:
-        (step, rate); empty if the configuration does not tell.
+        (step, rate), some hundred of them; empty if the configuration does not tell.
     """
-    if steps is None:
-        last = max(run.max_steps or 0, run.steps_done, 1)
-        steps = [int(step) for step in np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int))]
-    grid = tuple(Interval(step, 1, None, learning_rate=0.0) for step in steps)
-    return list(explain(dataclasses.replace(run, intervals=grid)).planned)
+    schedule = planned_schedule(run)
+    if schedule is None:
+        return []
+    last = max(run.max_steps or 0, run.steps_done, 1)
+    steps = np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int)).tolist()
+    return [(step, schedule.rate(step - 1)) for step in steps]
 
 
 def _missing(what: str, run: Run) -> str:

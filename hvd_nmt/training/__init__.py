@@ -12,8 +12,8 @@ weights.py      from checkpoint files to variables
 averaging.py    the mean of checkpoints as a run directory of its own
 meta_graph.py   the `.meta` file beside a checkpoint
 evaluation.py   validation loss and BLEU, shared by all ranks
-schedule.py     the learning rate of each step
-callbacks.py    log, replica check, evaluation, checkpoints, telemetry
+step_callback.py  the base of callbacks that count steps
+callbacks.py    learning rate, log, replica check, evaluation, checkpoints, telemetry
 stop_request.py  signals that ask a run to stop
 dashboard.py    what TensorBoard shows besides scalars: charts that belong together, HParams
 plan.py         what the run is going to do, printed before step 1

@@ -17,6 +17,7 @@ from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import DivergedError, Preempted
 from hvd_nmt.common.units import duration
 from hvd_nmt.config import Config
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
@@ -24,11 +25,28 @@ from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.evaluation import Evaluator, Scores
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.schedule import StepCallback, WarmupSchedule
+from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
 
 SKIPPED_STEPS_IN_A_ROW = 50
 """float16: so many steps without a finite gradient mean that no loss scale helps any more"""
+
+
+class LearningRate(StepCallback):
+    """Sets the learning rate before each step, a pure function of the step.
+
+    Args:
+        start_step: steps done before `fit`.
+        schedule: of the run.
+    """
+
+    def __init__(self, start_step: int, schedule: Schedule) -> None:
+        super().__init__(start_step)
+        self._schedule = schedule
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Set the rate."""
+        self.model.optimizer.learning_rate.assign(self._schedule.rate(self._start_step + batch))
 
 
 class StepLog(StepCallback):
@@ -38,7 +56,6 @@ class StepLog(StepCallback):
         config: of the run.
         start_step: steps done before `fit`.
         steps_per_epoch: of the batch plan.
-        schedule: for the learning rate.
         store: where values go; None except on rank 0.
     """
 
@@ -47,11 +64,10 @@ class StepLog(StepCallback):
         config: Config,
         start_step: int,
         steps_per_epoch: int,
-        schedule: WarmupSchedule,
         store: EventStore | None,
     ) -> None:
         super().__init__(start_step)
-        self._config, self._schedule, self._store = config, schedule, store
+        self._config, self._schedule, self._store = config, Schedule.of(config), store
         self._steps_per_epoch = steps_per_epoch
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Adam and its learning-rate schedule."""
+"""Adam, and what wraps it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build(
     """
     optimizer = horovod.distributed_optimizer(
         Adam(
-            learning_rate=0.0,  # set before each step by callbacks.WarmupSchedule
+            learning_rate=0.0,  # set before each step, see `callbacks.LearningRate`
             beta_1=config.adam_beta1,
             beta_2=config.adam_beta2,
             epsilon=config.adam_epsilon,
@@ -36,20 +36,6 @@ def build(
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     optimizer.build(variables)
     return optimizer
-
-
-def transformer_policy(step: int, factor: float, width: int, warmup_steps: int) -> float:
-    """Learning rate of a step: factor x d^-0.5 x min((s+1) w^-1.5, (s+1)^-0.5).
-
-    Args:
-        step: optimizer steps done, from 0.
-        factor: of the whole schedule.
-        width: d, of the model.
-        warmup_steps: w, steps over which the rate rises.
-
-    Source: Vaswani et al. 2017, eq. 3, as OpenSeq2Seq's `transformer_policy` counts steps.
-    """
-    return factor * width**-0.5 * min((step + 1) * warmup_steps**-1.5, (step + 1) ** -0.5)
 
 
 class Adam(keras.optimizers.Adam):

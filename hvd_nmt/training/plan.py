@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.explain.bottleneck import ring_bytes
-from hvd_nmt.training.schedule import WarmupSchedule
 
 BYTES_PER_GRADIENT = 4
 """gradients travel as float32, whatever the precision of the computation"""
@@ -85,12 +85,8 @@ class Plan:
         """What the learning rate does in this run: a short one ends in the warm-up."""
         training = self.config.training
         warmup, last = training.warmup_steps, training.max_steps
-        rate_before = WarmupSchedule(self.config, 0).rate
-        # Before the cool-down it rises to the end of the warm-up, and after both it only falls.
-        risen = min(warmup, last)
-        steps = range(max(1, min(risen, last - training.cooldown_steps)), risen + 1)
-        peak_step = max(steps, key=lambda step: rate_before(step - 1))
-        peak = f"rises to {rate_before(peak_step - 1):.2e}"
+        peak_step, peak_rate = Schedule.of(self.config).peak()
+        peak = f"rises to {peak_rate:.2e}"
         if warmup > peak_step != last:
             return (
                 f"{peak} at step {peak_step:,}, within the warm-up of {warmup:,} steps: from there "

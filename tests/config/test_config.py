@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import Config, ModelConfig, TrainingConfig, command_line
+from hvd_nmt.config import Config, ModelConfig, command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = configuration.presets()
@@ -61,7 +61,6 @@ def test_base_is_the_recipe():
     assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.997, 1e-9)
     assert training.label_smoothing == 0.1
     assert base.data.vocabulary_size == 32_768
-    assert training.peak_learning_rate(512) == pytest.approx(9.88e-4, rel=1e-3)
 
 
 def test_presets_do_not_share_a_run_directory():
@@ -272,10 +271,6 @@ def test_values_that_cannot_work_are_named(argv, words):
     for word in words:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_derived_number_is_a_property():
-    assert TrainingConfig().peak_learning_rate(512) == 2.0 * 512**-0.5 * 8000**-0.5
 
 
 KEYS = sorted(

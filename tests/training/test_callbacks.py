@@ -10,11 +10,10 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import DivergedError, Preempted
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import callbacks, cluster, horovod
 from hvd_nmt.training.evaluation import Scores
-from hvd_nmt.training.optimizer import transformer_policy
-from hvd_nmt.training.schedule import WarmupSchedule
 from hvd_nmt.training.stop import StopRequest
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
@@ -29,45 +28,21 @@ class Rate:
         self.value = value
 
 
-def schedule_of(config, start_step=0):
-    schedule = WarmupSchedule(config, start_step)
-    rate = Rate()
-    schedule.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
-    return schedule, rate
-
-
 @pytest.fixture
 def base():
     return configuration.presets()["base"][1]
 
 
-def test_the_rate_of_the_recipe(base):
-    """OpenSeq2Seq's transformer_policy, from its own formula, around the end of the warm-up."""
-    schedule, rate = schedule_of(base)
-    for step in (0, 1, 3999, 7998, 7999, 8000, 8001, 31_999, 299_999):
-        schedule.on_train_batch_begin(step)
-        wanted = 2.0 * 512**-0.5 * min((step + 1) * 8000**-1.5, (step + 1) ** -0.5)
-        assert rate.value == pytest.approx(wanted, rel=1e-12)
-
-
-def test_the_rate_rises_in_a_line_peaks_and_falls_with_the_root(base):
-    rates = [transformer_policy(step, 2.0, 512, 8000) for step in range(32_000)]
-
-    assert rates[0] > 0  # the first step is not wasted
-    assert max(range(32_000), key=rates.__getitem__) == 7999
-    assert rates[7999] == pytest.approx(base.training.peak_learning_rate(512), rel=1e-12)
-    assert rates[3999] == pytest.approx(rates[7999] / 2)
-    assert rates[31_999] == pytest.approx(rates[7999] / 2)
+def rate_of(base, start_step, batch):
+    """The rate that is set before a batch of this start."""
+    callback, rate = callbacks.LearningRate(start_step, Schedule.of(base)), Rate()
+    callback.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
+    callback.on_train_batch_begin(batch)
+    return rate.value
 
 
 def test_a_resumed_run_continues_the_schedule(base):
-    fresh, rate = schedule_of(base)
-    resumed, resumed_rate = schedule_of(base, start_step=500)
-
-    fresh.on_train_batch_begin(512)
-    resumed.on_train_batch_begin(12)
-
-    assert rate.value == resumed_rate.value
+    assert rate_of(base, 0, 512) == rate_of(base, 500, 12) == Schedule.of(base).rate(512)
 
 
 def stopper(start_step=0, with_loss_scale=False, guilty=(), monkeypatch=None):

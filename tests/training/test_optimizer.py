@@ -1,4 +1,4 @@
-"""Adam, its schedule, and how Horovod and the loss scale wrap it (one rank, in this process)."""
+"""Adam, and how Horovod and the loss scale wrap it (one rank, in this process)."""
 
 import dataclasses
 
@@ -7,11 +7,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.config import TrainingConfig, presets
+from hvd_nmt.config import TrainingConfig
 from hvd_nmt.training import horovod
-from hvd_nmt.training.optimizer import Adam, build, transformer_policy
+from hvd_nmt.training.optimizer import Adam, build
 
-BASE = presets()["base"][1]
 CONFIG = TrainingConfig(adam_beta1=0.8, adam_beta2=0.997, adam_epsilon=1e-7)
 
 
@@ -86,32 +85,6 @@ def test_after_build_both_moments_of_every_weight_exist():
     before = len(shapes)
     optimizer.apply_gradients(zip(gradients(0), variables, strict=True))
     assert len(optimizer.variables) == before  # a checkpoint restored before step 1 finds them all
-
-
-# The schedule
-
-
-@pytest.mark.parametrize(
-    ("step", "rate"),
-    [(7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4)],
-)
-def test_the_schedule_has_the_recipes_values(step, rate):
-    training = BASE.training
-    assert (training.learning_rate, training.warmup_steps) == (2.0, 8000)
-    found = transformer_policy(step, 2.0, 512, 8000)
-    digits = len(f"{rate:.10e}".partition("e")[0].rstrip("0")) - 2
-    assert f"{found:.{digits}e}" == f"{rate:.{digits}e}"
-
-
-def test_the_schedule_rises_in_a_line_to_its_peak_and_falls_after_it():
-    rates = np.array([transformer_policy(step, 2.0, 512, 100) for step in range(1000)])
-    assert rates[0] > 0
-    assert rates.argmax() == 99
-    np.testing.assert_allclose(np.diff(rates[:100]), rates[0], rtol=1e-6)
-    assert np.all(np.diff(rates[99:]) < 0)
-    np.testing.assert_allclose(rates[399], rates[99] / 2, rtol=1e-12)
-    config = dataclasses.replace(BASE.training, warmup_steps=100)
-    assert rates.max() == pytest.approx(config.peak_learning_rate(512), rel=1e-12)
 
 
 # Horovod around Adam, the loss scale around Horovod

@@ -6,9 +6,9 @@ import types
 import pytest
 
 from hvd_nmt import config as configuration
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.bottleneck import ring_bytes
 from hvd_nmt.training.plan import Plan
-from hvd_nmt.training.schedule import WarmupSchedule
 
 BASE_PARAMETERS = 60_880_896
 WITHIN_THE_WARMUP = "within the warm-up of 300 steps: from there the cool-down takes it to 0"
@@ -121,7 +121,7 @@ def test_the_peak_is_that_of_the_runs_own_schedule(
         base.training, max_steps=max_steps, warmup_steps=warmup_steps, cooldown_steps=cooldown_steps
     )
     config = dataclasses.replace(base, training=training)
-    rate = WarmupSchedule(config, 0).rate
+    rate = Schedule.of(config).rate
     peak = max(rate(step) for step in range(max_steps))
 
     (line,) = (line for line in make(config).lines() if line.startswith("rate"))

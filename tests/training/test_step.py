@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
-from hvd_nmt.training.schedule import WarmupSchedule
+from hvd_nmt.training.callbacks import LearningRate
 from hvd_nmt.training.step import TrainingModel
 
 STEPS = 20
@@ -175,8 +176,8 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False):
     training_model.compile(
         optimizer=optimizer.build(config.training, "float32", transformer.trainable_variables)
     )
-    schedule = WarmupSchedule(config, 0)
-    schedule.set_model(training_model)
+    learning_rate = LearningRate(0, Schedule.of(config))
+    learning_rate.set_model(training_model)
     step = training_model.make_train_function()
     if eager:  # seconds sooner for a few steps: nothing is traced
 
@@ -194,7 +195,7 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False):
     )
     logs = []
     for number in range(steps):
-        schedule.on_train_batch_begin(number)
+        learning_rate.on_train_batch_begin(number)
         logs.append(step(stream))
     return [log["loss"] for log in logs], [log["gradient_norm"] for log in logs]
 
