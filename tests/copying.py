@@ -50,11 +50,11 @@ class CopyModel:
     def decode_step(
         self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor,
         memory: tf.Tensor, cache: Any,
-    ) -> tuple[tf.Tensor, Any]:  # fmt: skip
+    ) -> tuple[tf.Tensor, tuple[()], Any]:  # fmt: skip
         token_B = memory[:, position]
         token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
         logits_BxV = tf.one_hot(token_B, self.vocabulary_size, on_value=20.0)
-        return tf.repeat(logits_BxV[:, None], tf.shape(ids_BxK)[1], axis=1), cache
+        return tf.repeat(logits_BxV[:, None], tf.shape(ids_BxK)[1], axis=1), (), cache
 
 
 def run_directory(folder: Path) -> Path:

@@ -27,6 +27,7 @@ from hvd_nmt.checkpoints.saver import Checkpoint, Saver, find
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import PAD
 from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.model import architectures
 from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -107,7 +108,7 @@ def write(
     prefix = find(run_dir, which)
     manifest = read_manifest(Path(f"{prefix}.json"))
     old, step = load_model(run_dir, os.fspath(prefix))
-    new = Transformer(old.config, rows)
+    new = architectures.build(old.config, rows)
     old_pieces = Tokenizer(run_dir / "spm.model").vocabulary_size
     for weight, source in zip(new.trainable_variables, old.trainable_variables, strict=True):
         values = source.numpy()

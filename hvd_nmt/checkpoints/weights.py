@@ -29,6 +29,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.config import freeze as parts
 from hvd_nmt.data.corpus import DataDirectory, fingerprint
+from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
 
 
@@ -66,7 +67,7 @@ def load_model(
         )
     with another_advised(prefix):
         read_fully(prefix)
-    model = Transformer(config.model, manifest.vocabulary_size, compute_dtype)
+    model = architectures.build(config.model, manifest.vocabulary_size, compute_dtype)
     try:
         _read(model, prefix, raw)
     except (AssertionError, ValueError, tf.errors.OpError) as error:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from ctranslate2 import specs
 
 from hvd_nmt.config import BOS, EOS, UNK
+from hvd_nmt.model.openseq2seq_model import OpenSeq2SeqTransformer
 from hvd_nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {
@@ -63,7 +64,7 @@ def position_table(model: Transformer) -> tf.Tensor:
 
 def extra_positions(model: Transformer) -> int:
     """Positions that a sequence needs beyond the tokens it is made of."""
-    return 1 if model.config.start == "openseq2seq" else 0
+    return 1 if isinstance(model, OpenSeq2SeqTransformer) else 0
 
 
 def _configure(settings: Any, model: Transformer, names: Sequence[str]) -> None:
@@ -71,7 +72,7 @@ def _configure(settings: Any, model: Transformer, names: Sequence[str]) -> None:
         names[number] for number in (BOS, EOS, UNK)
     )
     settings.decoder_start_token = names[BOS]
-    settings.add_source_bos = model.config.start == "openseq2seq"
+    settings.add_source_bos = isinstance(model, OpenSeq2SeqTransformer)
     settings.add_source_eos = True
     settings.layer_norm_epsilon = model.config.norm_epsilon
 
@@ -92,7 +93,7 @@ class _Copy:
         for part in (encoder, decoder):
             part.scale_embeddings = True
             part.position_encodings.encodings = table
-        decoder.start_from_zero_embedding = ours.config.start == "openseq2seq"
+        decoder.start_from_zero_embedding = isinstance(ours, OpenSeq2SeqTransformer)
         for part, layer in zip(encoder.layer, ours.encoder, strict=True):
             self._self_attention(part.self_attention, layer)
             self._feed_forward(part.ffn, layer)

@@ -28,7 +28,7 @@ from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config, ModelConfig
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model import architectures
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.run_directory import VOCABULARY
 
@@ -165,7 +165,7 @@ def fingerprinted(paths: Sequence[Path]) -> dict[str, str]:
 
 def _state(foreign: ForeignModel, config: Config) -> tf.train.Checkpoint:
     """What a checkpoint of a run with this model holds; without moments weights and step alone."""
-    transformer = Transformer(config.model, foreign.vocabulary_size)
+    transformer = architectures.build(config.model, foreign.vocabulary_size)
     keyed = meta_graph.keyed_variables(tf.train.Checkpoint(model=transformer))
     variables = {
         key.removeprefix("model/").removesuffix(meta_graph.VALUE): variable

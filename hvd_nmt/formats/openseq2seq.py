@@ -5,9 +5,8 @@
     Loss_Optimization/FP32-master-copy/ForwardPass/.../q/kernel     mixed precision: the real weight
     global_step    beta1_power    beta2_power    and the loss scaler's
 
-Kernels are [in, out] as ours, without bias in attention. The conventions that differ from ours are
-in `ModelConfig.start`: a source stands between <s> and </s>, and the decoder begins with a zero
-vector, after which <s> is to be predicted.
+Kernels are [in, out] as ours, without bias in attention. What stands before a sentence differs: see
+`hvd_nmt.model.openseq2seq_model`.
 
 Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """

@@ -3,11 +3,12 @@
 dropout.py      stateless masks, a pure function of (seed, step, rank, site)
 layers.py       layer normalisation, attention, feed-forward
 transformer.py  the model: encode, decode, one cached decoding step
+openseq2seq_model.py  the model as OpenSeq2Seq feeds it
+architectures.py  which of the two a configuration asks for
 loss.py         token-exact label-smoothed cross-entropy
 decoding.py     the options of a search for translations
 candidates.py   the next tokens of hypotheses: allowed, best or drawn
 beam_search.py  beam search, or drawing, over any step function
-attention.py    where the decoder looks
 ensemble.py     several models as one
 batching.py     sentences as padded batches
 translator.py   models and a search as one function

@@ -1,4 +1,4 @@
-"""Several models that speak with one voice: the mean of their probabilities."""
+"""Several models as one: the mean of their probabilities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,20 @@ def members(models: Any) -> tuple[Any, ...]:
     return each
 
 
-def mixed(logp: list[tf.Tensor]) -> tf.Tensor:
+def mean_attention(attentions: Sequence[tuple[tf.Tensor, ...]]) -> tf.Tensor:
+    """Where models look in the source: mean over them and over the heads of their last layer.
+
+    Args:
+        attentions: of each model the cross-attention weights of its layers, [B, H, T, S].
+
+    Returns:
+        float32 BxTxS.
+    """
+    last = [tf.reduce_mean(tf.cast(layers[-1], tf.float32), 1) for layers in attentions]
+    return tf.add_n(last) / len(last)
+
+
+def mean_probability(logp: list[tf.Tensor]) -> tf.Tensor:
     """The logarithm of the mean of the probabilities, of log-probabilities of equal shape."""
     if len(logp) == 1:
         return logp[0]

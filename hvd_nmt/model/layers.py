@@ -80,7 +80,7 @@ class SelfAttention(Block):
 
     def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
-        y_BxHxTxK = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
+        y_BxHxTxK, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
         return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
 
     def project(self, x_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -107,7 +107,7 @@ class SelfAttention(Block):
         keys_BxHxLxK, values_BxHxLxK = (
             _put(old, row_Mx1, x, slots) for old, x in zip(cache, new, strict=True)
         )
-        y_BxHxQxK = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
+        y_BxHxQxK, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
         y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
         return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
 
@@ -134,12 +134,24 @@ class CrossAttention(Block):
         self.output_bias = self.bias("output_bias", width, biased)
 
     def call(
-        self, x_BxTxD: tf.Tensor, memory: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
-    ) -> tf.Tensor:
+        self, x_BxTxD: tf.Tensor, keys_values: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Read the source.
+
+        Args:
+            x_BxTxD: what the target reads with, T positions.
+            keys_values: of the source, each [B, H, S, K]; see `cross_keys_values`.
+            bias_Bx1x1xS: hugely negative at padding; see `padding_bias`.
+            drop: dropout of the attention weights.
+
+        Returns:
+            [B, T, D], and the attention weights [B, H, T, S] before dropout.
+        """
         q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
         (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
-        y_BxHxTxK = attend(q_BxHxTxK, *memory, bias_Bx1x1xS, drop, self.rate)
-        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
+        y_BxHxTxK, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
+        y_BxTxD = linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
+        return y_BxTxD, weights_BxHxTxS
 
 
 class FeedForward(Block):
@@ -173,7 +185,9 @@ class FeedForward(Block):
 Cache = tuple[tf.Tensor, tf.Tensor]
 
 
-def remember(memory_BxSxD: tf.Tensor, attentions: list[CrossAttention]) -> tuple[Cache, ...]:
+def cross_keys_values(
+    source_BxSxD: tf.Tensor, attentions: list[CrossAttention]
+) -> tuple[Cache, ...]:
     """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
 
     One product with the matrices of all layers side by side, wide enough to be fast.
@@ -182,7 +196,7 @@ def remember(memory_BxSxD: tf.Tensor, attentions: list[CrossAttention]) -> tuple
     bias = None
     if attentions[0].key_value_bias is not None:
         bias = tf.concat([attention.key_value_bias for attention in attentions], 0)
-    wide = linear(memory_BxSxD, kernel, bias)
+    wide = linear(source_BxSxD, kernel, bias)
     keys_values = tf.unstack(split_heads(wide, 2 * len(attentions), attentions[0].heads))
     return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
 
@@ -233,7 +247,7 @@ def attend(
     bias: tf.Tensor | None = None,
     drop: Drop | None = None,
     rate: float = 0.0,
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
 
     Args:
@@ -246,7 +260,7 @@ def attend(
         rate: share of them to drop.
 
     Returns:
-        [B, H, Q, K].
+        [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
     """
     logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
     # Scaled here and not at the queries: Q x T numbers a head instead of Q x K.
@@ -254,9 +268,8 @@ def attend(
     if bias is not None:
         logits_BxHxQxT += tf.cast(bias, logits_BxHxQxT.dtype)
     weights_BxHxQxT = tf.nn.softmax(logits_BxHxQxT)
-    if drop is not None:
-        weights_BxHxQxT = drop(weights_BxHxQxT, rate)
-    return tf.matmul(weights_BxHxQxT, v_BxHxTxK)
+    kept_BxHxQxT = weights_BxHxQxT if drop is None else drop(weights_BxHxQxT, rate)
+    return tf.matmul(kept_BxHxQxT, v_BxHxTxK), weights_BxHxQxT
 
 
 def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.model import attention
 from hvd_nmt.model.batching import batches, cut, padded
-from hvd_nmt.model.ensemble import members, mixed
+from hvd_nmt.model.ensemble import mean_attention, mean_probability, members
 
 if TYPE_CHECKING:
     from hvd_nmt.model.transformer import Transformer
@@ -104,9 +103,11 @@ class Scorer:
     def _examine(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores, attentions = [], []
         for model in self._models:
-            states_BxTxD, looks = attention.decode(model, target_BxT, model.encode(source_BxS))
+            states_BxTxD, attention = model.decode_with_attention(
+                target_BxT, model.encode(source_BxS)
+            )
             logits_BxTxV = model.logits(states_BxTxD)
             scores.append(-tf.nn.sparse_softmax_cross_entropy_with_logits(target_BxT, logits_BxTxV))
-            attentions.append(looks.mean_BxTxS(tf.shape(source_BxS)[1]))
-        alignment_BxT = tf.argmax(tf.add_n(attentions), -1, output_type=tf.int32)
-        return mixed(scores), alignment_BxT
+            attentions.append(attention)
+        alignment_BxT = tf.argmax(mean_attention(attentions), -1, output_type=tf.int32)
+        return mean_probability(scores), alignment_BxT

@@ -18,6 +18,9 @@ from hvd_nmt.model import layers
 from hvd_nmt.model.dropout import no_dropout
 from hvd_nmt.model.layers import Cache, Drop
 
+Attention = tuple[tf.Tensor, ...]
+"""cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
+
 
 class Memory(NamedTuple):
     """What the decoder needs of the source: everything has one row per sentence."""
@@ -37,11 +40,11 @@ class Layer(layers.Block):
         super().__init__(name)
         self.rate, self.pre_norm = config.dropout, config.norm == "pre"
 
-    def entering(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+    def norm_before(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
         """What a sub-layer reads of the stream."""
         return norm(x_BxTxD) if self.pre_norm else x_BxTxD
 
-    def leaving(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+    def norm_after(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
         """The stream after a sub-layer's output was added."""
         return x_BxTxD if self.pre_norm else norm(x_BxTxD)
 
@@ -57,12 +60,12 @@ class EncoderLayer(Layer):
         self.feed_forward = _feed_forward(config, seed)
 
     def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
-        y_BxSxD = self.entering(self.attention_norm, x_BxSxD)
+        y_BxSxD = self.norm_before(self.attention_norm, x_BxSxD)
         x_BxSxD += drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate)
-        x_BxSxD = self.leaving(self.attention_norm, x_BxSxD)
-        y_BxSxD = self.entering(self.feed_forward_norm, x_BxSxD)
+        x_BxSxD = self.norm_after(self.attention_norm, x_BxSxD)
+        y_BxSxD = self.norm_before(self.feed_forward_norm, x_BxSxD)
         x_BxSxD += drop(self.feed_forward(y_BxSxD, drop), self.rate)
-        return self.leaving(self.feed_forward_norm, x_BxSxD)
+        return self.norm_after(self.feed_forward_norm, x_BxSxD)
 
 
 class DecoderLayer(Layer):
@@ -84,16 +87,30 @@ class DecoderLayer(Layer):
         cross_bias_Bx1x1xS: tf.Tensor,
         causal_bias_1x1xTxT: tf.Tensor,
         drop: Drop,
-    ) -> tf.Tensor:
-        y_BxTxD = self.entering(self.attention_norm, x_BxTxD)
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All T positions of the target at once.
+
+        Args:
+            x_BxTxD: the stream.
+            keys_values: of the source for this layer, each [B, H, S, K].
+            cross_bias_Bx1x1xS: hides the padding of the source.
+            causal_bias_1x1xTxT: hides what comes later in the target.
+            drop: dropout.
+
+        Returns:
+            The stream after this layer, and its cross-attention weights [B, H, T, S].
+        """
+        y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
         x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
-        x_BxTxD = self.leaving(self.attention_norm, x_BxTxD)
-        y_BxTxD = self.entering(self.cross_attention_norm, x_BxTxD)
-        y_BxTxD = self.cross_attention(y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
-        x_BxTxD = self.leaving(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
-        y_BxTxD = self.entering(self.feed_forward_norm, x_BxTxD)
+        x_BxTxD = self.norm_after(self.attention_norm, x_BxTxD)
+        y_BxTxD = self.norm_before(self.cross_attention_norm, x_BxTxD)
+        y_BxTxD, weights_BxHxTxS = self.cross_attention(
+            y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
+        )
+        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
+        y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
         x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
-        return self.leaving(self.feed_forward_norm, x_BxTxD)
+        return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
 
     def step(
         self,
@@ -103,22 +120,33 @@ class DecoderLayer(Layer):
         cache: Cache,
         row_Mx1: tf.Tensor,
         history_bias_Bx1xQxL: tf.Tensor,
-        look: Drop,
-    ) -> tuple[tf.Tensor, Cache]:
-        """One position of Q hypotheses of each sentence; see `SelfAttention.step`.
+    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
+        """One position of Q hypotheses of each sentence.
 
         They are the queries of their sentence, so the keys and values of the source are not
         repeated for each of them.
+
+        Args:
+            x_BxQxD: the stream at the new position.
+            keys_values: of the source for this layer, each [B, H, S, K].
+            cross_bias_Bx1x1xS: hides the padding of the source.
+            cache, row_Mx1, history_bias_Bx1xQxL: see `SelfAttention.step`.
+
+        Returns:
+            The stream after this layer, its cross-attention weights [B, H, Q, S], and the cache
+            with this position in it.
         """
-        y_BxQxD = self.entering(self.attention_norm, x_BxQxD)
+        y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
         y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
-        x_BxQxD = self.leaving(self.attention_norm, x_BxQxD + y_BxQxD)
-        y_BxQxD = self.entering(self.cross_attention_norm, x_BxQxD)
-        x_BxQxD += self.cross_attention(y_BxQxD, keys_values, cross_bias_Bx1x1xS, look)
-        x_BxQxD = self.leaving(self.cross_attention_norm, x_BxQxD)
-        y_BxQxD = self.entering(self.feed_forward_norm, x_BxQxD)
+        x_BxQxD = self.norm_after(self.attention_norm, x_BxQxD + y_BxQxD)
+        y_BxQxD = self.norm_before(self.cross_attention_norm, x_BxQxD)
+        y_BxQxD, weights_BxHxQxS = self.cross_attention(
+            y_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
+        )
+        x_BxQxD = self.norm_after(self.cross_attention_norm, x_BxQxD + y_BxQxD)
+        y_BxQxD = self.norm_before(self.feed_forward_norm, x_BxQxD)
         x_BxQxD += self.feed_forward(y_BxQxD, no_dropout)
-        return self.leaving(self.feed_forward_norm, x_BxQxD), cache
+        return self.norm_after(self.feed_forward_norm, x_BxQxD), weights_BxHxQxS, cache
 
 
 def _layer_norm(config: ModelConfig, name: str) -> layers.LayerNorm:
@@ -146,6 +174,8 @@ class Transformer(keras.Model):
         compute_dtype: float32, bfloat16 or float16: dtype of activations and matrix products.
             Weights, layer normalisation and logits are float32.
         seed: of the initial weights.
+
+    A run may ask for another class: `architectures.build` makes the one of a run's configuration.
 
     Source of the choices: NVIDIA OpenSeq2Seq transformer-base, see the recipe's sizes in
     `config.presets`.
@@ -204,8 +234,6 @@ class Transformer(keras.Model):
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
-        if self.config.start == "openseq2seq":
-            source_BxS = tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS)
         is_pad_BxS = tf.equal(source_BxS, PAD)
         bias_Bx1x1xS = layers.padding_bias(is_pad_BxS)
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
@@ -213,26 +241,57 @@ class Transformer(keras.Model):
         for layer in self.encoder:
             x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
         x_BxSxD = self.encoder_norm(x_BxSxD)
-        keys_values = layers.remember(x_BxSxD, [layer.cross_attention for layer in self.decoder])
+        keys_values = layers.cross_keys_values(
+            x_BxSxD, [layer.cross_attention for layer in self.decoder]
+        )
         return Memory(keys_values, bias_Bx1x1xS)
 
     def decode(self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
-        """Final decoder states BxTxD that predict each target token; target ids end with eos."""
-        shifted_BxT = tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-        if self.config.start == "bos":
-            return self.states(shifted_BxT, memory, drop)
-        # Padding is embedded as a zero vector; what follows it is bos, and nobody need predict it.
-        shifted_BxT = tf.pad(shifted_BxT, [[0, 0], [1, 0]], constant_values=PAD)
-        return self.states(shifted_BxT, memory, drop)[:, 1:]
+        """Final decoder states that predict each target token.
 
-    def states(self, inputs_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
-        """Final decoder states BxTxD after each of the tokens that the decoder reads."""
+        Args:
+            target_BxT: int32 ids, each row ending with eos and padded with 0.
+            memory: the source, from `encode`.
+            drop: dropout.
+
+        Returns:
+            [B, T, D].
+        """
+        return self.decode_with_attention(target_BxT, memory, drop)[0]
+
+    def decode_with_attention(
+        self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
+    ) -> tuple[tf.Tensor, Attention]:
+        """What `decode` gives, and where each layer looks in the source to predict each token.
+
+        Args:
+            target_BxT, memory, drop: see `decode`.
+        """
+        return self.states(shifted(target_BxT), memory, drop)
+
+    def states(
+        self, inputs_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
+    ) -> tuple[tf.Tensor, Attention]:
+        """Final decoder states after each of the tokens that the decoder reads.
+
+        Args:
+            inputs_BxT: int32 ids, usually bos and the target without its last token.
+            memory: the source, from `encode`.
+            drop: dropout.
+
+        Returns:
+            [B, T, D], and the cross-attention weights of each layer.
+        """
         length = tf.shape(inputs_BxT)[1]
         x_BxTxD = drop(self._embed(inputs_BxT, tf.range(length)), self.config.dropout)
         causal_bias_1x1xTxT = layers.causal_bias(length)
+        attention = []
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
-            x_BxTxD = layer(x_BxTxD, keys_values, memory.bias_Bx1x1xS, causal_bias_1x1xTxT, drop)
-        return self.decoder_norm(x_BxTxD)
+            x_BxTxD, weights_BxHxTxS = layer(
+                x_BxTxD, keys_values, memory.bias_Bx1x1xS, causal_bias_1x1xTxT, drop
+            )
+            attention.append(weights_BxHxTxS)
+        return self.decoder_norm(x_BxTxD), tuple(attention)
 
     def logits(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
         """Scores of the next token, float32 BxTxV."""
@@ -256,8 +315,7 @@ class Transformer(keras.Model):
         origins_BxQxT: tf.Tensor,
         memory: Memory,
         cache: tuple[Cache, ...],
-        look: Drop = no_dropout,
-    ) -> tuple[tf.Tensor, tuple[Cache, ...]]:
+    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
         """Logits after one more token of each of Q hypotheses per sentence.
 
         Args:
@@ -267,52 +325,26 @@ class Transformer(keras.Model):
                 to this one, and -1 beyond. T is at least position + 1.
             memory: of the B sentences.
             cache: of all hypotheses of the positions before; `initial_cache` at position 0.
-            look: gets the cross-attention weights [B, H, Q, S] of one layer after the other, and
-                gives back those to use.
 
         Returns:
-            Logits BxQxV float32, and the cache with this position in it.
+            Logits BxQxV float32, the cross-attention weights [B, H, Q, S] of each layer, and the
+            cache with this position in it.
         """
-        if self.config.start == "openseq2seq":
-            # The zero vector that the decoder reads first is the same for all hypotheses.
-            origins_BxQxT = tf.pad(origins_BxQxT, [[0, 0], [0, 0], [1, 0]])
         shape = tf.shape(origins_BxQxT)
         cache = tf.nest.map_structure(lambda x: layers.with_room(x, shape[1] * shape[2]), cache)
-        if self.config.start == "openseq2seq":
-            is_first_T = tf.range(shape[2]) == 0
-            first_BxQxT = tf.zeros_like(origins_BxQxT) + tf.where(is_first_T, 0, -1)
-            grown, nothing = cache, tf.zeros_like(ids_BxQ)
-            cache = tf.cond(
-                position == 0,
-                lambda: self._step(nothing, position, first_BxQxT, memory, grown, no_dropout)[1],
-                lambda: grown,
-            )
-            position += 1
-        x_BxQxD, cache = self._step(ids_BxQ, position, origins_BxQxT, memory, cache, look)
-        return self.logits(x_BxQxD), cache
-
-    def _step(
-        self,
-        ids_BxQ: tf.Tensor,
-        position: tf.Tensor,
-        origins_BxQxT: tf.Tensor,
-        memory: Memory,
-        cache: tuple[Cache, ...],
-        look: Drop,
-    ) -> tuple[tf.Tensor, tuple[Cache, ...]]:
-        """Final states BxQxD after one more token, at the place that it has in the decoder."""
         x_BxQxD = self._embed(ids_BxQ, position[None])
         bias_Bx1xQxL = layers.history_bias(origins_BxQxT)
         row_Mx1 = layers.cache_rows(bias_Bx1xQxL, self.config.heads, position)
-        grown = []
+        attention, grown = [], []
         for layer, keys_values, layer_cache in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
-            x_BxQxD, layer_cache = layer.step(
-                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL, look
+            x_BxQxD, weights_BxHxQxS, layer_cache = layer.step(
+                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL
             )
+            attention.append(weights_BxHxQxS)
             grown.append(layer_cache)
-        return self.decoder_norm(x_BxQxD), tuple(grown)
+        return self.logits(self.decoder_norm(x_BxQxD)), tuple(attention), tuple(grown)
 
     def position_signal(self, position_T: tf.Tensor) -> tf.Tensor:
         """What tells positions from each other, float32 TxD."""
@@ -328,6 +360,11 @@ class Transformer(keras.Model):
         x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
         return tf.cast(x_BxTxD + self.position_signal(position_T), self.activation_dtype)
+
+
+def shifted(target_BxT: tf.Tensor) -> tf.Tensor:
+    """What the decoder reads to predict the target: bos, and the target without its last token."""
+    return tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
 
 
 def sinusoids(position_T: tf.Tensor, width: int, open_ended: bool = False) -> tf.Tensor:

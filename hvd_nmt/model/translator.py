@@ -13,11 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.config import PAD
-from hvd_nmt.model.attention import Looks
 from hvd_nmt.model.batching import batches, cut, padded
 from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search, lengths
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.model.ensemble import members, mixed
+from hvd_nmt.model.ensemble import mean_attention, mean_probability, members
 from hvd_nmt.model.scorer import Forced, Scorer
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class Translator:
         least_B, most_B = lengths(length_B, decoding, self.max_length)
         has_least = decoding.min_length or decoding.min_ratio
         return beam_search(
-            self._step(tf.shape(source_BxS)[1]),
+            self._step(),
             tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
             Given(most_B, least_B if has_least else None, prefix_BxP, draws_BxKxP),
             decoding,
@@ -144,24 +143,23 @@ class Translator:
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
 
-    def _step(self, width_S: tf.Tensor) -> Step:
+    def _step(self) -> Step:
         """One step of all models; its state are the memory and the cache of each."""
-        looking, alone = self._decoding.coverage_penalty > 0, len(self._models) == 1
+        covers, alone = self._decoding.coverage_penalty > 0, len(self._models) == 1
 
         def step(
             ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any
         ) -> tuple[tf.Tensor, tf.Tensor | None, Any]:
             scores, attentions, after = [], [], []
             for model, (memory, cache) in zip(self._models, state, strict=True):
-                looks = Looks()
-                logits_BxKxV, cache = model.decode_step(
-                    ids_BxK, position, origins_BxKxT, memory, cache, *([looks] if looking else [])
+                logits_BxKxV, attention, cache = model.decode_step(
+                    ids_BxK, position, origins_BxKxT, memory, cache
                 )
                 scores.append(logits_BxKxV if alone else tf.nn.log_softmax(logits_BxKxV))
-                attentions.append(looks.mean_BxTxS(width_S) if looking else None)
+                attentions.append(attention)
                 after.append((memory, cache))
-            attention = tf.add_n(attentions) / len(attentions) if looking else None
-            return mixed(scores), attention, tuple(after)
+            attention_BxKxS = mean_attention(attentions) if covers else None
+            return mean_probability(scores), attention_BxKxS, tuple(after)
 
         return step
 

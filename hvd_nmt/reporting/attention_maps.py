@@ -27,7 +27,7 @@ class Attention:
     """the pieces of the translation, the last one its end"""
     weights_LxHxTxS: np.ndarray
     """float32: how much each source piece counts while a target piece is predicted; over the
-    source they sum to 1"""
+    source they sum to 1, less what a model gives to positions of its own"""
 
     def mean_TxS(self, layer: int | None = None) -> np.ndarray:
         """Mean over the heads of a layer, or of all layers."""
@@ -48,19 +48,17 @@ def cross_attention(
     """
     import tensorflow as tf
 
-    from hvd_nmt.model import attention
-
     limit = model.max_length
     source_S, target_T = (
         ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
         for ids in tokenizer.encode([source, target])
     )
     memory = model.encode(tf.constant(source_S[None]))
-    _, looks = attention.decode(model, tf.constant(target_T[None]), memory)
+    _, attention = model.decode_with_attention(tf.constant(target_T[None]), memory)
     return Attention(
         source=_pieces(tokenizer, source_S),
         target=_pieces(tokenizer, target_T),
-        weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in looks.weights]),
+        weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in attention]),
     )
 
 

@@ -13,7 +13,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model import architectures
 from hvd_nmt.training import cluster, devices, horovod, optimizer
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan, count_parameters
@@ -79,7 +79,7 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
     Raises:
         ConfigError: `training.freeze` names no weight, or leaves none to train.
     """
-    transformer = Transformer(
+    transformer = architectures.build(
         config.model,
         run_setup.data.manifest.vocabulary_size,
         run_setup.precision,
@@ -87,7 +87,7 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
     )
     saved = {"model": transformer}
     if config.training.ema_decay:  # made of the same seed, so it begins with the same weights
-        saved["ema"] = Transformer(
+        saved["ema"] = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
     model = TrainingModel(

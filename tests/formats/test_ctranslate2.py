@@ -13,11 +13,10 @@ from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.config import BOS, EOS, ModelConfig
 from hvd_nmt.formats import ctranslate2, ctranslate2_spec
-from hvd_nmt.model import beam_search
+from hvd_nmt.model import architectures, beam_search
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
-from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 
 LINES = [
@@ -132,7 +131,7 @@ def written(model, folder, quantization="float32"):
 def random_model(**changes):
     """Every weight is far from where training starts it, biases and norms too."""
     config = dataclasses.replace(SIZES, **changes)
-    model = Transformer(config, 40, seed=3)
+    model = architectures.build(config, 40, seed=3)
     chance = np.random.default_rng(1)
     for variable in model.weights:
         scale = 0.5 if len(variable.shape) == 1 else 0.25

@@ -159,7 +159,7 @@ def test_logits_are_those_of_an_independent_reading(run, rows):
         wanted = reference(values, [BOS, *source], [BOS, *target])
         np.testing.assert_allclose(logits[row, : len(target)], wanted[1:], rtol=0, atol=2e-4)
         # The state before that is the one which predicts <s>.
-        first = model.states(np.array([[PAD]]), model.encode(padded([source])))
+        first, _ = model.states(np.array([[PAD]]), model.encode(padded([source])))
         np.testing.assert_allclose(model.logits(first)[0], wanted[:1], rtol=0, atol=2e-4)
 
 
@@ -297,7 +297,8 @@ def test_the_validation_loss_is_the_one_in_the_name(real, pieces):
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2, autograph=False)
     def loss(source_BxS, target_BxT):
         inputs_BxT = tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=PAD)
-        states_NxD = tf.reshape(real.states(inputs_BxT, real.encode(source_BxS)), [-1, 128])
+        states_BxTxD, _ = real.states(inputs_BxT, real.encode(source_BxS))
+        states_NxD = tf.reshape(states_BxTxD, [-1, 128])
         labels_N = tf.reshape(target_BxT, [-1])
         smoothed = cross_entropy(states_NxD, real.embedding, labels_N, 0.1).smoothed
         return smoothed / tf.math.count_nonzero(labels_N, dtype=tf.float32)
@@ -326,7 +327,7 @@ def test_translations_are_its_own(real, pieces):
     found = dict(Translator(real, Decoding(beam_size=4, length_penalty=0.6)).translate(sources))
     source_BxS = padded(sources)
     first_Bx1 = np.full((len(sources), 1), PAD, np.int32)
-    logits_BxV = real.logits(real.states(first_Bx1, real.encode(source_BxS)))[:, 0]
+    logits_BxV = real.logits(real.states(first_Bx1, real.encode(source_BxS))[0])[:, 0]
     first_BxV = tf.nn.log_softmax(logits_BxV).numpy()
     different, explained = [], []
     for index, line in enumerate(wanted):

@@ -6,8 +6,6 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig, presets
-from hvd_nmt.model import attention
-from hvd_nmt.model.attention import Looks
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, sinusoids
 from hvd_nmt.model.translator import Translator
@@ -151,7 +149,7 @@ def test_the_cached_step_equals_the_full_decoder_at_every_position(model, beams)
         origins_BxQxT = np.take_along_axis(origins_BxQxT, parent_BxQx1, 1)
         origins_BxQxT[:, :, position] = np.arange(beams)
         newest_BxQ = tokens_BxQxT[:, :, -1] if position else np.full([2, beams], BOS, np.int32)
-        logits_BxQxV, cache = model.decode_step(
+        logits_BxQxV, _, cache = model.decode_step(
             tf.constant(newest_BxQ),
             tf.constant(position),
             tf.constant(origins_BxQxT),
@@ -174,7 +172,7 @@ def test_a_step_puts_one_position_into_the_cache_and_leaves_the_others():
     for position in range(3):
         origins_BxQxT = np.full([1, 2, 5], -1, np.int32)
         origins_BxQxT[:, :, : position + 1] = np.arange(2)[:, None]
-        _, after = model.decode_step(
+        _, _, after = model.decode_step(
             tf.constant([[BOS, 5]]), tf.constant(position), tf.constant(origins_BxQxT),
             memory, cache,
         )  # fmt: skip
@@ -188,16 +186,15 @@ def test_a_step_puts_one_position_into_the_cache_and_leaves_the_others():
 
 
 def test_a_step_shows_where_each_layer_looks():
-    model, looks = tiny(), Looks()
-    source = ids([6, 4])
-    memory = model.encode(source)
-    model.decode_step(
+    model = tiny()
+    memory = model.encode(ids([6, 4]))
+    _, attention, _ = model.decode_step(
         tf.constant([[BOS], [BOS]]), tf.constant(0), tf.zeros([2, 1, 1], tf.int32), memory,
-        model.initial_cache(2), looks,
+        model.initial_cache(2),
     )  # fmt: skip
-    _, wanted = attention.decode(model, tf.constant([[EOS], [EOS]]), memory)
-    assert len(looks.weights) == len(wanted.weights) == 2
-    for found, expected in zip(looks.weights, wanted.weights, strict=True):
+    _, wanted = model.decode_with_attention(tf.constant([[EOS], [EOS]]), memory)
+    assert len(attention) == len(wanted) == 2
+    for found, expected in zip(attention, wanted, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

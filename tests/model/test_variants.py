@@ -10,9 +10,10 @@ from hvd_nmt.checkpoints import meta_graph
 from hvd_nmt.checkpoints.size import predict, weight_keys
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
+from hvd_nmt.model import architectures
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
-from hvd_nmt.model.transformer import Transformer, sinusoids
+from hvd_nmt.model.transformer import sinusoids
 from hvd_nmt.model.translator import Translator
 
 VOCABULARY = 40
@@ -30,7 +31,7 @@ VARIANTS = {
 @pytest.fixture(scope="module", params=VARIANTS)
 def model(request):
     """A tiny model with random norms and biases, so that nothing cancels by symmetry."""
-    model = Transformer(VARIANTS[request.param], VOCABULARY, seed=3)
+    model = architectures.build(VARIANTS[request.param], VOCABULARY, seed=3)
     rng = np.random.default_rng(3)
     for weight in model.trainable_variables:
         if len(weight.shape) == 1:
@@ -76,7 +77,7 @@ def test_padding_and_company_change_nothing(model):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_close(model, dtype):
     source, target = ids([5, 9]), ids([7, 8], seed=6)
-    half = Transformer(model.config, VOCABULARY, dtype, seed=3)
+    half = architectures.build(model.config, VOCABULARY, dtype, seed=3)
     for weight, value in zip(half.variables, model.variables, strict=True):
         weight.assign(value)
     exact, logits = model(source, target).numpy(), half(source, target).numpy()
@@ -107,11 +108,11 @@ def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(m
 
 def test_openseq2seq_reads_a_zero_vector_and_bos_first():
     config = VARIANTS["openseq2seq"]
-    model, plain = (Transformer(c, VOCABULARY, seed=3) for c in (config, PLAIN))
+    model, plain = (architectures.build(c, VOCABULARY, seed=3) for c in (config, PLAIN))
     source, target = ids([5]), ids([7], seed=6)
     memory = plain.encode(np.concatenate([[[BOS]], source], 1))
     inputs_1xT = np.concatenate([[[PAD, BOS]], target[:, :-1]], 1)
-    states_1xTxD = plain.states(inputs_1xT, memory)[:, 1:]
+    states_1xTxD = plain.states(inputs_1xT, memory)[0][:, 1:]
     np.testing.assert_allclose(model(source, target), plain.logits(states_1xTxD), atol=1e-6)
 
 

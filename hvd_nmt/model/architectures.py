@@ -1,0 +1,24 @@
+"""Which class of model a configuration asks for."""
+
+from __future__ import annotations
+
+from hvd_nmt.config import ModelConfig
+from hvd_nmt.model.openseq2seq_model import OpenSeq2SeqTransformer
+from hvd_nmt.model.transformer import Transformer
+
+ARCHITECTURES = {"bos": Transformer, "openseq2seq": OpenSeq2SeqTransformer}
+"""class of each `model.start`"""
+
+
+def build(
+    config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed: int = 1
+) -> Transformer:
+    """The model of a run, with fresh weights.
+
+    Args:
+        config: sizes, dropout and kind.
+        vocabulary_size: rows of the shared matrix.
+        compute_dtype: dtype of activations, see `Transformer`.
+        seed: of the initial weights.
+    """
+    return ARCHITECTURES[config.start](config, vocabulary_size, compute_dtype, seed)

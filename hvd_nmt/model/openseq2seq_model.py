@@ -1,0 +1,61 @@
+"""The Transformer as NVIDIA OpenSeq2Seq feeds it: other tokens stand before a sentence.
+
+A source is read between bos and eos. The decoder reads a zero vector first, after which it is to
+predict bos; so everything lies one position later, in the source and in the target. Ids, states and
+attention weights of the methods below are those of the sentences alone, as in `Transformer`.
+
+It lies beside the Transformer and not in `hvd_nmt.formats`, which imports its checkpoints: a run
+that began with such a checkpoint is trained, resumed and averaged with it by rooms that must not
+import `formats`.
+
+Source: open_seq2seq/decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from hvd_nmt.config import BOS, PAD
+from hvd_nmt.model.dropout import no_dropout
+from hvd_nmt.model.layers import Cache, Drop
+from hvd_nmt.model.transformer import Attention, Memory, Transformer, shifted
+
+
+class OpenSeq2SeqTransformer(Transformer):
+    """A Transformer for weights of OpenSeq2Seq; its own are initialised as the others are."""
+
+    def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
+        """Read bos and the source."""
+        with_bos_BxS = tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS)
+        return super().encode(with_bos_BxS, drop)
+
+    def decode_with_attention(
+        self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
+    ) -> tuple[tf.Tensor, Attention]:
+        """See `Transformer.decode_with_attention`; the weights leave out what bos gets."""
+        # Padding is embedded as a zero vector; what follows it is bos, and nobody need predict it.
+        inputs_BxT = tf.pad(shifted(target_BxT), [[0, 0], [1, 0]], constant_values=PAD)
+        states_BxTxD, attention = self.states(inputs_BxT, memory, drop)
+        return states_BxTxD[:, 1:], tuple(weights[:, :, 1:, 1:] for weights in attention)
+
+    def decode_step(
+        self,
+        ids_BxQ: tf.Tensor,
+        position: tf.Tensor,
+        origins_BxQxT: tf.Tensor,
+        memory: Memory,
+        cache: tuple[Cache, ...],
+    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
+        """See `Transformer.decode_step`; the weights leave out what bos gets."""
+        # The zero vector that the decoder reads first is the same for all hypotheses.
+        origins_BxQxT = tf.pad(origins_BxQxT, [[0, 0], [0, 0], [1, 0]])
+        is_first_T = tf.range(tf.shape(origins_BxQxT)[2]) == 0
+        first_BxQxT = tf.zeros_like(origins_BxQxT) + tf.where(is_first_T, 0, -1)
+        step, zero_vector_BxQ = super().decode_step, tf.zeros_like(ids_BxQ)
+        cache = tf.cond(
+            position == 0,
+            lambda: step(zero_vector_BxQ, position, first_BxQxT, memory, cache)[2],
+            lambda: cache,
+        )
+        logits_BxQxV, attention, cache = step(ids_BxQ, position + 1, origins_BxQxT, memory, cache)
+        return logits_BxQxV, tuple(weights[..., 1:] for weights in attention), cache
