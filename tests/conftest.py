@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -12,10 +11,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
+
+import forks
+import toy
 
 ROOT = Path(__file__).resolve().parent.parent
 RIG = ROOT / "launch" / "two-hosts-on-one.sh"
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _starts(item: pytest.Item) -> bool:
-    return "toy" in getattr(item, "fixturenames", ())
+    return getattr(getattr(item, "module", None), "toy", None) is toy
 
 
 def _rig(*arguments: str) -> str:
@@ -155,63 +155,36 @@ def _wait_for(lock: int, timeout_s: float = 900.0) -> None:
 
 
 @pytest.fixture(scope="session")
-def toy() -> ModuleType:
-    """Helpers in tests/toy.py: tiny data, and launches of the training command."""
-    return _helpers("toy")
-
-
-@pytest.fixture(scope="session")
-def mirrors() -> ModuleType:
-    """Helpers in tests/mirrors.py: a server that misbehaves, and archives as those of WMT."""
-    return _helpers("mirrors")
-
-
-@pytest.fixture(scope="session")
-def copying() -> ModuleType:
-    """Helpers in tests/copying.py: a model that copies its source."""
-    return _helpers("copying")
-
-
-@pytest.fixture(scope="session")
-def copy_run(copying: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory of it: read only. `copying.load_model` must stand in for the real one."""
+    import copying  # which imports TensorFlow
+
     return copying.run_directory(tmp_path_factory.mktemp("copy_run"))
 
 
-def _helpers(name: str) -> ModuleType:
-    path = Path(__file__).with_name(f"{name}.py")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
-def toy_data(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny prepared data directory, shared by all tests: read only."""
     return toy.toy_data(tmp_path_factory.mktemp("toy_data"))
 
 
 @pytest.fixture(scope="session")
-def toy_commands(toy: ModuleType) -> Iterator[Any]:
-    """The package's commands as processes that start in milliseconds: `toy.Commands`."""
+def toy_commands() -> Iterator[toy.Commands]:
+    """The package's commands as processes that start in milliseconds."""
     with toy.Commands() as commands:
         yield commands
 
 
 @pytest.fixture(scope="session")
-def toy_forks(toy: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Ranks that start in milliseconds: `forks.Forks`."""
+def toy_forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forks.Forks]:
+    """Ranks that start in milliseconds."""
     folder = tmp_path_factory.mktemp("f")
-    with _helpers("forks").Forks(folder, toy.environment(folder)) as forks:
-        yield forks
+    with forks.Forks(folder, toy.environment(folder)) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
-def toy_run(toy: ModuleType, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_run(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of 40 steps on one rank, evaluated at 20 and 40: read only, copy to change."""
     cwd = tmp_path_factory.mktemp("toy_run")
     done = toy.run_train(*toy.run_options(toy_data, "run"), cwd=cwd)

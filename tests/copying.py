@@ -1,4 +1,4 @@
-"""A model that copies its source, in place of a trained one. Reach it as the fixture `copying`.
+"""A model that copies its source, in place of a trained one.
 
 So the right translation of each line is known: the text that the tokenizer makes of its own ids.
 The checkpoints that a run directory made here seems to have are `copy` and `short`, which stops

@@ -1,7 +1,4 @@
-"""An HTTP server on localhost that misbehaves as told, and archives laid out as those of WMT.
-
-Reach it as the fixture `mirrors`.
-"""
+"""An HTTP server on localhost that misbehaves as told, and archives laid out as those of WMT."""
 
 from __future__ import annotations
 

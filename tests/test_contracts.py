@@ -15,8 +15,8 @@ MOST_LINES_OF_A_FUNCTION = 60
 
 @pytest.mark.parametrize(
     "command",
-    [("lint-imports",), ("ruff", "check", "hvd_nmt", "tests"), ("mypy",)],
-    ids=lambda command: command[0],
+    [("lint-imports",), ("ruff", "check"), ("ruff", "format", "--check"), ("mypy",)],
+    ids=" ".join,
 )
 def test_a_tool_has_nothing_to_say(command):
     tool = Path(sys.executable).parent / command[0]

@@ -18,6 +18,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
+import copying
 from hvd_nmt import config, evaluate, translate
 from hvd_nmt.checkpoints import saver as checkpoints
 from hvd_nmt.checkpoints import weights
@@ -26,7 +27,7 @@ from hvd_nmt.model.transformer import Transformer
 
 
 @pytest.fixture
-def folder(copy_run, copying, tmp_path, monkeypatch):
+def folder(copy_run, tmp_path, monkeypatch):
     """A working directory with the run, its source and some hypotheses."""
     monkeypatch.setattr(weights, "load_model", copying.load_model)
     monkeypatch.chdir(tmp_path)
@@ -49,7 +50,7 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
-def test_checkpoints_and_files_are_scored_side_by_side(folder, copying, capsys):
+def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
     found = told(capsys, *OURS, "copy", "short", "--hypotheses", "theirs", "--keep", "kept")
     assert [row["name"] for row in found["systems"]] == ["copy", "short", "theirs"]
     bleu, ter = ([row["scores"][name] for row in found["systems"]] for name in ("BLEU", "TER"))
@@ -84,7 +85,7 @@ def test_the_table_has_a_row_for_each(folder, capsys):
     assert err == ""
 
 
-def test_files_alone_need_no_run_and_no_tensorflow(copying, tmp_path):
+def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
     right = copying.LINES
     for name, lines in (("a", right), ("b", right[1:] + right[:1]), ("r1", right), ("r2", right)):
         (tmp_path / name).write_bytes("".join(line + "\n" for line in lines).encode())
@@ -104,7 +105,7 @@ def test_files_alone_need_no_run_and_no_tensorflow(copying, tmp_path):
     assert "p=0.0001*" in lines[2]
 
 
-def test_lines_that_were_split_or_got_no_translation_are_told(folder, copying, capsys, monkeypatch):
+def test_lines_that_were_split_or_got_no_translation_are_told(folder, capsys, monkeypatch):
     write("source", ["dog", "the red house " * 30, "man", "red dog " * 40])
     assert evaluate.main([*OURS, "copy", "--beam-size", "1"]) == 0
     first, second = capsys.readouterr().err.splitlines()
@@ -133,7 +134,7 @@ def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
     assert kept == ["other_copy.txt", "run_copy.txt", "short.txt"]
 
 
-def test_too_little_memory_names_the_options(folder, copying, capsys, monkeypatch):
+def test_too_little_memory_names_the_options(folder, capsys, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
 
@@ -174,7 +175,7 @@ FILES = ("--reference", "source", "--hypotheses")
         (("--run", "none"), 4, "none does not exist"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(words, code, says, folder, copying, capsys):
+def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
     Path("empty").touch()
     Path("latin").write_bytes(b"h\xe4tte\n")
     write("long", [*copying.LINES, "dog"])

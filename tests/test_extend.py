@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import toy
 from hvd_nmt.checkpoints import extension, saver, weights
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
@@ -81,7 +82,7 @@ def test_it_translates_as_before(
 
 
 def test_a_new_run_trains_on_with_the_new_vocabulary(
-    extended: tuple[Path, str], toy, toy_commands, toy_data: Path, tmp_path: Path
+    extended: tuple[Path, str], toy_commands, toy_data: Path, tmp_path: Path
 ) -> None:
     run_dir, _ = extended
     texts = toy_data.parent

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from types import ModuleType
 
 import nbformat
 import pytest
 import tensorflow as tf
 from nbclient import NotebookClient
 
+import toy
 from hvd_nmt.checkpoints import saver
 from hvd_nmt.checkpoints.weights import load_model
 
@@ -62,7 +62,7 @@ def add_average(run_dir: Path) -> None:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_and_shows_what_it_promises(
-    path: Path, toy: ModuleType, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", os.fspath(tmp_path))
     notebook = nbformat.read(path, as_version=4)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+import mirrors
 from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
@@ -657,7 +658,7 @@ def fail(*_):
 
 
 @pytest.fixture(scope="module")
-def wmt(mirrors, tmp_path_factory):
+def wmt(tmp_path_factory):
     """A server with the archives of wmt16-en-de, laid out as the originals, and small."""
     train = toy_pairs(3000)
     train[5:8] = [("", "leer"), ("word " * 81, "zu lang"), ("a|b", "1 2 3 4 5 6 7 8 9 10")]

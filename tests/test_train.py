@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import toy
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import saver, weights
 from hvd_nmt.common.errors import RunError
@@ -33,7 +34,7 @@ DEV_PAIRS = 24
 # --- what a run leaves behind ---
 
 
-def test_metrics_hold_every_step_and_the_recipes_tags(toy, toy_run: Path) -> None:
+def test_metrics_hold_every_step_and_the_recipes_tags(toy_run: Path) -> None:
     steps, evaluations = toy.metrics(toy_run), toy.metrics(toy_run, "eval")
     assert [line["step"] for line in steps] == list(range(1, 41))
     assert [line["step"] for line in evaluations] == [20, 40]
@@ -41,14 +42,14 @@ def test_metrics_hold_every_step_and_the_recipes_tags(toy, toy_run: Path) -> Non
     assert all(line.keys() >= EVAL_TAGS for line in evaluations)
 
 
-def test_it_learns(toy, toy_run: Path) -> None:
+def test_it_learns(toy_run: Path) -> None:
     losses = [line["train_loss"] for line in toy.metrics(toy_run)]
     assert sum(losses[-5:]) / 5 < losses[0] - 1
     first, last = (line["eval_loss"] for line in toy.metrics(toy_run, "eval"))
     assert last < first
 
 
-def test_tensorboard_shows_the_same(toy, toy_run: Path) -> None:
+def test_tensorboard_shows_the_same(toy_run: Path) -> None:
     shown = EventAccumulator(os.fspath(toy_run / "tensorboard"), {"scalars": 0}).Reload()
     for kind, tags in (("train", STEP_TAGS), ("eval", EVAL_TAGS)):
         for tag in tags:
@@ -63,7 +64,7 @@ def test_the_report_is_there_and_answers_eleven_questions(toy_run: Path) -> None
     assert "<html" in (toy_run / "report.html").read_text(encoding="utf-8")
 
 
-def test_learning_rate_is_the_policys_at_each_step(toy, toy_run: Path) -> None:
+def test_learning_rate_is_the_policys_at_each_step(toy_run: Path) -> None:
     schedule = Schedule.of(configuration.load(toy_run / "config.yaml"))
     rates = [line["learning_rate"] for line in toy.metrics(toy_run)]
     assert rates == [schedule.rate(step) for step in range(40)]
@@ -125,7 +126,7 @@ def test_it_translates_as_its_evaluation_did(
 
 
 @pytest.fixture
-def train(toy, toy_commands, toy_data: Path, tmp_path: Path):
+def train(toy_commands, toy_data: Path, tmp_path: Path):
     """Runs the command of `toy_run` in a directory of its own, with more options."""
 
     def run(*more: str, run_dir: Path | str = "run") -> subprocess.CompletedProcess[str]:
@@ -173,7 +174,7 @@ def test_truncated_data(train, toy_data: Path, tmp_path: Path, name: str) -> Non
     assert_one_sentence(train("--data.directory", "data"), 3, name, "again")
 
 
-def test_vocabulary_of_other_data(train, toy, copy: Path, tmp_path: Path) -> None:
+def test_vocabulary_of_other_data(train, copy: Path, tmp_path: Path) -> None:
     other = toy.toy_data(tmp_path / "other", seed=2)
     done = train("--data.directory", os.fspath(other), "--training.max-steps", "50")
     assert_one_sentence(done, 4, "another vocabulary", "--run-dir")
@@ -258,7 +259,7 @@ def test_who_loads_a_damaged_checkpoint_hears_of_an_intact_one(copy: Path) -> No
             weights.load_model(copy, damaged)
 
 
-def test_second_run_in_the_directory_of_a_first(toy, toy_data: Path, train, tmp_path: Path) -> None:
+def test_second_run_in_the_directory_of_a_first(toy_data: Path, train, tmp_path: Path) -> None:
     options = ("--training.max-steps", "100000", "--checkpoints.every-steps", "20")
     run_dir = tmp_path / "run"
     first = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path)
@@ -288,7 +289,7 @@ def test_second_run_in_the_directory_of_a_first(toy, toy_data: Path, train, tmp_
     ],
 )
 def test_all_ranks_end_together(
-    toy, toy_data: Path, tmp_path: Path, options: tuple[str, ...], words: str
+    toy_data: Path, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     """One sentence, from one rank; nobody waits for a rank that has left."""
     run = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path, ranks=2)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.common.errors import ConfigError
@@ -43,7 +44,7 @@ HOSTILE = [
 
 
 @pytest.fixture
-def run(copy_run, copying, monkeypatch):
+def run(copy_run, monkeypatch):
     monkeypatch.setattr(weights, "load_model", copying.load_model)
     return copy_run
 
@@ -61,7 +62,7 @@ def pipe(run, monkeypatch, capsysbinary):
     return command
 
 
-def test_lines_keep_their_order(run, pipe, copying, monkeypatch):
+def test_lines_keep_their_order(run, pipe, monkeypatch):
     chunks = reader.chunks
     monkeypatch.setattr(reader, "chunks", lambda lines: chunks(lines, 7))
     words = ["dog", "red", "house", "man", "woman", "runs"]
@@ -204,7 +205,7 @@ def test_refuses_options_out_of_range(kind, bad):
         kind(**bad)
 
 
-def test_out_of_memory_names_the_option(pipe, copying, monkeypatch):
+def test_out_of_memory_names_the_option(pipe, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
 
@@ -214,7 +215,7 @@ def test_out_of_memory_names_the_option(pipe, copying, monkeypatch):
     assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in err
 
 
-def test_sentence_without_translation_is_an_empty_line(pipe, copying, monkeypatch):
+def test_sentence_without_translation_is_an_empty_line(pipe, monkeypatch):
     step = copying.CopyModel.decode_step
 
     def nan(*given):
@@ -247,10 +248,9 @@ def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
 
 # What the tests below run in a process of its own, with the copying model in it.
 WITH_COPIES = """
-import importlib.util, os, signal, sys
-spec = importlib.util.spec_from_file_location("copying", sys.argv.pop(1))
-copying = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(copying)
+import os, signal, sys
+sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
+import copying
 from hvd_nmt import translate
 from hvd_nmt.training import weights
 from hvd_nmt.translation import output, reader
@@ -282,7 +282,7 @@ output.Output._note = note
 """
 
 
-def test_reader_that_has_enough_ends_the_command_quietly(run, copying, toy_commands, tmp_path):
+def test_reader_that_has_enough_ends_the_command_quietly(run, toy_commands, tmp_path):
     done = toy_commands.run(
         WITH_COPIES.format(change=CLOSED_STDOUT), copying.__file__, "--run", os.fspath(run),
         "--checkpoint", "copy", cwd=tmp_path, input="dog\n" * 50,
@@ -290,7 +290,7 @@ def test_reader_that_has_enough_ends_the_command_quietly(run, copying, toy_comma
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_stdout_is_one_sentence(run, copying, toy_commands, tmp_path):
+def test_a_full_disk_behind_stdout_is_one_sentence(run, toy_commands, tmp_path):
     done = toy_commands.run(
         WITH_COPIES.format(change=FULL_STDOUT), copying.__file__, "--run", os.fspath(run),
         "--checkpoint", "copy", cwd=tmp_path, input="dog\n",
@@ -300,9 +300,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(run, copying, toy_commands, t
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_kill_9_in_the_middle_loses_and_doubles_no_line(
-    run, copying, toy_commands, tmp_path, suffix
-):
+def test_kill_9_in_the_middle_loses_and_doubles_no_line(run, toy_commands, tmp_path, suffix):
     lines = [f"{line} dog" for line in copying.LINES * 2]
     Path(tmp_path / "in").write_text("\n".join(lines))
     small = "arrivals.CHUNK_LINES = 7\n"
@@ -340,7 +338,7 @@ translate._worked = counted
     assert not (tmp_path / f"out{suffix}.part.json").exists()
 
 
-def test_ctrl_c_says_what_is_kept(run, copying, toy_commands, tmp_path):
+def test_ctrl_c_says_what_is_kept(run, toy_commands, tmp_path):
     (tmp_path / "in").write_text("dog\n" * 30)
     change = "arrivals.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")
     done = toy_commands.run(

@@ -1,4 +1,4 @@
-"""Tiny data and real launches of the training command, for tests. Reach it as the fixture `toy`.
+"""Tiny data and real launches of the training command, for tests.
 
 A launch costs tens of seconds, nearly all of it TensorFlow's import and the tracing of the graph:
 share runs between tests (module or session scope), and ask for few steps of a small model.

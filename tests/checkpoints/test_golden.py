@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import toy
 from hvd_nmt.checkpoints import averaging, contents
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -24,7 +25,7 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @pytest.fixture(scope="module")
-def resumed(toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The golden run, gone on for ten steps; its directory."""
     cwd = tmp_path_factory.mktemp("golden")
     for name in ("run", "data"):
@@ -49,7 +50,7 @@ def test_translations_are_the_same(toy_commands, tmp_path, beam_size, expected):
     np.testing.assert_allclose(np.array(scores, float), golden_scores, rtol=0, atol=2e-4)
 
 
-def test_it_is_resumed_as_its_own_version_did(toy, resumed):
+def test_it_is_resumed_as_its_own_version_did(resumed):
     """Only with Adam's moments and counter does the next step have this loss and those weights."""
     steps = [line for line in toy.metrics(resumed) if line["step"] > STEP]
     expected = EXPECTED["steps"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import toy
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.records.read import read_run
 
@@ -38,7 +39,7 @@ OPTIONS = (
 
 
 @pytest.fixture(scope="module")
-def cases(two_hosts, toy, tmp_path_factory):
+def cases(two_hosts, tmp_path_factory):
     """Each case's part of the run, as a run."""
     cwd = tmp_path_factory.mktemp("verdict")
     data = toy.toy_data(cwd, pairs=3000)

@@ -32,6 +32,7 @@ from pathlib import Path
 
 import pytest
 
+import toy
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DivergedError
 from hvd_nmt.training import cluster, horovod
 
@@ -41,7 +42,7 @@ PACKAGE = Path(cluster.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def answers(toy, toy_forks, tmp_path_factory):
+def answers(toy_forks, tmp_path_factory):
     """What silent_averaging.py found: check -> one answer per rank."""
     out = tmp_path_factory.mktemp("silent_averaging")
     start = toy_forks.command(os.fspath(HERE / "silent_averaging.py"))

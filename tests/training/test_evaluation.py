@@ -12,6 +12,7 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
+import toy
 from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
 from hvd_nmt.training import evaluation, horovod
@@ -46,7 +47,7 @@ def alone(evaluator):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(toy, toy_data, toy_forks, tmp_path_factory):
+def two_ranks(toy_data, toy_forks, tmp_path_factory):
     """What each of two ranks found."""
     out = tmp_path_factory.mktemp("evaluate_dev")
     start = toy_forks.command(os.fspath(HERE / "evaluate_dev.py"))

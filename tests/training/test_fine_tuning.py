@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import toy
 from hvd_nmt import average
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints import saver as checkpoints
@@ -31,7 +32,7 @@ OPTIONS = (
 
 
 @pytest.fixture(scope="module")
-def tuned(toy, toy_commands, toy_data: Path, toy_run: Path, tmp_path_factory) -> dict:
+def tuned(toy_commands, toy_data: Path, toy_run: Path, tmp_path_factory) -> dict:
     """Both runs, and what was said; the run that they began with is gone when one is resumed."""
     cwd = tmp_path_factory.mktemp("tuned")
     (cwd / "origin").symlink_to(toy_run)
@@ -85,7 +86,7 @@ def test_frozen_weights_are_equal_to_the_bit_and_the_others_move(
             assert np.array_equal(value, before[name]) == kept, (root, name)
 
 
-def test_frozen_weights_have_no_moments_and_no_gradient_on_the_wire(toy, tuned: dict) -> None:
+def test_frozen_weights_have_no_moments_and_no_gradient_on_the_wire(tuned: dict) -> None:
     run_dir = tuned["cwd"] / "whole"
     found = contents.read(run_dir / f"model.ckpt-{STEPS}")
     decoder = sum(v.count for v in found.variables if v.name.startswith("model/decoder"))
@@ -112,7 +113,7 @@ def test_average_follows_its_formula_over_all_steps(tuned: dict, toy_run: Path) 
     assert np.abs(mean["decoder/0/feed_forward/inner"] - last).max() > 1e-4
 
 
-def test_resumed_run_is_equal_to_the_bit_and_loads_nothing_again(toy, tuned: dict) -> None:
+def test_resumed_run_is_equal_to_the_bit_and_loads_nothing_again(tuned: dict) -> None:
     assert "resuming    from run/model.ckpt-3" in tuned["resumed"].stdout
     assert "begins with" not in tuned["resumed"].stdout
     whole, run = (tensors(tuned["cwd"] / name / f"model.ckpt-{STEPS}") for name in ("whole", "run"))
@@ -145,7 +146,7 @@ def test_raw_weights_as_a_run_of_their_own(tuned: dict, capsys: pytest.CaptureFi
         np.testing.assert_array_equal(found, weight)
 
 
-def test_validation_is_of_the_average(toy, tuned: dict, toy_data: Path, toy_commands) -> None:
+def test_validation_is_of_the_average(tuned: dict, toy_data: Path, toy_commands) -> None:
     """The hypotheses of the last evaluation are what `translate` gives with the average."""
     done = toy_commands.run(
         "hvd_nmt.translate", "--run", "whole", "--checkpoint", f"model.ckpt-{STEPS}",
@@ -180,7 +181,7 @@ def test_what_a_checkpoint_holds_may_not_change(tuned: dict, more: tuple, words:
 
 
 def test_weights_of_another_vocabulary_or_model(
-    toy, toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
+    toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(toy_run, tmp_path / "origin", symlinks=True)
     for path in (tmp_path / "origin").rglob("*.json"):

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import toy
+
 HERE = Path(__file__).parent
 NAN_STEP, MAX_STEPS, SLOW_S = 6, 8, 0.4  # as in faulty_runs.py
 
 
 @pytest.fixture(scope="module")
-def out(toy, toy_data, toy_forks, tmp_path_factory):
+def out(toy_data, toy_forks, tmp_path_factory):
     """Where faulty_runs.py ran: a run directory per fault."""
     out = tmp_path_factory.mktemp("faulty_runs")
     start = toy_forks.command(os.fspath(HERE / "faulty_runs.py"))
@@ -95,7 +97,7 @@ def test_no_checkpoint_holds_a_nan(out):
     assert all(np.isfinite(tensor).all() for tensor in tensors)
 
 
-def test_one_slow_rank_shows_as_waiting_for_it_and_not_as_network(toy, out, answers):
+def test_one_slow_rank_shows_as_waiting_for_it_and_not_as_network(out, answers):
     """Rank 1 waits for its input, so half of the ranks' time there is waiting for rank 1."""
     assert [answer["code"] for answer in answers("slow_input_on_one_rank")] == [0, 0]
     lines = toy.metrics(out / "slow_input_on_one_rank")
@@ -110,7 +112,7 @@ def test_one_slow_rank_shows_as_waiting_for_it_and_not_as_network(toy, out, answ
     assert min(waits_s) >= SLOW_S
 
 
-def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(toy, out, answers):
+def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(out, answers):
     answers("slow_input_on_one_rank")
     for line in toy.metrics(out / "slow_input_on_one_rank"):
         parts = [value for name, value in line.items()

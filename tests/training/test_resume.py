@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+import toy
 from hvd_nmt.checkpoints import saver
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
@@ -21,12 +22,12 @@ SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
 WITH_ALL = ("--training.ema-decay", "0.9", "--data.bpe-dropout", "0.1")
 
 
-def losses(toy, run_dir: Path) -> list[tuple[int, ...]]:
+def losses(run_dir: Path) -> list[tuple[int, ...]]:
     """(step, values) of every logged step, as exact text."""
     return [(line["step"], *(repr(line[name]) for name in EXACT)) for line in toy.metrics(run_dir)]
 
 
-def tokens(toy, run_dir: Path) -> list[tuple[int, int]]:
+def tokens(run_dir: Path) -> list[tuple[int, int]]:
     """(step, source and target tokens of it): a fingerprint of which sentences it had."""
     return [
         (line["step"], round(line["tokens_per_s"] * line["step_time/total_s"]))
@@ -47,7 +48,7 @@ def state(run_dir: Path, step: int) -> dict[str, bytes]:
     }
 
 
-def kill_in_the_middle(toy, run, run_dir: Path, steps: int) -> int:
+def kill_in_the_middle(run, run_dir: Path, steps: int) -> int:
     """SIGKILL to all of it, at once; returns the last step it had logged."""
     run.wait_for(lambda: toy.steps_done(run_dir) >= steps)
     run.kill()
@@ -57,13 +58,13 @@ def kill_in_the_middle(toy, run, run_dir: Path, steps: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def one_rank(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def one_rank(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A run on one rank: killed, resumed, stopped by SIGTERM, resumed to its end."""
     cwd = tmp_path_factory.mktemp("one_rank")
     options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
     run_dir = cwd / "run"
     run = toy.start_train(*options, cwd=cwd)
-    found = {"run_dir": run_dir, "killed_at": kill_in_the_middle(toy, run, run_dir, 10)}
+    found = {"run_dir": run_dir, "killed_at": kill_in_the_middle(run, run_dir, 10)}
 
     run = toy.start_train(*options, cwd=cwd)
     run.wait_for(lambda: toy.steps_done(run_dir) >= 20)
@@ -78,7 +79,7 @@ def one_rank(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @pytest.fixture(scope="module")
-def two_ranks(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def two_ranks(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
 
     They keep a moving average, which is in their checkpoints and what they evaluate, and cut their
@@ -91,7 +92,7 @@ def two_ranks(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     options = toy.train_options(toy_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
     run_dir = cwd / "run"
     run = toy.start_train(*options, cwd=cwd, ranks=2)
-    killed_at = kill_in_the_middle(toy, run, run_dir, 15)
+    killed_at = kill_in_the_middle(run, run_dir, 15)
     shutil.copytree(run_dir, cwd / "alone")
     resumed = toy.run_train(*options, cwd=cwd, ranks=2)
     alone = toy.run_train(*options, "--run-dir", "alone", cwd=cwd)
@@ -100,15 +101,15 @@ def two_ranks(toy, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     }  # fmt: skip
 
 
-def test_one_rank_is_killed_and_resumes_bit_by_bit(toy, one_rank: dict, toy_run: Path) -> None:
+def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path) -> None:
     done = one_rank["resumed"]
     assert done.returncode == 0, done.stderr
-    assert losses(toy, one_rank["run_dir"]) == losses(toy, toy_run)
-    assert [step for step, *_ in losses(toy, toy_run)] == list(range(1, 41))
+    assert losses(one_rank["run_dir"]) == losses(toy_run)
+    assert [step for step, *_ in losses(toy_run)] == list(range(1, 41))
     assert state(one_rank["run_dir"], 40) == state(toy_run, 40)
 
 
-def test_evaluation_says_the_same_after_resuming(toy, one_rank: dict, toy_run: Path) -> None:
+def test_evaluation_says_the_same_after_resuming(one_rank: dict, toy_run: Path) -> None:
     mine, other = (toy.metrics(path, "eval")[-1] for path in (one_rank["run_dir"], toy_run))
     for line in (mine, other):
         del line["time_s"], line["eval_seconds"]
@@ -127,23 +128,23 @@ def test_resuming_says_from_where(one_rank: dict) -> None:
     assert f"model.ckpt-{one_rank['stopped_after']}" in one_rank["resumed"].stdout
 
 
-def test_two_ranks_are_killed_and_resume_bit_by_bit(toy, two_ranks: dict) -> None:
+def test_two_ranks_are_killed_and_resume_bit_by_bit(two_ranks: dict) -> None:
     assert two_ranks["resumed"].returncode == 0, two_ranks["resumed"].stderr
     whole, run = two_ranks["cwd"] / "whole", two_ranks["cwd"] / "run"
-    assert losses(toy, run) == losses(toy, whole)
+    assert losses(run) == losses(whole)
     assert state(run, 40) == state(whole, 40)
 
 
-def test_one_rank_goes_on_where_two_were_killed(toy, two_ranks: dict, toy_run: Path) -> None:
+def test_one_rank_goes_on_where_two_were_killed(two_ranks: dict, toy_run: Path) -> None:
     """The same sentences in the same steps; only dropout is drawn otherwise."""
     assert two_ranks["alone"].returncode == 0, two_ranks["alone"].stderr
     alone, whole = two_ranks["cwd"] / "alone", two_ranks["cwd"] / "whole"
-    assert tokens(toy, alone) == tokens(toy, whole)
-    assert tokens(toy, whole) != tokens(toy, toy_run)  # which has no BPE-dropout
+    assert tokens(alone) == tokens(whole)
+    assert tokens(whole) != tokens(toy_run)  # which has no BPE-dropout
     last, wanted = (toy.metrics(path, "eval")[-1]["eval_loss"] for path in (alone, whole))
     assert last == pytest.approx(wanted, rel=0.1)
     before = two_ranks["killed_at"] // 3 * 3 - 3
-    assert losses(toy, alone)[:before] == losses(toy, whole)[:before]
+    assert losses(alone)[:before] == losses(whole)[:before]
 
 
 def test_nothing_is_left_of_the_kills(one_rank: dict, two_ranks: dict) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import toy
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan, batches
@@ -45,7 +46,7 @@ GOLDEN_NORM = [
 
 
 @pytest.fixture(scope="module")
-def curves(toy, toy_data, tmp_path_factory):
+def curves(toy_data, tmp_path_factory):
     """Real runs on 1, 2 and 4 ranks: ranks -> (metrics of each step, run directory)."""
     found = {}
     for ranks in (1, 2, 4):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import toy
 from hvd_nmt import translate
 from hvd_nmt.training import devices, horovod
 from hvd_nmt.translation import engine, ranks
@@ -23,7 +24,7 @@ def test_batches_of_1_and_of_64_give_the_same(translated, dev):
         assert len(set(apart)) > 20 or options != SAMPLED
 
 
-def test_four_ranks_give_what_one_does(toy, toy_run, toy_data, translated, tmp_path):
+def test_four_ranks_give_what_one_does(toy_run, toy_data, translated, tmp_path):
     words = ("-m", "hvd_nmt.translate", "--run", os.fspath(toy_run), "--min-length", "6",
              *SAMPLED, "--input", os.fspath(toy_data / "dev.en"))  # fmt: skip
     launcher = [os.fspath(toy.BIN / "horovodrun"), "-np", "4", "-H", "localhost:4",

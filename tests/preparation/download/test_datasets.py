@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import mirrors
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
@@ -23,7 +24,7 @@ PAIRS = {
 
 
 @pytest.fixture(scope="module")
-def wmt(mirrors, tmp_path_factory):
+def wmt(tmp_path_factory):
     """A folder with the five archives, small."""
     folder = tmp_path_factory.mktemp("wmt")
     mirrors.build_wmt(folder, PAIRS)
@@ -57,7 +58,7 @@ def test_the_table_is_the_recipes():
                                         str(remote.digest))  # fmt: skip
 
 
-def test_wmt_from_a_server(mirrors, wmt, tmp_path, capsys):
+def test_wmt_from_a_server(wmt, tmp_path, capsys):
     with mirrors.serving(mirrors.folder_routes(wmt)) as server:
         parts = datasets.download("wmt16-en-de", tmp_path, server.url, QUICK)
         assert {part: read(files) for part, files in parts.items()} == PAIRS
@@ -85,7 +86,7 @@ def test_what_is_gone_or_cut_is_unpacked_again(wmt, tmp_path):
     assert read(parts["train"]) == PAIRS["train"]
 
 
-def test_a_damaged_archive_is_fetched_again_next_time(mirrors, wmt, tmp_path):
+def test_a_damaged_archive_is_fetched_again_next_time(wmt, tmp_path):
     routes = mirrors.folder_routes(wmt)
     good = routes["/europarl/v7/de-en.tgz"].body
     routes["/europarl/v7/de-en.tgz"].body = good[: len(good) // 2]
@@ -97,7 +98,7 @@ def test_a_damaged_archive_is_fetched_again_next_time(mirrors, wmt, tmp_path):
         assert read(parts["train"]) == PAIRS["train"]
 
 
-def test_sides_of_different_length(mirrors, wmt, tmp_path):
+def test_sides_of_different_length(wmt, tmp_path):
     crooked = tmp_path / "mirror"
     mirrors.build_wmt(crooked, PAIRS)
     source, target = mirrors.WMT["europarl/v7/de-en.tgz"]
@@ -148,7 +149,7 @@ def test_multi30k_is_the_known_one(tmp_path, capsys):
     assert capsys.readouterr().err == "", "every digest is the known one"
 
 
-def test_a_test_set_that_is_not_utf8(mirrors, wmt, tmp_path):
+def test_a_test_set_that_is_not_utf8(wmt, tmp_path):
     crooked = tmp_path / "mirror"
     mirrors.build_wmt(crooked, PAIRS)
     source, target = mirrors.WMT["wmt13/test.tgz"]

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import requests
 
+import mirrors
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation.download import fetch as download
 from hvd_nmt.preparation.download import http_file
@@ -27,7 +28,7 @@ HASTY = dataclasses.replace(PATIENT, attempts=1)
 
 
 @pytest.fixture
-def served(mirrors, tmp_path):
+def served(tmp_path):
     """Fetches from a server with one route: served(route) -> fetch, and fetch.server."""
     servers = []
 
@@ -159,7 +160,7 @@ def test_no_service_and_no_file(served, tmp_path):
     assert left(tmp_path) == []
 
 
-def test_redirects(mirrors, served):
+def test_redirects(served):
     fetch = served()
     fetch.server.routes[f"/old/{NAME}"] = mirrors.Route(location=f"/a/{NAME}")
     fetch.server.routes[f"/a/{NAME}"].cuts = [5_000]
@@ -210,7 +211,7 @@ def test_no_room(served, monkeypatch):
         served()()
 
 
-def test_a_web_page_is_no_archive(served, mirrors, tmp_path):
+def test_a_web_page_is_no_archive(served, tmp_path):
     page = mirrors.Route(b"<html>Please log in to this network</html>")
     with pytest.raises(DataError, match=r"what came is no \.tgz file"):
         served(page)()
@@ -241,7 +242,7 @@ def test_a_torn_record_is_named(served, tmp_path):
         fetch()
 
 
-def test_mirrors(mirrors, tmp_path):
+def test_mirrors(tmp_path):
     remote = Remote("https://host.invalid/deep/corpus.tgz", f"sha256:{sha256()}", len(BODY))
     other = gzip.compress(b"other text", mtime=0)
     with mirrors.serving({"/pub/deep/corpus.tgz": mirrors.Route(other)}) as server:
@@ -262,7 +263,7 @@ def test_mirrors(mirrors, tmp_path):
             download.fetch(remote, tmp_path / "c", mirror)
 
 
-def test_no_server_and_no_password_in_the_message(mirrors, tmp_path):
+def test_no_server_and_no_password_in_the_message(tmp_path):
     with mirrors.serving({}) as server:
         gone = server.url.replace("//", "//user:secret@")
     with pytest.raises(DataError, match="Connection refused") as caught:
