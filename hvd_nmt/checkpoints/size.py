@@ -44,6 +44,11 @@ class Prediction:
     """the object graph with its length and a checksum"""
 
     @property
+    def trained(self) -> int:
+        """Weights that are not frozen, which have moments and gradients."""
+        return self.adam_bytes // (2 * _FLOAT_BYTES)
+
+    @property
     def n_bytes(self) -> int:
         """All of the data file."""
         values = self.weight_bytes + self.adam_bytes + self.average_bytes + self.scalar_bytes

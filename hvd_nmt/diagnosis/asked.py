@@ -9,6 +9,7 @@ from typing import Any
 
 from hvd_nmt.checkpoints import size
 from hvd_nmt.checkpoints.size import Prediction
+from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer
 
@@ -48,12 +49,12 @@ class Asked:
     @property
     def trained(self) -> int:
         """Trained values; frozen ones have no gradient."""
-        return self.gradient_bytes // 4
+        return self.checkpoint.trained
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of a gradient as it travels, float32: as many as each of Adam's two moments."""
-        return self.checkpoint.adam_bytes // 2
+        """Bytes of the gradients of a step."""
+        return bytes_of_gradients(self.trained)
 
     @property
     def source_per_target_token(self) -> float:

@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.diagnosis import equality, memory
 from hvd_nmt.diagnosis.asked import Asked, Batch, batch_of
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
-from hvd_nmt.explain.step_model import ring_bytes
 
 SLOW_LINK_MBIT_PER_S = 1000
 CLOCK_TOLERANCE_S = 1.0

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hvd_nmt.config import Config, Precision
+from hvd_nmt.config.precision import pick
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
 
 NEEDED = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
 """packages without which, or with different versions of which, a run refuses to start"""
-_AMPERE, _VOLTA = (8, 0), (7, 0)
 _INSTALL = "install the same versions on every host: make install there, with our constraints.txt"
 
 
@@ -40,21 +40,12 @@ def compare(answers: Sequence[Answer], config: Config) -> list[Check]:
 
 
 def precision(facts: dict[str, Any], wanted: Precision) -> str | None:
-    """What `training.devices.pick_precision` will pick on a host; None where it is not known."""
-    if wanted != "auto":
-        return wanted
-    gpus = (facts["gpu"] or {}).get("gpus", [])
-    if gpus:
-        capability = tuple(gpus[0]["capability"] or ())
-        if not capability:
-            return None
-        return (
-            "bfloat16" if capability >= _AMPERE else "float16" if capability >= _VOLTA
-            else "float32"
-        )  # fmt: skip
-    if facts["cpu"] is None:
+    """What a run on a host will pick; None where it is not known."""
+    gpus, cpu = (facts["gpu"] or {}).get("gpus", []), facts["cpu"]
+    capability = tuple(gpus[0]["capability"] or ()) if gpus else None
+    if wanted == "auto" and (capability == () or (capability is None and cpu is None)):
         return None
-    return "bfloat16" if facts["cpu"]["bfloat16"] else "float32"
+    return pick(wanted, capability, bool(cpu and cpu["bfloat16"]))
 
 
 def _equal(

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvd_nmt.checkpoints import size
+from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import ModelConfig
 
 FUSION_BUFFER_BYTES = 128 << 20
@@ -100,7 +101,7 @@ def need(
         ConfigError: `freeze` names no weight.
     """
     saved = size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
-    gradient_bytes = saved.adam_bytes // 2
+    gradient_bytes = bytes_of_gradients(saved.trained)
     rows, _, target = batch
     value = value_bytes(precision)
     narrow_bytes = 0 if value == 4 else value * saved.parameters

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config
-from hvd_nmt.explain import step_model
 from hvd_nmt.explain.bottleneck import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
 from hvd_nmt.explain.step_model import HIDDEN_SHARE, Advice, Step
 from hvd_nmt.reporting.cost import Price, rent
@@ -167,9 +167,10 @@ def predict(
         source_per_target_token: of the corpus.
         price_per_hour: of one host; None: not asked.
     """
-    sent = step_model.ring_bytes(4 * parameters, ranks)
+    gradient_bytes = bytes_of_gradients(parameters)
+    sent = ring_bytes(gradient_bytes, ranks)
     return Prediction(
-        hosts, ranks, parameters, 4 * parameters, sent, communication_s,
+        hosts, ranks, parameters, gradient_bytes, sent, communication_s,
         sent / communication_s / 1e6, latency_s, compute_s, config.training.max_steps,
         config.training.tokens_per_step * (1 + source_per_target_token), price_per_hour,
     )  # fmt: skip

@@ -166,12 +166,11 @@ def _gpu(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cpu(request: dict[str, Any]) -> dict[str, Any]:
-    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-    flags = next((set(line.split()) for line in lines if line.startswith("flags")), set())
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "bfloat16": bool(flags & {"avx512_bf16", "amx_bf16"}),
-    }
+    from hvd_nmt.config.precision import cpu_has_bfloat16
+    from hvd_nmt.telemetry.host import cpu_flags
+
+    cores = len(os.sched_getaffinity(0))
+    return {"cores": cores, "bfloat16": cpu_has_bfloat16(cpu_flags())}
 
 
 def _memory(request: dict[str, Any]) -> dict[str, int]:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median, median_low
 
+from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import data_size
-from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, ring_bytes, travelling_s
+from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, travelling_s
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"

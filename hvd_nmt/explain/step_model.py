@@ -18,16 +18,6 @@ WORTH_SAYING = 0.95
 _NO_OPTION = "train has no option for it yet"
 
 
-def ring_bytes(gradient_bytes: float, ranks: int) -> float:
-    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradient.
-
-    Where a host holds neighbours of the ring, this is also what the host sends over its network.
-
-    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
-    """
-    return 2 * (ranks - 1) / ranks * gradient_bytes
-
-
 @dataclass(frozen=True)
 class Advice:
     """One thing that would help, and what it would bring."""

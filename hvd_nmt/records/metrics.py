@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.records.record import Evaluation, Interval
 from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
 
-_BYTES_PER_GRADIENT = 4
 """of runs that do not record their gradient's bytes: these always sent float32"""
 _LAST_TIME_S = 1e11
 """unix time, in the year 5138: beyond it lies no record"""
@@ -124,10 +124,10 @@ def gradient(start: Line, ranks: int) -> tuple[int | None, float | None]:
     parameters, gradient_bytes = start.get("parameters"), start.get("gradient_bytes")
     sent_bytes = start.get("sent_bytes_per_step")
     if gradient_bytes is None and sent_bytes and ranks > 1:
-        gradient_bytes = sent_bytes * ranks / (2 * (ranks - 1))
-        parameters = parameters or round(gradient_bytes / _BYTES_PER_GRADIENT)
+        gradient_bytes = sent_bytes / ring_bytes(1, ranks)
+        parameters = parameters or round(gradient_bytes / bytes_of_gradients(1))
     if gradient_bytes is None and parameters is not None:
-        gradient_bytes = float(parameters * _BYTES_PER_GRADIENT)
+        gradient_bytes = float(bytes_of_gradients(parameters))
     return parameters, gradient_bytes
 
 

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto import event_pb2
 
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
 SAMPLES_KEPT = 5
@@ -45,7 +46,6 @@ _SAMPLE = re.compile(r"\*\*\* +(\*{5}EVAL|Train) (Source|Target|Prediction)\[0\]
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.(.+)")
 _KEY = re.compile(r"'([^']+)': ")
 _PLAIN = re.compile(r"<[^>]*>|[^,{}]*")
-_BYTES_PER_GRADIENT = 4
 """float32 on the wire, in mixed precision too (mp_wrapper.py)"""
 _PLACES = 5e-5
 """half of the last decimal of a logged loss"""
@@ -112,7 +112,7 @@ def read_log(log: Path) -> Run:
         source="OpenSeq2Seq",
         hosts=hosts,
         parameters=story.parameters,
-        gradient_bytes=story.parameters * _BYTES_PER_GRADIENT if story.parameters else None,
+        gradient_bytes=bytes_of_gradients(story.parameters) if story.parameters else None,
         max_steps=raw["max_steps"] if isinstance(raw.get("max_steps"), int) else None,
         finished=story.finished,
         started_s=min(begun_s + times_s, default=None),

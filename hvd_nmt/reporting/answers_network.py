@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
@@ -78,7 +79,7 @@ def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
     evidence = []
     if run.gradient_bytes:
         ranks = run.ranks if run.ranks > 1 else 4
-        sent = bottleneck.ring_bytes(run.gradient_bytes, ranks)
+        sent = ring_bytes(run.gradient_bytes, ranks)
         text = (
             f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
             f"({data_size(run.gradient_bytes)} of gradients)"

@@ -48,6 +48,15 @@ def _boot_id() -> str | None:
         return None
 
 
+def cpu_flags() -> set[str]:
+    """Instruction-set flags of this host's processor, as the kernel names them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
 def _cpu_model() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():

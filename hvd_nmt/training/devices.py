@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 
 import tensorflow as tf
 
 from hvd_nmt.common.errors import ClusterError
-from hvd_nmt.config import Precision
+from hvd_nmt.config import Precision, precision
+from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training.horovod import Rank
-
-_BF16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
-_AMPERE, _VOLTA = (8, 0), (7, 0)
 
 
 def set_up(rank: Rank) -> None:
@@ -54,37 +51,9 @@ def keep_freed_memory() -> None:
 
 
 def pick_precision(wanted: Precision) -> str:
-    """The arithmetic of the forward and backward pass.
-
-    Args:
-        wanted: a precision, or "auto".
-
-    Returns:
-        "bfloat16" where the GPU (Ampere and later) or the CPU (avx512_bf16, AMX) multiplies
-        bfloat16 faster than float32; "float16", with loss scaling, on Volta and Turing; "float32"
-        elsewhere.
-    """
-    if wanted != "auto":
-        return wanted
-    gpus = tf.config.get_visible_devices("GPU")
-    if gpus:
-        capability = tf.config.experimental.get_device_details(gpus[0]).get(
-            "compute_capability", (0, 0)
-        )
-        return (
-            "bfloat16"
-            if capability >= _AMPERE
-            else "float16"
-            if capability >= _VOLTA
-            else "float32"
-        )
-    return "bfloat16" if _BF16_CPU_FLAGS & cpu_flags() else "float32"
-
-
-def cpu_flags() -> set[str]:
-    """Instruction-set flags of this host's processor, as the kernel names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    """The precision of this rank, from the GPU or the processor it has; see `precision.pick`."""
+    capability = None
+    if gpus := tf.config.get_visible_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpus[0])
+        capability = details.get("compute_capability", ())
+    return precision.pick(wanted, capability, precision.cpu_has_bfloat16(cpu_flags()))

@@ -7,15 +7,12 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.explain.bottleneck import ring_bytes
-
-BYTES_PER_GRADIENT = 4
-"""gradients travel as float32, whatever the precision of the computation"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Plan:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of all gradients of a step."""
-        return (self.parameters - self.frozen) * BYTES_PER_GRADIENT
+        return bytes_of_gradients(self.parameters - self.frozen)
 
     @property
     def sent_bytes_per_step(self) -> float:

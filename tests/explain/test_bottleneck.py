@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.explain import bottleneck, step_model
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
@@ -83,7 +84,7 @@ def test_the_first_interval_with_the_tracing_of_the_graph_decides_nothing():
 
 def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
     """Steps of 1.6 s that send what the ring law says, at the rate the card then has."""
-    sent = step_model.ring_bytes(GRADIENT_BYTES, 4)
+    sent = ring_bytes(GRADIENT_BYTES, 4)
     hosts = tuple(card(host, sent / 1.6) for host in ("a", "b"))
     found = bottleneck.verdict(run(communication_s=1.2, telemetry=hosts))
     assert found.predicted_bytes == sent == 365_285_376
@@ -96,7 +97,7 @@ def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
 
 @pytest.mark.parametrize("link_MB_per_s", [12.5, 125.0])
 def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes(link_MB_per_s):
-    transfer_s = step_model.ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
+    transfer_s = ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
     wanted_s = 0.4 + transfer_s - step_model.HIDDEN_SHARE * 0.4
     assert bottleneck.step_at(run(), link_MB_per_s) == pytest.approx(wanted_s)
 
@@ -114,7 +115,7 @@ def test_advice_is_sorted_and_only_what_helps():
     hidden_s = step_model.HIDDEN_SHARE * 0.4
     assert halved.predicted_step_s == pytest.approx(0.4 + (1.2 + hidden_s) / 2 - hidden_s)
     # The same step on the link that would be as fast.
-    sent = step_model.ring_bytes(GRADIENT_BYTES, 4) / 1e6
+    sent = ring_bytes(GRADIENT_BYTES, 4) / 1e6
     faster = bottleneck.step_at(run(communication_s=1.2), 2 * sent / (1.2 + hidden_s))
     assert faster == pytest.approx(halved.predicted_step_s)
     assert bottleneck.verdict(run()).advice == ()

@@ -17,11 +17,6 @@ def advised(step):
     return {one.what: one.predicted_step_s for one in step.advice()}
 
 
-@pytest.mark.parametrize(("ranks", "share"), [(1, 0), (2, 1), (4, 1.5), (8, 1.75)])
-def test_ring_law(ranks, share):
-    assert step_model.ring_bytes(100.0, ranks) == pytest.approx(100 * share)
-
-
 def test_a_step_waits_for_what_does_not_hide_behind_its_computing():
     assert STEP.exposed_s == pytest.approx(1.3 - HIDDEN_S)
     assert STEP.total_s == pytest.approx(0.6 + 1.3 - HIDDEN_S)

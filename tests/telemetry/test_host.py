@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hvd_nmt.telemetry.host import HostProbe, host_facts
+from hvd_nmt.telemetry import host
+from hvd_nmt.telemetry.host import HostProbe, cpu_flags, host_facts
 
 
 def test_facts():
@@ -20,6 +21,18 @@ def test_facts():
     assert facts["cpu_model"]
     assert facts["cores_logical"] >= facts["cores_usable"] >= 1
     assert facts["memory_total_bytes"] > 2**20
+
+
+def test_flags_are_read_from_the_kernel(monkeypatch, tmp_path):
+    assert all(isinstance(flag, str) for flag in cpu_flags())
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: x\nflags\t\t: fpu avx512_bf16 sse\n\n")
+    monkeypatch.setattr(host, "Path", lambda name: cpuinfo)
+    assert {"fpu", "avx512_bf16", "sse"} <= cpu_flags()
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd\n")  # ARM
+    assert cpu_flags() == set()
+    cpuinfo.unlink()
+    assert cpu_flags() == set()
 
 
 def test_work_shows_as_cpu():

@@ -9,8 +9,6 @@ from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.training import devices
 from hvd_nmt.training.horovod import Rank
 
-SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
-
 
 @pytest.fixture
 def hardware(monkeypatch):
@@ -31,54 +29,18 @@ def hardware(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "precision"),
+    ("flags", "capability", "picked"),
     [
-        (SKYLAKE, "float32"),
-        (set(), "float32"),
-        (SKYLAKE | {"avx512_bf16"}, "bfloat16"),
-        (SKYLAKE | {"amx_bf16", "amx_tile"}, "bfloat16"),
+        (set(), None, "float32"),
+        ({"fpu", "avx512_bf16"}, None, "bfloat16"),
+        ({"fpu", "avx512_bf16"}, (7, 0), "float16"),  # the CPU's abilities do not count
+        ({"fpu", "avx512_bf16"}, (), "float32"),  # the GPU does not tell its own
     ],
 )
-def test_a_cpu_computes_bfloat16_only_if_it_can(hardware, flags, precision):
-    hardware(flags)
-    assert devices.pick_precision("auto") == precision
-
-
-@pytest.mark.parametrize(
-    ("capability", "precision"),
-    [
-        ((6, 1), "float32"),  # Pascal
-        ((7, 0), "float16"),  # V100
-        ((7, 5), "float16"),  # T4
-        ((8, 0), "bfloat16"),  # A100
-        ((8, 9), "bfloat16"),  # L4
-        ((9, 0), "bfloat16"),  # H100
-        ((10, 0), "bfloat16"),  # B200
-        ((), "float32"),  # unknown
-    ],
-)
-def test_a_gpu_computes_what_its_tensor_cores_do(hardware, capability, precision):
-    hardware({"avx512_bf16"}, capability)  # the CPU's abilities do not count
-    assert devices.pick_precision("auto") == precision
-
-
-@pytest.mark.parametrize("wanted", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("capability", [None, (7, 0), (9, 0)])
-def test_an_explicit_wish_wins(hardware, wanted, capability):
-    hardware({"avx512_bf16"}, capability)
-    assert devices.pick_precision(wanted) == wanted
-
-
-def test_flags_are_read_from_the_kernel(monkeypatch, tmp_path):
-    assert all(isinstance(flag, str) for flag in devices.cpu_flags())
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor\t: 0\nmodel name\t: x\nflags\t\t: fpu avx512_bf16 sse\n\n")
-    monkeypatch.setattr(devices, "Path", lambda name: cpuinfo)
-    assert {"fpu", "avx512_bf16", "sse"} <= devices.cpu_flags()
-    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd\n")  # ARM
-    assert devices.cpu_flags() == set()
-    cpuinfo.unlink()
-    assert devices.cpu_flags() == set()
+def test_precision_is_picked_from_the_device_of_the_rank(hardware, flags, capability, picked):
+    hardware(flags, capability)
+    assert devices.pick_precision("auto") == picked
+    assert devices.pick_precision("bfloat16") == "bfloat16"
 
 
 def rank(local_rank, local_size, host="v100a"):

@@ -7,27 +7,10 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.explain.bottleneck import ring_bytes
 from hvd_nmt.training.plan import Plan
 
 BASE_PARAMETERS = 60_880_896
 WITHIN_THE_WARMUP = "within the warm-up of 300 steps: from there the cool-down takes it to 0"
-
-
-@pytest.mark.parametrize(
-    ("gradient_bytes", "ranks", "sent"),
-    [(100, 1, 0), (100, 2, 100), (100, 4, 150), (100, 8, 175), (30_300_000, 4, 45_450_000)],
-)
-def test_ring_law(gradient_bytes, ranks, sent):
-    assert ring_bytes(gradient_bytes, ranks) == sent
-
-
-def test_a_ring_counted_link_by_link():
-    """N ranks pass pieces of 1/N: N-1 times to add them up, N-1 times to hand the sums around."""
-    for ranks in range(2, 9):
-        piece = 840 / ranks
-        sent = sum(piece for _ in range(ranks - 1)) + sum(piece for _ in range(ranks - 1))
-        assert ring_bytes(840, ranks) == pytest.approx(sent)
 
 
 def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b", "v100b"),

@@ -1,0 +1,37 @@
+"""Which arithmetic the forward and backward pass use: one choice, from facts of the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hvd_nmt.config.schema import Precision
+
+_AMPERE, _VOLTA = (8, 0), (7, 0)
+_BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+
+
+def pick(wanted: Precision, gpu_capability: tuple[int, ...] | None, cpu_has_bfloat16: bool) -> str:
+    """The arithmetic of a run on some hardware.
+
+    Args:
+        wanted: a precision, or "auto".
+        gpu_capability: CUDA compute capability (major, minor) of the rank's GPU, () if it does not
+            tell; None: the rank computes on the CPU.
+        cpu_has_bfloat16: see `cpu_has_bfloat16`.
+
+    Returns:
+        "bfloat16" where the GPU (Ampere and later) or the CPU multiplies bfloat16 faster than
+        float32; "float16", with loss scaling, on Volta and Turing; "float32" elsewhere.
+    """
+    if wanted != "auto":
+        return wanted
+    if gpu_capability is None:
+        return "bfloat16" if cpu_has_bfloat16 else "float32"
+    if gpu_capability >= _AMPERE:
+        return "bfloat16"
+    return "float16" if gpu_capability >= _VOLTA else "float32"
+
+
+def cpu_has_bfloat16(flags: Collection[str]) -> bool:
+    """Whether a processor with these instruction-set flags multiplies bfloat16 by itself."""
+    return not _BFLOAT16_CPU_FLAGS.isdisjoint(flags)
