@@ -1,1 +1,11 @@
-""""""
+"""What a record means: pure functions of a `Run`, without TensorFlow.
+
+intervals        which intervals count, what a mean step is, where the run changes
+bottleneck       what bound the steps, and what would make them shorter
+step_model       how long gradients travel, and how much of it a step sees
+traffic          what the network cards carried while steps ran
+machines         step times, GPUs, CPUs, energy
+learning         whether the run is trained, whether it overfits
+learning_rate    the learning-rate plot explained
+student_t        quantiles for intervals
+"""

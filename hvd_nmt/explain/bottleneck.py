@@ -1,6 +1,7 @@
 """What bound the steps of a run, and what would make them shorter.
 
-The model of a step: input, computing, waiting for the slowest rank, exposed communication. Bytes
+The model of a step: input, computing, waiting for the slowest rank, exposed communication. The run
+is judged by where the time of its steps went, and by phases where that changed on the way. Bytes
 follow from the ring; the link's speed from what was seen on the network card while it was the
 bottleneck, or from what the card says of itself.
 """
@@ -9,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median, median_low
+from statistics import fmean, median, median_low
+
+import numpy as np
 
 from hvd_nmt.common.gradient import ring_bytes
-from hvd_nmt.common.units import data_size
+from hvd_nmt.common.units import data_size, percent
+from hvd_nmt.explain import traffic
+from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, travelling_s
-from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
 INPUT, STRAGGLER = "input-bound", "straggler-bound"
@@ -24,6 +29,19 @@ UNKNOWN = "unknown"
 
 TELLING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
+_RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is said to be rare
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Steps of a run with one bottleneck."""
+
+    kind: str
+    """as that of a `Verdict`"""
+    first_step: int
+    last_step: int
+    step: Interval
+    """the mean step"""
 
 
 @dataclass(frozen=True)
@@ -34,12 +52,15 @@ class Verdict:
     """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
     or unknown"""
     sentence: str
+    """the answer with its numbers; the first sentence names the step at which it changed, if so"""
     shares: dict[str, float]
-    """of the step's time: input, compute, straggler, communication; {} if unknown"""
+    """shares of the time of all steps, by their names in `intervals.PARTS`; {} if unknown"""
     step_s: float | None
-    """median wall time of a step"""
+    """mean wall time of a step; the median where its parts are unknown"""
     per_interval: tuple[str, ...]
     """the kind of each interval of the run"""
+    phases: tuple[Phase, ...] = ()
+    """stretches of the run, more than one where the bottleneck changed; () if unknown"""
     advice: tuple[Advice, ...] = ()
     """best first"""
     predicted_bytes: float | None = None
@@ -50,43 +71,32 @@ class Verdict:
     """the card that carried them"""
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
-    travelled (`transfer.travelling_s`); else the card's own word"""
+    travelled (`step_model.travelling_s`); else the card's own word"""
 
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
-    settled = _settled(run)
-    kinds = tuple(
-        _kind(interval, run) if _is_split(interval) else UNKNOWN for interval in run.intervals
-    )
-    if not settled:
+    kinds = tuple(_kind(i, run) if _is_split(i) else UNKNOWN for i in run.intervals)
+    counted = settled([i for i in run.intervals if _is_split(i)])
+    if not counted:
         return Verdict(UNKNOWN, _why_unknown(run), {}, _median_step_s(run), kinds)
-    typical = mean_interval(settled)
-    traffic, predicted = _Traffic(), None
-    if _crosses_network(run):
-        traffic = _traffic(run, settled)
-        predicted = ring_bytes(run.gradient_bytes, run.ranks) if run.gradient_bytes else None
-    kind = _kind(typical, run)
-    link = traffic.link_MB_per_s
-    if kind == NETWORK and traffic.seen_bytes and typical.communication_s:
-        seconds = travelling_s(typical.communication_s, typical.compute_s or 0.0)
-        link = traffic.seen_bytes / seconds / 1e6
-    return Verdict(
-        kind,
-        _sentence(kind, typical, predicted, traffic, link, run),
-        shares(typical),
-        typical.step_s,
-        kinds,
-        tuple(_advice(typical, run)),
-        predicted,
-        traffic.seen_bytes,
-        traffic.interface,
-        link,
+    whole = mean(counted)
+    kind = _kind(whole, run)
+    found = tuple(
+        Phase(_kind(step, run), part[0].step - part[0].steps + 1, part[-1].step, step)
+        for part in phases(counted, lambda interval: _kind(interval, run))
+        for step in [mean(part)]
     )
+    network = _network(run, counted, found)
+    return Verdict(
+        kind, _sentence(run, counted, found, network), shares(whole), whole.step_s, kinds, found,
+        tuple(_advice(whole, run)), network.predicted_bytes, network.seen_bytes, network.interface,
+        network.link_MB_per_s,
+    )  # fmt: skip
 
 
 def step_at(run: Run, link_MB_per_s: float) -> float | None:
-    """Wall time in seconds that a step of this run would take with another link between the hosts.
+    """Wall time in seconds that a typical step would take with another link between the hosts.
 
     Args:
         run: gives the parts of a step that are no network, and the bytes.
@@ -95,99 +105,110 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     Returns:
         None where the run does not tell.
     """
-    settled = _settled(run)
-    if not settled or not run.gradient_bytes:
+    counted = settled([i for i in run.intervals if _is_split(i)])
+    if not counted or not run.gradient_bytes:
         return None
-    now = _step(mean_interval(settled), run)
+    now = _step(typical(counted), run)
     transfer_s = ring_bytes(run.gradient_bytes, run.ranks) / (link_MB_per_s * 1e6)
     return replace(now, transfer_s=transfer_s).total_s
 
 
-def classify(interval: Interval) -> str:
+def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
     """What binds the steps of an interval whose parts are known: the largest wait that tells.
 
     A rank that waits for its input makes the others wait for it. That wait is the input's fault
     and not that of a slow rank, when without the input the ranks would have been ready together.
+
+    Args:
+        interval: with its parts.
+        hosts: host of each rank; without them hosts are not compared.
     """
     step_s = interval.step_s or 0.0
     if step_s <= 0:
         return UNKNOWN
-    slowest, input_s = _slowest(interval)
     waits = {
         NETWORK: interval.communication_s or 0.0,
-        INPUT: max(interval.input_wait_s or 0.0, input_s),
-        STRAGGLER: slowest,
+        INPUT: _input_s(interval),
+        STRAGGLER: _lag(interval, hosts).seconds,
     }
     kind = max(waits, key=lambda name: waits[name])
     return kind if waits[kind] / step_s > TELLING_SHARE else COMPUTE
 
 
 def _kind(interval: Interval, run: Run) -> str:
-    kind = classify(interval)
-    return LOCAL if kind == NETWORK and not _crosses_network(run) else kind
+    kind = classify(interval, run.hosts_of(interval))
+    return LOCAL if kind == NETWORK and not _crosses_network(interval, run) else kind
 
 
-def _crosses_network(run: Run) -> bool:
+def _crosses_network(interval: Interval, run: Run) -> bool:
     """Ranks of one host send nothing over its network."""
-    return len(set(run.hosts)) > 1
+    return len(set(run.hosts_of(interval))) > 1
 
 
-def _step(typical: Interval, run: Run) -> Step:
+def _step(step: Interval, run: Run) -> Step:
     """What the model of a step needs; the latency is not recorded."""
-    exposed_s, compute_s = typical.communication_s or 0.0, typical.compute_s or 0.0
+    exposed_s, compute_s = step.communication_s or 0.0, step.compute_s or 0.0
     return Step(
-        (typical.step_s or 0.0) - exposed_s, compute_s, travelling_s(exposed_s, compute_s),
-        crosses_network=_crosses_network(run),
+        (step.step_s or 0.0) - exposed_s, compute_s, travelling_s(exposed_s, compute_s),
+        crosses_network=_crosses_network(step, run),
     )  # fmt: skip
 
 
-def _slowest(interval: Interval) -> tuple[float, float]:
-    """Seconds by which the slowest rank is behind a typical one, and the part its input caused."""
-    ready = interval.rank_ready_s
-    waits = interval.rank_input_wait_s or (0.0,) * len(ready)
+@dataclass(frozen=True)
+class _Lag:
+    """How much longer the slowest computes, input apart, than those it is compared with."""
+
+    seconds: float
+    who: str = ""
+    """the rank, or the host whose ranks are slow together"""
+    others: str = ""
+    compute_s: float = 0.0
+    others_compute_s: float = 0.0
+
+
+def _lag(step: Interval, hosts: Sequence[str]) -> _Lag:
+    """The slowest rank against a typical one, or its host against the fastest if that is more."""
+    ready = step.rank_ready_s
+    waits = step.rank_input_wait_s or (0.0,) * len(ready)
     if len(ready) < 2:
-        return interval.straggler_wait_s or 0.0, 0.0
+        return _Lag(step.straggler_wait_s or 0.0)
     computing = [a - b for a, b in zip(ready, waits, strict=True)]
-    slow = max(computing) - median_low(computing)  # with two ranks, behind the faster one
-    slowest = max(range(len(ready)), key=lambda rank: ready[rank])
-    return slow, waits[slowest]
+    rank, usual_s = computing.index(max(computing)), median_low(computing)  # of two, the faster
+    where = f" on {hosts[rank]}" if rank < len(hosts) else ""
+    lag = _Lag(computing[rank] - usual_s, f"rank {rank}{where}", "the others",
+               computing[rank], usual_s)  # fmt: skip
+    of_host = _host_means(computing, hosts)
+    slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
+    if slow == fast or of_host[slow] - of_host[fast] < 1.01 * lag.seconds:
+        return lag
+    return _Lag(of_host[slow] - of_host[fast], f"each rank on {slow}", f"those on {fast}",
+                of_host[slow], of_host[fast])  # fmt: skip
 
 
-def shares(interval: Interval) -> dict[str, float]:
-    """Parts of a step's time, in the order in which they happen; they sum to 1."""
-    step_s = interval.step_s or 1.0
+def _host_means(seconds: Sequence[float], hosts: Sequence[str]) -> dict[str, float]:
+    """Mean over the ranks of each host; empty where the hosts are not known."""
+    if len(hosts) != len(seconds):
+        return {}
     return {
-        "input": (interval.input_wait_s or 0.0) / step_s,
-        "compute": (interval.compute_s or 0.0) / step_s,
-        "straggler": (interval.straggler_wait_s or 0.0) / step_s,
-        "communication": (interval.communication_s or 0.0) / step_s,
+        host: fmean(s for s, of in zip(seconds, hosts, strict=True) if of == host)
+        for host in dict.fromkeys(hosts)
     }
 
 
-def mean_interval(intervals: Sequence[Interval]) -> Interval:
-    """The typical interval: the median of each part; its step is their sum."""
-
-    def middle(name: str) -> float:
-        return median(getattr(interval, name) or 0.0 for interval in intervals)
-
-    def of_ranks(name: str) -> tuple[float, ...]:
-        rows = [getattr(interval, name) for interval in intervals if getattr(interval, name)]
-        return tuple(median(column) for column in zip(*rows, strict=False)) if rows else ()
-
-    parts = {name: middle(name) for name in
-             ("input_wait_s", "compute_s", "straggler_wait_s", "communication_s")}  # fmt: skip
-    return Interval(
-        step=intervals[-1].step, steps=sum(interval.steps for interval in intervals), time_s=None,
-        step_s=sum(parts.values()), **parts,
-        rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
-        tokens_per_s=middle("tokens_per_s"),
-    )  # fmt: skip
+def _input_s(step: Interval) -> float:
+    """Seconds of a step that the input costs: the mean wait, or that of the rank that is last."""
+    ready, waits = step.rank_ready_s, step.rank_input_wait_s
+    last_s = waits[ready.index(max(ready))] if len(ready) > 1 and waits else 0.0
+    return max(step.input_wait_s or 0.0, last_s)
 
 
-def _settled(run: Run) -> list[Interval]:
-    """Intervals whose parts are known, without the first: the tracing of the graph is in it."""
-    known = [interval for interval in run.intervals if _is_split(interval)]
-    return known[1:] or known
+def shares(interval: Interval) -> dict[str, float]:
+    """Parts of a step's time by their names in `PARTS`, in the order in which they happen.
+
+    They sum to 1.
+    """
+    step_s = interval.step_s or 1.0
+    return {name: (getattr(interval, field) or 0.0) / step_s for field, name in PARTS.items()}
 
 
 def _is_split(interval: Interval) -> bool:
@@ -211,104 +232,129 @@ def _why_unknown(run: Run) -> str:
 
 
 @dataclass(frozen=True)
-class _Traffic:
-    """What the network cards counted while the steps ran."""
+class _Network:
+    """What is known of the bytes between the hosts; None where it is not."""
 
-    interface: str | None = None
+    predicted_bytes: float | None = None
     seen_bytes: float | None = None
-    """sent by a host in a step"""
+    interface: str | None = None
     link_MB_per_s: float | None = None
-    """the card's own word"""
 
 
-def _traffic(run: Run, intervals: Sequence[Interval]) -> _Traffic:
-    """Of the host in the middle; each host's busiest card that is no loopback."""
-    found = [of for of in (_host_traffic(host, intervals) for host in run.telemetry) if of]
-    found.sort(key=lambda of: of.seen_bytes or 0.0)
-    return found[len(found) // 2] if found else _Traffic()
+def _network(run: Run, intervals: Sequence[Interval], found: Sequence[Phase]) -> _Network:
+    crossing = [i for i in intervals if _crosses_network(i, run)]
+    if not crossing:
+        return _Network()
+    predicted = None
+    if run.gradient_bytes:
+        bytes_each = [ring_bytes(run.gradient_bytes, len(run.hosts_of(i))) for i in crossing]
+        predicted = float(np.average(bytes_each, weights=[i.steps for i in crossing]))
+    sent = traffic.sent_per_step(run, crossing)
+    if sent is None:
+        return _Network(predicted)
+    link, slowed = sent.link_MB_per_s, [phase for phase in found if phase.kind == NETWORK]
+    if slowed:
+        step = max(slowed, key=_seconds).step
+        seconds = travelling_s(step.communication_s or 0.0, step.compute_s or 0.0)
+        link = sent.bytes_per_step / seconds / 1e6
+    return _Network(predicted, sent.bytes_per_step, sent.interface, link)
 
 
-def _host_traffic(host: HostSamples, intervals: Sequence[Interval]) -> _Traffic | None:
-    times = [interval.time_s for interval in intervals if interval.time_s is not None]
-    if not times or not host.samples:
-        return None
-    first = intervals[0]
-    begin_s = times[0] - first.steps * (first.step_s or 0.0)
-    inside = [sample for sample in host.samples if begin_s <= sample["time_s"] <= times[-1]]
-    if len(inside) < 2:
-        return None
-    sent = {
-        name: inside[-1]["nics"][name]["sent_bytes_total"] - nic["sent_bytes_total"]
-        for name, nic in inside[0]["nics"].items()
-        if not nic["is_loopback"] and name in inside[-1]["nics"]
-    }
-    if not sent:
-        return None
-    name = max(sent, key=lambda nic: sent[nic])
-    share = (inside[-1]["time_s"] - inside[0]["time_s"]) / (times[-1] - begin_s)
-    steps = sum(interval.steps for interval in intervals) * share
-    link = inside[-1]["nics"][name]["link_mbit_per_s"]
-    return _Traffic(name, sent[name] / steps if steps else None, link / 8 if link else None)
+def _seconds(phase: Phase) -> float:
+    return (phase.step.step_s or 0.0) * phase.step.steps
 
 
 def _sentence(
-    kind: str,
-    typical: Interval,
-    predicted: float | None,
-    traffic: _Traffic,
-    link: float | None,
-    run: Run,
+    run: Run, intervals: Sequence[Interval], found: Sequence[Phase], network: _Network
 ) -> str:
-    step_s = typical.step_s or 0.0
-    if kind == NETWORK:
-        text = (
-            f"Network-bound: {typical.communication_s:.2f} of {step_s:.2f} s of a step is exposed "
-            "communication"
-        )
-        if predicted:
-            text += f"; {data_size(predicted)} per host and step by the ring law"
-        if traffic.seen_bytes:
-            text += f", {data_size(traffic.seen_bytes)} seen on {traffic.interface}"
-        if link:
-            text += f", at about {link:.1f} MB/s while they travel"
-        return text + "."
-    if kind == LOCAL:
-        return (
-            f"Communication-bound: {typical.communication_s:.2f} of {step_s:.2f} s of a step is "
-            "exposed communication between the ranks of one host; it crosses no network."
-        )
-    if kind == INPUT:
-        return (
-            f"Input-bound: ranks wait {max(typical.input_wait_s or 0.0, _slowest(typical)[1]):.2f} "
-            f"of {step_s:.2f} s of a step for a batch."
-        )
-    if kind == STRAGGLER:
-        ready = typical.rank_ready_s
-        rank = max(range(len(ready)), key=lambda of: ready[of]) if ready else 0
-        host = f" on {run.hosts[rank]}" if rank < len(run.hosts) else ""
-        return (
-            f"Straggler-bound: rank {rank}{host} has its gradients {_slowest(typical)[0]:.2f} s "
-            f"after the others, in a step of {step_s:.2f} s."
-        )
+    if len(found) == 1:
+        (phase,) = found
+        rare = _rare_sentence(phase.kind, intervals)
+        return f"{phase.kind.capitalize()}: {_reason(phase, run, network)}.{rare}"
+    named = [f"{phase.kind} from step {phase.first_step:,} to {phase.last_step:,}"
+             for phase in found[1:-1]]  # fmt: skip
+    first, last = found[0], found[-1]
+    changes = ", ".join(
+        [f"{first.kind.capitalize()} to step {first.last_step:,}", *named,
+         f"{last.kind} from step {last.first_step:,} on"]
+    )  # fmt: skip
+    phase = max((phase for phase in found if phase.kind != COMPUTE), key=_seconds)
+    whole = ", ".join(f"{percent(share)} {name}" for name, share in shares(mean(intervals)).items())
     return (
-        f"Compute-bound: {typical.compute_s:.2f} of {step_s:.2f} s of a step is computing, "
-        f"{typical.communication_s:.2f} s exposed communication, {typical.straggler_wait_s:.2f} s "
-        f"waiting for whichever rank is last, {typical.input_wait_s:.2f} s waiting for input."
+        f"{changes}. In steps {phase.first_step:,} to {phase.last_step:,} "
+        f"{_reason(phase, run, network)}. The time of all steps: {whole}."
     )
 
 
-def _advice(typical: Interval, run: Run) -> list[Advice]:
+def _rare_sentence(kind: str, intervals: Sequence[Interval]) -> str:
+    """Says so where most of a wait is in a few intervals of a run without phases."""
+    if kind in (COMPUTE, STRAGGLER):
+        return ""
+    name = "input_wait_s" if kind == INPUT else "communication_s"
+    waits = sorted(((getattr(i, name) or 0.0) * i.steps for i in intervals), reverse=True)
+    most = next(n for n in range(1, len(waits) + 1) if sum(waits[:n]) >= 0.8 * sum(waits))
+    if most > _RARE * len(waits):
+        return ""
+    first = next(i for i in intervals if (getattr(i, name) or 0.0) * i.steps >= waits[most - 1])
+    share = percent(sum(waits[:most]) / sum(waits))
+    return (
+        f" That comes and goes: {share} of it is in {most:,} of {len(waits):,} intervals, the "
+        f"first of them to step {first.step:,}."
+    )
+
+
+def _reason(phase: Phase, run: Run, network: _Network) -> str:
+    """The numbers behind the kind of a phase."""
+    kind, step, hosts = phase.kind, phase.step, run.hosts_of(phase.step)
+    step_s = step.step_s or 0.0
+    if kind == NETWORK:
+        text = f"{step.communication_s:.2f} of {step_s:.2f} s of a step is exposed communication"
+        if network.predicted_bytes:
+            text += f"; {data_size(network.predicted_bytes)} per host and step by the ring law"
+        if network.seen_bytes:
+            text += f", {data_size(network.seen_bytes)} seen on {network.interface}"
+        if network.link_MB_per_s:
+            text += f", at about {network.link_MB_per_s:.1f} MB/s while they travel"
+        return text
+    if kind == LOCAL:
+        return (
+            f"{step.communication_s:.2f} of {step_s:.2f} s of a step is exposed communication "
+            "between the ranks of one host; it crosses no network"
+        )
+    if kind == INPUT:
+        text = f"ranks wait {_input_s(step):.2f} of {step_s:.2f} s of a step for a batch"
+        of_host = _host_means(step.rank_input_wait_s, hosts)
+        slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
+        if slow != fast and of_host[slow] - of_host[fast] > TELLING_SHARE * step_s:
+            text += f": on {slow} {of_host[slow]:.2f} s, on {fast} {of_host[fast]:.2f} s"
+        return text
+    if kind == STRAGGLER:
+        lag = _lag(step, hosts)
+        if not lag.who:
+            return f"ranks wait {lag.seconds:.2f} of {step_s:.2f} s of a step for the slowest"
+        return (
+            f"{lag.who} computes {lag.compute_s:.2f} s where {lag.others} take "
+            f"{lag.others_compute_s:.2f} s, {lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} "
+            f"times as long, in a step of {step_s:.2f} s"
+        )
+    return (
+        f"{step.compute_s:.2f} of {step_s:.2f} s of a step is computing, "
+        f"{step.communication_s:.2f} s exposed communication, {step.straggler_wait_s:.2f} s "
+        f"waiting for whichever rank is last, {step.input_wait_s:.2f} s waiting for input"
+    )
+
+
+def _advice(step: Interval, run: Run) -> list[Advice]:
     """What would help, each with the step time it predicts for the same work."""
-    step_s = typical.step_s or 0.0
-    slow_s, slow_input_s = _slowest(typical)
+    step_s = step.step_s or 0.0
     found = [
-        Advice("input that is ready in time",
-               step_s - max(typical.input_wait_s or 0.0, slow_input_s),
+        Advice("input that is ready in time", step_s - _input_s(step),
                "data on a local disk, more cores for reading"),
-        Advice("all ranks as fast as the typical one", step_s - slow_s,
+        Advice("all ranks as fast as the typical one",
+               step_s - _lag(step, run.hosts_of(step)).seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
     found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
     if run.ranks > 1:
-        found += _step(typical, run).advice()
+        found += _step(step, run).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hvd_nmt.explain import student_t
 from hvd_nmt.records.record import Run
 
 FEWEST_EVALUATIONS = 5
@@ -21,9 +22,10 @@ COOLED_DOWN = 0.05
 
 _EXPONENTS_C = np.geomspace(0.05, 6.0, 2400)
 _DRAWS = 4_000
+_FEWEST_DRAWS = 200  # of curves that stay within the bounds; with fewer, all are cut off there
 _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
-_T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+_BOUNDS = {"BLEU": (0.0, 100.0)}  # what a measure can be; a loss is at least 0
 
 Verdict = Literal["trained", "not trained", "cannot tell"]
 Points = tuple[tuple[int, float], ...]
@@ -113,7 +115,8 @@ def fully_trained(run: Run) -> FullyTrained:
         few = f"A curve takes {FEWEST_EVALUATIONS - 1} values after the warm-up, not {len(points)}."
         return FullyTrained("cannot tell", few + _rate_sentence(run), measure, points)
     done = max(run.steps_done, points[-1][0])
-    sign, pace_s, draws = 1 if measure == "BLEU" else -1, _seconds_per_step(run), _fit(points)
+    sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
+    draws = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
     gains = tuple(
         Gain(
             more,
@@ -133,7 +136,7 @@ def fully_trained(run: Run) -> FullyTrained:
         measure,
         points,
         _estimate(draws.c_D),
-        _estimate(draws.a_D),
+        _estimate(draws.at(math.inf)),
         gains,
         tuple((step, _estimate(draws.at(step))) for step in steps),
     )
@@ -205,14 +208,23 @@ class _Draws:
     b_D: np.ndarray
     c_D: np.ndarray
     scale: float
+    least: float
+    most: float
 
-    def at(self, step: int) -> np.ndarray:
-        """The measure at a step, a value for each draw."""
-        return self.a_D + self.b_D * (step / self.scale) ** -self.c_D
+    def at(self, step: float) -> np.ndarray:
+        """The measure at a step, a value for each draw; `math.inf` gives the limit."""
+        values_D = self.a_D + self.b_D * (step / self.scale) ** -self.c_D
+        return np.clip(values_D, self.least, self.most)
 
 
-def _fit(points: Points) -> _Draws:
-    """Posterior draws, priors flat in a, b, log c, log noise; outliers weigh less (Huber 1964)."""
+def _fit(points: Points, least: float, most: float) -> _Draws:
+    """Posterior draws, priors flat in a, b, log c, log noise; outliers weigh less (Huber 1964).
+
+    Args:
+        points: steps and values.
+        least: value below which no curve goes, however long the run.
+        most: value above which no curve goes.
+    """
     steps_N, y_N = np.array(points, float).T
     x_CN = (steps_N / steps_N[-1]) ** -_EXPONENTS_C[:, None]
     floor = (1e-4 * (np.ptp(y_N) + 1e-3 * abs(y_N).max() + 1e-12)) ** 2
@@ -238,11 +250,12 @@ def _fit(points: Points) -> _Draws:
     b_D = b_C[chosen_D] + noise_D / np.sqrt(spread_C[chosen_D]) * random.standard_normal(_DRAWS)
     mean_D = y_mean + noise_D / math.sqrt(weight) * random.standard_normal(_DRAWS)
     a_D = mean_D - b_D * x_mean_C[chosen_D]
-    # No BLEU leaves 0 to 100 and no loss falls below 0, but for the noise, however long the run.
-    possible_D = (a_D >= -noise_D) & (a_D <= 100 + noise_D)
-    kept_D = possible_D if possible_D.mean() > 0.02 else np.full(_DRAWS, True)
     c_D = _EXPONENTS_C[chosen_D]
-    return _Draws(a_D[kept_D], b_D[kept_D], c_D[kept_D], float(steps_N[-1]))
+    # A curve is monotone: it stays within the bounds if its first value and its limit do.
+    first_D = a_D + b_D * (steps_N[0] / steps_N[-1]) ** -c_D
+    possible_D = (np.minimum(a_D, first_D) >= least) & (np.maximum(a_D, first_D) <= most)
+    kept_D = possible_D if possible_D.sum() >= _FEWEST_DRAWS else np.full(len(a_D), True)
+    return _Draws(a_D[kept_D], b_D[kept_D], c_D[kept_D], float(steps_N[-1]), least, most)
 
 
 def _estimate(draws: np.ndarray) -> Estimate:
@@ -328,9 +341,7 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     slope = x_N @ y_N / (x_N @ x_N)
     freedom = len(x_N) - 2
     noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
-    # Beyond the table, the first term of the t quantile's expansion around the normal one.
-    t_95 = _T_95[freedom - 1] if freedom <= len(_T_95) else 1.645 + 1.66 / freedom
-    margin = t_95 * noise / math.sqrt(x_N @ x_N)
+    margin = student_t.quantile(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
 
 

@@ -1,17 +1,21 @@
-"""What the machines did while the run ran: step times, GPUs, energy, rates of the network cards."""
+"""What the machines did while the run ran: step times, GPUs, CPUs and energy."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, correlation, fmean, median, quantiles, stdev
+from statistics import correlation, fmean, median, quantiles, stdev
 from typing import Any
 
-from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.explain import student_t
+from hvd_nmt.explain.intervals import settled
+from hvd_nmt.explain.traffic import same_start, span_s
+from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.telemetry.gpu import spinning
+
+Sample = dict[str, Any]
 
 _GAP = 5.0
 """a pause between two samples of more than so many intervals is no measurement of that time"""
@@ -19,7 +23,7 @@ _GAP = 5.0
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The wall time of a step in seconds, without the first interval, which holds the start-up."""
+    """The wall time of a step in seconds, without the first interval of each start."""
 
     mean_s: float
     """over all steps"""
@@ -33,8 +37,8 @@ class StepTimes:
     """of the intervals: 5 % are slower"""
     intervals: int
     steps: int
-    first_s: float | None
-    """of the first interval, if it was left out"""
+    first_s: tuple[float, ...]
+    """of the intervals that were left out, because they hold the tracing of the graph"""
 
 
 def step_times(run: Run) -> StepTimes | None:
@@ -42,19 +46,20 @@ def step_times(run: Run) -> StepTimes | None:
     timed = [i for i in run.intervals if i.step_s is not None and i.steps > 0]
     if not timed:
         return None
-    first, settled = (timed[0], timed[1:]) if len(timed) > 1 else (None, timed)
-    values = [i.step_s or 0.0 for i in settled]
-    steps = sum(i.steps for i in settled)
+    counted = settled(timed)
+    left_out = {i.step for i in timed} - {i.step for i in counted}
+    values = [i.step_s or 0.0 for i in counted]
+    steps = sum(i.steps for i in counted)
     spread = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
     return StepTimes(
-        mean_s=sum((i.step_s or 0.0) * i.steps for i in settled) / steps,
+        mean_s=sum((i.step_s or 0.0) * i.steps for i in counted) / steps,
         margin_s=_margin(values),
         median_s=median(values),
         low_s=spread[0],
         high_s=spread[-1],
         intervals=len(values),
         steps=steps,
-        first_s=first.step_s if first else None,
+        first_s=tuple(i.step_s or 0.0 for i in timed if i.step in left_out),
     )
 
 
@@ -70,9 +75,8 @@ def training_s(run: Run) -> float | None:
 
 
 def tokens_per_s(run: Run) -> float | None:
-    """Mean rate of source and target tokens without the first interval; None if unknown."""
-    known = [i for i in run.intervals if i.tokens_per_s is not None and i.step_s]
-    known = known[1:] or known
+    """Mean rate of source and target tokens, as `step_times` counts; None if unknown."""
+    known = settled([i for i in run.intervals if i.tokens_per_s is not None and i.step_s])
     seconds = sum(i.steps * (i.step_s or 0.0) for i in known)
     tokens = sum(i.steps * (i.step_s or 0.0) * (i.tokens_per_s or 0.0) for i in known)
     return tokens / seconds if seconds else None
@@ -80,7 +84,7 @@ def tokens_per_s(run: Run) -> float | None:
 
 def last_record_s(run: Run) -> float | None:
     """Unix time of the last sign of life: a logged value or a host's sample."""
-    times = [run.ended_s, *(of.samples[-1]["time_s"] for of in run.telemetry if of.samples)]
+    times = [run.ended_s, *(host.samples[-1]["time_s"] for host in run.telemetry if host.samples)]
     return max((time_s for time_s in times if time_s is not None), default=None)
 
 
@@ -102,9 +106,10 @@ class GpuUse:
     power_w: float | None
     power_limit_w: float | None
     energy_j: float | None
-    """integral of the power over the whole record, not only over the steps"""
+    """drawn over the whole record, not only in steps: by the GPU's own counter where it has one,
+    else the power integrated over time"""
     measured_s: float
-    """seconds that the integral covers"""
+    """seconds in which that energy was drawn"""
     spinning: float | None = None
     """share of the samples in which it looked busy and computed next to nothing"""
     throttled: tuple[tuple[str, float], ...] = ()
@@ -114,15 +119,15 @@ class GpuUse:
 def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     """Each GPU of each host, in the hosts' order; empty without GPU samples."""
     return tuple(
-        _use(of, index, list(in_steps(run, of.samples)))
-        for of in run.telemetry
-        for index in sorted({g["index"] for s in of.samples for g in s.get("gpus", [])})
+        _use(host, index, list(in_steps(run, host.samples)))
+        for host in run.telemetry
+        for index in sorted({g["index"] for s in host.samples for g in s.get("gpus", [])})
     )
 
 
-def in_steps(run: Run, samples: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def in_steps(run: Run, samples: Sequence[Sample]) -> Iterator[Sample]:
     """The samples taken while training steps ran: not at the start, not in an evaluation."""
-    spans = [span for span in map(_span, run.intervals) if span]
+    spans = [span for span in map(span_s, run.intervals) if span]
     position = 0
     for sample in samples:
         while position < len(spans) and spans[position][1] < sample["time_s"]:
@@ -135,46 +140,11 @@ def cpu_percent(run: Run) -> float | None:
     """Mean CPU use of all hosts while steps ran; None if unknown."""
     values = [
         sample["cpu_percent"]
-        for of in run.telemetry
-        for sample in in_steps(run, of.samples)
+        for host in run.telemetry
+        for sample in in_steps(run, host.samples)
         if sample.get("cpu_percent") is not None
     ]
     return fmean(values) if values else None
-
-
-def main_interface(of: HostSamples) -> str | None:
-    """The network card, loopback apart, that sent most; None where none sent anything."""
-    sent: dict[str, float] = {}
-    for sample in of.samples:
-        for name, nic in sample.get("nics", {}).items():
-            if not nic.get("is_loopback"):
-                sent[name] = max(sent.get(name, 0.0), nic.get("sent_bytes_total") or 0.0)
-    name = max(sent, key=lambda nic: sent[nic], default=None)
-    return name if name and sent[name] > 0 else None
-
-
-def traffic(run: Run) -> list[tuple[Interval, float]]:
-    """Intervals with the rate at which a host sent meanwhile: MB/s, mean of the hosts."""
-    found = []
-    series = [rates for of in run.telemetry if (rates := _sent_rates(of))]
-    positions = [0] * len(series)
-    for interval in run.intervals:
-        span = _span(interval)
-        if span is None:
-            continue
-        means = []
-        for number, rates in enumerate(series):
-            inside = []
-            while positions[number] < len(rates) and rates[positions[number]][0] <= span[1]:
-                time_s, rate = rates[positions[number]]
-                if time_s >= span[0]:
-                    inside.append(rate)
-                positions[number] += 1
-            if inside:
-                means.append(fmean(inside))
-        if means:
-            found.append((interval, fmean(means)))
-    return found
 
 
 @dataclass(frozen=True)
@@ -201,74 +171,60 @@ def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
     return Correlation(r, math.tanh(z - half), math.tanh(z + half), n)
 
 
-def _sent_rates(of: HostSamples) -> list[tuple[float, float]]:
-    name = main_interface(of)
-    readings = ((s["time_s"], s.get("nics", {}).get(name, {})) for s in of.samples)
-    rates = ((time_s, nic.get("sent_MB_per_s")) for time_s, nic in readings)
-    return [(time_s, rate) for time_s, rate in rates if rate is not None]
-
-
-def _span(interval: Interval) -> tuple[float, float] | None:
-    if interval.time_s is None or interval.step_s is None:
-        return None
-    return interval.time_s - interval.steps * interval.step_s, interval.time_s
-
-
-def _use(of: HostSamples, index: int, working: Sequence[dict[str, Any]]) -> GpuUse:
-    known = {gpu["index"]: gpu for gpu in of.header.get("gpus", [])}.get(index, {})
+def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
+    known = {gpu["index"]: gpu for gpu in host.header.get("gpus", [])}.get(index, {})
     rows = [gpu for s in working for gpu in s.get("gpus", []) if gpu["index"] == index]
 
     def mean(field: str) -> float | None:
         values = [row[field] for row in rows if row.get(field) is not None]
         return fmean(values) if values else None
 
-    points = [
-        (sample["time_s"], gpu["power_w"])
-        for sample in of.samples
-        for gpu in sample.get("gpus", [])
-        if gpu["index"] == index and gpu.get("power_w") is not None
-    ]
-    energy_j, measured_s = _integral(points, _GAP * (of.header.get("interval_s") or 1.0))
+    energy_j, measured_s = _energy(host, index)
     return GpuUse(
-        of.host, index, str(known.get("name", "GPU")),
+        host.host, index, str(known.get("name", "GPU")),
         mean("utilisation_percent"), mean("memory_activity_percent"), mean("power_w"),
         mean("power_limit_w") or known.get("power_limit_w"),
         energy_j if measured_s else None, measured_s, *_states(rows),
     )  # fmt: skip
 
 
-def _states(
-    rows: Sequence[dict[str, Any]],
-) -> tuple[float | None, tuple[tuple[str, float], ...]]:
-    told = [state for state in map(spinning, rows) if state is not None]
+def _states(rows: Sequence[Sample]) -> tuple[float | None, tuple[tuple[str, float], ...]]:
+    states = [state for state in map(spinning, rows) if state is not None]
     reasons = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
     counts = Counter(reason for listed in reasons for reason in listed)
     throttled = tuple((reason, n / len(reasons)) for reason, n in counts.most_common())
-    return (sum(told) / len(told) if told else None), throttled
+    return (sum(states) / len(states) if states else None), throttled
 
 
-def _integral(points: Sequence[tuple[float, float]], longest_s: float) -> tuple[float, float]:
-    """Trapezoids over (seconds, value), and the seconds they cover; gaps are left out."""
-    area = covered_s = 0.0
-    for (from_s, a), (to_s, b) in itertools.pairwise(points):
-        if 0 < to_s - from_s <= longest_s:
-            area += (a + b) / 2 * (to_s - from_s)
-            covered_s += to_s - from_s
-    return area, covered_s
+def _energy(host: HostSamples, index: int) -> tuple[float, float]:
+    """Joules that a GPU drew between samples of one start, and the seconds that they cover.
+
+    The counter is exact however long the pause between two samples; where it does not tell, the
+    power of samples that are near each other is integrated by trapezoids.
+    """
+    longest_s = _GAP * (host.header.get("interval_s") or 1.0)
+    drawn_j = covered_s = 0.0
+    for before, after in same_start(host.samples):
+        elapsed_s = after["time_s"] - before["time_s"]
+        gpus = [_gpu(sample, index) for sample in (before, after)]
+        counts = [gpu["energy_j"] for gpu in gpus if gpu.get("energy_j") is not None]
+        watts = [gpu["power_w"] for gpu in gpus if gpu.get("power_w") is not None]
+        if len(counts) == 2 and counts[1] >= counts[0] and elapsed_s > 0:
+            drawn_j += counts[1] - counts[0]
+        elif len(watts) == 2 and 0 < elapsed_s <= longest_s:
+            drawn_j += fmean(watts) * elapsed_s
+        else:
+            continue
+        covered_s += elapsed_s
+    return drawn_j, covered_s
+
+
+def _gpu(sample: Sample, index: int) -> Sample:
+    return next((gpu for gpu in sample.get("gpus", []) if gpu["index"] == index), {})
 
 
 def _margin(values: Sequence[float]) -> float | None:
-    """Half width of the mean's 95 % interval, with Student's t to 1 %.
-
-    Source: Abramowitz and Stegun 1964, 26.7.5, the expansion in 1/degrees.
-    """
+    """Half width of the mean's 95 % interval."""
     if len(values) < 4:
         return None
-    z, degrees = NormalDist().inv_cdf(0.975), len(values) - 1
-    t = (
-        z
-        + (z**3 + z) / (4 * degrees)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
-    )
-    return t * stdev(values) / math.sqrt(len(values))
+    return student_t.quantile(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))

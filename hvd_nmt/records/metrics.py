@@ -93,6 +93,11 @@ def last_start(lines: Iterable[Line]) -> Line:
     return next((line for line in reversed(list(lines)) if line.get("kind") == "start"), {})
 
 
+def start_hosts(lines: Iterable[Line]) -> tuple[tuple[str, ...], ...]:
+    """Host of each rank, start by start; () for a start that does not tell."""
+    return tuple(tuple(line.get("hosts", ())) for line in lines if line.get("kind") == "start")
+
+
 def finished(lines: Iterable[Line]) -> bool:
     """Whether the newest start came to its end."""
     kinds = [line["kind"] for line in lines if line.get("kind") in ("start", "end")]
@@ -135,10 +140,11 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
     """What was done, without what a resumed run did again."""
     intervals: list[Interval] = []
     evaluations: list[Evaluation] = []
-    done = 0
+    done, start = 0, -1
     for line in lines:
         kind, step = line.get("kind"), line.get("step")
         if kind == "start":
+            start += 1
             done = line.get("first_step", 1) - 1
             intervals = [interval for interval in intervals if interval.step <= done]
             evaluations = [evaluation for evaluation in evaluations if evaluation.step <= done]
@@ -146,7 +152,7 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
             if step <= done:
                 intervals = [interval for interval in intervals if interval.step < step]
                 done = intervals[-1].step if intervals else 0
-            intervals.append(_interval(line, line.get("steps", step - done)))
+            intervals.append(_interval(line, line.get("steps", step - done), max(0, start)))
             done = step
         elif kind == "eval" and step is not None:
             evaluations = [evaluation for evaluation in evaluations if evaluation.step < step]
@@ -155,11 +161,11 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
     return intervals, evaluations
 
 
-def _interval(line: Line, steps: int) -> Interval:
+def _interval(line: Line, steps: int, start: int) -> Interval:
     return Interval(
         line["step"], steps, **{field: line.get(name) for field, name in _INTERVAL.items()},
         rank_ready_s=tuple(line.get("rank_ready_s", ())),
-        rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())),
+        rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())), start=start,
     )  # fmt: skip
 
 

@@ -95,6 +95,7 @@ def read_run(run_dir: Path) -> Run:
         path=run_dir,
         source="hvd_nmt",
         hosts=hosts,
+        start_hosts=metrics.start_hosts(lines),
         parameters=parameters,
         gradient_bytes=gradient_bytes,
         max_steps=max_steps,
@@ -195,12 +196,19 @@ def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
             continue
         if damaged:
             problems.append(metrics.damage_sentence(path, damaged))
-        headers = [line for line in lines if line.get("kind") == "host"]
-        samples = [line for line in lines if line.get("kind") == "sample"]
-        samples = [sample for sample in samples if metrics.is_time(sample.get("time_s"))]
-        header = headers[-1] if headers else {}
-        found.append(HostSamples(str(header.get("host", path.stem)), header, samples))
+        found.append(_host_samples(path.stem, lines))
     return found
+
+
+def _host_samples(name: str, lines: list[dict[str, Any]]) -> HostSamples:
+    header: dict[str, Any] = {}
+    samples, start = [], -1
+    for line in lines:
+        if line.get("kind") == "host":
+            header, start = line, start + 1
+        elif line.get("kind") == "sample" and metrics.is_time(line.get("time_s")):
+            samples.append(line | {"start": max(0, start)})
+    return HostSamples(str(header.get("host", name)), header, samples)
 
 
 def _telemetry_files(run_dir: Path) -> list[Path]:

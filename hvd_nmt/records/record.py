@@ -45,6 +45,8 @@ class Interval:
     tokens_per_s: float | None = None
     """real source and target tokens of all ranks per second"""
     epoch: float | None = None
+    start: int = 0
+    """number of the run's start in which these steps were done, from 0"""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,14 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class HostSamples:
-    """What a host's sampler saw: `header` and `samples` as in telemetry/<host>.jsonl."""
+    """What a host's sampler wrote into telemetry/<host>.jsonl."""
 
     host: str
     header: dict[str, Any]
+    """the newest line of kind "host": what the host is"""
     samples: list[dict[str, Any]]
+    """the lines of kind "sample" in their order, each with the number of the sampler's `start` from
+    0 on: counters begin anew with each"""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,9 @@ class Run:
     source: str
     """"hvd_nmt" or "OpenSeq2Seq" """
     hosts: tuple[str, ...] = ()
-    """host of each rank"""
+    """host of each rank, in the newest start"""
+    start_hosts: tuple[tuple[str, ...], ...] = ()
+    """host of each rank, start by start; empty where that is not recorded"""
     parameters: int | None = None
     gradient_bytes: float | None = None
     """bytes of all gradients of a step as they travel"""
@@ -113,6 +120,11 @@ class Run:
     telemetry: tuple[HostSamples, ...] = ()
     problems: tuple[str, ...] = ()
     """what is missing or damaged, one sentence each"""
+
+    def hosts_of(self, interval: Interval) -> tuple[str, ...]:
+        """Host of each rank while the steps of an interval were done."""
+        known = interval.start < len(self.start_hosts) and self.start_hosts[interval.start]
+        return known or self.hosts
 
     @property
     def ranks(self) -> int:

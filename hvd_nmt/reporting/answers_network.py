@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
-from hvd_nmt.explain import bottleneck, machines
+from hvd_nmt.explain import bottleneck, machines, traffic
+from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
-from hvd_nmt.records.record import Run
+from hvd_nmt.records.record import Interval, Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 
@@ -17,14 +18,19 @@ def network_bound(facts: Facts) -> Answer:
         "Each rank measures when its gradients are ready and when their sum is there. What lies "
         "between, after the slowest rank is ready, is exposed communication. A part of the step "
         f"binds it if it takes more than {percent(bottleneck.TELLING_SHARE)}; for the slowest rank "
-        "that is how much longer it computes than the typical rank, because ranks that are last "
-        "in turns have no culprit. Bytes predicted by the "
+        "that is how much longer it computes than the typical rank, or its host than the fastest, "
+        "because ranks that are last in turns have no culprit. The run is judged by the time of "
+        "all its steps but the first interval of each start, and by phases where what binds a step "
+        "changed for good. Bytes predicted by the "
         "ring law: 2 (N-1)/N x gradient bytes, sent by each host in a step (Patarasuk and Yuan "
         "2009); seen: the counter of the network card."
     )
     if verdict.kind == bottleneck.UNKNOWN:
         return _unmeasured_network(facts, question, how)
-    if verdict.kind == bottleneck.NETWORK:
+    kinds = {phase.kind for phase in verdict.phases}
+    if bottleneck.NETWORK in kinds and len(kinds) > 1:
+        answer = "For a part of the run. " + verdict.sentence
+    elif verdict.kind == bottleneck.NETWORK:
         answer = "Yes. " + verdict.sentence
     elif _is_alone(run):
         answer = "No: one rank has nobody to exchange gradients with. " + verdict.sentence
@@ -137,7 +143,7 @@ def step_and_traffic(facts: Facts) -> Answer:
             f"; correlation with step time r = {related.r:.2f} (95 %: {related.low:.2f} to "
             f"{related.high:.2f}, {related.n} intervals)"
         )
-    waits = [(i.communication_s, i.step_s) for i, _ in machines.traffic(run)
+    waits = [(i.communication_s, i.step_s) for i, _ in _rates(facts)
              if i.communication_s is not None and i.step_s is not None]  # fmt: skip
     cause = machines.pearson(waits)
     if cause:
@@ -150,6 +156,10 @@ def step_and_traffic(facts: Facts) -> Answer:
 
 
 def traffic_pairs(facts: Facts) -> list[tuple[float, float]]:
-    """MB/s sent by a host and seconds per step, for each interval that has both but the first."""
-    pairs = [(rate, i.step_s) for i, rate in machines.traffic(facts.run) if i.step_s is not None]
-    return pairs[1:] if len(pairs) > 1 else pairs
+    """MB/s sent by a host and seconds per step, for each interval that counts and has both."""
+    return [(rate, i.step_s) for i, rate in _rates(facts) if i.step_s is not None]
+
+
+def _rates(facts: Facts) -> list[tuple[Interval, float]]:
+    counted = {interval.step for interval in settled(facts.run.intervals)}
+    return [(i, rate) for i, rate in traffic.rates(facts.run) if i.step in counted]

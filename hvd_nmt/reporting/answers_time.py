@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
+from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import (
     AHEAD,
@@ -26,10 +27,6 @@ _ENOUGH_FOR_TENTHS = 10
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
 _TELLING_SHARE = 0.05
-_PART_NAMES = {
-    "input": "waiting for input", "compute": "computing",
-    "straggler": "waiting for the slowest rank", "communication": "exposed communication",
-}  # fmt: skip
 _NVIDIA_SMI = (
     "nvidia-smi --query-gpu=timestamp,index,power.draw,power.limit,utilization.memory,"
     "utilization.gpu --format=csv -l 1"
@@ -127,8 +124,9 @@ def average_step(facts: Facts) -> Answer:
     """Question 10."""
     question = "How long is an average step?"
     how = (
-        "Mean over all steps after the first logged interval, which holds tracing and warm-up. The "
-        "margin is Student's 95 % interval of the intervals' means, taken as independent."
+        "Mean over all steps after the first logged interval of each start, which holds tracing "
+        "and warm-up. The margin is Student's 95 % interval of the intervals' means, taken as "
+        "independent."
     )
     times = machines.step_times(facts.run)
     if times is None:
@@ -142,8 +140,10 @@ def average_step(facts: Facts) -> Answer:
             f"Nine tenths of the intervals lie between {step_duration(times.low_s)} and "
             f"{step_duration(times.high_s)}."
         )
-    if times.first_s is not None:
-        evidence.append(f"The first interval, left out: {step_duration(times.first_s)} a step.")
+    if times.first_s:
+        which = "The first interval" + (" of each start" if len(times.first_s) > 1 else "")
+        each = ", ".join(step_duration(seconds) for seconds in times.first_s)
+        evidence.append(f"{which}, left out: {each} a step.")
     tokens = machines.tokens_per_s(facts.run)
     if tokens:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
@@ -167,8 +167,7 @@ def _no_step_time(run: Run) -> str:
 def _parts_sentence(facts: Facts) -> str:
     step_s = facts.verdict.step_s or 0.0
     parts = ", ".join(
-        f"{step_duration(share * step_s)} {_PART_NAMES.get(name, name)}"
-        for name, share in facts.verdict.shares.items()
+        f"{step_duration(share * step_s)} {name}" for name, share in facts.verdict.shares.items()
     )
     return f"Of a step of {step_duration(step_s)}: {parts}."
 
@@ -178,10 +177,10 @@ def _shares_table(facts: Facts) -> tuple[Table, ...]:
     if not facts.verdict.shares or step_s is None:
         return ()
     rows = tuple(
-        (_PART_NAMES.get(name, name), step_duration(share * step_s), percent(share))
+        (name, step_duration(share * step_s), percent(share))
         for name, share in facts.verdict.shares.items()
     )
-    title = "A typical step (medians of the intervals)"
+    title = "A mean step: where the time of all steps went"
     return (Table(title, ("part", "time", "share"), rows),)
 
 
@@ -194,7 +193,7 @@ def gpus_used(facts: Facts) -> Answer:
         "the time in which any kernel ran, and a GPU that only waits inside an all-reduce runs one."
     )
     uses = machines.gpu_use(run)
-    computing = facts.verdict.shares.get("compute")
+    computing = facts.verdict.shares.get(PARTS["compute_s"])
     if not uses:
         return _no_gpu(facts, question, how, computing)
     table = Table(
@@ -231,10 +230,10 @@ def gpus_used(facts: Facts) -> Answer:
 def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
     """What the samples say of GPUs that only wait or are held back."""
     found = []
-    told = [use.spinning for use in uses if use.spinning is not None]
-    if told and sum(told) / len(told) >= _TELLING_SHARE:
+    shares = [use.spinning for use in uses if use.spinning is not None]
+    if shares and sum(shares) / len(shares) >= _TELLING_SHARE:
         found.append(
-            f"In {percent(sum(told) / len(told))} of their samples they looked busy but drew "
+            f"In {percent(sum(shares) / len(shares))} of their samples they looked busy but drew "
             "little power and hardly touched their memory: the sign of waiting inside a collective."
         )
     for use in uses:

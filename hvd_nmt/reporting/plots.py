@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.explain.learning import FullyTrained
-from hvd_nmt.explain.machines import Correlation, main_interface
+from hvd_nmt.explain.machines import Correlation
+from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
 from hvd_nmt.reporting.svg import INK, SERIES, drawn
 
@@ -16,13 +18,10 @@ MOST_POINTS = 240
 """points of a curve over time; more samples are averaged"""
 LONGEST_NAME = 22
 """characters of a run's name in a legend"""
-PARTS = (
-    ("compute_s", "computing", 0),
-    ("input_wait_s", "waiting for input", 3),
-    ("straggler_wait_s", "waiting for the slowest rank", 2),
-    ("communication_s", "exposed communication", 1),
-)
-"""the parts of a step: field of Interval, name, number of its colour"""
+_PART_COLOURS = {
+    "compute_s": SERIES[0], "input_wait_s": SERIES[3],
+    "straggler_wait_s": SERIES[2], "communication_s": SERIES[1],
+}  # fmt: skip
 
 
 def loss(runs: Sequence[Run]) -> str | None:
@@ -59,7 +58,8 @@ def bleu(runs: Sequence[Run]) -> str | None:
             margins = [e.bleu_margin for e in scored]
             if None not in margins:
                 band = np.array(margins)
-                axes.fill_between(x, y - band, y + band, color=colour, alpha=0.2, linewidth=0,
+                low, high = (y - band).clip(0), (y + band).clip(max=100)
+                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0,
                                   label="95 % interval" if len(runs) == 1 else None)  # fmt: skip
         axes.set(xlabel="step", ylabel="sacreBLEU on the dev set")
         axes.set_ylim(bottom=0)
@@ -80,21 +80,21 @@ def pseudo_bleu(run: Run) -> str | None:
     return drawn("pseudo", title, [draw]) if scored else None
 
 
-def outlook(of: FullyTrained) -> str | None:
+def outlook(fit: FullyTrained) -> str | None:
     """The fitted curve of the measure to twice the steps with its band; None without a curve."""
 
     def draw(axes: Axes) -> None:
-        steps = [step for step, _ in of.curve]
-        axes.fill_between(steps, [e.low for _, e in of.curve], [e.high for _, e in of.curve],
+        steps = [step for step, _ in fit.curve]
+        axes.fill_between(steps, [e.low for _, e in fit.curve], [e.high for _, e in fit.curve],
                           color=SERIES[1], alpha=0.2, linewidth=0)  # fmt: skip
-        axes.plot(steps, [e.value for _, e in of.curve], color=SERIES[1], label="fitted curve")
-        axes.plot(*zip(*of.points, strict=True), "o", color=SERIES[0], markersize=3,
+        axes.plot(steps, [e.value for _, e in fit.curve], color=SERIES[1], label="fitted curve")
+        axes.plot(*zip(*fit.points, strict=True), "o", color=SERIES[0], markersize=3,
                   label="measured")  # fmt: skip
-        axes.axvline(max(step for step, _ in of.points), color=INK, linewidth=0.6, linestyle=":")
-        axes.set(xlabel="step", ylabel=of.measure)
+        axes.axvline(max(step for step, _ in fit.points), color=INK, linewidth=0.6, linestyle=":")
+        axes.set(xlabel="step", ylabel=fit.measure)
 
-    title = f"Outlook: {of.measure} to twice the steps"
-    return drawn("outlook", title, [draw]) if of.curve and of.points else None
+    title = f"Outlook: {fit.measure} to twice the steps"
+    return drawn("outlook", title, [draw]) if fit.curve and fit.points else None
 
 
 def learning_rate(
@@ -148,13 +148,11 @@ def anatomy(run: Run) -> str | None:
 
     def draw(axes: Axes) -> None:
         x, label = _clock(run, split)
-        rows, names, colours = [], [], []
-        for field, name, colour in PARTS:
-            x_binned, y = binned(x, [getattr(i, field) or 0.0 for i in split])
-            rows.append(y)
-            names.append(name)
-            colours.append(SERIES[colour])
-        axes.stackplot(x_binned, rows, labels=names, colors=colours, alpha=0.85, linewidth=0)
+        parts = [binned(x, [getattr(i, name) or 0.0 for i in split]) for name in _PART_COLOURS]
+        axes.stackplot(
+            parts[0][0], [y for _, y in parts], labels=[PARTS[name] for name in _PART_COLOURS],
+            colors=list(_PART_COLOURS.values()), alpha=0.85, linewidth=0,
+        )  # fmt: skip
         axes.set(xlabel=label, ylabel="seconds of a step")
         axes.margins(x=0)
 
@@ -174,29 +172,29 @@ def step_time(runs: Sequence[Run]) -> str | None:
     return drawn("steptime", "Step time over steps", [draw]) if known else None
 
 
-def host(run: Run, of: HostSamples) -> str | None:
+def host_panels(run: Run, host: HostSamples) -> str | None:
     """A host over time in panels with one clock: step time, GPUs (or CPU), network card.
 
     Args:
         run: gives the step times and the begin of the clock.
-        of: the host's samples.
+        host: its samples.
     """
-    if len(of.samples) < 2:
+    if len(host.samples) < 2:
         return None
-    panels = [lambda axes: _step_panel(axes, run, of)]
-    if any(sample.get("gpus") for sample in of.samples):
+    panels = [lambda axes: _step_panel(axes, run, host)]
+    if any(sample.get("gpus") for sample in host.samples):
         panels += [
-            lambda axes: _gpu_panel(axes, run, of, ("power_w",), "GPU power, W"),
+            lambda axes: _gpu_panel(axes, run, host, ("power_w",), "GPU power, W"),
             lambda axes: _gpu_panel(
-                axes, run, of, ("utilisation_percent", "memory_activity_percent"), "GPU, %"
+                axes, run, host, ("utilisation_percent", "memory_activity_percent"), "GPU, %"
             ),
         ]
     else:
-        panels.append(lambda axes: _cpu_panel(axes, run, of))
-    if main_interface(of):
-        panels.append(lambda axes: _nic_panel(axes, run, of))
+        panels.append(lambda axes: _cpu_panel(axes, run, host))
+    if main_interface(host):
+        panels.append(lambda axes: _nic_panel(axes, run, host))
     label = _scale(run)[1]
-    return drawn(f"host-{of.host}", f"Host {of.host} over time", panels, 1.3, label)
+    return drawn(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, label)
 
 
 def against_traffic(
@@ -246,7 +244,7 @@ def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, n
     return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
 
 
-def _step_panel(axes: Axes, run: Run, of: HostSamples) -> None:
+def _step_panel(axes: Axes, run: Run, host: HostSamples) -> None:
     timed = [i for i in run.intervals if i.time_s is not None and i.step_s is not None]
     if timed:
         axes.plot(*binned(_clock(run, timed)[0], [i.step_s for i in timed]), color=SERIES[0])
@@ -254,14 +252,14 @@ def _step_panel(axes: Axes, run: Run, of: HostSamples) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _gpu_panel(axes: Axes, run: Run, of: HostSamples, fields: Sequence[str], label: str) -> None:
-    indices = sorted({gpu["index"] for sample in of.samples for gpu in sample.get("gpus", [])})
-    x = _sampled_clock(run, of)
+def _gpu_panel(axes: Axes, run: Run, host: HostSamples, fields: Sequence[str], label: str) -> None:
+    indices = sorted({gpu["index"] for sample in host.samples for gpu in sample.get("gpus", [])})
+    x = _sampled_clock(run, host)
     for number, index in enumerate(indices):
         for field, line in zip(fields, ("-", ":"), strict=False):
             values = [
                 next((g.get(field) for g in s.get("gpus", []) if g["index"] == index), None)
-                for s in of.samples
+                for s in host.samples
             ]
             what = {"utilisation_percent": " busy", "memory_activity_percent": " memory"}
             axes.plot(*binned(x, values), line, color=SERIES[number % len(SERIES)],
@@ -270,20 +268,20 @@ def _gpu_panel(axes: Axes, run: Run, of: HostSamples, fields: Sequence[str], lab
     axes.set_ylim(bottom=0)
 
 
-def _cpu_panel(axes: Axes, run: Run, of: HostSamples) -> None:
-    x = _sampled_clock(run, of)
+def _cpu_panel(axes: Axes, run: Run, host: HostSamples) -> None:
+    x = _sampled_clock(run, host)
     for number, (field, name) in enumerate((("cpu_percent", "busy"), ("steal_percent", "stolen"))):
-        values = [sample.get(field) for sample in of.samples]
+        values = [sample.get(field) for sample in host.samples]
         axes.plot(*binned(x, values), color=SERIES[number], label=name)
     axes.set(ylabel="CPU, %")
     axes.set_ylim(0, 105)
 
 
-def _nic_panel(axes: Axes, run: Run, of: HostSamples) -> None:
-    interface = main_interface(of)
-    x = _sampled_clock(run, of)
+def _nic_panel(axes: Axes, run: Run, host: HostSamples) -> None:
+    interface = main_interface(host)
+    x = _sampled_clock(run, host)
     for number, way in enumerate(("sent", "received")):
-        values = [s.get("nics", {}).get(interface, {}).get(f"{way}_MB_per_s") for s in of.samples]
+        values = [s.get("nics", {}).get(interface, {}).get(f"{way}_MB_per_s") for s in host.samples]
         axes.plot(*binned(x, values), color=SERIES[number], label=f"{interface} {way}")
     axes.set(ylabel="MB/s")
     axes.set_ylim(bottom=0)
@@ -311,10 +309,10 @@ def _clock(run: Run, intervals: Sequence[Interval]) -> tuple[list[float], str]:
     return [(time_s - run.started_s) / scale for time_s in times if time_s is not None], label
 
 
-def _sampled_clock(run: Run, of: HostSamples) -> list[float]:
+def _sampled_clock(run: Run, host: HostSamples) -> list[float]:
     scale, _ = _scale(run)
-    begun_s = of.samples[0]["time_s"] if run.started_s is None else run.started_s
-    return [(sample["time_s"] - begun_s) / scale for sample in of.samples]
+    begun_s = host.samples[0]["time_s"] if run.started_s is None else run.started_s
+    return [(sample["time_s"] - begun_s) / scale for sample in host.samples]
 
 
 def _scale(run: Run) -> tuple[float, str]:

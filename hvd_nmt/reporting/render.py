@@ -268,8 +268,9 @@ def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
         3: [(plots.loss(one), "Label-smoothed cross-entropy less the label's entropy. Training "
              "loss is measured with dropout, validation loss without.")],
         4: [
-            (plots.host(run, of), f"{of.host}: means of neighbouring samples, with the step time.")
-            for of in run.telemetry
+            (plots.host_panels(run, host),
+             f"{host.host}: means of neighbouring samples, with the step time.")
+            for host in run.telemetry
         ],
         5: [(plots.anatomy(run), "Means of all ranks; the parts add up to the step.")],
         6: [(plots.learning_rate(run, answers_learning.planned(run), rate.peak_planned),

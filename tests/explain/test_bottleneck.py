@@ -1,6 +1,7 @@
 """The verdict and its arithmetic, on runs made by hand."""
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,101 @@ def test_steps_without_their_parts_give_no_verdict():
         "The record of x has no step times, so what bound them cannot be told."
     )
     assert bottleneck.verdict(dataclasses.replace(run(), intervals=())).kind == bottleneck.UNKNOWN
+
+
+def uneven(*stretches):
+    """A run of stretches: (intervals, parts)."""
+    found = []
+    for number, parts in stretches:
+        found += [interval(len(found) + n, **parts) for n in range(1, number + 1)]
+    return dataclasses.replace(run(), intervals=tuple(found))
+
+
+CUT = {"communication_s": 1.2}
+STALL = {"input_s": 1.4}
+
+
+@pytest.mark.parametrize(
+    ("stretches", "kind", "first_sentence"),
+    [
+        ([(10, {}), (5, CUT)], bottleneck.NETWORK,
+         "Compute-bound to step 100, network-bound from step 101 on."),
+        ([(57, {}), (3, CUT)], bottleneck.COMPUTE,
+         "Compute-bound to step 570, network-bound from step 571 on."),
+        ([(20, CUT), (40, {})], bottleneck.NETWORK,
+         "Network-bound to step 200, compute-bound from step 201 on."),
+        ([(20, {}), (20, CUT), (20, STALL)], bottleneck.INPUT,
+         "Compute-bound to step 200, network-bound from step 201 to 400, input-bound from step 401 "
+         "on."),
+        ([(9, {}), (1, STALL)] * 6, bottleneck.INPUT,
+         "Input-bound: ranks wait 0.14 of 0.54 s of a step for a batch."),
+    ],
+)  # fmt: skip
+def test_a_run_is_judged_by_time_and_what_changed_is_named_with_its_step(
+    stretches, kind, first_sentence
+):
+    found = bottleneck.verdict(uneven(*stretches))
+    assert found.sentence.startswith(first_sentence)
+    assert found.kind == kind
+    assert found.phases[0].first_step == 11  # the first interval holds the tracing
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_link_cut_in_the_last_third_takes_most_of_the_time():
+    """Two thirds of the intervals computed, but more time went into the network."""
+    found = bottleneck.verdict(uneven((40, {}), (20, {"communication_s": 2.6})))
+    assert found.kind == bottleneck.NETWORK
+    assert found.shares["exposed communication"] == pytest.approx(52 / (15.6 + 8 + 52))
+    assert "In steps 401 to 600 2.60 of 3.00 s of a step is exposed communication" in found.sentence
+    assert "The time of all steps: 0 % waiting for input, 31 % computing, 0 %" in found.sentence
+
+
+def test_a_stall_that_comes_and_goes_is_counted_by_its_time():
+    """14 s every 20 batches: 81 % of the step time, in a twentieth of the intervals."""
+    stalls = [(19, {"compute_s": 0.17}), (1, {"compute_s": 0.17, "input_s": 14.0})] * 3
+    found = bottleneck.verdict(uneven(*stalls))
+    assert found.kind == bottleneck.INPUT
+    assert found.shares["waiting for input"] > 0.8
+    assert found.sentence.endswith(
+        " That comes and goes: 100 % of it is in 3 of 59 intervals, the first of them to step 200."
+    )
+    assert len(found.phases) == 1
+
+
+def test_the_tracing_of_every_start_decides_nothing():
+    parts = uneven((5, {}), (1, {"communication_s": 60.0}), (5, {})).intervals
+    starts = tuple(dataclasses.replace(i, start=int(i.step > 50)) for i in parts)
+    found = bottleneck.verdict(dataclasses.replace(run(), intervals=starts))
+    assert found.kind == bottleneck.COMPUTE
+    assert found.step_s == pytest.approx(0.4)
+
+
+def test_a_noisy_run_near_the_threshold_has_no_phases():
+    noisy = [(1, {"communication_s": 0.1 + 0.05 * math.sin(n * n)}) for n in range(2000)]
+    assert len(bottleneck.verdict(uneven(*noisy)).phases) == 1
+    slowly = [(1, {"communication_s": 1.2 * n / 600}) for n in range(600)]
+    assert len(bottleneck.verdict(uneven(*slowly)).phases) <= 2
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ready", "words"),
+    [
+        (("a", "b", "b"), (0.4, 0.68, 0.66), "each rank on b computes 0.67 s where those on a take "
+         "0.40 s, 1.7 times as long"),
+        (("a", "a", "b", "b"), (0.4, 0.4, 0.4, 1.6), "rank 3 on b computes 1.60 s where the others "
+         "take 0.40 s, 4.0 times as long"),
+    ],
+)  # fmt: skip
+def test_the_slow_rank_or_host_is_named_with_its_factor(hosts, ready, words):
+    """A slow host that holds most of the ranks is slow against the fastest host."""
+    found = bottleneck.verdict(run(hosts=hosts, straggler_s=0.1, rank_ready_s=ready))
+    assert found.kind == bottleneck.STRAGGLER
+    assert words in found.sentence
+
+
+def test_slow_input_on_one_host_names_that_host():
+    found = bottleneck.verdict(run(
+        input_s=0.5, straggler_s=0.5, rank_ready_s=(0.4, 0.4, 1.4, 1.4), rank_input_wait_s=(0.0, 0.0, 1.0, 1.0),
+    ))  # fmt: skip
+    assert found.kind == bottleneck.INPUT
+    assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.00 s." in found.sentence

@@ -154,6 +154,18 @@ def test_no_loss_is_expected_below_zero():
     assert found.gains[1].gain.high < 0.25
 
 
+@pytest.mark.parametrize(("level", "gain"), [(99.5, -3.0), (99.0, 0.0), (0.4, 0.0), (97.0, -60.0)])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_curve_of_bleu_leaves_0_to_100(level, gain, seed):
+    def bounded(steps: np.ndarray) -> np.ndarray:
+        return saturating(level, gain, 1.0, noise=1.5, seed=seed)(steps).clip(0, 100)
+
+    found = learning.fully_trained(run_of(bleu=bounded, evaluations=6))
+    for estimate in (found.asymptote, *(estimate for _, estimate in found.curve)):
+        assert 0 <= estimate.low <= estimate.value <= estimate.high <= 100
+    assert found.gains[1].gain.high <= 100 - found.curve[0][1].low
+
+
 def test_pseudo_bleu_is_not_taken_for_quality():
     run = run_of(loss=saturating(1.5, 0.4, 0.5))
     scored = tuple(dataclasses.replace(each, pseudo_bleu=0.9) for each in run.evaluations)

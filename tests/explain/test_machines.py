@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from hvd_nmt.explain import machines
+from hvd_nmt.explain import machines, traffic
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
 
@@ -26,7 +26,7 @@ def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
     rows = [Interval(10, 10, None, 9.0), Interval(20, 10, None, 1.0), Interval(50, 30, None, 2.0)]
     times = machines.step_times(run_of(tmp_path, rows))
     assert times.mean_s == 1.75
-    assert (times.steps, times.intervals, times.first_s) == (40, 2, 9.0)
+    assert (times.steps, times.intervals, times.first_s) == (40, 2, (9.0,))
     assert times.margin_s is None  # two intervals say nothing of their spread
 
 
@@ -41,6 +41,17 @@ def test_the_margin_is_student_s(tmp_path, n, t):
     assert times.margin_s == pytest.approx(t * deviation / math.sqrt(n), rel=0.02)
 
 
+def test_the_first_interval_of_every_start_is_left_out(tmp_path):
+    rows = [
+        Interval(10 * n, 10, None, 9.0 if n in (1, 4) else 1.0, tokens_per_s=10.0 if n in (1, 4)
+                 else 100.0, start=int(n >= 4))
+        for n in range(1, 7)
+    ]  # fmt: skip
+    times = machines.step_times(run_of(tmp_path, rows))
+    assert (times.mean_s, times.steps, times.first_s) == (1.0, 40, (9.0, 9.0))
+    assert machines.tokens_per_s(run_of(tmp_path, rows)) == 100.0
+
+
 def test_one_interval_is_better_than_none(tmp_path):
     assert machines.step_times(run_of(tmp_path, [Interval(1, 1, None, 3.0)])).mean_s == 3.0
     assert machines.step_times(run_of(tmp_path)) is None
@@ -53,6 +64,36 @@ def test_energy_is_the_integral_of_the_power_without_pauses(tmp_path):
     assert use.measured_s == 3
     assert use.power_w is None  # no step ran
     assert use.name == "V100"
+
+
+def counted_samples(points):
+    """A host with one GPU: (seconds, number of the start, J counted, W)."""
+    samples = [
+        {"time_s": time_s, "start": start, "nics": {},
+         "gpus": [{"index": 0, "energy_j": energy_j, "power_w": power_w}]}
+        for time_s, start, energy_j, power_w in points
+    ]  # fmt: skip
+    return HostSamples("a", {"interval_s": 1.0}, samples)
+
+
+@pytest.mark.parametrize(
+    ("points", "energy_j", "measured_s"),
+    [
+        # The counter saw what lay between the samples of the power.
+        ([(0, 0, 0.0, 100.0), (1, 0, 250.0, 100.0), (2, 0, 500.0, 100.0)], 500, 2),
+        # It counts on in a pause of the sampler, and begins anew with the next start.
+        ([(0, 0, 10.0, 50.0), (100, 0, 9010.0, 50.0), (5000, 1, 20.0, 50.0), (5001, 1, 80.0, 50.0)],
+         9060, 101),
+        # A start of a larger count than the last one of the start before.
+        ([(0, 0, 0.0, 50.0), (1, 0, 50.0, 50.0), (2, 1, 70.0, 50.0), (3, 1, 120.0, 50.0)], 100, 2),
+        # Where it does not tell, the power does.
+        ([(0, 0, None, 100.0), (1, 0, None, 200.0), (2, 0, 5.0, 200.0), (3, 0, 305.0, 200.0)],
+         150 + 200 + 300, 3),
+    ],
+)  # fmt: skip
+def test_energy_is_what_the_gpu_counted(tmp_path, points, energy_j, measured_s):
+    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[counted_samples(points)]))
+    assert (use.energy_j, use.measured_s) == (energy_j, measured_s)
 
 
 def test_a_gpu_that_does_not_tell_its_power_has_no_energy(tmp_path):
@@ -87,14 +128,14 @@ def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_
 
     rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
     run = run_of(tmp_path, rows, [host("a", 1.0), host("b", 3.0)])
-    assert machines.main_interface(run.telemetry[0]) == "ib0"
-    assert [rate for _, rate in machines.traffic(run)] == [20.0, 60.0]
+    assert traffic.main_interface(run.telemetry[0]) == "ib0"
+    assert [rate for _, rate in traffic.rates(run)] == [20.0, 60.0]
 
 
 def test_a_card_that_sent_nothing_is_none(tmp_path):
     idle = HostSamples("a", {}, [{"time_s": 1.0, "nics": {"eth0": nic(0, 0.0)}}])
-    assert machines.main_interface(idle) is None
-    assert machines.traffic(run_of(tmp_path, [Interval(1, 1, 1.0, 1.0)], [idle])) == []
+    assert traffic.main_interface(idle) is None
+    assert traffic.rates(run_of(tmp_path, [Interval(1, 1, 1.0, 1.0)], [idle])) == []
 
 
 def test_pearson_knows_its_uncertainty():

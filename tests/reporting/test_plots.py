@@ -1,11 +1,14 @@
 """The figures: well-formed SVG in the page's own colours, or None without anything to draw."""
 
+import dataclasses
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
-from hvd_nmt.explain import bottleneck, learning, machines
+from hvd_nmt.explain import bottleneck, learning, machines, traffic
+from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 
@@ -18,9 +21,9 @@ FIGURES = {
     "norm": lambda run: plots.gradient_norm([run]),
     "anatomy": plots.anatomy,
     "step time": lambda run: plots.step_time([run]),
-    "host": lambda run: plots.host(run, run.telemetry[0]) if run.telemetry else None,
+    "host": lambda run: plots.host_panels(run, run.telemetry[0]) if run.telemetry else None,
     "traffic": lambda run: plots.against_traffic(
-        [(rate, i.step_s) for i, rate in machines.traffic(run)], None, 3.65e8
+        [(rate, i.step_s) for i, rate in traffic.rates(run)], None, 3.65e8
     ),
 }
 
@@ -48,7 +51,7 @@ def test_without_data_there_is_no_figure(name, tmp_path):
 
 def test_the_same_data_give_the_same_bytes(two_host_run):
     run = two_host_run()
-    assert plots.host(run, run.telemetry[1]) == plots.host(run, run.telemetry[1])
+    assert plots.host_panels(run, run.telemetry[1]) == plots.host_panels(run, run.telemetry[1])
     assert plots.loss([run]) == plots.loss([run])
 
 
@@ -63,6 +66,22 @@ def test_bleu_has_a_band_only_where_its_margin_is_known(two_host_run):
     bare = [type(e)(e.step, e.time_s, bleu=e.bleu) for e in run.evaluations]
     assert "95 % interval" in plots.bleu([run])
     assert "95 % interval" not in plots.bleu([two_host_run(evaluations=tuple(bare))])
+
+
+def test_the_band_of_bleu_stays_within_0_and_100(two_host_run, monkeypatch):
+    bands = []
+    draw = Axes.fill_between
+    monkeypatch.setattr(Axes, "fill_between", lambda axes, x, low, high, **more: (
+        bands.append((min(low), max(high))), draw(axes, x, low, high, **more)))  # fmt: skip
+    scores = tuple(
+        dataclasses.replace(e, bleu=bleu, bleu_margin=4.0)
+        for e, bleu in zip(two_host_run().evaluations, (1, 50, 90, 98, 99), strict=True)
+    )
+    run = two_host_run(evaluations=scores)
+    plots.bleu([run])
+    plots.outlook(learning.fully_trained(run))
+    assert bands[0] == (0, 100)
+    assert 0 <= bands[1][0] < bands[1][1] <= 100
 
 
 def test_the_correlation_is_written_into_the_figure():
@@ -81,7 +100,7 @@ def test_a_long_run_makes_a_small_figure(two_host_run):
     run = two_host_run()
     of = run.telemetry[0]
     samples = [dict(of.samples[n % len(of.samples)], time_s=1.7e9 + n) for n in range(20_000)]
-    svg = plots.host(run, type(of)(of.host, of.header, samples))
+    svg = plots.host_panels(run, type(of)(of.host, of.header, samples))
     assert len(svg) < 150_000
 
 
@@ -101,8 +120,5 @@ def test_unknown_points_are_left_out_of_the_means():
 
 def test_the_parts_of_a_step_are_named(two_host_run):
     svg = plots.anatomy(two_host_run())
-    assert all(name in svg for _, name, _ in plots.PARTS)
-    assert {field for field, _, _ in plots.PARTS} == {
-        "input_wait_s", "compute_s", "straggler_wait_s", "communication_s"
-    }  # fmt: skip
+    assert all(name in svg for name in PARTS.values())
     assert bottleneck.verdict(two_host_run()).kind == bottleneck.NETWORK

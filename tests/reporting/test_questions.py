@@ -253,6 +253,17 @@ def test_5_the_slow_link_is_named_with_bytes_and_what_would_help(two_host_run):
     assert "float16" in said(of)
 
 
+def test_5_a_network_that_was_slow_in_a_part_of_the_run_is_named_with_its_step(two_host_run):
+    rows = tuple(
+        i if i.step > 500 else dataclasses.replace(i, communication_s=0.02, step_s=0.43)
+        for i in two_host_run().intervals
+    )
+    of = answer(5, two_host_run(intervals=rows))
+    assert of.answer.startswith(
+        "For a part of the run. Compute-bound to step 500, network-bound from step 501 on. In"
+    )
+
+
 def test_5_one_rank_has_no_network(two_host_run):
     rows = tuple(
         dataclasses.replace(i, communication_s=0.0, compute_s=1.6, step_s=1.62)

@@ -1,0 +1,139 @@
+"""Which intervals of a run count, what a mean step of them is, and where the run changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvd_nmt.records.record import Interval
+
+PARTS = {
+    "input_wait_s": "waiting for input",
+    "compute_s": "computing",
+    "straggler_wait_s": "waiting for the slowest rank",
+    "communication_s": "exposed communication",
+}
+"""fields of `Interval` that add up to a step, in the order in which they happen, in words"""
+CHANGE_THAT_COUNTS = 0.2
+"""share of a step by which one of its parts must change to make another phase of the run"""
+_SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller
+_FEWEST_INTERVALS, _LEAST_SHARE = 3, 0.1  # of a phase: intervals, and share of the time or steps
+_WINDOW = 5  # intervals of the running median
+_MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
+
+
+def settled(intervals: Sequence[Interval]) -> list[Interval]:
+    """All but the first interval of each start, which holds the tracing of the graph."""
+    later = [b for a, b in itertools.pairwise(intervals) if a.start == b.start]
+    return later or list(intervals)
+
+
+def mean(intervals: Sequence[Interval]) -> Interval:
+    """The mean step of some intervals: the time of each part over all their steps.
+
+    Args:
+        intervals: at least one, with their parts known. The ranks are those of the last of them.
+
+    Returns:
+        One interval that covers all their steps; its step is the sum of its parts.
+    """
+    return _merged(intervals, lambda values, steps: np.average(values, axis=0, weights=steps))
+
+
+def typical(intervals: Sequence[Interval]) -> Interval:
+    """The step in the middle: as `mean`, but with the median of each part, which no stall moves."""
+    return _merged(intervals, lambda values, _: np.median(values, axis=0))
+
+
+def _merged(
+    intervals: Sequence[Interval], middle: Callable[[list[Any], list[int]], Any]
+) -> Interval:
+    last = intervals[-1]
+
+    def of_ranks(name: str) -> tuple[float, ...]:
+        ranks = len(getattr(last, name))
+        alike = [i for i in intervals if len(getattr(i, name)) == ranks]
+        rows = [getattr(i, name) for i in alike]
+        return tuple(middle(rows, [i.steps for i in alike]).tolist()) if ranks else ()
+
+    steps = [interval.steps for interval in intervals]
+    parts = {
+        name: float(middle([getattr(i, name) or 0.0 for i in intervals], steps)) for name in PARTS
+    }
+    return Interval(
+        last.step, sum(steps), None, step_s=sum(parts.values()), **parts, start=last.start,
+        rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
+    )  # fmt: skip
+
+
+def phases(
+    intervals: Sequence[Interval], kind: Callable[[Interval], str]
+) -> list[Sequence[Interval]]:
+    """Cuts a run where what binds its steps changes, and stays changed.
+
+    Stretches of one kind, by the running median of the parts, are joined with the neighbour that is
+    most like them until neighbours differ: in kind, and in a part of the step by more than
+    `CHANGE_THAT_COUNTS`. What comes and goes from interval to interval is no phase.
+
+    Args:
+        intervals: of a run, in their order, with their parts known.
+        kind: what binds a step.
+
+    Returns:
+        The phases in their order, none of them empty.
+    """
+    blocks = _blocks(intervals)
+    smooth = [
+        typical(blocks[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]) for n in range(len(blocks))
+    ]
+    labelled = zip(blocks, map(kind, smooth), strict=True)
+    found = [[b for b, _ in group] for _, group in itertools.groupby(labelled, lambda of: of[1])]
+    whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
+
+    def difference(pair: tuple[list[Interval], list[Interval]]) -> float:
+        enough = all(
+            len(part) >= _FEWEST_INTERVALS
+            and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
+            for part in pair
+        )
+        other = kind(mean(pair[0])) != kind(mean(pair[1]))
+        return _difference(*pair) - (0.0 if enough and other else 1e3)
+
+    differences = [difference(pair) for pair in itertools.pairwise(found)]
+    while differences and min(differences) < CHANGE_THAT_COUNTS:
+        n = differences.index(min(differences))
+        found[n : n + 2] = [found[n] + found[n + 1]]
+        del differences[n]
+        for k in (n - 1, n):
+            if 0 <= k < len(differences):
+                differences[k] = difference((found[k], found[k + 1]))
+    ends = [phase[-1].step for phase in found]
+    return [
+        [interval for interval in intervals if begin < interval.step <= end]
+        for begin, end in itertools.pairwise([0, *ends])
+    ]
+
+
+def _blocks(intervals: Sequence[Interval]) -> list[Interval]:
+    bounds = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
+    return [mean(intervals[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def _seconds(intervals: Sequence[Interval]) -> float:
+    return sum((interval.step_s or 0.0) * interval.steps for interval in intervals)
+
+
+def _difference(before: Sequence[Interval], after: Sequence[Interval]) -> float:
+    """By which share of a step the part that changed most differs, where it surely does."""
+    step_s = max(typical(before).step_s or 0.0, typical(after).step_s or 0.0) or 1.0
+    largest = 0.0
+    for name in PARTS:
+        a, b = (np.array([getattr(i, name) or 0.0 for i in part]) for part in (before, after))
+        rising = (a[:, None] < b).mean()
+        falling = (a[:, None] > b).mean()
+        if max(rising, falling) >= _SURELY:
+            largest = max(largest, float(abs(np.median(b) - np.median(a))) / step_s)
+    return largest

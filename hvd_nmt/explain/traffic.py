@@ -1,0 +1,157 @@
+"""What the network cards of the hosts carried while steps ran.
+
+A card's counter begins anew with each start of the sampler, so only what it grew by within a start
+counts, and only where that start did steps: the pause between two starts is no step time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from hvd_nmt.records.record import HostSamples, Interval, Run
+
+Sample = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a host sent over one of its network cards."""
+
+    interface: str
+    bytes_per_step: float
+    link_MB_per_s: float | None
+    """what the card says that its link allows, MB/s (1e6 bytes); None where it does not tell"""
+
+
+def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
+    """What a host sends in a step, over its busiest card that is no loopback.
+
+    Args:
+        run: gives the samples of the hosts.
+        intervals: the steps that count, in their order.
+
+    Returns:
+        That of the host in the middle; None where no host counted bytes while the steps ran.
+    """
+    clock = _StepClock(intervals)
+    found = [sent for host in run.telemetry if (sent := _host_traffic(host, clock))]
+    found.sort(key=lambda sent: sent.bytes_per_step)
+    return found[len(found) // 2] if found else None
+
+
+def rates(run: Run) -> list[tuple[Interval, float]]:
+    """Intervals with the rate at which a host sent meanwhile: MB/s of 1e6 bytes, mean of hosts."""
+    found = []
+    series = [rates for host in run.telemetry if (rates := _sent_rates(host))]
+    positions = [0] * len(series)
+    for interval in run.intervals:
+        span = span_s(interval)
+        if span is None:
+            continue
+        means = []
+        for number, rates in enumerate(series):
+            inside = []
+            while positions[number] < len(rates) and rates[positions[number]][0] <= span[1]:
+                time_s, rate = rates[positions[number]]
+                if time_s >= span[0]:
+                    inside.append(rate)
+                positions[number] += 1
+            if inside:
+                means.append(fmean(inside))
+        if means:
+            found.append((interval, fmean(means)))
+    return found
+
+
+def main_interface(host: HostSamples) -> str | None:
+    """The network card, loopback apart, that sent most; None where none sent anything."""
+    sent: dict[str, float] = defaultdict(float)
+    for before, after in same_start(host.samples):
+        for name, n_bytes in _sent_between(before, after).items():
+            sent[name] += n_bytes
+    busiest = max(sent, key=lambda name: sent[name], default=None)
+    return busiest if busiest and sent[busiest] > 0 else None
+
+
+def same_start(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
+    """Neighbouring samples between which the sampler was not started anew."""
+    return [
+        (before, after)
+        for before, after in itertools.pairwise(samples)
+        if before.get("start") == after.get("start")
+    ]
+
+
+def span_s(interval: Interval) -> tuple[float, float] | None:
+    """Unix times between which the steps of an interval ran; None where it has no clock."""
+    if interval.time_s is None or interval.step_s is None:
+        return None
+    return interval.time_s - interval.steps * interval.step_s, interval.time_s
+
+
+def _host_traffic(host: HostSamples, clock: _StepClock) -> Traffic | None:
+    pairs = same_start(host.samples)
+    sent: dict[str, float] = defaultdict(float)
+    steps, newest = 0.0, {}
+    for (before, after), between in zip(pairs, clock.steps_between(pairs), strict=True):
+        grown = _sent_between(before, after) if between else {}
+        if grown:
+            steps, newest = steps + between, after
+        for name, n_bytes in grown.items():
+            sent[name] += n_bytes
+    if not sent:
+        return None
+    name = max(sent, key=lambda nic: sent[nic])
+    link = newest["nics"].get(name, {}).get("link_mbit_per_s")
+    return Traffic(name, sent[name] / steps, link / 8 if link else None)
+
+
+class _StepClock:
+    """Steps done by a moment, for moments within the starts of a run."""
+
+    def __init__(self, intervals: Sequence[Interval]) -> None:
+        self._times_s, self._steps = [0.0], [0.0]
+        self._starts: dict[int, tuple[float, float]] = {}
+        for interval in intervals:
+            span = span_s(interval)
+            if span is None or span[1] <= self._times_s[-1]:
+                continue
+            begin_s, end_s = max(span[0], self._times_s[-1]), span[1]
+            self._times_s += [begin_s, end_s]
+            self._steps += [self._steps[-1], self._steps[-1] + interval.steps]
+            first_s, _ = self._starts.get(interval.start, (begin_s, end_s))
+            self._starts[interval.start] = first_s, end_s
+
+    def steps_between(self, pairs: Sequence[tuple[Sample, Sample]]) -> list[float]:
+        """Steps done between two samples, pair by pair; 0 where both are not within one start."""
+        times_Px2 = np.array([[s["time_s"] for s in pair] for pair in pairs]).reshape(-1, 2)
+        inside_P = np.zeros(len(pairs), bool)
+        for first_s, last_s in self._starts.values():
+            inside_P |= (times_Px2[:, 0] >= first_s) & (times_Px2[:, 1] <= last_s)
+        done_Px2 = np.interp(times_Px2, self._times_s, self._steps)
+        return list(np.where(inside_P, done_Px2[:, 1] - done_Px2[:, 0], 0.0).tolist())
+
+
+def _sent_between(before: Sample, after: Sample) -> dict[str, float]:
+    """Bytes that each card but the loopback sent between two samples of a start."""
+    cards = before.get("nics", {})
+    grown = {
+        name: nic["sent_bytes_total"] - cards[name]["sent_bytes_total"]
+        for name, nic in after.get("nics", {}).items()
+        if name in cards and not nic["is_loopback"]
+    }
+    return {name: n_bytes for name, n_bytes in grown.items() if n_bytes >= 0}
+
+
+def _sent_rates(host: HostSamples) -> list[tuple[float, float]]:
+    name = main_interface(host)
+    readings = ((s["time_s"], s.get("nics", {}).get(name, {})) for s in host.samples)
+    rates = ((time_s, nic.get("sent_MB_per_s")) for time_s, nic in readings)
+    return [(time_s, rate) for time_s, rate in rates if rate is not None]
