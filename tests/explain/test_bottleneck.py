@@ -245,7 +245,8 @@ def test_the_slow_rank_or_host_is_named_with_its_factor(hosts, ready, words):
 
 def test_slow_input_on_one_host_names_that_host():
     found = bottleneck.verdict(run(
-        input_s=0.5, straggler_s=0.5, rank_ready_s=(0.4, 0.4, 1.4, 1.4), rank_input_wait_s=(0.0, 0.0, 1.0, 1.0),
+        input_s=0.5, straggler_s=0.5,
+        rank_ready_s=(0.4, 0.4, 1.4, 1.4), rank_input_wait_s=(0.0, 0.0, 1.0, 1.0),
     ))  # fmt: skip
     assert found.kind == bottleneck.INPUT
     assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.00 s." in found.sentence
