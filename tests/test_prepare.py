@@ -23,7 +23,7 @@ from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batches import BatchPlan
-from hvd_nmt.preparation import cleaning, embedded, workers
+from hvd_nmt.preparation import cleaning, embedded, encoding, parts, subwords, workers
 
 ROOT = Path(__file__).resolve().parent.parent
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
@@ -291,110 +291,20 @@ def test_another_number_of_pieces_than_asked_for_is_said(toy, capsys):
     assert "asked for" not in capsys.readouterr().out
 
 
-def with_removed_pairs(toy):
-    """300 training pairs, two of which cleaning removes; what --removed shall hold."""
+def test_removed_pairs_are_kept_beside_the_data_and_are_no_part_of_them(toy):
     pairs = toy_pairs(300)
     pairs[10] = "", pairs[10][1]
-    pairs[20] = pairs[20][0], "\t"
+    pairs[20] = pairs[20][0], "\t\x85"
     toy.write("train", pairs)
-    first = f"a side is empty\t11\t\t{pairs[10][1]}\n"
-    return f"{first}a side is empty\t21\t{pairs[20][0]}\t \n".encode()
-
-
-def test_removed_is_written_plain_or_gz(toy, tmp_path_factory):
-    folder, expected = tmp_path_factory.mktemp("removed"), with_removed_pairs(toy)
-    assert toy.run(removed=folder / "a.tsv") == 0
-    assert (folder / "a.tsv").read_bytes() == expected
-    assert toy.run(removed=folder / "a.gz", overwrite=True, max_length=23) == 0
-    assert gzip.decompress((folder / "a.gz").read_bytes()) == expected
+    assert toy.run() == 0
+    packed = (toy.out / "removed.tsv.gz").read_bytes()
+    rows = f"a side is empty\t11\t\t{pairs[10][1]}\na side is empty\t21\t{pairs[20][0]}\t  \n"
+    assert gzip.decompress(packed).decode() == rows
+    assert packed[4:8] == bytes(4), "the time, so that the same pairs give the same bytes"
+    assert "removed.tsv.gz" not in corpus.load(toy.out).manifest.files
     toy.write("train", toy_pairs(300))
-    assert toy.run(removed=folder / "none.gz", overwrite=True) == 0
-    assert gzip.decompress((folder / "none.gz").read_bytes()) == b""
-
-
-@pytest.mark.parametrize("option", ["train-source", "train-target", "dev-source", "dev-target"])
-def test_removed_never_overwrites_an_input(toy, capsys, option):
-    before = toy.options[option].read_bytes()
-    link = toy.directory / "train.link"
-    link.symlink_to(toy.options[option])
-    for path in (toy.options[option], link):
-        assert toy.run(removed=path) == 2
-        assert "an input: choose another --removed.\n" in capsys.readouterr().err
-        assert path.read_bytes() == before
-    assert toy.left() == []
-
-
-def test_removed_never_overwrites_the_vocabulary(toy, capsys):
-    assert toy.run() == 0
-    model = toy.directory / "train.model"
-    model.write_bytes((toy.out / corpus.SPM_MODEL).read_bytes())
-    given = {"out": toy.directory / "dev.out", "vocabulary_size": None, "vocabulary": model}
-    assert toy.run(removed=model, **given) == 2
-    assert "is an input: choose another --removed" in capsys.readouterr().err
-    assert model.read_bytes() == (toy.out / corpus.SPM_MODEL).read_bytes()
-
-
-def test_removed_never_overwrites_another_file(toy, capsys):
-    thesis = write(toy.directory / "train.tex", ["precious"])
-    for more in ({}, {"overwrite": True}):
-        assert toy.run(removed=thesis, **more) == 2
-        refused = f"{thesis} is there already: choose another --removed, or remove it first."
-        assert refused in capsys.readouterr().err
-        assert toy.left() == []
-    assert toy.run() == 0
-    assert toy.run(removed=thesis, max_length=23, overwrite=True) == 2
-    assert refused in capsys.readouterr().err
-    assert corpus.load(toy.out, verify=True).manifest.max_length == 24
-    assert thesis.read_text() == "precious\n"
-
-
-@pytest.mark.parametrize(
-    "place", ["out", "out/r.tsv", "out.work/r.tsv", "out.lock", "recipe", "recipe/r.tsv"]
-)
-def test_removed_is_not_where_another_output_is(toy, capsys, place):
-    (toy.directory / place).parent.mkdir(exist_ok=True)
-    left = toy.left()
-    assert toy.run(removed=toy.directory / place, write_recipe=toy.directory / "recipe") == 2
-    assert "is in the way of" in capsys.readouterr().err
-    assert toy.left() == left
-
-
-@pytest.mark.parametrize("name", ["removed.tsv", "removed.tsv.gz"])
-@pytest.mark.parametrize("bytes_lost", [0, 7])
-def test_a_job_that_died_after_it_wrote_removed_goes_on(
-    toy, monkeypatch, capsys, tmp_path_factory, name, bytes_lost
-):
-    path = tmp_path_factory.mktemp("removed") / name
-    expected = with_removed_pairs(toy)
-    monkeypatch.setattr(prepare, "put_in_place", fail)
-    assert toy.run(removed=path) == 3
-    monkeypatch.undo()
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) - bytes_lost])
-    assert toy.run(removed=path) == 0
-    assert path.read_bytes() == whole
-    assert (gzip.decompress(whole) if name.endswith(".gz") else whole) == expected
-    capsys.readouterr()
-    assert toy.run(removed=path) == 0
-    assert capsys.readouterr().out == f"{toy.out} is already prepared with these settings.\n"
-    assert path.read_bytes() == whole
-
-
-def test_a_file_that_came_meanwhile_stays_and_the_work_is_kept(
-    toy, monkeypatch, capsys, tmp_path_factory
-):
-    path = tmp_path_factory.mktemp("removed") / "removed.tsv"
-    expected = with_removed_pairs(toy)
-    finish = prepare._finish
-    monkeypatch.setattr(prepare, "_finish", lambda *a: (write(path, ["precious"]), finish(*a))[1])
-    assert toy.run(removed=path) == 2
-    assert "removed.tsv is there already" in capsys.readouterr().err
-    assert path.read_text() == "precious\n"
-    assert toy.left() == ["out.work"]
-    monkeypatch.undo()
-    assert toy.run(removed=path.with_name("other.tsv")) == 0
-    assert capsys.readouterr().out.count("(before)") == 6
-    assert path.with_name("other.tsv").read_bytes() == expected
+    assert toy.run(overwrite=True) == 0
+    assert gzip.decompress((toy.out / "removed.tsv.gz").read_bytes()) == b""
 
 
 def spoil_line_count(toy):
@@ -471,7 +381,6 @@ def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, 
         ({"vocabulary": "x.model"}, "--vocabulary-size would have no effect: --vocabulary is"),
         ({"max_words": 50}, "--max-words would have no effect: these rules need --clean moses"),
         ({"mirror": "."}, "--mirror would have no effect: only a --dataset is downloaded"),
-        ({"removed": "nowhere/removed.tsv"}, "--removed: there is no folder nowhere"),
         ({"write_recipe": "."}, "--write-recipe is the working directory"),
     ],
 )
@@ -494,9 +403,9 @@ def test_options_that_cannot_work_are_refused_when_built(tmp_path):
         )  # fmt: skip
     with pytest.raises(ConfigError, match="must be another directory than --out"):
         prepare.Options(tmp_path / "x", corpus="embedded", write_recipe=tmp_path / "y" / ".." / "x")
-    with pytest.raises(ConfigError, match="--removed, the rules of cleaning would have no effect"):
+    with pytest.raises(ConfigError, match="the rules of cleaning would have no effect"):
         prepare.Options(
-            tmp_path / "x", dataset_dir=tmp_path, removed=tmp_path / "z",
+            tmp_path / "x", dataset_dir=tmp_path,
             rules=cleaning.Rules(clean="moses"),
         )  # fmt: skip
 
@@ -590,9 +499,9 @@ def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
     assert "No space left on device. The same command goes on" in capsys.readouterr().err
     assert toy.left() == ["out.work"]
     monkeypatch.undo()
-    monkeypatch.setattr(prepare.drafts, "read", None)
-    monkeypatch.setattr(prepare.subwords, "train", None)
-    monkeypatch.setattr(prepare.encoding, "encode", None)
+    monkeypatch.setattr(parts, "clean", None)
+    monkeypatch.setattr(subwords, "train", None)
+    monkeypatch.setattr(encoding, "encode", None)
     assert toy.run() == 0
     assert "encode train" in (out := capsys.readouterr().out)
     assert out.count("(before)") == 6
@@ -619,12 +528,12 @@ def test_a_worker_that_the_machine_kills_costs_one_stage(larger, tmp_path, monke
     toy, whole = larger
     out = tmp_path / "out"
     monkeypatch.setattr(workers, "cores", lambda: 2)
-    monkeypatch.setattr(prepare.encoding, "_encode", kill_yourself)
+    monkeypatch.setattr(encoding, "_encode", kill_yourself)
     assert toy.run(out=out) == 3
     assert "the same command goes on after the last finished stage" in capsys.readouterr().err
     assert stages(tmp_path / "out.work" / "journal.jsonl")[-1] == "vocabulary"
     monkeypatch.undo()
-    monkeypatch.setattr(prepare.subwords, "train", None)
+    monkeypatch.setattr(subwords, "train", None)
     assert toy.run(out=out) == 0
     assert contents(out) == whole
     assert os.listdir(tmp_path) == ["out"]
@@ -674,7 +583,6 @@ def dataset_argv(directory, url):
     return [
         "--dataset", "wmt16-en-de", "--mirror", url, "--cache", str(directory / "cache"),
         "--vocabulary-size", "120", "--out", str(directory / "out"),
-        "--removed", str(directory / "removed.tsv"),
     ]  # fmt: skip
 
 
@@ -690,7 +598,8 @@ def test_a_dataset_by_its_name_and_ten_deaths(wmt, tmp_path, capsys):
     part = data.manifest.parts["train"]
     assert part.removed == {"a side is empty": 1, "too many words": 1, "word ratio": 1}
     assert (part.pairs_read, len(data.dev), data.text("test")[0]) == (3000, 20, ["a test", "dog"])
-    rows = [row.split("\t") for row in (whole / "removed.tsv").read_text().splitlines()]
+    removed = gzip.decompress((whole / "out" / "removed.tsv.gz").read_bytes()).decode()
+    rows = [row.split("\t") for row in removed.splitlines()]
     assert [(rule, number) for rule, number, _, _ in rows] == [
         ("a side is empty", "6"), ("too many words", "7"), ("word ratio", "8"),
     ]  # fmt: skip

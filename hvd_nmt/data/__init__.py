@@ -1,1 +1,9 @@
-"""Raw text to batches: lines, subwords, the prepared corpus, the global batch plan."""
+"""What a run reads: a prepared data directory, as batches. No SentencePiece here.
+
+- `text`         what a line of text is; line pairs of two files
+- `corpus`       the prepared data directory: sentences, text, manifest
+- `vocabulary`   the pieces of the vocabulary as text
+- `batches`      the global batch plan, the same on every rank
+- `bpe_dropout`  another segmentation of each sentence in each epoch
+- `throughput`   how fast the batches come
+"""

@@ -8,6 +8,7 @@
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
         dev.en dev.de test.en test.de   raw text, one sentence per line, to score against
         quality.json lengths.png        what is known of the training text: no part of the data
+        removed.tsv.gz                  training pairs that cleaning has removed: no part either
 
 A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and
 renames it. Nothing in it depends on where it lies, so that it can be copied to other hosts; two

@@ -1,1 +1,18 @@
-""""""
+"""Raw parallel text to a prepared data directory: what `hvd_nmt.prepare` does. No TensorFlow here.
+
+- `options`               what the command is asked for, and the request: all that decides the result
+- `stages`                the stages in their order, each done once
+- `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
+- `cleaning`              the rules by which training pairs are removed
+- `removed`               the file of the removed pairs
+- `subwords`              the joint SentencePiece vocabulary
+- `encoding`              clean text to ids
+- `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`
+- `summary`               what the command prints
+- `openseq2seq_files`     the files of the OpenSeq2Seq recipe, read and written
+- `vocabulary_extension`  new pieces for a vocabulary that a model was trained with
+- `journal`               finished stages, so that a killed job goes on
+- `workers`               work on all cores, results in order
+- `download`              public data sets by their names
+- `embedded`              the package's own English-German corpus
+"""

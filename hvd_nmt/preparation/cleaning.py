@@ -272,11 +272,6 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
 
 
-def removed_line(rule: str, number: int, pair: Pair) -> str:
-    """A line of a file of removed pairs: rule, line number from 1, source, target, TAB between."""
-    return "\t".join((rule, str(number), *map(plain, pair))) + "\n"
-
-
 @final
 class _Seen:
     """A set of 64-bit numbers as sorted arrays, each over twice as long as the next."""

@@ -11,8 +11,8 @@ from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
+from hvd_nmt.preparation.parts import PartState, Paths
 from hvd_nmt.preparation.quality import Quality
-from hvd_nmt.preparation.stages import Draft, Paths
 
 TOO_LONG = "too long"
 
@@ -21,44 +21,52 @@ TOO_LONG = "too long"
 _PIECE_CHARACTERS = 16
 
 
+class LengthLimit(NamedTuple):
+    """The longest sentence that is kept, and what becomes of a longer one."""
+
+    tokens: int
+    """of a sentence, eos counted"""
+    skip: bool
+    """leave out a pair with a longer side; otherwise that side is cut"""
+
+
 def encode(
-    draft: Draft, model: bytes, max_length: int, skip_too_long: bool, stems: Paths,
+    part: PartState, model: bytes, limit: LengthLimit, stems: Paths,
     quality: Quality | None = None, block_pairs: int = 20_000,
 ) -> None:  # fmt: skip
-    """Encodes a draft into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.
+    """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.
 
     Args:
-        draft: its counts are completed.
+        part: its counts are completed.
         model: the joint vocabulary, a serialised SentencePiece model.
-        max_length: longest sentence to write, tokens with eos.
-        skip_too_long: leave out pairs with a longer side; otherwise cut that side.
+        limit: longest sentence to write.
         stems: paths without the ending.
         quality: counts the pairs too, before the long ones are cut or left out.
         block_pairs: pairs that a worker takes at once.
     """
     vocabulary_size = subwords.rounded_up(subwords.load(model).get_piece_size())
-    settings = model, max_length, skip_too_long, quality is not None
-    pairs = draft.pairs
-    draft.pairs, draft.kept_text_bytes = 0, [0, 0]
+    settings = model, limit, quality is not None
+    pairs = part.pairs
+    part.pairs, part.kept_text_bytes = 0, [0, 0]
     with (
         SentencesWriter(stems[0], vocabulary_size) as source_writer,
         SentencesWriter(stems[1], vocabulary_size) as target_writer,
         progress(pairs, "pairs", f"encoding {stems[0].name}") as bar,
     ):
-        blocks = pair_blocks(*draft.text, block_pairs)
+        blocks = pair_blocks(*part.text, block_pairs)
         for block in workers.in_order(_encode, blocks, _load, settings):
             source_writer.append(*block.source)
             target_writer.append(*block.target)
-            draft.pairs += len(block.source[1])
-            draft.truncated += block.truncated
+            part.pairs += len(block.source[1])
+            part.truncated += block.truncated
             if block.too_long:
-                draft.removed[TOO_LONG] += block.too_long
+                part.removed[TOO_LONG] += block.too_long
             for side in (0, 1):
-                draft.kept_text_bytes[side] += block.kept_text_bytes[side]
+                part.kept_text_bytes[side] += block.kept_text_bytes[side]
             if quality is not None and block.quality is not None:
                 quality.merge(block.quality)
             bar.update(block.pairs)
-    draft.tokens = [source_writer.tokens, target_writer.tokens]
+    part.tokens = [source_writer.tokens, target_writer.tokens]
 
 
 class Selection(NamedTuple):
@@ -101,27 +109,27 @@ class _Encoded(NamedTuple):
     quality: Quality | None
 
 
-def _load(settings: tuple[bytes, int, bool, bool]) -> tuple[Any, ...]:
+def _load(settings: tuple[bytes, LengthLimit, bool]) -> tuple[Any, ...]:
     return subwords.load(settings[0]), *settings[1:]
 
 
 def _encode(state: tuple[Any, ...], block: Block) -> _Encoded:
     """What a worker does with a block of clean text."""
-    model, max_length, skip_too_long, want_quality = state
+    model, limit, want_quality = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = (_flat(subwords.encode_lines(model, side, 1)) for side in lines)
     left_out = np.zeros(block.pairs, bool)
-    if skip_too_long:
-        most = _PIECE_CHARACTERS * max_length
+    if limit.skip:
+        most = _PIECE_CHARACTERS * limit.tokens
         pairs = zip(lines[0], lines[1], strict=True)
         left_out = np.array([_over(*pair, most_characters=most) for pair in pairs])
-        left_out |= np.maximum(source[1], target[1]) > max_length
+        left_out |= np.maximum(source[1], target[1]) > limit.tokens
     quality = None
     if want_quality:
-        quality = Quality(max_length)
+        quality = Quality(limit.tokens)
         decoded = [[line.decode() for line in side] for side in lines]
         quality.add(list(zip(*decoded, strict=True)), source[1], target[1])
-    selected = select(source, target, left_out, max_length)
+    selected = select(source, target, left_out, limit.tokens)
     n_bytes = (np.fromiter(map(len, side), np.int64, block.pairs) + 1 for side in lines)
     source_bytes, target_bytes = (int(sizes[selected.kept].sum()) for sizes in n_bytes)
     return _Encoded(

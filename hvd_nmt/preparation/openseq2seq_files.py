@@ -30,12 +30,12 @@ from hvd_nmt.common.files import replacing
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import EOS, UNK
 from hvd_nmt.data import vocabulary
-from hvd_nmt.data.corpus import DataDirectory, File, ParallelCorpus, Sentences, SentencesWriter
+from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences, SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
-from hvd_nmt.preparation.encoding import TOO_LONG, select
+from hvd_nmt.preparation.encoding import TOO_LONG, LengthLimit, select
+from hvd_nmt.preparation.parts import Input, PartState, Paths
 from hvd_nmt.preparation.quality import Quality
-from hvd_nmt.preparation.stages import Draft, Paths
 
 MODEL, VOCABULARY = "m_common.model", "m_common.vocab"
 BLANK = "a side is empty"
@@ -90,17 +90,15 @@ def pieces_of(path: Path, model_path: Path) -> list[str]:
 
 
 def read(
-    inputs: Paths, files: tuple[File, File], pieces: list[str], max_length: int,
-    skip_too_long: bool, stems: Paths, quality: Quality | None = None,
-) -> Draft:  # fmt: skip
+    given: Input, pieces: list[str], limit: LengthLimit, stems: Paths,
+    quality: Quality | None = None,
+) -> PartState:  # fmt: skip
     """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy`.
 
     Args:
-        inputs: source and target file of pieces.
-        files: what they are, for the manifest.
+        given: source and target file of pieces.
         pieces: by id.
-        max_length: as the recipe counts it.
-        skip_too_long: leave out training pairs with a longer side; otherwise cut it.
+        limit: as the recipe counts it, with its start symbol; of dev and test all pairs stay.
         stems: paths without the ending.
         quality: of training; counts its pairs, of which blank ones are left out too. Without it
             all pairs stay, and their text, put together from the pieces, is written to `stems`.
@@ -108,30 +106,31 @@ def read(
     Raises:
         DataError: as `hvd_nmt.data.text.pair_blocks`.
     """
-    draft = Draft(files, stems)
+    part = PartState(given.files, stems)
     train = quality is not None
-    settings = pieces, max_length - 1, skip_too_long, train
+    settings = pieces, limit._replace(tokens=limit.tokens - 1), train
+    paths = given.paths[0]
     with ExitStack() as stack:
         size = subwords.rounded_up(len(pieces))
         writers = [stack.enter_context(SentencesWriter(stem, size)) for stem in stems]
         text = [] if train else [stack.enter_context(open(stem, "wb")) for stem in stems]
-        bar = stack.enter_context(progress(None, "pairs", f"reading {inputs[0].name}"))
-        for block in workers.in_order(_encode, pair_blocks(*inputs), _State.of, settings):
+        bar = stack.enter_context(progress(None, "pairs", f"reading {paths[0].name}"))
+        for block in workers.in_order(_encode, pair_blocks(*paths), _State.of, settings):
             bar.update(block.pairs_read)
-            draft.pairs_read += block.pairs_read
-            draft.pairs += block.pairs
-            draft.truncated += block.truncated
-            draft.removed.update(block.removed)
+            part.pairs_read += block.pairs_read
+            part.pairs += block.pairs
+            part.truncated += block.truncated
+            part.removed.update(block.removed)
             for side, (writer, encoded) in enumerate(zip(writers, block.encoded, strict=True)):
                 writer.append(*encoded)
-                draft.text_bytes[side] += block.text_bytes[side]
-                draft.kept_text_bytes[side] += block.kept_text_bytes[side]
+                part.text_bytes[side] += block.text_bytes[side]
+                part.kept_text_bytes[side] += block.kept_text_bytes[side]
             if quality is not None:
                 quality.merge(block.quality)
             for stream, lines in zip(text, block.text, strict=False):
                 stream.write(b"".join(line + b"\n" for line in lines))
-    draft.tokens = [writer.tokens for writer in writers]
-    return draft
+    part.tokens = [writer.tokens for writer in writers]
+    return part
 
 
 def write(directory: Path, data: DataDirectory) -> None:
@@ -166,12 +165,11 @@ class _State(NamedTuple):
     """What a worker knows."""
 
     ids: dict[bytes, int]
-    longest: int
-    skip_too_long: bool
+    limit: LengthLimit
     train: bool
 
     @classmethod
-    def of(cls, settings: tuple[list[str], int, bool, bool]) -> _State:
+    def of(cls, settings: tuple[list[str], LengthLimit, bool]) -> _State:
         return cls({piece.encode(): i for i, piece in enumerate(settings[0])}, *settings[1:])
 
 
@@ -197,13 +195,13 @@ def _encode(state: _State, block: Block) -> _Encoded:
     source, target = (_looked_up(state.ids, side) for side in lines)
     blank = np.minimum(source[1], target[1]) == 1
     left_out = blank if state.train else np.zeros(block.pairs, bool)
-    if state.train and state.skip_too_long:
-        left_out = left_out | (np.maximum(source[1], target[1]) > state.longest)
-    selected = select(source, target, left_out, state.longest)
+    if state.train and state.limit.skip:
+        left_out = left_out | (np.maximum(source[1], target[1]) > state.limit.tokens)
+    selected = select(source, target, left_out, state.limit.tokens)
     sizes = [np.fromiter(map(len, side), np.int64, block.pairs) + 1 for side in lines]
     removed = {BLANK: int((left_out & blank).sum()), TOO_LONG: int((left_out & ~blank).sum())}
     text = [list(map(_joined, side)) for side in lines]
-    quality = Quality(state.longest)
+    quality = Quality(state.limit.tokens)
     if state.train:
         decoded = ([line.decode("utf-8", "replace") for line in side] for side in text)
         quality.add(list(zip(*decoded, strict=True)), source[1], target[1])

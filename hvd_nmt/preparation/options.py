@@ -12,16 +12,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import embedded, openseq2seq_files
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.download import datasets
-from hvd_nmt.preparation.stages import Paths
+from hvd_nmt.preparation.parts import Input, Paths
 
 SAMPLE = 1_000_000
-Inputs = Mapping[str, Sequence[Paths]]
-"""of each part, source and target files, one corpus after the other"""
+"""training pairs that SentencePiece learns from unless the command says otherwise"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +62,6 @@ class Options:
     not_utf8: Literal["auto", "stop", "skip"] = "auto"
     """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
     keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
-    removed: Path | None = None
-    """new file, plain or .gz, for the training pairs that cleaning removes: rule, line, source,
-    target, TAB between; the text is as it was read: wrong bytes are U+FFFD, controls are spaces"""
     vocabulary_size: int = 0
     """joint SentencePiece pieces, rounded up to a multiple of 8; 0: 8,000 for files, 4,000 for
     the embedded corpus, 32,768 for wmt16-en-de"""
@@ -153,7 +149,7 @@ class Options:
         }
         if self.dataset_dir:
             self._refuse(
-                sizes | {"--vocabulary": self.vocabulary, "--removed": self.removed,
+                sizes | {"--vocabulary": self.vocabulary,
                          "--not-utf8": self.not_utf8 != "auto",
                          "the rules of cleaning": self.cleaning != Rules(clean="none")},
                 "--dataset-dir is cleaned and encoded already",
@@ -214,42 +210,24 @@ class Options:
         return self.not_utf8
 
 
-def inputs(options: Options) -> Inputs:
-    """The files of each part, downloaded if need be; none for the embedded corpus.
+def find_inputs(options: Options) -> dict[str, Input]:
+    """The text of each part, downloaded if need be; none for the embedded corpus.
 
     Raises:
-        DataError: they cannot be had.
+        DataError: it cannot be had or read.
     """
+    paths: Mapping[str, Sequence[Paths]]
     if options.dataset:
-        return datasets.download(options.dataset, options.cache, options.mirror)
-    found = options.files
-    if options.dataset_dir:
-        found = openseq2seq_files.parts(options.dataset_dir, options.languages)
-    return {part: [paths] for part, paths in found.items()}
+        paths = datasets.download(options.dataset, options.cache, options.mirror)
+    elif options.dataset_dir:
+        files = openseq2seq_files.parts(options.dataset_dir, options.languages)
+        paths = {part: [pair] for part, pair in files.items()}
+    else:
+        paths = {part: [pair] for part, pair in options.files.items()}
+    return {part: Input.of(found) for part, found in paths.items()}
 
 
-def fingerprints(inputs: Sequence[Paths]) -> tuple[corpus.File, corpus.File]:
-    """What a part's source and its target are; of several files, the digest of their digests.
-
-    Raises:
-        DataError: a file cannot be read, or not more than once.
-    """
-    for path in (path for paths in inputs for path in paths):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise DataError(
-                f"{path} is a pipe or a device, and the text is read more than once: give a file "
-                "(a .gz file is read as it is)."
-            )
-    try:
-        source, target = (
-            [corpus.fingerprint(path) for path in side] for side in zip(*inputs, strict=True)
-        )
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    return _joined(source), _joined(target)
-
-
-def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dict[str, Any]:
+def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
     A setting that came in later is left out where it is at its default, so that directories
@@ -257,7 +235,7 @@ def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dic
 
     Args:
         options: of the command.
-        files: of each part, what its source and its target file are.
+        inputs: of each part.
     """
     found: dict[str, Any] = {
         "corpus": options.corpus,
@@ -279,8 +257,8 @@ def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dic
         # The words come from these two packages, the sentences from the generator's own code.
         words = {package: metadata.version(package) for package in ("babel", "num2words")}
         code = sorted(Path(embedded.__file__).parent.glob("*.py"))
-        digests = "".join(corpus.fingerprint(file).sha256 for file in code)
-        generator = hashlib.sha256(digests.encode()).hexdigest()
+        hashes = "".join(corpus.fingerprint(file).sha256 for file in code)
+        generator = hashlib.sha256(hashes.encode()).hexdigest()
         return found | {"seed": options.seed, "words": words, "generator": generator}
     if options.dataset_dir:
         vocabulary = (
@@ -288,12 +266,5 @@ def request(options: Options, files: Mapping[str, Sequence[corpus.File]]) -> dic
             for name in (openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY)
         )
         found["recipe"] = [corpus.fingerprint(path).sha256 for path in vocabulary]
-    return found | {"inputs": {part: [file.sha256 for file in of] for part, of in files.items()}}
-
-
-def _joined(files: list[corpus.File]) -> corpus.File:
-    if len(files) == 1:
-        return files[0]
-    digests = "".join(file.sha256 for file in files)
-    n_bytes = sum(file.n_bytes for file in files)
-    return corpus.File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+    digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}
+    return found | {"inputs": digests}

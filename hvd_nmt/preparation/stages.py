@@ -1,329 +1,300 @@
-"""A part (train, dev, test) on its way from raw text into the data directory.
+"""The stages of `prepare` in their order. A stage that is in the journal is not done again.
 
-`read` cleans it with all cores and `hold_out` may take dev pairs from training; then
-`encoding` turns it into ids. Text is streamed from file to file: memory does not grow with the
-corpus, but for 8 bytes a pair if duplicates are removed.
+generate             the embedded corpus as files
+clean                each part to clean text, dev and test before train
+hold_out             dev pairs out of the training pairs
+make_vocabulary      SentencePiece's model, trained or copied
+encode               text to ids
+from_openseq2seq     in place of all these: files that the OpenSeq2Seq recipe has encoded
+finish               the manifest and the report on quality
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import sentencepiece
 
+from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.progress import progress
-from hvd_nmt.data.corpus import File, Part, Side
-from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
-from hvd_nmt.preparation import cleaning, workers
+from hvd_nmt.data import corpus
+from hvd_nmt.data.text import read_lines, read_pairs
+from hvd_nmt.preparation import (
+    cleaning,
+    embedded,
+    encoding,
+    openseq2seq_files,
+    parts,
+    quality,
+    removed,
+    subwords,
+)
+from hvd_nmt.preparation.encoding import LengthLimit
+from hvd_nmt.preparation.journal import Journal
+from hvd_nmt.preparation.parts import Input, PartState, Paths
 
-NOT_UTF8 = "not UTF-8"
-HELD_OUT = "held out for dev"
-IN_DEV = "source is in dev"
-TARGET_IN_DEV = "target is in dev"
+RESULT = "result"
+"""folder of the journal's directory that becomes the data directory"""
 
-Paths = tuple[Path, Path]
-
-
-@dataclass
-class Draft:
-    """Cleaned text and what was counted on the way. Pairs of values are (source, target)."""
-
-    inputs: tuple[File, File]
-    text: Paths  # cleaned UTF-8 text, one sentence per line
-    pairs_read: int = 0
-    pairs: int = 0
-    removed: Counter[str] = field(default_factory=Counter)
-    truncated: int = 0
-    text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    kept_text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    tokens: list[int] = field(default_factory=lambda: [0, 0])
-
-    def finished(self) -> Part:
-        """What the manifest records."""
-        columns = (self.inputs, self.text_bytes, self.kept_text_bytes, self.tokens)
-        source, target = (Side(*row) for row in zip(*columns, strict=True))
-        removed = dict(sorted(self.removed.items()))
-        return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
-
-    def as_plain(self) -> dict[str, Any]:
-        """Plain JSON values; of the text's paths only the names."""
-        # asdict makes a Counter of pairs of a Counter, so this one is taken as a dict.
-        plain = asdict(replace(self, removed=Counter()))
-        return plain | {"text": [path.name for path in self.text], "removed": dict(self.removed)}
-
-    @classmethod
-    def from_plain(cls, values: Mapping[str, Any], directory: Path) -> Draft:
-        """The inverse of `as_plain`, for text in this directory."""
-        source, target = (File(**file) for file in values["inputs"])
-        text = directory / values["text"][0], directory / values["text"][1]
-        removed = Counter(values["removed"])
-        return cls(**{**values, "inputs": (source, target), "text": text, "removed": removed})
+Parts = Mapping[str, PartState]
+"""of "train", "dev" and perhaps "test": what has come of it so far"""
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """How the pairs of a part are cleaned."""
+class Build:
+    """A data directory in the making: what every stage needs to know."""
 
-    cleaner: Callable[[str, str], tuple[str | None, tuple[str, str]]]
-    """tells of a raw pair which rule removes it (None: none) and gives it cleaned; picklable"""
-    memory: cleaning.Memory | None = None
-    """the rules that need the pairs before"""
-    wrong_bytes: str = "stop"
-    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
-    removed: Path | None = None
-    """file for the removed pairs: rule, line number, source, target"""
+    journal: Journal
+    languages: tuple[str, str]
+    limit: LengthLimit
+
+    @property
+    def work(self) -> Path:
+        """Where files lie that are needed only until the end."""
+        return self.journal.directory
+
+    @property
+    def result(self) -> Path:
+        """Where the files of the data directory lie until they are put in place."""
+        return self.journal.directory / RESULT
+
+    def paths(self, folder: Path, name: str) -> Paths:
+        """A source and a target path, such as `folder/name.en` and `folder/name.de`."""
+        source, target = (folder / f"{name}.{language}" for language in self.languages)
+        return source, target
+
+    def held_out_keys(self, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """The `cleaning.keys` of the pairs of dev and test, where they are among these parts."""
+        return {
+            name: cleaning.keys(list(read_pairs(*self.paths(self.result, name))))
+            for name in ("dev", "test")
+            if name in names
+        }
 
 
-def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
-    """The cleaner of dev and test: every pair stays, for a score counts them all."""
-    return None, (plain(source), plain(target))
+def generate(build: Build, seed: int) -> dict[str, Input]:
+    """Writes the embedded corpus to files, to go the same way as any other text."""
+
+    def write() -> None:
+        for part, pairs in embedded.generate(seed).items():
+            paths = build.paths(build.work, f"raw.{part}")
+            for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
+                path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+
+    build.journal.stage("generate", write)
+    return {
+        part: Input.of([build.paths(build.work, f"raw.{part}")])
+        for part in ("train", "dev", "test")
+    }
 
 
-def read(inputs: Sequence[Paths], files: tuple[File, File], text: Paths, how: Cleaning) -> Draft:
-    """Reads the raw files of a part and writes its cleaned text.
+def clean(
+    build: Build, inputs: Mapping[str, Input], rules: cleaning.Rules, wrong_bytes: str
+) -> dict[str, PartState]:
+    """Reads all parts and writes their clean text, and the training pairs that are removed.
 
     Args:
-        inputs: raw source and target files, plain or .gz, one corpus after the other.
-        files: what they are, for the manifest.
-        text: where the cleaned text goes.
-        how: what is removed.
+        build: the data directory in the making.
+        inputs: of each part.
+        rules: which training pairs are removed; those of dev and test all stay.
+        wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
 
     Raises:
-        DataError: as `hvd_nmt.data.text.read_pairs`.
+        DataError: as `parts.clean`, or no training pair is left.
     """
-    draft = Draft(files, text)
-    settings = how.cleaner, how.wrong_bytes, how.memory is not None, how.removed is not None
-    with (
-        _writing(text) as write,
-        _writing_removed(how.removed) as write_removed,
-        progress(None, "pairs", f"reading {inputs[0][0].name}") as bar,
-    ):
-        for cleaned in workers.in_order(_clean, _jobs(inputs), settings=settings):
-            bar.update(cleaned.pairs_read)
-            if how.memory is not None:
-                cleaned = _remembered(cleaned, how.memory)
-            draft.pairs_read += cleaned.pairs_read
-            draft.removed.update(cleaned.removed)
-            draft.pairs += cleaned.pairs_read - sum(cleaned.removed.values())
-            for side in (0, 1):
-                draft.text_bytes[side] += cleaned.text_bytes[side]
-                draft.kept_text_bytes[side] += len(cleaned.kept[side])
-            write(cleaned.kept)
-            write_removed(cleaned.removed_pairs)
-    return draft
+    found: dict[str, PartState] = {}
+    for name in sorted(inputs, key=["dev", "test", "train"].index):
+        train = name == "train"
+        folder = build.work if train else build.result
+
+        def work(name: str = name, train: bool = train, folder: Path = folder) -> dict[str, Any]:
+            how = _keeping_all(wrong_bytes)
+            if train:
+                how = _removing(build, inputs[name], rules, wrong_bytes, found)
+            return parts.clean(inputs[name], build.paths(folder, name), how).as_plain()
+
+        plain = build.journal.stage(f"read {name}", work)
+        found[name] = PartState.from_plain(plain, folder)
+    require_pairs(found["train"])
+    return found
 
 
-def hold_out(
-    train: Draft, pairs: int, text: Paths, rest: Paths, targets_too: bool = False
-) -> tuple[Draft, Draft]:
-    """Takes dev pairs out of the training draft, evenly spread over it.
-
-    A corpus is often several, one after the other; its last pairs would be of the last kind only.
-    Training pairs whose source is also a dev source leave too: a sentence that was trained on says
-    nothing about the model's quality.
+def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> dict[str, PartState]:
+    """Takes dev pairs out of the training pairs; returns both parts.
 
     Args:
-        train: the training draft.
+        build: the data directory in the making.
+        train: clean training text.
         pairs: number of dev pairs.
-        text: where the dev text goes.
-        rest: where the text of the other pairs goes.
-        targets_too: pairs whose target is also a dev target leave, too.
-
-    Returns:
-        The new training draft and the dev draft.
+        targets_too: training pairs whose target is also a dev target leave, too.
 
     Raises:
-        DataError: that would be more than half of the training pairs.
+        DataError: that would be more than half of the training pairs, or leaves none.
     """
-    if pairs > train.pairs // 2:
-        raise DataError(
-            f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
-            "hold out fewer."
+
+    def work() -> list[Any]:
+        dev, rest = build.paths(build.result, "dev"), build.paths(build.work, "rest")
+        return [part.as_plain() for part in parts.hold_out(train, pairs, dev, rest, targets_too)]
+
+    rest, dev = build.journal.stage("hold out", work)
+    found = {
+        "train": PartState.from_plain(rest, build.work),
+        "dev": PartState.from_plain(dev, build.result),
+    }
+    require_pairs(found["train"])
+    return found
+
+
+def make_vocabulary(
+    build: Build, train: PartState, given: Path | None, pieces: int, most_pairs: int
+) -> None:
+    """Puts the joint SentencePiece model, and its pieces as text, into the result.
+
+    Args:
+        build: the data directory in the making.
+        train: clean training text.
+        given: a model to use as it is, byte for byte, for checkpoints are bound to its hash.
+        pieces: to train, where none is given.
+        most_pairs: that it is trained on, 0: all.
+    """
+
+    def work() -> None:
+        if given:
+            model = subwords.read(given)
+            shutil.copyfile(given, build.result / corpus.SPM_MODEL)
+        else:
+            text = subwords.sample(train.text, train.pairs, most_pairs)
+            model = subwords.load(subwords.train(text, pieces))
+            (build.result / corpus.SPM_MODEL).write_bytes(model.serialized_model_proto())
+        subwords.write_vocabulary(model, build.result / corpus.SPM_VOCAB)
+
+    build.journal.stage("vocabulary", work)
+
+
+def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict[str, Any]]:
+    """Encodes train and dev; returns all parts, and what `quality` has counted of train."""
+
+    def work(name: str) -> list[Any]:
+        part, train = clean_parts[name], name == "train"
+        counts = quality.Quality(build.limit.tokens) if train else None
+        limit = build.limit if train else build.limit._replace(skip=False)
+        model = (build.result / corpus.SPM_MODEL).read_bytes()
+        encoding.encode(part, model, limit, build.paths(build.result, name), counts)
+        return [part.as_plain(), counts and counts.counted(build.held_out_keys(clean_parts))]
+
+    train, counted = build.journal.stage("encode train", lambda: work("train"))
+    dev, _ = build.journal.stage("encode dev", lambda: work("dev"))
+    encoded = {
+        "train": PartState.from_plain(train, build.work),
+        "dev": PartState.from_plain(dev, build.result),
+    }
+    return {**clean_parts, **encoded}, counted
+
+
+def from_openseq2seq(
+    build: Build, directory: Path, inputs: Mapping[str, Input]
+) -> tuple[dict[str, PartState], dict[str, Any]]:
+    """Encodes the files of the OpenSeq2Seq recipe; returns what `encode` returns.
+
+    Args:
+        build: the data directory in the making.
+        directory: of the files, with their vocabulary.
+        inputs: of each part.
+
+    Raises:
+        DataError: the files do not belong together, or cannot be read.
+    """
+    vocabulary = directory / openseq2seq_files.VOCABULARY, directory / openseq2seq_files.MODEL
+    pieces = openseq2seq_files.pieces_of(*vocabulary)
+
+    def copy_vocabulary() -> None:
+        for path, name in zip(vocabulary, (corpus.SPM_VOCAB, corpus.SPM_MODEL), strict=True):
+            shutil.copyfile(path, build.result / name)
+
+    def read(name: str) -> list[Any]:
+        counts = quality.Quality(build.limit.tokens - 1) if name == "train" else None
+        stems = build.paths(build.result, name)
+        part = openseq2seq_files.read(inputs[name], pieces, build.limit, stems, counts)
+        return [part.as_plain(), counts and counts.counted(build.held_out_keys(found))]
+
+    build.journal.stage("vocabulary", copy_vocabulary)
+    found: dict[str, PartState] = {}
+    counted: dict[str, Any] = {}
+    for name in sorted(inputs, key=["dev", "test", "train"].index):
+        plain, counted = build.journal.stage(f"encode {name}", partial(read, name))
+        found[name] = PartState.from_plain(plain, build.result)
+    return found, counted
+
+
+def finish(build: Build, request: dict[str, Any], encoded: Parts, counted: dict[str, Any]) -> None:
+    """Writes the manifest and what is known of the text's quality, which is no part of the data.
+
+    Args:
+        build: the data directory in the making.
+        request: all that decided the result.
+        encoded: all parts.
+        counted: of train, by `quality.Quality.counted`.
+
+    Raises:
+        DataError: no training pair is left.
+    """
+    require_pairs(encoded["train"], f" (--max-length {build.limit.tokens})")
+
+    def work() -> None:
+        model = subwords.read(build.result / corpus.SPM_MODEL)
+        no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE, removed.NAME}
+        files = [path for path in sorted(build.result.iterdir()) if path.name not in no_data]
+        manifest = corpus.Manifest(
+            format_version=corpus.FORMAT_VERSION,
+            source_language=build.languages[0],
+            target_language=build.languages[1],
+            vocabulary_pieces=model.get_piece_size(),
+            vocabulary_size=subwords.rounded_up(model.get_piece_size()),
+            max_length=build.limit.tokens,
+            request=request,
+            versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
+            parts={
+                name: encoded[name].finished()
+                for name in ("train", "dev", "test")
+                if name in encoded
+            },
+            files={path.name: corpus.fingerprint(path) for path in files},
         )
-    chosen = {(2 * i + 1) * train.pairs // (2 * pairs) for i in range(pairs)}
-    dev_pairs = [pair for index, pair in enumerate(read_pairs(*train.text)) if index in chosen]
-    dev = Draft(train.inputs, text, pairs_read=pairs, pairs=pairs)
-    block = _joined(dev_pairs)
-    with _writing(text) as write:
-        write(block)
-    dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
+        corpus.write_manifest(build.result, manifest)
+        quality.write(build.result, quality.report(build.languages, manifest.parts, counted))
 
-    dev_sources = {source.encode() for source, _ in dev_pairs}
-    dev_targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
-    left = Draft(
-        train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
-        text_bytes=list(train.text_bytes),
-    )  # fmt: skip
-    done = 0
-    with _writing(rest) as write, progress(train.pairs, "pairs", "holding dev pairs out") as bar:
-        for some in pair_blocks(*train.text):
-            kept = []
-            for index, pair in enumerate(_split(some.source, some.target), start=done):
-                if index in chosen:
-                    left.removed[HELD_OUT] += 1
-                elif pair[0] in dev_sources:
-                    left.removed[IN_DEV] += 1
-                elif pair[1] in dev_targets:
-                    left.removed[TARGET_IN_DEV] += 1
-                else:
-                    kept.append(pair)
-            done += some.pairs
-            bar.update(some.pairs)
-            left.pairs += len(kept)
-            raw = _ended(source for source, _ in kept), _ended(target for _, target in kept)
-            left.kept_text_bytes = [
-                count + len(side) for count, side in zip(left.kept_text_bytes, raw, strict=True)
-            ]
-            write(raw)
-    return left, dev
+    build.journal.stage("check sums", work)
 
 
-class _Job(NamedTuple):
-    block: Block
-    names: tuple[str, str]
-    before: int
-    """pairs of the files before"""
+def require_pairs(train: PartState, why: str = "") -> None:
+    """See that there is something to train on.
+
+    Raises:
+        DataError: no training pair is left.
+    """
+    if not train.pairs:
+        counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
+        raise DataError(f"No training pair is left of {train.pairs_read}: {counts or 'none'}{why}.")
 
 
-class _Cleaned(NamedTuple):
-    pairs_read: int
-    text_bytes: tuple[int, int]
-    kept: tuple[bytes, bytes]
-    keys: np.ndarray | None
-    """of the kept pairs, if asked for"""
-    numbers: list[int]
-    """line numbers of the kept pairs, if asked for with the removed ones"""
-    removed: Counter[str]
-    removed_pairs: list[tuple[int, str, tuple[str, str]]]
-    """(line number, rule, pair), if asked for"""
+def _keeping_all(wrong_bytes: str) -> parts.Cleaning:
+    """How dev and test are cleaned: all their pairs stay, for a score counts them all."""
+    return parts.Cleaning(parts.keep_all, None, "stop" if wrong_bytes == "stop" else "keep")
 
 
-def _jobs(inputs: Sequence[Paths]) -> Iterator[_Job]:
-    before = 0
-    for paths in inputs:
-        names = str(paths[0]), str(paths[1])
-        last = 0
-        for block in pair_blocks(*paths):
-            yield _Job(block, names, before)
-            last = block.first + block.pairs - 1
-        before += last
-
-
-def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
-    """What a worker does with a block: decode, apply the rules, encode what stays."""
-    cleaner, wrong_bytes, want_keys, want_removed = settings
-    block = job.block
-    wrong = set()
-    try:
-        lines = block_lines(block, job.names)
-    except DataError:
-        if wrong_bytes == "stop":
-            raise
-        lines = block_lines(block, job.names, lenient=True)
-        if wrong_bytes == "skip":
-            raw = enumerate(_split(block.source, block.target))
-            wrong = {i for i, pair in raw if not all(map(_is_utf8, pair))}
-    kept: list[tuple[str, str]] = []
-    numbers: list[int] = []
-    removed: Counter[str] = Counter()
-    removed_pairs = []
-    first = job.before + block.first
-    for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
-        rule, pair = cleaner(source, target)
-        rule = NOT_UTF8 if number - first in wrong else rule
-        if rule is None:
-            kept.append(pair)
-            numbers.append(number)
-            continue
-        removed[rule] += 1
-        if want_removed:
-            removed_pairs.append((number, rule, (source, target)))
-    return _Cleaned(
-        pairs_read=block.pairs,
-        text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
-        kept=_joined(kept),
-        keys=cleaning.keys(kept) if want_keys else None,
-        numbers=numbers if want_keys and want_removed else [],
-        removed=removed,
-        removed_pairs=removed_pairs,
-    )
-
-
-def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
-    """What stays after the rules that need the pairs before."""
-    assert cleaned.keys is not None
-    rules = memory.rules_of(cleaned.keys)
-    if not any(rules):
-        return cleaned
-    pairs = list(_split(*cleaned.kept))
-    removed = cleaned.removed + Counter(filter(None, rules))
-    removed_pairs = list(cleaned.removed_pairs)
-    for number, rule, pair in zip(cleaned.numbers, rules, pairs, strict=False):
-        if rule is not None:
-            removed_pairs.append((number, rule, (pair[0].decode(), pair[1].decode())))
-    kept = [pair for rule, pair in zip(rules, pairs, strict=True) if rule is None]
-    return cleaned._replace(
-        kept=(_ended(source for source, _ in kept), _ended(target for _, target in kept)),
-        removed=removed, removed_pairs=sorted(removed_pairs),
-    )  # fmt: skip
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _n_bytes(lines: Iterable[str]) -> int:
-    """Bytes of lines as they are used, one for each line's end."""
-    return sum(len(line if line.isascii() else plain(line).encode()) + 1 for line in lines)
-
-
-def _split(source: bytes, target: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The line pairs of two equally long runs of lines, without their ends."""
-    if source:
-        sides = (side.removesuffix(b"\n").split(b"\n") for side in (source, target))
-        yield from zip(*sides, strict=True)
-
-
-def _joined(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
-    return (
-        _ended(source.encode() for source, _ in pairs),
-        _ended(target.encode() for _, target in pairs),
-    )
-
-
-def _ended(lines: Iterable[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
-
-
-@contextmanager
-def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
-    """Yields a function that writes whole lines to two files."""
-    with open(paths[0], "wb") as source, open(paths[1], "wb") as target:
-
-        def write(block: tuple[bytes, bytes]) -> None:
-            source.write(block[0])
-            target.write(block[1])
-
-        yield write
-
-
-@contextmanager
-def _writing_removed(path: Path | None) -> Iterator[Callable[[list[Any]], None]]:
-    """Yields a function that writes (line number, rule, pair) to a file, if there is to be one."""
-    if path is None:
-        yield lambda removed_pairs: None
-        return
-    with open(path, "w", encoding="utf-8", newline="\n") as stream:
-        yield lambda removed_pairs: stream.writelines(
-            cleaning.removed_line(rule, number, pair) for number, rule, pair in removed_pairs
-        )
+def _removing(
+    build: Build, given: Input, rules: cleaning.Rules, wrong_bytes: str, others: Iterable[str]
+) -> parts.Cleaning:
+    """How train is cleaned, given the names of the other parts."""
+    source, target = (next(read_lines(path, lenient=True), "") for path in given.paths[0])
+    memory = None
+    if rules.stateful:
+        memory = cleaning.Memory(rules, build.held_out_keys(others))
+    cleaner = cleaning.Cleaner(rules, build.languages, (source, target))
+    return parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.NAME)

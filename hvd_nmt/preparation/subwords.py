@@ -122,7 +122,7 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
         ) from None
 
 
-def require_marks(path: Path) -> None:
+def require_special_ids(path: Path) -> None:
     """See that a model of another origin has the ids of this package.
 
     Raises:

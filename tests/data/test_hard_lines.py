@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.data import corpus, text
-from hvd_nmt.preparation import encoding, stages, subwords
+from hvd_nmt.preparation import encoding, parts, subwords
 from hvd_nmt.preparation.cleaning import Cleaner, Rules
-from hvd_nmt.preparation.stages import Cleaning
+from hvd_nmt.preparation.encoding import LengthLimit
+from hvd_nmt.preparation.parts import Cleaning, Input
 
 LINES = 250  # for each of 100 examples
 BOM = b"\xef\xbb\xbf"
@@ -69,15 +70,15 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
     cleaner = Cleaner(Rules(clean="none"), ("en", "de"), ("", ""))
     out, file = (directory / "text.en", directory / "text.de"), corpus.File(1, "0")
-    draft = stages.read(inputs, (file, file), out, Cleaning(cleaner, None, "skip"))
+    part = parts.clean(Input(inputs, (file, file)), out, Cleaning(cleaner, None, "skip"))
     stems = directory / "ids.en", directory / "ids.de"
-    encoding.encode(draft, model(), 20, False, stems, None, block_pairs)
+    encoding.encode(part, model(), LengthLimit(20, skip=False), stems, None, block_pairs)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     kept = [p for p in expected if None not in p and all(line.strip() for line in p)]
-    assert draft.pairs_read == LINES
-    assert draft.removed[stages.NOT_UTF8] == sum(None in pair for pair in expected)
-    assert draft.pairs == len(kept) == LINES - sum(draft.removed.values())
+    assert part.pairs_read == LINES
+    assert part.removed[parts.NOT_UTF8] == sum(None in pair for pair in expected)
+    assert part.pairs == len(kept) == LINES - sum(part.removed.values())
     assert list(text.read_pairs(*out)) == kept
     for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):
         ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
@@ -114,12 +115,12 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     for path in paths:
         path.write_bytes(b"\n".join(lines))
     out, file = (tmp_path / "text.en", tmp_path / "text.de"), corpus.File(1, "0")
-    draft = stages.read([paths], (file, file), out, Cleaning(stages.keep_all, None, "keep"))
-    assert draft.pairs == 6
+    part = parts.clean(Input([paths], (file, file)), out, Cleaning(parts.keep_all, None, "keep"))
+    assert part.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
-    encoding.encode(draft, model(), 20, False, (tmp_path / "x", tmp_path / "y"))
+    encoding.encode(part, model(), LengthLimit(20, skip=False), (tmp_path / "x", tmp_path / "y"))
     offsets = np.load(tmp_path / "x.offsets.npy")
     assert len(offsets) == 7
     assert np.diff(offsets).max() == 20
-    assert draft.truncated == 1
+    assert part.truncated == 1

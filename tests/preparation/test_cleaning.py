@@ -276,8 +276,3 @@ def test_many_keys_in_little_memory():
     assert all(memory.rules_of(keys[::7]))
     assert sum(run.nbytes for run in memory._seen._runs) == 8 * len(keys)
     assert len(memory._seen._runs) < 10
-
-
-def test_removed_pairs_are_lines_of_four_columns():
-    line = cleaning.removed_line("word ratio", 7, ("a\tb\u2028c", "d\x85"))
-    assert line == "word ratio\t7\ta b c\td \n"

@@ -1,5 +1,6 @@
 """Chunks leave no seam, in whatever number of processes; what is removed is counted and named."""
 
+import gzip
 from collections import Counter
 from itertools import islice, pairwise
 
@@ -8,10 +9,11 @@ import pytest
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import corpus, text
-from hvd_nmt.preparation import cleaning, encoding, stages, subwords, workers
+from hvd_nmt.preparation import cleaning, encoding, parts, subwords, workers
 from hvd_nmt.preparation.cleaning import Cleaner, Rules
+from hvd_nmt.preparation.encoding import LengthLimit
+from hvd_nmt.preparation.parts import Cleaning, Input, PartState
 from hvd_nmt.preparation.quality import Quality
-from hvd_nmt.preparation.stages import Cleaning
 
 LINES = [f"number {i} of many lines" for i in range(50)]
 NONE = Rules(clean="none")
@@ -39,12 +41,12 @@ def read(directory, source, target, how, n_files=1):
     ]
     file = corpus.File(1, "0")
     out = directory / "text.en", directory / "text.de"
-    draft = stages.read(inputs, (file, file), out, how)
-    return draft, [path.read_bytes().split(b"\n")[:-1] for path in out]
+    part = parts.clean(Input(inputs, (file, file)), out, how)
+    return part, [path.read_bytes().split(b"\n")[:-1] for path in out]
 
 
 @pytest.fixture
-def draft(tmp_path):
+def part(tmp_path):
     raw = [line.encode() for line in LINES]
     return read(tmp_path, raw, raw, Cleaning(cleaner()))[0]
 
@@ -60,39 +62,39 @@ def encoded(stem):
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 50, 1000])
-def test_chunks_leave_no_seam(draft, model, tmp_path, at_once):
+def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
     quality = Quality(32)
     stems = tmp_path / "en", tmp_path / "de"
-    encoding.encode(draft, model, 32, True, stems, quality, at_once)
+    encoding.encode(part, model, LengthLimit(32, True), stems, quality, at_once)
     written = encoded(tmp_path / "en")
     assert written == subwords.encode_lines(subwords.load(model), LINES, 1)
-    assert draft.pairs == 50
-    assert draft.tokens == [sum(map(len, written))] * 2
-    assert quality.counted({})["lengths"]["source"]["tokens"] == draft.tokens[0]
+    assert part.pairs == 50
+    assert part.tokens == [sum(map(len, written))] * 2
+    assert quality.counted({})["lengths"]["source"]["tokens"] == part.tokens[0]
 
 
-def test_no_pair_left_is_an_empty_file_that_can_be_read(draft, model, tmp_path):
-    encoding.encode(draft, model, 2, True, (tmp_path / "en", tmp_path / "de"))
-    assert draft.removed == {encoding.TOO_LONG: 50}
+def test_no_pair_left_is_an_empty_file_that_can_be_read(part, model, tmp_path):
+    encoding.encode(part, model, LengthLimit(2, True), (tmp_path / "en", tmp_path / "de"))
+    assert part.removed == {encoding.TOO_LONG: 50}
     assert len(np.load(tmp_path / "en.ids.npy", mmap_mode="r")) == 0
     assert np.load(tmp_path / "en.offsets.npy").tolist() == [0]
 
 
-def test_long_sentences_are_cut_and_keep_their_end(draft, model, tmp_path):
-    encoding.encode(draft, model, 4, False, (tmp_path / "en", tmp_path / "de"))
+def test_long_sentences_are_cut_and_keep_their_end(part, model, tmp_path):
+    encoding.encode(part, model, LengthLimit(4, False), (tmp_path / "en", tmp_path / "de"))
     whole = subwords.encode_lines(subwords.load(model), LINES, 1)
     assert encoded(tmp_path / "en") == [[*ids[:3], 1] if len(ids) > 4 else ids for ids in whole]
-    assert draft.truncated == sum(len(ids) > 4 for ids in whole) == 50
+    assert part.truncated == sum(len(ids) > 4 for ids in whole) == 50
 
 
 def test_many_characters_in_few_pieces_are_too_long(model, tmp_path):
     """Unknown characters in a row are one unk: a line of noise must not become a training pair."""
     lines = ["\u4e2d".encode() * 1000, b"number"]
-    draft, _ = read(tmp_path, lines, lines, Cleaning(cleaner()))
-    encoding.encode(draft, model, 32, True, (tmp_path / "en", tmp_path / "de"))
-    assert (draft.pairs, draft.removed) == (1, {encoding.TOO_LONG: 1})
-    encoding.encode(draft, model, 32, False, (tmp_path / "en", tmp_path / "de"))
-    assert draft.pairs == 2
+    part, _ = read(tmp_path, lines, lines, Cleaning(cleaner()))
+    encoding.encode(part, model, LengthLimit(32, True), (tmp_path / "en", tmp_path / "de"))
+    assert (part.pairs, part.removed) == (1, {encoding.TOO_LONG: 1})
+    encoding.encode(part, model, LengthLimit(32, False), (tmp_path / "en", tmp_path / "de"))
+    assert part.pairs == 2
 
 
 @pytest.mark.parametrize("n_files", [1, 3])
@@ -103,31 +105,31 @@ def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch,
     target = [b"eins", b"x", b"zwei", b"eins", b"drei", b"5", b"Leck"] * 4
     rules = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
     memory = cleaning.Memory(rules, {"dev": cleaning.keys([("leak", "x")])})
-    removed = tmp_path / "removed.tsv"
+    removed = tmp_path / "removed.tsv.gz"
     how = Cleaning(cleaner(rules), memory, "skip", removed)
-    draft, kept = read(tmp_path, source, target, how, n_files)
+    part, kept = read(tmp_path, source, target, how, n_files)
     assert kept == [[b"one", b"two", b"thr ee"], [b"eins", b"zwei", b"drei"]]
-    names = {1: "a side is empty", 5: stages.NOT_UTF8, 6: "sentence of dev"}
-    rows = [row.split("\t") for row in removed.read_text().splitlines()]
+    names = {1: "a side is empty", 5: parts.NOT_UTF8, 6: "sentence of dev"}
+    rows = [row.split("\t") for row in gzip.decompress(removed.read_bytes()).decode().splitlines()]
     assert [int(row[1]) for row in rows] == [n for n in range(1, 29) if n not in (1, 3, 5)]
     assert all(row[0] == names.get((int(row[1]) - 1) % 7, "duplicate") for row in rows)
-    assert draft.removed == Counter(row[0] for row in rows)
-    assert (draft.pairs_read, draft.pairs) == (28, 3)
-    assert draft.kept_text_bytes == [4 + 4 + 7, 5 + 5 + 5]
+    assert part.removed == Counter(row[0] for row in rows)
+    assert (part.pairs_read, part.pairs) == (28, 3)
+    assert part.kept_text_bytes == [4 + 4 + 7, 5 + 5 + 5]
 
 
 def test_wrong_bytes_stop_or_are_replaced(tmp_path):
     source, target = [b"one", b"f\xfcnf"], [b"eins", b"5"]
     with pytest.raises(DataError, match=r"raw0\.en, line 2: byte 0xfc at column 2"):
         read(tmp_path, source, target, Cleaning(cleaner()))
-    draft, kept = read(tmp_path, source, target, Cleaning(stages.keep_all, None, "keep"))
+    part, kept = read(tmp_path, source, target, Cleaning(parts.keep_all, None, "keep"))
     assert kept[0] == [b"one", "f\ufffdnf".encode()]
-    assert draft.removed == {}
+    assert part.removed == {}
 
 
-def test_a_draft_survives_as_plain_values(draft, tmp_path):
-    draft.removed["x"] = 3
-    assert stages.Draft.from_plain(draft.as_plain(), tmp_path) == draft
+def test_a_draft_survives_as_plain_values(part, tmp_path):
+    part.removed["x"] = 3
+    assert PartState.from_plain(part.as_plain(), tmp_path) == part
 
 
 def double(state, job):

@@ -1,0 +1,365 @@
+"""A part (train, dev, test) on its way from raw text into the data directory.
+
+`clean` reads and cleans it with all cores and `hold_out` may take dev pairs from training; then
+`encoding` turns it into ids. Text is streamed from file to file: memory does not grow with the
+corpus, but for 8 bytes a pair if duplicates are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.progress import progress
+from hvd_nmt.data.corpus import File, Part, Side, fingerprint
+from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
+from hvd_nmt.preparation import cleaning, removed, workers
+from hvd_nmt.preparation.removed import RemovedPair
+
+NOT_UTF8 = "not UTF-8"
+HELD_OUT = "held out for dev"
+IN_DEV = "source is in dev"
+TARGET_IN_DEV = "target is in dev"
+
+Paths = tuple[Path, Path]
+"""a source file and its translation, line by line"""
+
+
+class Input(NamedTuple):
+    """The raw text of a part."""
+
+    paths: Sequence[Paths]
+    """plain or .gz files, one corpus after the other"""
+    files: tuple[File, File]
+    """what all sources and all targets are; of several files, the digest of their digests"""
+
+    @classmethod
+    def of(cls, paths: Sequence[Paths]) -> Input:
+        """Reads the files' digests.
+
+        Raises:
+            DataError: a file cannot be read, or not more than once.
+        """
+        for path in (path for pair in paths for path in pair):
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise DataError(
+                    f"{path} is a pipe or a device, and the text is read more than once: give a "
+                    "file (a .gz file is read as it is)."
+                )
+        try:
+            source, target = (
+                _joined_files([fingerprint(path) for path in side])
+                for side in zip(*paths, strict=True)
+            )
+        except OSError as error:
+            raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        return cls(paths, (source, target))
+
+
+@dataclass
+class PartState:
+    """What has come of a part so far. Pairs of values are (source, target)."""
+
+    inputs: tuple[File, File]
+    """what the raw files are"""
+    text: Paths
+    """clean UTF-8 text, one sentence per line"""
+    pairs_read: int = 0
+    """pairs of the raw files"""
+    pairs: int = 0
+    """pairs that are kept"""
+    removed: Counter[str] = field(default_factory=Counter)
+    """pairs removed by each rule"""
+    truncated: int = 0
+    """pairs kept with a side cut to the greatest length"""
+    text_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    """of the text read, cleaned, one byte per line end"""
+    kept_text_bytes: list[int] = field(default_factory=lambda: [0, 0])
+    """the same of the pairs that are kept"""
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    """of the pairs that are kept, eos counted; 0 before they are encoded"""
+
+    def finished(self) -> Part:
+        """What the manifest records."""
+        columns = (self.inputs, self.text_bytes, self.kept_text_bytes, self.tokens)
+        source, target = (Side(*row) for row in zip(*columns, strict=True))
+        removed = dict(sorted(self.removed.items()))
+        return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Plain JSON values; of the text's paths only the names."""
+        # asdict makes a Counter of pairs of a Counter, so this one is taken as a dict.
+        plain = asdict(replace(self, removed=Counter()))
+        return plain | {"text": [path.name for path in self.text], "removed": dict(self.removed)}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any], directory: Path) -> PartState:
+        """The inverse of `as_plain`, for text in this directory."""
+        source, target = (File(**file) for file in values["inputs"])
+        text = directory / values["text"][0], directory / values["text"][1]
+        removed = Counter(values["removed"])
+        return cls(**{**values, "inputs": (source, target), "text": text, "removed": removed})
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """How the pairs of a part are cleaned."""
+
+    cleaner: Callable[[str, str], tuple[str | None, tuple[str, str]]]
+    """tells of a raw pair which rule removes it (None: none) and gives it cleaned; picklable"""
+    memory: cleaning.Memory | None = None
+    """the rules that need the pairs before"""
+    wrong_bytes: str = "stop"
+    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
+    removed: Path | None = None
+    """file for the removed pairs, see `hvd_nmt.preparation.removed`; None: they are not kept"""
+
+
+def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
+    """The cleaner of dev and test: every pair stays, for a score counts them all."""
+    return None, (plain(source), plain(target))
+
+
+def clean(given: Input, text: Paths, how: Cleaning) -> PartState:
+    """Reads the raw files of a part and writes its cleaned text.
+
+    Args:
+        given: the raw files.
+        text: where the cleaned text goes.
+        how: what is removed.
+
+    Raises:
+        DataError: as `hvd_nmt.data.text.read_pairs`.
+    """
+    part = PartState(given.files, text)
+    settings = how.cleaner, how.wrong_bytes, how.memory is not None
+    with (
+        _writing(text) as write,
+        removed.writing(how.removed) as write_removed,
+        progress(None, "pairs", f"reading {given.paths[0][0].name}") as bar,
+    ):
+        for cleaned in workers.in_order(_clean, _jobs(given.paths), settings=settings):
+            bar.update(cleaned.pairs_read)
+            if how.memory is not None:
+                cleaned = _remembered(cleaned, how.memory)
+            part.pairs_read += cleaned.pairs_read
+            part.removed.update(cleaned.removed)
+            part.pairs += cleaned.pairs_read - sum(cleaned.removed.values())
+            for side in (0, 1):
+                part.text_bytes[side] += cleaned.text_bytes[side]
+                part.kept_text_bytes[side] += len(cleaned.kept[side])
+            write(cleaned.kept)
+            write_removed(cleaned.removed_pairs)
+    return part
+
+
+def hold_out(
+    train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool = False
+) -> tuple[PartState, PartState]:
+    """Takes dev pairs out of the training pairs, evenly spread over it.
+
+    A corpus is often several, one after the other; its last pairs would be of the last kind only.
+    Training pairs whose source is also a dev source leave too: a sentence that was trained on says
+    nothing about the model's quality.
+
+    Args:
+        train: clean training text.
+        pairs: number of dev pairs.
+        dev_text: where the dev text goes.
+        rest: where the text of the other pairs goes.
+        targets_too: pairs whose target is also a dev target leave, too.
+
+    Returns:
+        The training part that is left, and the dev part.
+
+    Raises:
+        DataError: that would be more than half of the training pairs.
+    """
+    if pairs > train.pairs // 2:
+        raise DataError(
+            f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
+            "hold out fewer."
+        )
+    chosen = {(2 * i + 1) * train.pairs // (2 * pairs) for i in range(pairs)}
+    dev_pairs = [pair for index, pair in enumerate(read_pairs(*train.text)) if index in chosen]
+    dev = PartState(train.inputs, dev_text, pairs_read=pairs, pairs=pairs)
+    block = _joined(dev_pairs)
+    with _writing(dev_text) as write:
+        write(block)
+    dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
+
+    dev_sources = {source.encode() for source, _ in dev_pairs}
+    dev_targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
+    left = PartState(
+        train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
+        text_bytes=list(train.text_bytes),
+    )  # fmt: skip
+    done = 0
+    with _writing(rest) as write, progress(train.pairs, "pairs", "holding dev pairs out") as bar:
+        for some in pair_blocks(*train.text):
+            kept = []
+            for index, pair in enumerate(_split(some.source, some.target), start=done):
+                if index in chosen:
+                    left.removed[HELD_OUT] += 1
+                elif pair[0] in dev_sources:
+                    left.removed[IN_DEV] += 1
+                elif pair[1] in dev_targets:
+                    left.removed[TARGET_IN_DEV] += 1
+                else:
+                    kept.append(pair)
+            done += some.pairs
+            bar.update(some.pairs)
+            left.pairs += len(kept)
+            raw = _ended(source for source, _ in kept), _ended(target for _, target in kept)
+            left.kept_text_bytes = [
+                count + len(side) for count, side in zip(left.kept_text_bytes, raw, strict=True)
+            ]
+            write(raw)
+    return left, dev
+
+
+class _Job(NamedTuple):
+    block: Block
+    names: tuple[str, str]
+    before: int
+    """pairs of the files before"""
+
+
+class _Cleaned(NamedTuple):
+    pairs_read: int
+    text_bytes: tuple[int, int]
+    kept: tuple[bytes, bytes]
+    keys: np.ndarray | None
+    """of the kept pairs, if asked for"""
+    numbers: list[int]
+    """line numbers of the kept pairs, if their keys are asked for"""
+    removed: Counter[str]
+    removed_pairs: list[RemovedPair]
+
+
+def _jobs(files: Sequence[Paths]) -> Iterator[_Job]:
+    before = 0
+    for paths in files:
+        names = str(paths[0]), str(paths[1])
+        last = 0
+        for block in pair_blocks(*paths):
+            yield _Job(block, names, before)
+            last = block.first + block.pairs - 1
+        before += last
+
+
+def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
+    """What a worker does with a block: decode, apply the rules, encode what stays."""
+    cleaner, wrong_bytes, want_keys = settings
+    block = job.block
+    wrong = set()
+    try:
+        lines = block_lines(block, job.names)
+    except DataError:
+        if wrong_bytes == "stop":
+            raise
+        lines = block_lines(block, job.names, lenient=True)
+        if wrong_bytes == "skip":
+            raw = enumerate(_split(block.source, block.target))
+            wrong = {i for i, pair in raw if not all(map(_is_utf8, pair))}
+    kept: list[tuple[str, str]] = []
+    numbers: list[int] = []
+    counts: Counter[str] = Counter()
+    removed_pairs: list[RemovedPair] = []
+    first = job.before + block.first
+    for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
+        rule, pair = cleaner(source, target)
+        rule = NOT_UTF8 if number - first in wrong else rule
+        if rule is None:
+            kept.append(pair)
+            numbers.append(number)
+            continue
+        counts[rule] += 1
+        removed_pairs.append((number, rule, (source, target)))
+    return _Cleaned(
+        pairs_read=block.pairs,
+        text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
+        kept=_joined(kept),
+        keys=cleaning.keys(kept) if want_keys else None,
+        numbers=numbers if want_keys else [],
+        removed=counts,
+        removed_pairs=removed_pairs,
+    )
+
+
+def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
+    """What stays after the rules that need the pairs before."""
+    assert cleaned.keys is not None
+    rules = memory.rules_of(cleaned.keys)
+    if not any(rules):
+        return cleaned
+    pairs = list(_split(*cleaned.kept))
+    counts = cleaned.removed + Counter(filter(None, rules))
+    removed_pairs = list(cleaned.removed_pairs)
+    for number, rule, pair in zip(cleaned.numbers, rules, pairs, strict=True):
+        if rule is not None:
+            removed_pairs.append((number, rule, (pair[0].decode(), pair[1].decode())))
+    kept = [pair for rule, pair in zip(rules, pairs, strict=True) if rule is None]
+    return cleaned._replace(
+        kept=(_ended(source for source, _ in kept), _ended(target for _, target in kept)),
+        removed=counts, removed_pairs=sorted(removed_pairs),
+    )  # fmt: skip
+
+
+def _joined_files(files: list[File]) -> File:
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _n_bytes(lines: Iterable[str]) -> int:
+    """Bytes of lines as they are used, one for each line's end."""
+    return sum(len(line if line.isascii() else plain(line).encode()) + 1 for line in lines)
+
+
+def _split(source: bytes, target: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The line pairs of two equally long runs of lines, without their ends."""
+    if source:
+        sides = (side.removesuffix(b"\n").split(b"\n") for side in (source, target))
+        yield from zip(*sides, strict=True)
+
+
+def _joined(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
+    return (
+        _ended(source.encode() for source, _ in pairs),
+        _ended(target.encode() for _, target in pairs),
+    )
+
+
+def _ended(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+@contextmanager
+def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
+    """Yields a function that writes whole lines to two files."""
+    with open(paths[0], "wb") as source, open(paths[1], "wb") as target:
+
+        def write(block: tuple[bytes, bytes]) -> None:
+            source.write(block[0])
+            target.write(block[1])
+
+        yield write

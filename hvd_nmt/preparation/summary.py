@@ -1,0 +1,48 @@
+"""What `prepare` prints when it is done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hvd_nmt.data import corpus
+from hvd_nmt.preparation import quality
+from hvd_nmt.preparation.journal import Journal
+
+
+def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
+    """The lines to print: the quality of the text, the vocabulary, the times, the hashes.
+
+    Args:
+        out: the prepared directory.
+        wanted_pieces: size of the vocabulary that was asked for, 0: none in particular.
+        journal: of the stages.
+    """
+    manifest = corpus.load(out).manifest
+    report = json.loads((out / quality.REPORT).read_text(encoding="utf-8"))
+    stages = ", ".join(
+        f"{name} {stage_s:.1f} s" + " (before)" * (name in journal.resumed)
+        for name, stage_s in journal.seconds.items()
+    )
+    lines = [
+        quality.table(report),
+        f"vocabulary: {manifest.vocabulary_pieces:,} joint pieces, "
+        f"{manifest.vocabulary_size:,} embedding rows"
+        f"{_another_size(wanted_pieces, manifest.vocabulary_pieces)}",
+        f"time: {stages}",
+        f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}",
+    ]
+    for name, part in manifest.parts.items():
+        if part.truncated:
+            lines.insert(1, f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens")
+    return "\n".join(lines)
+
+
+def _another_size(wanted: int, pieces: int) -> str:
+    """Why there are not as many pieces as were asked for; nothing if there are."""
+    if not wanted or wanted == pieces:
+        return ""
+    why = "the number is rounded up to a multiple of 8"
+    if pieces < wanted:
+        why = "the text gives no more"
+    return f" ({wanted:,} pieces were asked for; {why})"
