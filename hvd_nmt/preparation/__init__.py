@@ -1,6 +1,6 @@
 """Raw parallel text to a prepared data directory: what `hvd_nmt.prepare` does. No TensorFlow here.
 
-- `options`               what the command is asked for, and the request: all that decides the result
+- `options`               the options of the command, and the request: all that decides the result
 - `stages`                the stages in their order, each done once
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
 - `cleaning`              the rules by which training pairs are removed
