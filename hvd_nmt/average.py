@@ -36,7 +36,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
-    from hvd_nmt.checkpoints.saver import Checkpoint
+    from hvd_nmt.checkpoints.manifest import Checkpoint
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _translations(options: Options, read: _Texts) -> dict[Path, Text]:
     assert read.source is not None
     # TensorFlow takes seconds to import: not for --help, nor for files that are scored as they are.
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.checkpoints.saver import find
+    from hvd_nmt.checkpoints.find import find
 
     names = _named([find(options.run, which) for which in options.checkpoint or ("best",)])
     kept = {prefix: _place(options, read, name) for prefix, name in names.items()}

@@ -99,7 +99,7 @@ def export(options: Options) -> None:
     lines = _lines_to_compare(options) if options.verify else []
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.checkpoints.saver import find
+    from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model
 
     if options.to == "ctranslate2":

@@ -24,19 +24,18 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import command_line
-from hvd_nmt.data.corpus import read_manifest
 from hvd_nmt.data.text import is_blank, read_lines
 
 if TYPE_CHECKING:
@@ -85,10 +84,12 @@ def extend(options: Options) -> None:
     Raises:
         UserError: run, text or vocabulary cannot be used, the output is there, or the check failed.
     """
-    vocabulary = options.run / "spm.model"
+    vocabulary = options.run / VOCABULARY
     if not vocabulary.exists():
         raise RunError(f"{options.run} is no run directory: it has no {vocabulary.name}.")
-    grown = _grown(vocabulary.read_bytes(), options)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        grown = pool.submit(_grow, vocabulary.read_bytes(), options).result()
     print(
         f"vocabulary  {grown.old_pieces:,} pieces and {len(grown.pieces):,} new ones, "
         f"{grown.rows:,} rows"
@@ -101,20 +102,14 @@ def extend(options: Options) -> None:
         f"written     {options.out}\n"
         f"translate   python -m hvd_nmt.translate --run {options.out} < in.txt > out.txt\n"
         f"train on    python -m hvd_nmt.train --init-from {options.out} --run-dir NEW "
-        f"--config {options.out / 'config.yaml'} --data.directory DATA\n"
+        f"--config {options.out / CONFIG} --data.directory DATA\n"
         f"            with DATA made by python -m hvd_nmt.prepare --vocabulary "
-        f"{options.out / 'spm.model'} ..."
+        f"{options.out / VOCABULARY} ..."
     )
 
 
-def _grown(vocabulary: bytes, options: Options) -> Extension:
-    """The new vocabulary, made without TensorFlow: see `preparation.vocabulary_extension`."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(_grow, vocabulary, options).result()
-
-
 def _grow(vocabulary: bytes, options: Options) -> Extension:
+    """The new vocabulary."""
     from hvd_nmt.preparation import vocabulary_extension
 
     if options.pieces:
@@ -129,12 +124,9 @@ def _fill(draft: Path, grown: Extension, options: Options) -> None:
     from hvd_nmt.checkpoints import extension
     from hvd_nmt.model.tokenizer import Tokenizer
 
-    old, new = extension.write(
-        options.run, options.checkpoint, grown.model, grown.rows, grown.parts, grown.pieces,
-        draft, options.out,
-    )  # fmt: skip
+    old, new = extension.write(options.run, options.checkpoint, grown, draft, options.out)
     lines = _sentences(options)
-    tokenizers = Tokenizer(options.run / "spm.model"), Tokenizer(draft / "spm.model")
+    tokenizers = Tokenizer(options.run / VOCABULARY), Tokenizer(draft / VOCABULARY)
     parity = extension.compare(old, new, tokenizers, grown.pieces, lines)
     print(parity.line())
     if not parity.holds:
@@ -146,27 +138,25 @@ def _fill(draft: Path, grown: Extension, options: Options) -> None:
 
 def _sentences(options: Options) -> list[str]:
     """What the check is made on."""
-    path = options.check or _dev_sources(options.run) or options.text
+    from hvd_nmt.translation import texts
+
+    path = options.check
+    lines: Iterable[str] = ()
+    if path is None:
+        try:
+            source, _ = texts.prepared(options.run, "dev")
+            path, lines = Path(source.name), source.lines
+        except (texts.NotHereError, DataError):
+            path = options.text
     if path is None:
         raise DataError(
             "The dev set of the run is not here, so nothing can be checked: give source sentences "
             "with --check."
         )
-    lines = [line for line in islice(read_lines(path), CHECK_SENTENCES) if not is_blank(line)]
-    if not lines:
-        raise DataError(
-            f"{path} holds no sentence to check with: give source sentences with --check."
-        )
-    return lines
-
-
-def _dev_sources(run_dir: Path) -> Path | None:
-    directory = configuration.load(run_dir / "config.yaml").data.directory
-    try:
-        path = directory / f"dev.{read_manifest(directory).source_language}"
-    except DataError:
-        return None
-    return path if path.exists() else None
+    lines = islice(lines or read_lines(path), CHECK_SENTENCES)
+    if found := [line for line in lines if not is_blank(line)]:
+        return found
+    raise DataError(f"{path} holds no sentence to check with: give source sentences with --check.")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from hvd_nmt.config.schedule import Schedule
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from hvd_nmt.checkpoints.saver import Checkpoint
+    from hvd_nmt.checkpoints.manifest import Checkpoint
     from hvd_nmt.telemetry.events import EventStore
     from hvd_nmt.training.plan import Plan
     from hvd_nmt.training.setup import RunSetup
@@ -102,19 +102,19 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, sa
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
-    from hvd_nmt.checkpoints import saver as checkpoints
     from hvd_nmt.checkpoints import weights
+    from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified
     from hvd_nmt.training import horovod, run_directory
 
     rank, source = run_setup.rank, config.training.init_from
     found: Checkpoint | None = None
     with horovod.raise_on_all_ranks():
-        found = checkpoints.newest_verified(config.run_dir, say) if rank.is_first else None
+        found = newest_verified(config.run_dir, say) if rank.is_first else None
         if found is not None:
             begun = "; --init-from was for its beginning" if source else ""
             say(f"resuming    from {found.prefix}{begun}")
             weights.restore(state, found)
-    here = checkpoints.newest_first(config.run_dir) + checkpoints.best_first(config.run_dir)
+    here = newest_first(config.run_dir) + best_first(config.run_dir)
     everyone = horovod.gather([rank.host, bool(here)])
     holders = sorted({host for host, holds in everyone if holds})
     with horovod.raise_on_all_ranks():
@@ -134,7 +134,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
     """Join the parts and let Keras run the steps."""
     import tensorflow as tf
 
-    from hvd_nmt.checkpoints import saver as checkpoints
+    from hvd_nmt.checkpoints.saver import Saver
     from hvd_nmt.training import callbacks, setup
     from hvd_nmt.training.evaluation import Evaluator
 
@@ -144,7 +144,7 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
     store = saver = None
     if rank.is_first:
         store = _opened_store(run_setup, plan)
-        saver = checkpoints.Saver(
+        saver = Saver(
             config.run_dir,
             state,
             _manifest_facts(config, run_setup),
@@ -229,14 +229,14 @@ def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
 
 
 def _where_things_are(config: Config, seconds: float) -> str:
-    from hvd_nmt.checkpoints import saver as checkpoints
+    from hvd_nmt.checkpoints.find import find
 
     run = config.run_dir
     return "\n".join(
         [
             f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
-            f"checkpoint  {checkpoints.find(run, 'latest')}",
-            f"best        {checkpoints.find(run, 'best')}",
+            f"checkpoint  {find(run, 'latest')}",
+            f"best        {find(run, 'best')}",
             f"metrics     {run / 'metrics.jsonl'}",
             f"telemetry   {run / 'telemetry'}",
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),

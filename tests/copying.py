@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import saver
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.config import EOS, PAD
 from hvd_nmt.model.tokenizer import Tokenizer
 
@@ -70,7 +70,7 @@ def run_directory(folder: Path) -> Path:
 
 def load_model(run_dir: Path, which: str) -> tuple[CopyModel, int]:
     """Stands in for `hvd_nmt.checkpoints.weights.load_model`."""
-    name = saver.find(run_dir, which).name
+    name = find(run_dir, which).name
     return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
 
 

@@ -20,8 +20,8 @@ import tensorflow as tf
 
 import copying
 from hvd_nmt import config, evaluate, translate
-from hvd_nmt.checkpoints import saver as checkpoints
 from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.data import corpus
 from hvd_nmt.model.transformer import Transformer
 
@@ -216,7 +216,7 @@ def untrained(toy_data, tmp_path_factory):
             model=Transformer(model, manifest.vocabulary_size, seed=seed),
             step=tf.Variable(step, dtype=tf.int64),
         )
-        saver = checkpoints.Saver(run, state, facts, keep=2, keep_best=1)
+        saver = Saver(run, state, facts, keep=2, keep_best=1)
         saver.save(step, loss)
         saver.save_best(step, loss)
     return run

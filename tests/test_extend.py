@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import toy
-from hvd_nmt.checkpoints import extension, saver, weights
+from hvd_nmt.checkpoints import extension, weights
+from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 
@@ -58,7 +59,7 @@ def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_ru
     for weight, wanted in zip(new.trainable_variables, old.trainable_variables, strict=True):
         if weight is not new.embedding:
             np.testing.assert_array_equal(weight, wanted)
-    assert record["checkpoint"]["sha256"] == saver.newest_first(toy_run)[0].record()["sha256"]
+    assert record["checkpoint"]["sha256"] == newest_first(toy_run)[0].record()["sha256"]
 
 
 def test_new_words_are_pieces(extended: tuple[Path, str]) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from nbclient import NotebookClient
 
 import toy
-from hvd_nmt.checkpoints import saver
+from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.weights import load_model
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
@@ -54,7 +54,7 @@ def test_kept_without_outputs_in_short_cells(path: Path) -> None:
 
 def add_average(run_dir: Path) -> None:
     """Write the newest checkpoint anew, with the weights of the one before as moving average."""
-    prefixes = [checkpoint.prefix for checkpoint in saver.newest_first(run_dir)[:2]]
+    prefixes = [checkpoint.prefix for checkpoint in newest_first(run_dir)[:2]]
     (model, step), (average, _) = (load_model(run_dir, prefix.name) for prefix in prefixes)
     state = tf.train.Checkpoint(model=model, ema=average, step=tf.Variable(step, dtype=tf.int64))
     state.write(os.fspath(prefixes[0]))

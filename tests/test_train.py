@@ -20,7 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import toy
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import read_samples
@@ -86,8 +87,8 @@ def test_hypotheses_have_a_line_for_each_dev_sentence(toy_run: Path) -> None:
 
 
 def test_checkpoints_are_those_asked_for(toy_run: Path) -> None:
-    assert [c.step for c in saver.newest_first(toy_run)] == [40, 30, 20]
-    best = {c.step: c.manifest.val_loss for c in saver.best_first(toy_run)}
+    assert [c.step for c in newest_first(toy_run)] == [40, 30, 20]
+    best = {c.step: c.manifest.val_loss for c in best_first(toy_run)}
     assert set(best) == {20, 40}
 
 
@@ -248,7 +249,7 @@ def test_newest_checkpoint_damaged(train, copy: Path) -> None:
     assert "model.ckpt-40.meta has changed" in done.stdout
     assert "resuming    from run/model.ckpt-30" in done.stdout
     assert "Trained to step 40" in done.stdout
-    assert [c.step for c in saver.newest_first(copy)] == [40, 30, 20]
+    assert [c.step for c in newest_first(copy)] == [40, 30, 20]
 
 
 def test_who_loads_a_damaged_checkpoint_hears_of_an_intact_one(copy: Path) -> None:
@@ -276,7 +277,7 @@ def test_second_run_in_the_directory_of_a_first(toy_data: Path, train, tmp_path:
         first.kill()
     reached = toy.steps_done(run_dir)
     assert [line["step"] for line in toy.metrics(run_dir)] == list(range(1, reached + 1))
-    newest = saver.newest_verified(run_dir)
+    newest = newest_verified(run_dir)
     assert newest is not None
     assert newest.step == reached
 

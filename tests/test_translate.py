@@ -252,7 +252,7 @@ import os, signal, sys
 sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
 import copying
 from hvd_nmt import translate
-from hvd_nmt.training import weights
+from hvd_nmt.checkpoints import weights
 from hvd_nmt.translation import output, reader
 weights.load_model = copying.load_model
 {change}

@@ -23,19 +23,24 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import mean, saver
-from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
-from hvd_nmt.checkpoints.saver import BEST_DIR, SUFFIXES, Checkpoint, Saver
+from hvd_nmt.checkpoints import contents, find, index_file, names
+from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
+from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.size import weight_keys
 from hvd_nmt.checkpoints.weights import load_model, other_size
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import require_free, sync
 from hvd_nmt.model.transformer import Transformer
 
 RECORD = "average.json"
-_OF_THE_RUN = ("config.yaml", "spm.model")
-_NAMES_OF_A_RUN = ("model.ckpt-", "val_loss=")
+Weights = dict[str, np.ndarray]
+"""key of a weight in the checkpoint -> its values, float32"""
+_OF_THE_RUN = (CONFIG, VOCABULARY)
 
 
 def newest(run_dir: Path, count: int) -> list[Checkpoint]:
@@ -44,8 +49,8 @@ def newest(run_dir: Path, count: int) -> list[Checkpoint]:
     Raises:
         RunError: there are not two, or the manifest of any is damaged.
     """
-    _require_sound(run_dir, "model.ckpt-*.json")
-    found = saver.newest_first(run_dir)[:count]
+    _require_sound(run_dir, f"{names.NEWEST}*")
+    found = find.newest_first(run_dir)[:count]
     return _several(found, f"{run_dir} holds", "--checkpoints.keep")
 
 
@@ -55,19 +60,18 @@ def best(run_dir: Path, count: int) -> list[Checkpoint]:
     Raises:
         RunError: there are not two, or the manifest of any is damaged.
     """
-    _require_sound(run_dir, f"{BEST_DIR}/val_loss=*.json")
-    found = saver.best_first(run_dir)[:count]
+    _require_sound(run_dir, f"{BEST_DIR}/{names.BEST}*")
+    found = find.best_first(run_dir)[:count]
     return _several(found, f"{run_dir / BEST_DIR} holds", "--checkpoints.keep-best")
 
 
-def named(run_dir: Path, names: Sequence[str]) -> list[Checkpoint]:
-    """The checkpoints of these names, as `checkpoints.find` understands them.
+def named(run_dir: Path, which: Sequence[str]) -> list[Checkpoint]:
+    """The checkpoints of these names, as `find.find` understands them.
 
     Raises:
         RunError: there is no such checkpoint, or its manifest is missing or damaged.
     """
-    prefixes = [saver.find(run_dir, name) for name in names]
-    return [Checkpoint(p, read_manifest(Path(f"{p}.json"))) for p in prefixes]
+    return [Checkpoint.at(find.find(run_dir, name)) for name in which]
 
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
@@ -93,12 +97,12 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     """
     _require_free(output)
     for checkpoint in chosen:
-        saver.verify(checkpoint)
+        find.verify(checkpoint)
     with _drafted(output) as draft:
         last = max(chosen, key=lambda checkpoint: checkpoint.step)
         model, step = load_model(run_dir, os.fspath(last.prefix))
         _require_alike(chosen, last, model)
-        mean.assign(model, mean.average([c.prefix for c in chosen]))
+        assign(model, mean([c.prefix for c in chosen]))
         state = tf.train.Checkpoint(model=model, step=tf.Variable(step, dtype=tf.int64))
         saved = Saver(draft, state, _facts(last.manifest), keep=1, keep_best=1).save(step)
         (draft / RECORD).write_text(_record(chosen), encoding="utf-8")
@@ -112,22 +116,87 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
             sync(output.parent)
             return output / saved.prefix.name
         os.replace(draft / RECORD, f"{output}.{RECORD}")
-        for suffix in (*SUFFIXES, ".json"):  # the manifest last: it says "complete"
+        for suffix in (*SUFFIXES, MANIFEST_SUFFIX):  # the manifest last: it says "complete"
             os.replace(f"{saved.prefix}{suffix}", f"{output}{suffix}")
         sync(output.parent)
         return output
 
 
+def mean(prefixes: Sequence[Path]) -> Weights:
+    """The mean of the weights of some checkpoints of one model; of one, its weights.
+
+    Summed in float64, one weight after the other: memory holds the result and one weight more.
+
+    Args:
+        prefixes: of checkpoints of this package.
+
+    Raises:
+        RunError: none is given, one cannot be read, or they are of different models.
+    """
+    if not prefixes:
+        raise RunError("No checkpoint is given to average: name at least one.")
+    each = [_tensors(prefix) for prefix in prefixes]
+    for prefix, tensors in zip(prefixes, each, strict=True):
+        if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in each[0].items()}:
+            raise RunError(f"{prefix} and {prefixes[0]} are of different models: no mean exists.")
+    return {name: _mean([tensors[name] for tensors in each]) for name in each[0]}
+
+
+def moving_average(prefix: Path) -> Weights | None:
+    """The moving average of the weights that a checkpoint of a run with `training.ema_decay` holds.
+
+    Returns:
+        The average under the keys of the weights themselves; None if there is none.
+
+    Raises:
+        RunError: the checkpoint cannot be read.
+    """
+    variables = contents.read(prefix).variables
+    average = [v for v in variables if v.group == contents.AVERAGE]
+    return {
+        v.name.replace(names.AVERAGE, names.WEIGHTS, 1): index_file.values(v.tensor)
+        for v in average
+    } or None
+
+
+def assign(model: Transformer, weights: Weights) -> None:
+    """Give a model these weights, in place.
+
+    Raises:
+        RunError: they are of another model.
+    """
+    keys = weight_keys(model.config, model.vocabulary_size)
+    variables = model.trainable_variables
+    shapes = {key: tuple(variable.shape) for key, variable in zip(keys, variables, strict=True)}
+    if shapes != {name: x.shape for name, x in weights.items()}:
+        raise RunError("The weights are not of this model: load the model of the same run.")
+    for key, variable in zip(keys, variables, strict=True):
+        variable.assign(weights[key])
+
+
+def _tensors(prefix: Path) -> dict[str, index_file.Tensor]:
+    """Where each weight of a checkpoint is, by its key."""
+    variables = contents.read(prefix).variables
+    return {v.name: v.tensor for v in variables if v.group in contents.WEIGHTS}
+
+
+def _mean(tensors: Sequence[index_file.Tensor]) -> np.ndarray:
+    total = np.zeros(tensors[0].shape)
+    for tensor in tensors:
+        total += index_file.values(tensor)
+    return (total / len(tensors)).astype(np.float32)
+
+
 def _is_prefix(output: Path) -> bool:
     """Whether an output is the prefix of files in a run directory, and not a new folder."""
-    return not output.is_dir() and (output.parent / "config.yaml").exists()
+    return not output.is_dir() and (output.parent / CONFIG).exists()
 
 
-def _require_sound(run_dir: Path, manifests: str) -> None:
+def _require_sound(run_dir: Path, prefixes: str) -> None:
     """Lists of checkpoints pass over a damaged manifest; a mean without it would be another one."""
-    for path in sorted(run_dir.glob(manifests)):
+    for path in sorted(run_dir.glob(prefixes + MANIFEST_SUFFIX)):
         read_manifest(path)
-    saver.find(run_dir, "latest")  # or it is no run at all
+    find.find(run_dir, "latest")  # or it is no run at all
 
 
 def _several(found: list[Checkpoint], where: str, option: str) -> list[Checkpoint]:
@@ -142,12 +211,12 @@ def _several(found: list[Checkpoint], where: str, option: str) -> list[Checkpoin
 
 def _require_free(output: Path) -> None:
     if _is_prefix(output):
-        if output.name.startswith(_NAMES_OF_A_RUN):
+        if output.name.startswith((names.NEWEST, names.BEST)):
             raise RunError(
                 f"{output} is a name that a run gives its own checkpoints, which it deletes in "
                 "time: choose another --out."
             )
-        for suffix in (".json", *SUFFIXES):
+        for suffix in names.ALL_SUFFIXES:
             require_free(Path(f"{output}{suffix}"))
     require_free(output)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hvd_nmt.checkpoints import index_file
+from hvd_nmt.checkpoints import index_file, names
 from hvd_nmt.checkpoints.size import predict, recipe_bytes
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
@@ -31,7 +31,7 @@ _POINTER = "TensorFlow's pointer to the newest checkpoint, a few lines of text"
 
 # The first pattern found in a name decides. Ours first; then OpenSeq2Seq's, where it differs.
 _GROUPS = (
-    ("object graph", rf"^{index_file.OBJECT_GRAPH}$"),
+    ("object graph", rf"^{names.OBJECT_GRAPH}$"),
     ("moving average", r"^ema/"),
     ("step and loss scale", r"^(step|global_step)\b|loss_scale"),
     ("Adam m", r"/Adam$"),
@@ -163,7 +163,7 @@ def prefixes(run_dir: Path) -> list[Path]:
 
     Only names are looked at, not whether a checkpoint is undamaged.
     """
-    for pattern in ("model.ckpt-*.index", "best_models/*.index", "*.index"):
+    for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
         found = [path.with_name(path.name.removesuffix(".index")) for path in run_dir.glob(pattern)]
         if found:
             return sorted(found, key=lambda prefix: (_step_in_name(prefix) or 0, prefix.name))
@@ -257,21 +257,21 @@ def _group(original: str, name: str) -> str:
 
 def _original_names(tensors: Iterable[index_file.Tensor]) -> dict[str, str]:
     """Key of a variable -> the name it had in Python, from the object graph if there is one."""
-    graphs = [tensor for tensor in tensors if tensor.name == index_file.OBJECT_GRAPH]
+    graphs = [tensor for tensor in tensors if tensor.name == names.OBJECT_GRAPH]
     if not graphs:
         return {}
-    names = {}
+    originals = {}
     try:
         for _, node in index_file.fields(index_file.text(graphs[0])):
             for number, value in index_file.fields(node):
                 if number == 2:  # a SerializedTensor: name, full_name, checkpoint_key
                     attribute = dict(index_file.fields(value))
-                    names[_text(attribute.get(3))] = _text(attribute.get(2))
+                    originals[_text(attribute.get(3))] = _text(attribute.get(2))
     except (ValueError, IndexError, KeyError) as error:
         raise RunError(
             f"{graphs[0].path} holds a damaged object graph ({error}): use another checkpoint."
         ) from None
-    return names
+    return originals
 
 
 def _text(value: int | bytes | None) -> str:
@@ -290,7 +290,7 @@ def _files(prefix: Path) -> Iterable[File]:
     ]
     for rank, path in sorted(found):
         yield File(path.name, path.stat().st_size, _PURPOSES[ranks[rank]])
-    pointer = prefix.parent / "checkpoint"
+    pointer = prefix.parent / names.POINTER
     if pointer.is_file():
         yield File(pointer.name, pointer.stat().st_size, _POINTER)
 
@@ -309,9 +309,9 @@ def _step_in_name(prefix: Path) -> int | None:
 
 def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
     """What the manifest's configuration, or the recipe's formula, says of the data file."""
-    names = {variable.name for variable in variables}
+    keys = {variable.name for variable in variables}
     by_adam = any(variable.group == "Adam v" for variable in variables)
-    if index_file.OBJECT_GRAPH not in names:
+    if names.OBJECT_GRAPH not in keys:
         weights = [variable for variable in variables if variable.group in WEIGHTS]
         float32 = all(weight.dtype == "float32" for weight in weights)
         return recipe_bytes(sum(w.count for w in weights)) if by_adam and float32 else None
@@ -320,7 +320,7 @@ def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
     sizes = manifest.get("model")
     if not by_adam or not isinstance(sizes, dict) or not known >= set(sizes):
         return None  # an average of checkpoints has no moments of Adam
-    scaled = any("loss_scale" in name for name in names)
+    scaled = any("loss_scale" in key for key in keys)
     try:
         return predict(
             ModelConfig(**sizes),
@@ -335,7 +335,7 @@ def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
 
 def _manifest(prefix: Path) -> dict[str, Any]:
     try:
-        content = json.loads(Path(f"{prefix}.json").read_text(encoding="utf-8"))
+        content = json.loads(names.manifest_file(prefix).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

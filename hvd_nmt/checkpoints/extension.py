@@ -22,8 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.manifest import read_manifest
-from hvd_nmt.checkpoints.saver import Checkpoint, Saver, find
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import PAD
 from hvd_nmt.data.corpus import fingerprint
@@ -33,6 +35,7 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
+from hvd_nmt.preparation.vocabulary_extension import Extension
 
 RECORD = "extend.json"
 _ROUNDING = 1e-5
@@ -72,14 +75,7 @@ class Parity(NamedTuple):
 
 
 def write(
-    run_dir: Path,
-    which: str,
-    vocabulary: bytes,
-    rows: int,
-    parts: Sequence[Sequence[int]],
-    names: Sequence[str],
-    draft: Path,
-    output: Path,
+    run_dir: Path, which: str, extension: Extension, draft: Path, output: Path
 ) -> tuple[Transformer, Transformer]:
     """Write the run directory of an extended model.
 
@@ -90,10 +86,7 @@ def write(
     Args:
         run_dir: the run whose vocabulary has grown.
         which: its checkpoint, see `find`; with `training.ema_decay` the averaged weights.
-        vocabulary: the new SentencePiece model.
-        rows: rows of the new matrix.
-        parts: for each new piece the old ids in its place.
-        names: the new pieces.
+        extension: the new vocabulary.
         draft: an empty folder that gets the files.
         output: what the folder will be called.
 
@@ -105,28 +98,25 @@ def write(
 
     Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", section 3.
     """
-    prefix = find(run_dir, which)
-    manifest = read_manifest(Path(f"{prefix}.json"))
-    old, step = load_model(run_dir, os.fspath(prefix))
-    new = architectures.build(old.config, rows)
-    old_pieces = Tokenizer(run_dir / "spm.model").vocabulary_size
+    origin = Checkpoint.at(find(run_dir, which))
+    old, step = load_model(run_dir, os.fspath(origin.prefix))
+    new = architectures.build(old.config, extension.rows)
     for weight, source in zip(new.trainable_variables, old.trainable_variables, strict=True):
         values = source.numpy()
         if source is old.embedding or source is old.logits_bias:  # a row for each piece
-            values = _grown(values[:old_pieces], rows, parts)
+            values = _grown(values[: extension.old_pieces], extension)
         weight.assign(values)
-    config = configuration.load(run_dir / "config.yaml")
-    configuration.save(dataclasses.replace(config, run_dir=output), draft / "config.yaml")
-    (draft / "spm.model").write_bytes(vocabulary)
-    record = _record(Checkpoint(prefix, manifest), old_pieces, names, parts)
-    (draft / RECORD).write_text(record, encoding="utf-8")
+    config = configuration.load(run_dir / CONFIG)
+    configuration.save(dataclasses.replace(config, run_dir=output), draft / CONFIG)
+    (draft / VOCABULARY).write_bytes(extension.model)
+    (draft / RECORD).write_text(_record(origin, extension), encoding="utf-8")
     state = tf.train.Checkpoint(model=new, step=tf.Variable(step, dtype=tf.int64))
     facts = {
-        "vocabulary_hash": fingerprint(draft / "spm.model").sha256,
-        "data_hash": manifest.data_hash,
-        "model": manifest.model,
-        "vocabulary_size": rows,
-        "ranks": manifest.ranks,
+        "vocabulary_hash": fingerprint(draft / VOCABULARY).sha256,
+        "data_hash": origin.manifest.data_hash,
+        "model": origin.manifest.model,
+        "vocabulary_size": extension.rows,
+        "ranks": origin.manifest.ranks,
     }
     Saver(draft, state, facts, keep=1, keep_best=1).save(step)
     return old, new
@@ -168,24 +158,23 @@ def compare(
     )
 
 
-def _record(
-    origin: Checkpoint, first: int, names: Sequence[str], parts: Sequence[Sequence[int]]
-) -> str:
+def _record(origin: Checkpoint, extension: Extension) -> str:
+    new = zip(extension.pieces, extension.parts, strict=True)
     content = {
         "what": "the weights of this checkpoint with rows for more pieces",
         "checkpoint": origin.record(),
         "pieces": [
             {"id": number, "piece": name, "instead_of": list(ids)}
-            for number, (name, ids) in enumerate(zip(names, parts, strict=True), start=first)
+            for number, (name, ids) in enumerate(new, start=extension.old_pieces)
         ],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def _grown(values: np.ndarray, rows: int, parts: Sequence[Sequence[int]]) -> np.ndarray:
+def _grown(values: np.ndarray, extension: Extension) -> np.ndarray:
     """The rows of the old pieces, the means of some of them, and that of padding."""
-    means = [values[list(ids)].mean(0, dtype=np.float64) for ids in parts]
-    padding = [values[PAD]] * (rows - len(values) - len(parts))
+    means = [values[list(ids)].mean(0, dtype=np.float64) for ids in extension.parts]
+    padding = [values[PAD]] * (extension.rows - len(values) - len(means))
     return np.stack([*values, *means, *padding]).astype(np.float32)
 
 

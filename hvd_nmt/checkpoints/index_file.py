@@ -23,8 +23,6 @@ import numpy as np
 
 from hvd_nmt.common.errors import RunError
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""the string tensor in which TensorFlow 2 describes the Python objects that were saved"""
 _MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER_BYTES = 48
 # Numbers of tensorflow/core/framework/types.proto.

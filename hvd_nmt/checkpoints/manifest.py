@@ -1,13 +1,15 @@
-"""The manifest of a checkpoint: JSON beside its files that says what it is, with its own digest."""
+"""A complete checkpoint and its manifest: JSON that says what it is, with its own digest."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+from hvd_nmt.checkpoints import names
 from hvd_nmt.common.errors import RunError
 
 
@@ -38,6 +40,38 @@ class Manifest:
         """What the file holds."""
         content = dataclasses.asdict(self)
         return json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    prefix: Path
+    """path of its files without their suffixes"""
+    manifest: Manifest
+
+    @classmethod
+    def at(cls, prefix: Path) -> Checkpoint:
+        """The checkpoint of this prefix.
+
+        Raises:
+            RunError: its manifest is missing or damaged.
+        """
+        return cls(prefix, read_manifest(names.manifest_file(prefix)))
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return self.manifest.step
+
+    def record(self) -> dict[str, Any]:
+        """What a run that was made of it writes down; the SHA-256 is that of the data file."""
+        return {
+            "prefix": os.fspath(self.prefix),
+            "step": self.step,
+            "val_loss": self.manifest.val_loss,
+            "sha256": self.manifest.files[names.SUFFIXES[0]]["sha256"],
+        }
 
 
 def read_manifest(path: Path) -> Manifest:

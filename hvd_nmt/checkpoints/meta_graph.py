@@ -17,10 +17,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.names import STEP, VALUE
 from hvd_nmt.model.transformer import Transformer
-
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-"""end of the key of a variable"""
 
 
 def export(model: Transformer, state: tf.train.Checkpoint) -> bytes:
@@ -53,7 +51,7 @@ def export(model: Transformer, state: tf.train.Checkpoint) -> bytes:
             key = keys[id(original)]
             variables[key] = _variable(key, original.shape, original.dtype)
             replaced[placeholder.name] = variables[key].handle
-        variables["step" + VALUE] = _variable("step", [], tf.int64)
+        variables[STEP + VALUE] = _variable(STEP, [], tf.int64)
         (logits,) = tf.graph_util.import_graph_def(
             traced.graph.as_graph_def(),
             input_map=replaced,

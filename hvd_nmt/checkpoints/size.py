@@ -14,12 +14,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hvd_nmt.checkpoints.names import VALUE
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.config import freeze as parts
 
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-"""end of the key of a variable"""
 _FLOAT_BYTES = 4
 _COUNTER_BYTES = 8
 _CHECKSUM_BYTES = 4

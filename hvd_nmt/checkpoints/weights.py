@@ -15,16 +15,10 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import meta_graph
-from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
-from hvd_nmt.checkpoints.saver import (
-    BEST_DIR,
-    Checkpoint,
-    another_advised,
-    find,
-    read_fully,
-    verify,
-)
+from hvd_nmt.checkpoints import meta_graph, names
+from hvd_nmt.checkpoints.find import another_advised, find, read_fully, verify
+from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.config import freeze as parts
@@ -51,13 +45,13 @@ def load_model(
         RunError: no such checkpoint, or it is damaged, or it does not fit the run's configuration
             or vocabulary.
     """
-    if not (run_dir / "config.yaml").exists():
-        raise RunError(f"{run_dir} is no run directory: it has no config.yaml.")
-    config = configuration.load(run_dir / "config.yaml")
+    if not (run_dir / CONFIG).exists():
+        raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
+    config = configuration.load(run_dir / CONFIG)
     prefix = find(run_dir, which)
     with another_advised(prefix):
-        manifest = read_manifest(Path(f"{prefix}.json"))
-    vocabulary = run_dir / "spm.model"
+        manifest = read_manifest(names.manifest_file(prefix))
+    vocabulary = run_dir / VOCABULARY
     if not vocabulary.exists():
         raise RunError(f"{run_dir} has no {vocabulary.name}, the vocabulary of its checkpoints.")
     if fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
@@ -72,8 +66,7 @@ def load_model(
         _read(model, prefix, raw)
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise RunError(
-            f"{prefix} does not fit the model in {run_dir / 'config.yaml'}: "
-            f"{str(error).splitlines()[0]}"
+            f"{prefix} does not fit the model in {run_dir / CONFIG}: {str(error).splitlines()[0]}"
         ) from error
     return model, manifest.step
 
@@ -111,10 +104,9 @@ def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> 
     checkpoint = _origin(source)
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
     if manifest.vocabulary_hash != data.manifest.vocabulary_hash:
-        run_dir = prefix.parent.parent if prefix.parent.name == BEST_DIR else prefix.parent
         raise RunError(
             f"--init-from: {prefix} was trained with another vocabulary than that of {data.path}: "
-            f"prepare the data with --vocabulary {run_dir / 'spm.model'}."
+            f"prepare the data with --vocabulary {names.run_dir_of(prefix) / VOCABULARY}."
         )
     if difference := other_size(manifest, model.config, model.vocabulary_size):
         name, theirs, ours = difference
@@ -163,7 +155,7 @@ def weights_to_train(model: Transformer, freeze: str) -> list[tf.Variable]:
     if not freeze:
         return list(model.trainable_variables)
     paths = {
-        id(variable): key.removeprefix("model/").removesuffix(meta_graph.VALUE)
+        id(variable): names.weight_path(key)
         for key, variable in meta_graph.keyed_variables(tf.train.Checkpoint(model=model))
     }
     kept = parts.frozen([paths[id(weight)] for weight in model.trainable_variables], freeze)
@@ -177,9 +169,9 @@ def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
 
 def _read(model: Transformer, prefix: Path, raw: bool) -> None:
     """Fill a model from a checkpoint: with the average in it, if there is one and not `raw`."""
-    names = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_shape_map()
-    averaged = not raw and any(name.startswith("ema/") for name in names)
-    state = tf.train.Checkpoint(**{"ema" if averaged else "model": model})
+    keys = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_shape_map()
+    averaged = not raw and names.holds_average(keys)
+    state = tf.train.Checkpoint(**{names.AVERAGE if averaged else names.WEIGHTS: model})
     state.read(os.fspath(prefix)).assert_existing_objects_matched().expect_partial()
 
 
@@ -195,4 +187,4 @@ def _origin(source: str) -> Checkpoint:
                 f"--init-from: {source} is neither a run directory nor the path of a checkpoint "
                 "on the host of rank 0."
             ) from None
-    return Checkpoint(prefix, read_manifest(Path(f"{prefix}.json")))
+    return Checkpoint.at(prefix)

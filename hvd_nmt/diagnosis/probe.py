@@ -238,6 +238,7 @@ def _disk(request: dict[str, Any]) -> dict[str, Any]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the run directory, or the folder it is to be made in, can be written to."""
+    from hvd_nmt.checkpoints import names
     from hvd_nmt.common.files import is_locked
 
     path = Path(request.get("run_dir", "."))
@@ -253,7 +254,7 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(OSError), (path / ".lock").open("r", encoding="utf-8") as lock:
         if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
-    files = [*path.glob("model.ckpt-*"), *path.glob("best_models/*")]
+    files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]
     with contextlib.suppress(OSError):
         result["held_bytes"] = sum(file.stat().st_size for file in files)
     return result

@@ -27,8 +27,9 @@ from typing import Any, get_args
 
 import numpy as np
 
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import read_manifest
-from hvd_nmt.checkpoints.saver import find
+from hvd_nmt.checkpoints.run_files import VOCABULARY
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -38,7 +39,6 @@ from hvd_nmt.model.batching import batches, cut
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import DEFAULT, Translation
-from hvd_nmt.training.run_directory import VOCABULARY
 
 _FACTS = "hvd_nmt.json"
 _PIECES = "shared_vocabulary.json"
@@ -55,7 +55,7 @@ def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = 
 
     Args:
         run: run directory.
-        checkpoint: see `hvd_nmt.checkpoints.saver.find`.
+        checkpoint: see `hvd_nmt.checkpoints.find.find`.
         out: the directory to make.
         quantization: of the weights.
 

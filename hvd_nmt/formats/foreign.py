@@ -23,14 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints import meta_graph, names
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config, ModelConfig
 from hvd_nmt.model import architectures
 from hvd_nmt.training import horovod, optimizer
-from hvd_nmt.training.run_directory import VOCABULARY
 
 RECORD = "imported.json"
 
@@ -108,7 +108,7 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
             state = _state(foreign, config)
             saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
             (draft / VOCABULARY).write_bytes(foreign.vocabulary)
-            configuration.save(config, draft / "config.yaml")
+            configuration.save(config, draft / CONFIG)
             text = json.dumps(foreign.origin, indent=1, ensure_ascii=False)
             (draft / RECORD).write_text(text + "\n", encoding="utf-8")
     return out / saved.prefix.name
@@ -167,10 +167,7 @@ def _state(foreign: ForeignModel, config: Config) -> tf.train.Checkpoint:
     """What a checkpoint of a run with this model holds; without moments weights and step alone."""
     transformer = architectures.build(config.model, foreign.vocabulary_size)
     keyed = meta_graph.keyed_variables(tf.train.Checkpoint(model=transformer))
-    variables = {
-        key.removeprefix("model/").removesuffix(meta_graph.VALUE): variable
-        for key, variable in keyed
-    }
+    variables = {names.weight_path(key): variable for key, variable in keyed}
     _assign(variables, foreign.weights)
     step = tf.Variable(foreign.step, dtype=tf.int64)
     if foreign.moments is None:

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints.saver import SUFFIXES, read_fully
+from hvd_nmt.checkpoints.find import read_fully
+from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.formats.foreign import (

@@ -21,6 +21,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from hvd_nmt.checkpoints.run_files import VOCABULARY
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -28,7 +29,6 @@ from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import DEFAULT, Translator
-from hvd_nmt.training.run_directory import VOCABULARY
 
 # More than any model reads. SentencePiece needs time quadratic in a run of unknown characters.
 _LINE_CHARACTERS = 1 << 16
@@ -42,7 +42,7 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
 
     Args:
         run: run directory.
-        checkpoint: see `hvd_nmt.checkpoints.saver.find`.
+        checkpoint: see `hvd_nmt.checkpoints.find.find`.
         out: the directory to make.
         decoding: options of the search, which stay as they are in the SavedModel.
 

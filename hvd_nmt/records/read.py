@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,20 @@ from typing import Any
 import yaml
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.names import newest_step
+from hvd_nmt.checkpoints.run_files import (
+    CONFIG,
+    ENVIRONMENT,
+    LOCK,
+    TELEMETRY_DIR,
+    data_of_run,
+)
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
-from hvd_nmt.data import corpus
 from hvd_nmt.records import metrics, openseq2seq_log
 from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.telemetry import events
-
-_CONFIG, _ENVIRONMENT, _TELEMETRY = "config.yaml", "environment.json", "telemetry"
-_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)\.index")
 
 Problems = list[str]
 
@@ -61,8 +64,8 @@ def read_run(run_dir: Path) -> Run:
     Raises:
         RunError: the directory is missing or is no run directory.
     """
-    if not any((run_dir / name).exists() for name in (_CONFIG, events.METRICS_FILE)):
-        state = f"has neither {_CONFIG} nor {events.METRICS_FILE}"
+    if not any((run_dir / name).exists() for name in (CONFIG, events.METRICS_FILE)):
+        state = f"has neither {CONFIG} nor {events.METRICS_FILE}"
         raise RunError(
             f"{run_dir} {state if run_dir.is_dir() else 'does not exist'}: give the run directory "
             "of a training run (--run-dir of hvd_nmt.train)."
@@ -82,7 +85,7 @@ def read_run(run_dir: Path) -> Run:
     times_s = metrics.times_s(lines)
     times_s = times_s or metrics.times_s(line for host in telemetry for line in host.samples)
     max_steps = settings.get("training", {}).get("max_steps")
-    saved = _saved_step(run_dir)
+    saved = newest_step(run_dir)
     finished = metrics.finished(lines)
     if not lines and saved is not None:
         finished = max_steps is not None and saved >= max_steps
@@ -101,7 +104,7 @@ def read_run(run_dir: Path) -> Run:
         max_steps=max_steps,
         saved_step=saved,
         finished=finished,
-        locked=_is_locked(run_dir / ".lock"),
+        locked=_is_locked(run_dir / LOCK),
         started_s=min(times_s, default=None),
         startup_s=metrics.startup_s(lines),
         ended_s=max(times_s, default=None),
@@ -127,7 +130,7 @@ def _is_locked(lock: Path) -> bool | None:
 
 
 def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str, Any]]:
-    path = run_dir / _CONFIG
+    path = run_dir / CONFIG
     if not path.exists():
         problems.append(f"{path} is missing, so the settings of the run are unknown.")
         return None, {}
@@ -162,7 +165,7 @@ def _fits(value: Any, default: Any) -> bool:
 
 
 def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
-    path = run_dir / _ENVIRONMENT
+    path = run_dir / ENVIRONMENT
     if not path.exists():
         problems.append(f"{path} is missing, so versions, GPUs and precision are unknown.")
         return {}
@@ -177,12 +180,6 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
         problems.append(f"The hosts in {path} are no list of names.")
         del values["hosts"]
     return values
-
-
-def _saved_step(run_dir: Path) -> int | None:
-    """The step of the newest checkpoint, by its name."""
-    found = (_CHECKPOINT.fullmatch(path.name) for path in run_dir.glob("model.ckpt-*.index"))
-    return max((int(match[1]) for match in found if match), default=None)
 
 
 def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
@@ -212,7 +209,7 @@ def _host_samples(name: str, lines: list[dict[str, Any]]) -> HostSamples:
 
 
 def _telemetry_files(run_dir: Path) -> list[Path]:
-    return sorted((run_dir / _TELEMETRY).glob("*.jsonl"))
+    return sorted((run_dir / TELEMETRY_DIR).glob("*.jsonl"))
 
 
 def _note_missing_hosts(
@@ -224,7 +221,7 @@ def _note_missing_hosts(
         return
     for host in sorted(hosts - {path.stem for path in files}):
         problems.append(
-            f"{run_dir / _TELEMETRY / host}.jsonl is missing, so GPUs and network of {host} are "
+            f"{run_dir / TELEMETRY_DIR / host}.jsonl is missing, so GPUs and network of {host} are "
             f"unknown: each host writes its own, so copy it from the run directory on {host}."
         )
 
@@ -233,29 +230,9 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
     """The manifest of the training data, as a plain dictionary with its hash and place."""
     if config is None:
         return {}
-    directory = _data_directory(run_dir, config)
     try:
-        manifest = corpus.read_manifest(directory)
-    except DataError:
-        problems.append(
-            f"The training data are not in {directory} on this machine, so their size is unknown."
-        )
-        return {}
-    vocabulary = run_dir / corpus.SPM_MODEL
-    if vocabulary.exists() and corpus.fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
-        problems.append(
-            f"The data in {directory} have another vocabulary than this run, so they are not the "
-            "data it was trained on."
-        )
+        directory, manifest = data_of_run(run_dir, config)
+    except DataError as error:
+        problems.append(str(error))
         return {}
     return dataclasses.asdict(manifest) | {"hash": manifest.hash, "directory": str(directory)}
-
-
-def _data_directory(run_dir: Path, config: Config) -> Path:
-    """Where the run's data are: relative to where the run was started, or to here."""
-    here, name = run_dir.resolve().parts, config.run_dir.parts
-    if here[-len(name) :] == name and not config.run_dir.is_absolute():
-        there = Path(*here[: -len(name)], config.data.directory)
-        if (there / corpus.MANIFEST).exists():
-            return there
-    return config.data.directory

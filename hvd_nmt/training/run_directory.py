@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.saver import Checkpoint
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.run_files import (
+    COMMANDS,
+    CONFIG,
+    ENVIRONMENT,
+    LOCK,
+    ORIGIN,
+    TELEMETRY_DIR,
+    VOCABULARY,
+)
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.training.horovod import Rank
 
-VOCABULARY = "spm.model"
-ORIGIN = "init_from.json"
 _MAY_CHANGE = (
     "run_dir",
     "ranks",
@@ -54,14 +61,14 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
         RunError: it cannot be written to, or another run is in it.
     """
     try:
-        for folder in (run_dir, run_dir / "telemetry"):
+        for folder in (run_dir, run_dir / TELEMETRY_DIR):
             folder.mkdir(parents=True, exist_ok=True)
         probe = run_dir / f".writable-{rank.host}-{rank.index}"
         probe.write_text("", encoding="utf-8")
         probe.unlink()
         if not rank.is_first:
             return None
-        lock = (run_dir / ".lock").open("a+", encoding="utf-8")
+        lock = (run_dir / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise RunError(
             f"The run directory {run_dir} cannot be written to on {rank.host} "
@@ -94,7 +101,7 @@ def require_same_run(run_dir: Path, config: Config, data: DataDirectory, say: An
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
             f"{data.path}: give the data of that run, or another --run-dir."
         )
-    earlier = run_dir / "config.yaml"
+    earlier = run_dir / CONFIG
     if earlier.exists():
         for name, old, new in configuration.differences(configuration.load(earlier), config):
             if name.startswith(_DECIDES_RESUME):
@@ -111,12 +118,12 @@ def describe(
 ) -> None:
     """Write what a reader and `translate` need to know."""
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
-    with replacing_file(run_dir / "config.yaml") as draft:
+    with replacing_file(run_dir / CONFIG) as draft:
         configuration.save(config, draft)
-    with (run_dir / "command.txt").open("a", encoding="utf-8") as file:
+    with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)
-    (run_dir / "environment.json").write_text(text + "\n", encoding="utf-8")
+    (run_dir / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
 
 
 def note_origin(run_dir: Path, origin: Checkpoint) -> None:

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.find import find
+from hvd_nmt.checkpoints.run_files import VOCABULARY
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.model.batching import cut
@@ -281,9 +283,9 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     use_threads(settings.threads)
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
-        return Engine(backend, Tokenizer(run / "spm.model"), settings, [])
+        return Engine(backend, Tokenizer(run / VOCABULARY), settings, [])
     models = [weights.load_model(run, name)[0] for name in which]
-    tokenizer = Tokenizer(run / "spm.model")
+    tokenizer = Tokenizer(run / VOCABULARY)
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
 
 
@@ -293,7 +295,7 @@ def located(run: Path, which: Sequence[str]) -> list[str]:
     Raises:
         RunError: there is no such checkpoint.
     """
-    return [os.fspath(saver.find(run, name)) for name in which]
+    return [os.fspath(find(run, name)) for name in which]
 
 
 def identity(prefixes: Sequence[str]) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import CONFIG, data_of_run
 from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.data import corpus
-from hvd_nmt.records.read import read_run
 from hvd_nmt.translation.scoring import Text
 
 
@@ -23,17 +24,19 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
 
     Raises:
         NotHereError: its data are not on this machine.
-        RunError: the run cannot be read.
+        RunError: the run has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
-    directory = read_run(run).manifest.get("directory")
-    if directory is None:
+    if not (run / CONFIG).exists():
+        raise RunError(f"{run} is no run directory: it has no {CONFIG}.")
+    try:
+        directory, manifest = data_of_run(run, configuration.load(run / CONFIG))
+    except DataError:
         raise NotHereError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "
             "in its config.yaml here, start where the run was started, or name the text yourself."
-        )
+        ) from None
     data = corpus.load(directory)
-    manifest = data.manifest
     languages = (manifest.source_language, manifest.target_language)
     source, target = (
         Text(str(data.text_path(part, language)), lines)

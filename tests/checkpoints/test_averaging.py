@@ -16,8 +16,10 @@ import tensorflow as tf
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import averaging, weights
-from hvd_nmt.checkpoints import mean as analysis
-from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified, verify
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.names import ALL_SUFFIXES, SUFFIXES, weight_key
+from hvd_nmt.checkpoints.saver import Saver, remove, sweep
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.corpus import fingerprint
@@ -29,7 +31,7 @@ from hvd_nmt.training import horovod, optimizer
 CONFIG = ModelConfig(1, 1, 16, 2, 32, max_length=12)
 VOCABULARY_SIZE = 40
 LOSSES = {10: 3.0, 20: 1.5, 30: 2.0, 40: 2.5}
-SUFFIXES = (*checkpoints.SUFFIXES, ".json")
+
 SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21, 4, 4], [])]
 
 
@@ -44,7 +46,7 @@ def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -
     adam = optimizer.build(TrainingConfig(), "float32", transformer.trainable_variables)
     step_done = tf.Variable(0, dtype=tf.int64)
     state = tf.train.Checkpoint(model=transformer, optimizer=adam, step=step_done)
-    saver = checkpoints.Saver(run_dir, state, {
+    saver = Saver(run_dir, state, {
         "vocabulary_hash": fingerprint(run_dir / "spm.model").sha256, "data_hash": "d",
         "model": dataclasses.asdict(model), "vocabulary_size": VOCABULARY_SIZE, "ranks": 2,
     }, keep=9, keep_best=9)  # fmt: skip
@@ -108,7 +110,7 @@ def test_sum_does_not_round(made: Path, tmp_path: Path) -> None:
         for variable in model.trainable_variables:
             variable.assign(tf.fill(variable.shape, value))
         state.write(os.fspath(tmp_path / str(number)))
-    found = analysis.average([tmp_path / str(number) for number in range(3)])
+    found = averaging.mean([tmp_path / str(number) for number in range(3)])
     assert {float(value) for x in found.values() for value in np.unique(x)} == {5592406.0}
 
 
@@ -137,7 +139,7 @@ def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:
 
     def peak(count: int) -> int:
         tracemalloc.start()
-        analysis.average([prefix] * count)
+        averaging.mean([prefix] * count)
         peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak_bytes
@@ -145,18 +147,34 @@ def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:
     assert peak(8) - peak(2) < 0.5 * n_bytes  # lists of names, no weights
 
 
+def test_of_one_it_is_its_weights_and_models_that_differ_have_none(
+    made: Path, tmp_path: Path
+) -> None:
+    (one,) = weights_of(made, "model.ckpt-20")[-1:]
+    mean = averaging.mean([made / "model.ckpt-20"])
+    np.testing.assert_array_equal(mean[weight_key("embedding")], one)
+    other = Transformer(ModelConfig(1, 2, 16, 2, 32), VOCABULARY_SIZE)
+    tf.train.Checkpoint(model=other).write(os.fspath(tmp_path / "other"))
+    with pytest.raises(RunError, match="of different models"):
+        averaging.mean([made / "model.ckpt-20", tmp_path / "other"])
+    with pytest.raises(RunError, match="not of this model"):
+        averaging.assign(other, mean)
+    with pytest.raises(RunError, match="at least one"):
+        averaging.mean([])
+
+
 # --- what is written ---
 
 
 def test_it_is_a_run_directory(made: Path, mean: Path) -> None:
-    files = [f"model.ckpt-40{suffix}" for suffix in SUFFIXES]
+    files = [f"model.ckpt-40{suffix}" for suffix in ALL_SUFFIXES]
     assert names(mean) == sorted([*files, "average.json", "checkpoint", "config.yaml", "spm.model"])
     assert names(made.parent) == ["mean", "run"]
     for name in ("config.yaml", "spm.model"):
         assert (mean / name).read_bytes() == (made / name).read_bytes()
-    found = checkpoints.newest_verified(mean)
+    found = newest_verified(mean)
     assert found is not None
-    before = checkpoints.newest_first(made)[0].manifest
+    before = newest_first(made)[0].manifest
     own = {"val_loss": None, "files": found.manifest.files}
     assert found.manifest == dataclasses.replace(before, **own)
     assert tf.train.latest_checkpoint(mean) == os.fspath(mean / "model.ckpt-40")
@@ -192,23 +210,23 @@ def test_training_does_not_go_on_from_it(mean: Path) -> None:
     adam = optimizer.build(TrainingConfig(), "float32", model.trainable_variables)
     state = tf.train.Checkpoint(model=model, optimizer=adam, step=tf.Variable(0, dtype=tf.int64))
     with pytest.raises(RunError, match="another --run-dir"):
-        weights.restore(state, checkpoints.newest_first(mean)[0])
+        weights.restore(state, newest_first(mean)[0])
 
 
 def test_prefix_inside_a_run_leaves_the_run_as_it_was(run: Path, mean: Path) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    best = checkpoints.best_first(run)
+    best = best_first(run)
     assert averaging.write(run, averaging.newest(run, 2), run / "mean") == run / "mean"
     assert {path: path.read_bytes() for path in before} == before
     assert {path.name for path in run.iterdir()} - {path.name for path in before} == {
-        "best_models", "mean.average.json", *(f"mean{suffix}" for suffix in SUFFIXES)
+        "best_models", "mean.average.json", *(f"mean{suffix}" for suffix in ALL_SUFFIXES)
     }  # fmt: skip
     for x, wanted in zip(weights_of(run, "mean"), weights_of(mean), strict=True):
         np.testing.assert_array_equal(x, wanted)
-    assert [c.step for c in checkpoints.newest_first(run)] == [40, 30, 20, 10]
-    assert checkpoints.best_first(run) == best
-    checkpoints.sweep(run)
-    checkpoints.verify(averaging.named(run, ["mean"])[0])
+    assert [c.step for c in newest_first(run)] == [40, 30, 20, 10]
+    assert best_first(run) == best
+    sweep(run)
+    verify(averaging.named(run, ["mean"])[0])
 
 
 # --- which checkpoints ---
@@ -224,7 +242,7 @@ def test_choices(made: Path) -> None:
 
 def test_one_checkpoint_has_no_mean(run: Path) -> None:
     for step in (10, 20, 30):
-        checkpoints.remove(run / f"model.ckpt-{step}")
+        remove(run / f"model.ckpt-{step}")
     with pytest.raises(RunError, match=r"run holds 1 complete checkpoint,.*--checkpoints\.keep\)"):
         averaging.newest(run, 2)
     shutil.rmtree(run / "best_models")
@@ -242,13 +260,13 @@ def test_no_run(tmp_path: Path) -> None:
 # --- refusals: the file is named, and nothing is left behind ---
 
 
-def refused(run: Path, chosen: Sequence[checkpoints.Checkpoint], match: str) -> None:
+def refused(run: Path, chosen: Sequence[Checkpoint], match: str) -> None:
     with pytest.raises(RunError, match=match):
         averaging.write(run, chosen, run.with_name("mean"))
     assert not [name for name in names(run.parent) if "mean" in name]
 
 
-@pytest.mark.parametrize("suffix", checkpoints.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_damaged_checkpoint(run: Path, suffix: str) -> None:
     path = run / f"model.ckpt-30{suffix}"
     content = bytearray(path.read_bytes())
@@ -299,7 +317,7 @@ def test_dropout_makes_no_other_model(run: Path) -> None:
 def test_checkpoint_of_another_vocabulary(run: Path) -> None:
     old, new = averaging.newest(run, 2)[::-1]
     manifest = dataclasses.replace(old.manifest, vocabulary_hash="another")
-    other = checkpoints.Checkpoint(old.prefix, manifest)
+    other = Checkpoint(old.prefix, manifest)
     refused(run, [new, other], r"model\.ckpt-30 was trained with another vocabulary")
     (run / "spm.model").write_bytes(b"other pieces")
     refused(run, [new, old], r"spm\.model is not the vocabulary")
@@ -321,7 +339,7 @@ def test_empty_folder_may_become_the_run_directory(run: Path, tmp_path: Path) ->
     (tmp_path / "empty").mkdir()
     prefix = averaging.write(run, averaging.newest(run, 2), tmp_path / "empty")
     assert prefix == tmp_path / "empty" / "model.ckpt-40"
-    checkpoints.verify(checkpoints.newest_first(tmp_path / "empty")[0])
+    verify(newest_first(tmp_path / "empty")[0])
 
 
 def test_output_that_cannot_be_written(run: Path) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import contents, index_file, size
-from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.checkpoints import contents, size
+from hvd_nmt.checkpoints.names import OBJECT_GRAPH
+from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain
 from hvd_nmt.model.transformer import Transformer
@@ -37,7 +38,7 @@ def save(run_dir: Path, state: tf.train.Checkpoint, step: int, loss: float = 1.0
         "vocabulary_hash": "v", "data_hash": "d", "model": as_plain(MODEL),
         "vocabulary_size": VOCABULARY, "ranks": 1,
     }  # fmt: skip
-    saver = checkpoints.Saver(run_dir, state, facts, keep=5, keep_best=5)
+    saver = Saver(run_dir, state, facts, keep=5, keep_best=5)
     saver.save(step, loss)
     saver.save_best(step, loss)
 
@@ -233,7 +234,7 @@ def test_names_as_openseq2seq_gives_them(tmp_path: Path) -> None:
         ("step and loss scale", 1),
     ]  # fmt: skip
     assert (found.step, found.predicted_bytes) == (41, found.data_bytes)
-    assert index_file.OBJECT_GRAPH not in {variable.name for variable in found.variables}
+    assert OBJECT_GRAPH not in {variable.name for variable in found.variables}
     (tmp_path / "model.ckpt-42.data-00000-of-00001").unlink()
     with pytest.raises(RunError, match=r"without it model\.ckpt-42 holds no values"):
         contents.read(tmp_path / "model.ckpt-42")

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.find import find
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "run"
 SOURCE = np.array([[5, 9, 30, 1, 0, 0], [7, 8, 50, 61, 12, 1]], np.int32)
@@ -45,8 +46,8 @@ assert not {"hvd_nmt", "horovod"} & {name.split(".")[0] for name in sys.modules}
 @pytest.fixture(scope="module")
 def prefixes(toy_run: Path) -> list[Path]:
     """The newest checkpoint, an older one, the best ("=" and "." in its name), the golden one."""
-    here = [saver.find(toy_run, name) for name in ("latest", "model.ckpt-20", "best")]
-    return [*here, saver.find(GOLDEN, "latest")]
+    here = [find(toy_run, name) for name in ("latest", "model.ckpt-20", "best")]
+    return [*here, find(GOLDEN, "latest")]
 
 
 @pytest.fixture(scope="module")

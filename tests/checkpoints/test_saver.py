@@ -13,8 +13,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import saver as checkpoints
 from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.find import (
+    another_advised,
+    best_first,
+    find,
+    newest_first,
+    newest_verified,
+    read_fully,
+    verify,
+)
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.saver import Saver, sweep
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.model.transformer import Transformer
@@ -55,7 +65,7 @@ def saved(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory) 
     """A run directory with the checkpoints of steps 10, 20 and 30: copy it to change it."""
     run_dir = tmp_path_factory.mktemp("saved") / "run"
     run_dir.mkdir()
-    saver = checkpoints.Saver(run_dir, state, FACTS, keep=3, keep_best=2)
+    saver = Saver(run_dir, state, FACTS, keep=3, keep_best=2)
     for step in (10, 20, 30):
         mark(state, step)
         saver.save(step, 1.5)
@@ -76,9 +86,9 @@ def files_of(*prefixes: str) -> set[str]:
     return {prefix + suffix for prefix in prefixes for suffix in SUFFIXES}
 
 
-def newest(run_dir: Path) -> tuple[checkpoints.Checkpoint | None, list[str]]:
+def newest(run_dir: Path) -> tuple[Checkpoint | None, list[str]]:
     said: list[str] = []
-    return checkpoints.newest_verified(run_dir, said.append), said
+    return newest_verified(run_dir, said.append), said
 
 
 # --- what is written ---
@@ -118,7 +128,7 @@ def test_size_is_predicted_to_the_byte(state: tf.train.Checkpoint, saved: Path) 
 
 
 def test_manifest_says_what_the_checkpoint_is(saved: Path) -> None:
-    manifest = checkpoints.newest_first(saved)[0].manifest
+    manifest = newest_first(saved)[0].manifest
     assert (manifest.step, manifest.val_loss, manifest.model) == (30, 1.5, {"width": 16})
     assert set(manifest.files) == set(SUFFIXES[:3])
     for suffix, file in manifest.files.items():
@@ -127,7 +137,7 @@ def test_manifest_says_what_the_checkpoint_is(saved: Path) -> None:
 
 def test_oldest_beyond_keep_are_removed(state: tf.train.Checkpoint, run_dir: Path) -> None:
     mark(state, 40)
-    checkpoints.Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)
+    Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)
     assert names(run_dir) == files_of("model.ckpt-30", "model.ckpt-40") | {"checkpoint"}
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
 
@@ -142,21 +152,21 @@ def test_restore_gives_back_every_variable(state: tf.train.Checkpoint, saved: Pa
 
 
 def test_best_models_are_the_lowest_losses(state: tf.train.Checkpoint, tmp_path: Path) -> None:
-    saver = checkpoints.Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
+    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
     losses = {5: 3.25, 10: 2.0, 15: 2.5, 20: 9.0, 25: 1.59431, 30: float("nan"), 35: float("inf")}
     written = {step: saver.save_best(step, loss) is not None for step, loss in losses.items()}
     kept = ("val_loss=1.5943-step-25", "val_loss=2.0000-step-10")
     assert names(tmp_path / "best_models") == files_of(*kept)
     assert [step for step, done in written.items() if not done] == [20, 30, 35]
-    assert [c.prefix.name for c in checkpoints.best_first(tmp_path)] == list(kept)
-    assert checkpoints.find(tmp_path, "best").name == kept[0]
+    assert [c.prefix.name for c in best_first(tmp_path)] == list(kept)
+    assert find(tmp_path, "best").name == kept[0]
 
 
 def test_not_a_number_is_never_the_best(state: tf.train.Checkpoint, tmp_path: Path) -> None:
-    saver = checkpoints.Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
+    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
     assert saver.save_best(1, float("nan")) is None
     assert saver.save_best(2, 4.0) is not None
-    assert [c.step for c in checkpoints.best_first(tmp_path)] == [2]
+    assert [c.step for c in best_first(tmp_path)] == [2]
 
 
 def test_the_same_best_model_can_be_written_again(
@@ -165,43 +175,43 @@ def test_the_same_best_model_can_be_written_again(
     """As a resumed run does that had evaluated beyond its last checkpoint."""
     for value in (1, 2):
         mark(state, value)
-        saver = checkpoints.Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
+        saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
         saver.save_best(7, 2.5)
-    (best,) = checkpoints.best_first(tmp_path)
-    checkpoints.verify(best)
+    (best,) = best_first(tmp_path)
+    verify(best)
     assert marked(best.prefix) == {2.0}
 
 
 @pytest.mark.parametrize("name", ["model.ckpt-20", "model.ckpt-20.index", "model.ckpt-20.meta"])
 def test_find_takes_a_name_with_or_without_suffix(saved: Path, name: str) -> None:
-    assert checkpoints.find(saved, name) == saved / "model.ckpt-20"
-    assert checkpoints.find(saved, os.fspath(saved / name)) == saved / "model.ckpt-20"
+    assert find(saved, name) == saved / "model.ckpt-20"
+    assert find(saved, os.fspath(saved / name)) == saved / "model.ckpt-20"
 
 
 def test_a_directory_that_is_not_there_is_said_to_be_none(tmp_path: Path) -> None:
     gone = tmp_path / "nothere"
     for which in ("best", "latest", "model.ckpt-10"):
         with pytest.raises(RunError, match=f"there is no directory {gone}"):
-            checkpoints.find(gone, which)
+            find(gone, which)
     with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
-        checkpoints.find(tmp_path, "best")
+        find(tmp_path, "best")
     with pytest.raises(RunError, match=rf"its \.index file; {tmp_path} holds none\.$"):
-        checkpoints.find(tmp_path, "model.ckpt-10")
+        find(tmp_path, "model.ckpt-10")
 
 
 def test_who_names_a_checkpoint_that_is_none_hears_which_there_are(
     state: tf.train.Checkpoint, run_dir: Path
 ) -> None:
     with pytest.raises(RunError, match=r"No checkpoint model\.ckpt-9999: give best,") as raised:
-        checkpoints.find(run_dir, "model.ckpt-9999")
+        find(run_dir, "model.ckpt-9999")
     assert str(raised.value).endswith(
         f"; {run_dir} holds model.ckpt-30, model.ckpt-20, model.ckpt-10."
     )
-    saver = checkpoints.Saver(run_dir, state, FACTS, keep=3, keep_best=3)
+    saver = Saver(run_dir, state, FACTS, keep=3, keep_best=3)
     for step in (10, 20):
         saver.save_best(step, 1.5)
     with pytest.raises(RunError, match=r"val_loss=1.5000-step-10 and 1 more\.$"):
-        checkpoints.find(run_dir, "model.ckpt-9999")
+        find(run_dir, "model.ckpt-9999")
 
 
 # --- damage ---
@@ -214,8 +224,8 @@ def test_who_reads_a_damaged_checkpoint_hears_of_an_intact_one(run_dir: Path) ->
     advised = []
     for step in (30, 20):
         damaged = run_dir / f"model.ckpt-{step}"
-        with pytest.raises(RunError) as raised, checkpoints.another_advised(damaged):
-            checkpoints.read_fully(damaged)
+        with pytest.raises(RunError) as raised, another_advised(damaged):
+            read_fully(damaged)
         said = str(raised.value)
         assert said.startswith(f"The checkpoint {damaged} is damaged (")
         advised.append(said.split("); ")[-1])
@@ -223,8 +233,8 @@ def test_who_reads_a_damaged_checkpoint_hears_of_an_intact_one(run_dir: Path) ->
     assert set(advised) == {f"another one of this run is intact: --checkpoint {intact}."}
     (run_dir / "model.ckpt-10.meta").unlink()
     words = f"no other checkpoint in {run_dir} is intact"
-    with pytest.raises(RunError, match=words), checkpoints.another_advised(damaged):
-        checkpoints.read_fully(damaged)
+    with pytest.raises(RunError, match=words), another_advised(damaged):
+        read_fully(damaged)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -304,7 +314,7 @@ def test_damage_is_met_one_by_one_and_never_ends_in_a_fresh_start(run_dir: Path)
 
 def test_best_model_serves_when_no_other_is_left(state: tf.train.Checkpoint, run_dir: Path) -> None:
     mark(state, 15)
-    checkpoints.Saver(run_dir, state, FACTS, keep=3, keep_best=1).save_best(15, 2.0)
+    Saver(run_dir, state, FACTS, keep=3, keep_best=1).save_best(15, 2.0)
     for step in (10, 20, 30):
         (run_dir / f"model.ckpt-{step}.index").unlink()
     found, said = newest(run_dir)
@@ -353,7 +363,8 @@ KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
 import tensorflow as tf
-from hvd_nmt.training import checkpoints, meta_graph
+from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints.saver import Saver
 
 # A save by a process that is killed before its n-th change to the file system.
 run_dir, first, n = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -362,7 +373,7 @@ meta_graph.export = lambda *_: b"graph" * 10_000
 model = tf.Module()
 model.weights = [tf.Variable(tf.fill([500], float(first))) for _ in range(4)]
 state = tf.train.Checkpoint(model=model, step=tf.Variable(first, dtype=tf.int64))
-saver = checkpoints.Saver(run_dir, state, dict(
+saver = Saver(run_dir, state, dict(
     vocabulary_hash="v", data_hash="d", model={}, vocabulary_size=1, ranks=1), 2, 2)
 done = 0
 
@@ -410,8 +421,8 @@ def test_kill_before_every_change_to_the_file_system(
         assert chosen is not None
         assert chosen.step in (2, 3), f"kill {n}"
         assert marked(chosen.prefix) == {float(chosen.step)}, f"kill {n}"
-        checkpoints.sweep(run_dir)
-        complete = [*checkpoints.newest_first(run_dir), *checkpoints.best_first(run_dir)]
+        sweep(run_dir)
+        complete = [*newest_first(run_dir), *best_first(run_dir)]
         wanted = files_of(*(c.prefix.name for c in complete))
         assert names(run_dir / folder) - {"checkpoint"} == wanted, f"kill {n}"
         assert {c.step for c in complete} >= {2}, f"kill {n}"
@@ -436,7 +447,7 @@ def test_killed_first_save_leaves_a_fresh_directory(toy_commands, tmp_path: Path
         chosen, said = newest(run_dir)
         assert said == [], f"kill {n}"
         assert chosen is None or marked(chosen.prefix) == {3.0}, f"kill {n}"
-        checkpoints.sweep(run_dir)
+        sweep(run_dir)
         wanted = files_of("model.ckpt-3") if chosen else set()
         assert names(run_dir) - {"checkpoint"} == wanted, f"kill {n}"
         if ended.returncode == 0:
@@ -470,7 +481,7 @@ def small_disk(tmp_path: Path):
 def test_full_disk(state: tf.train.Checkpoint, small_disk, room_bytes: int) -> None:
     """At several fill levels: in the tensors, in the graph, in the manifest."""
     run_dir = small_disk(4_000_000)
-    saver = checkpoints.Saver(run_dir, state, FACTS, keep=5, keep_best=1)
+    saver = Saver(run_dir, state, FACTS, keep=5, keep_best=1)
     mark(state, 1)
     saver.save(1)
     before = names(run_dir)
@@ -483,8 +494,8 @@ def test_full_disk(state: tf.train.Checkpoint, small_disk, room_bytes: int) -> N
     found, said = newest(run_dir)
     assert found is not None
     assert said == []
-    checkpoints.verify(found)
-    complete = files_of(*(c.prefix.name for c in checkpoints.newest_first(run_dir)))
+    verify(found)
+    complete = files_of(*(c.prefix.name for c in newest_first(run_dir)))
     assert names(run_dir) == complete | {"checkpoint"}
     assert before <= names(run_dir)
     assert not [path for path in run_dir.iterdir() if path.is_dir()]

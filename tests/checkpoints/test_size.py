@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import index_file, size, weights
+from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import ModelConfig, TrainingConfig, presets
 from hvd_nmt.model.transformer import Transformer
@@ -45,7 +46,7 @@ def assert_predicted(
     state.write(os.fspath(prefix))
     data = folder / "model.ckpt-0.data-00000-of-00001"
     found = data.stat().st_size
-    graph = next(t for t in index_file.tensors(prefix) if t.name == index_file.OBJECT_GRAPH)
+    graph = next(t for t in index_file.tensors(prefix) if t.name == OBJECT_GRAPH)
     data.unlink()  # base has 0.7 GB
     predicted = size.predict(model, vocabulary_size, precision, **options)
     assert predicted.n_bytes == found

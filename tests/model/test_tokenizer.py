@@ -29,7 +29,7 @@ LINES = [
 WHEEL = """
 import json, sys
 import sentencepiece
-from hvd_nmt.data import subwords
+from hvd_nmt.preparation import subwords
 lines = json.load(sys.stdin)
 text = [line for line in lines if line.strip() and len(line) < 4000] * 20
 model = subwords.train(text, 200)

@@ -19,7 +19,7 @@ import tensorflow as tf
 import toy
 from hvd_nmt import average
 from hvd_nmt.checkpoints import contents, weights
-from hvd_nmt.checkpoints import saver as checkpoints
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import Manifest
 
 DECAY = 0.7
@@ -63,7 +63,7 @@ def model_of(run: dict[str, np.ndarray], root: str = "model") -> dict[str, np.nd
 
 
 def test_it_begins_with_the_weights_and_nothing_else(tuned: dict, toy_run: Path) -> None:
-    best = checkpoints.find(toy_run, "best")
+    best = find(toy_run, "best")
     assert f"begins with origin/best_models/{best.name}, step 40" in tuned["whole"].stdout
     record = json.loads((tuned["cwd"] / "whole" / "init_from.json").read_text(encoding="utf-8"))
     assert (record["prefix"], record["step"]) == (f"origin/best_models/{best.name}", 40)
@@ -78,7 +78,7 @@ def test_it_begins_with_the_weights_and_nothing_else(tuned: dict, toy_run: Path)
 def test_frozen_weights_are_equal_to_the_bit_and_the_others_move(
     tuned: dict, toy_run: Path
 ) -> None:
-    before = model_of(tensors(checkpoints.find(toy_run, "best")))
+    before = model_of(tensors(find(toy_run, "best")))
     after = tensors(tuned["cwd"] / "whole" / f"model.ckpt-{STEPS}")
     for root in ("model", "ema"):
         for name, value in model_of(after, root).items():
@@ -101,7 +101,7 @@ def test_frozen_weights_have_no_moments_and_no_gradient_on_the_wire(tuned: dict)
 
 
 def test_average_follows_its_formula_over_all_steps(tuned: dict, toy_run: Path) -> None:
-    mean = model_of(tensors(checkpoints.find(toy_run, "best")))
+    mean = model_of(tensors(find(toy_run, "best")))
     for step in range(1, STEPS + 1):
         saved = tensors(tuned["cwd"] / "whole" / f"model.ckpt-{step}")
         decay = min(DECAY, (1 + step) / (10 + step))

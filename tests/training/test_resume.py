@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import toy
-from hvd_nmt.checkpoints import saver
+from hvd_nmt.checkpoints.find import newest_first
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
@@ -72,7 +72,7 @@ def one_rank(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     rank.send_signal(signal.SIGTERM)
     found["stopped"] = run.finished()
     found["stopped_after"] = toy.steps_done(run_dir)
-    found["saved"] = [c.step for c in saver.newest_first(run_dir)]
+    found["saved"] = [c.step for c in newest_first(run_dir)]
 
     found["resumed"] = toy.run_train(*options, cwd=cwd)
     return found
@@ -151,6 +151,6 @@ def test_nothing_is_left_of_the_kills(one_rank: dict, two_ranks: dict) -> None:
     for run_dir in (one_rank["run_dir"], two_ranks["cwd"] / "run"):
         assert not list(run_dir.rglob(".saving-*"))
         assert not list(run_dir.rglob("damaged"))
-        prefixes = {c.prefix.name for c in saver.newest_first(run_dir)}
+        prefixes = {c.prefix.name for c in newest_first(run_dir)}
         found = {path.name.split(".data")[0] for path in run_dir.glob("model.ckpt-*.data*")}
         assert found == prefixes

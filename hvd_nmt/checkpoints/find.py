@@ -1,0 +1,198 @@
+"""Which checkpoints a run has, which of them are undamaged, and which one a name means.
+
+The manifest decides what is complete, newest first, and every tensor is read (TensorFlow keeps a
+CRC of each) before a checkpoint is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.names import BEST_DIR, DAMAGED_DIR
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.data.corpus import fingerprint
+
+_NAMED = 4
+"""checkpoints that a message names, at most"""
+
+
+def newest_first(run_dir: Path) -> list[Checkpoint]:
+    """The complete `model.ckpt-N` of a run, by step; files are not read."""
+    found = [_opened(path) for path in run_dir.glob(f"{names.NEWEST}*{names.MANIFEST_SUFFIX}")]
+    return sorted((c for c in found if c), key=lambda c: -c.step)
+
+
+def best_first(run_dir: Path) -> list[Checkpoint]:
+    """The complete `best_models/*` of a run, by validation loss."""
+    found = [
+        _opened(path) for path in (run_dir / BEST_DIR).glob(f"{names.BEST}*{names.MANIFEST_SUFFIX}")
+    ]
+    by_loss = (
+        (math.inf if c.manifest.val_loss is None else c.manifest.val_loss, c.step, c)
+        for c in found
+        if c
+    )
+    return [c for _, _, c in sorted(by_loss, key=lambda item: item[:2])]
+
+
+def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
+    """The newest checkpoint of which every byte is right; damaged ones are put aside.
+
+    Args:
+        run_dir: run directory.
+        say: told about each damaged checkpoint.
+
+    Returns:
+        None in a fresh run directory.
+
+    Raises:
+        RunError: there are, or were, checkpoints and none can be used: starting from scratch here
+            would bury them.
+    """
+    prefixes = [  # without killed saves
+        prefix
+        for folder in (run_dir, run_dir / BEST_DIR)
+        for prefix in names.prefixes(folder)
+        if not names.private(prefix).exists() or names.manifest_file(prefix).exists()
+    ]
+    for prefix in prefixes:
+        try:
+            candidate = Checkpoint.at(prefix)
+            verify(candidate)
+            return candidate
+        except RunError as error:
+            _quarantine(prefix)
+            say(f"{error} It was moved to {prefix.parent / DAMAGED_DIR}; trying the one before.")
+    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
+    if once_held := [path for sign in signs for path in run_dir.glob(sign)]:
+        raise RunError(
+            f"{run_dir} held checkpoints ({once_held[0].relative_to(run_dir)} says so) and none "
+            "that is complete and undamaged is left: restore one from a copy, or choose another "
+            "--run-dir to start afresh."
+        )
+    return None
+
+
+def verify(checkpoint: Checkpoint) -> None:
+    """Read every tensor and compare every file with the manifest.
+
+    Raises:
+        RunError: a file is missing, a byte of it has changed, or it has another checkpoint's name.
+    """
+    if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
+        raise RunError(f"{checkpoint.prefix} is the checkpoint of step {checkpoint.step}.")
+    for suffix, wanted in checkpoint.manifest.files.items():
+        path = names.file(checkpoint.prefix, suffix)
+        try:
+            damaged = dataclasses.asdict(fingerprint(path)) != wanted
+        except OSError as error:
+            raise RunError(f"{path} cannot be read ({error.strerror}).") from error
+        if damaged:
+            raise RunError(f"{path} has changed since it was written: the checkpoint is damaged.")
+    read_fully(checkpoint.prefix)
+
+
+def read_fully(prefix: Path) -> None:
+    """Read every tensor of a checkpoint; TensorFlow compares each with its CRC.
+
+    Raises:
+        RunError: a tensor cannot be read, or is not what was written.
+    """
+    try:
+        reader = tf.train.load_checkpoint(os.fspath(prefix))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
+        reason = str(getattr(error, "message", error)).splitlines()[0]
+        raise RunError(f"The checkpoint {prefix} is damaged ({reason}).") from error
+
+
+def find(run_dir: Path, which: str) -> Path:
+    """The prefix of a checkpoint.
+
+    Args:
+        run_dir: run directory.
+        which: "best" (lowest validation loss), "latest", or a prefix (with or without suffix).
+
+    Raises:
+        RunError: there is no such checkpoint.
+    """
+    if which in ("best", "latest"):
+        found = best_first(run_dir) if which == "best" else []
+        found = found or newest_first(run_dir) or best_first(run_dir)
+        if not found:
+            missing = "is it a run directory of train?"
+            if not run_dir.exists():
+                missing = f"there is no directory {run_dir}."
+            raise RunError(f"{run_dir} holds no checkpoint: {missing}")
+        return found[0].prefix
+    name = names.without_suffix(which)
+    for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
+        if names.file(prefix, ".index").exists():
+            return prefix
+    raise RunError(
+        f"No checkpoint {which}: give best, latest, or the path of its .index file; "
+        f"{_holds(run_dir)}."
+    )
+
+
+def _holds(run_dir: Path) -> str:
+    """Which checkpoints there are, for who has named another."""
+    if not run_dir.exists():
+        return f"there is no directory {run_dir}"
+    found = [c.prefix.name for c in (*newest_first(run_dir), *best_first(run_dir))]
+    if not found:
+        return f"{run_dir} holds none"
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{run_dir} holds {', '.join(found[:_NAMED])}{more}"
+
+
+@contextlib.contextmanager
+def another_advised(prefix: Path) -> Iterator[None]:
+    """Where reading a checkpoint fails, name an intact one of the same run, if there is one.
+
+    Raises:
+        RunError: that of the block, with the advice.
+    """
+    try:
+        yield
+    except RunError as error:
+        run_dir = names.run_dir_of(prefix)
+        others = (*best_first(run_dir), *newest_first(run_dir))
+        intact = next((c for c in others if c.prefix != prefix and _is_intact(c)), None)
+        advice = f"no other checkpoint in {run_dir} is intact."
+        if intact is not None:
+            advice = f"another one of this run is intact: --checkpoint {intact.prefix}."
+        raise RunError(f"{str(error).removesuffix('.')}; {advice}") from error
+
+
+def _is_intact(checkpoint: Checkpoint) -> bool:
+    try:
+        verify(checkpoint)
+    except RunError:
+        return False
+    return True
+
+
+def _quarantine(prefix: Path) -> None:
+    folder = prefix.parent / DAMAGED_DIR
+    folder.mkdir(exist_ok=True)
+    for suffix in names.ALL_SUFFIXES:
+        if names.file(prefix, suffix).exists():
+            os.replace(f"{prefix}{suffix}", folder / (prefix.name + suffix))
+
+
+def _opened(path: Path) -> Checkpoint | None:
+    try:
+        return Checkpoint.at(path.with_suffix(""))
+    except RunError:
+        return None

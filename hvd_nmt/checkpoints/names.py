@@ -1,0 +1,111 @@
+"""Names: of a checkpoint's files, and of what is in them. No TensorFlow here.
+
+model.ckpt-500.index                     PREFIX + suffix; the prefix is what names a checkpoint
+best_models/val_loss=1.5943-step-500.index
+model/encoder/0/attention/qkv/.ATTRIBUTES/VARIABLE_VALUE     key of a weight: WEIGHTS + path
+                                                             of the weight in the model + VALUE
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
+"""of the files of a checkpoint that TensorFlow reads, the data file first"""
+MANIFEST_SUFFIX = ".json"
+ALL_SUFFIXES = (MANIFEST_SUFFIX, *SUFFIXES)
+NEWEST, BEST = "model.ckpt-", "val_loss="
+"""how the names of a run's own checkpoints begin"""
+BEST_DIR = "best_models"
+DAMAGED_DIR = "damaged"
+PRIVATE = ".saving-"
+"""how the names of files and folders begin that a save has not finished, or a killed one left"""
+POINTER = "checkpoint"
+"""TensorFlow's own pointer to the newest checkpoint"""
+
+WEIGHTS, AVERAGE, OPTIMIZER, STEP = "model", "ema", "optimizer", "step"
+"""first part of the key of: weights, their moving average, Adam's state, the step"""
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+"""end of the key of every variable"""
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""key of the text in which TensorFlow 2 describes the Python objects that were saved"""
+
+_RUN_PREFIX = re.compile(r"(?:model\.ckpt|val_loss=[\d.]+-step)-(\d+)")
+_ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
+
+
+def newest(step: int) -> str:
+    """Name of the checkpoint of a step."""
+    return f"{NEWEST}{step}"
+
+
+def best(val_loss: float, step: int) -> str:
+    """Name of a step's checkpoint among the best ones."""
+    return f"{BEST}{val_loss:.4f}-step-{step}"
+
+
+def file(prefix: Path, suffix: str) -> Path:
+    """A file of a checkpoint."""
+    return Path(f"{prefix}{suffix}")
+
+
+def manifest_file(prefix: Path) -> Path:
+    """The manifest of a checkpoint; written last, so where it is, the checkpoint is complete."""
+    return file(prefix, MANIFEST_SUFFIX)
+
+
+def private(prefix: Path) -> Path:
+    """The folder of a checkpoint's files until they are complete; left behind by a killed save."""
+    return prefix.parent / (PRIVATE + prefix.name)
+
+
+def without_suffix(name: str) -> str:
+    """The prefix of a checkpoint, given by itself or by any of its files."""
+    return _ANY_SUFFIX.sub("", name)
+
+
+def step_of(prefix: Path) -> int | None:
+    """The step in the name of a run's own checkpoint; None for any other name."""
+    match = _RUN_PREFIX.fullmatch(prefix.name)
+    return int(match[1]) if match else None
+
+
+def newest_step(run_dir: Path) -> int | None:
+    """The highest step of which `model.ckpt-N.index` is there, complete or not."""
+    names = (path.with_suffix("") for path in run_dir.glob(f"{NEWEST}*.index"))
+    return max((step for step in map(step_of, names) if step is not None), default=None)
+
+
+def prefixes(folder: Path) -> list[Path]:
+    """Of every checkpoint of a run in a folder of which any file is there, newest first."""
+    found = {
+        folder / path.name.removesuffix(suffix)
+        for path in folder.glob("*")
+        for suffix in ALL_SUFFIXES
+        if path.name.endswith(suffix)
+    }
+    own = [prefix for prefix in found if step_of(prefix) is not None]
+    return sorted(own, key=lambda prefix: -(step_of(prefix) or 0))
+
+
+def run_dir_of(prefix: Path) -> Path:
+    """The run directory that a checkpoint is in."""
+    folder = prefix.parent
+    return folder.parent if folder.name == BEST_DIR else folder
+
+
+def weight_key(path: str) -> str:
+    """The key of a weight, such as encoder/0/attention/qkv."""
+    return f"{WEIGHTS}/{path}{VALUE}"
+
+
+def weight_path(key: str) -> str:
+    """The path of a weight in the model, of its key."""
+    return key.removeprefix(f"{WEIGHTS}/").removesuffix(VALUE)
+
+
+def holds_average(keys: Iterable[str]) -> bool:
+    """Whether the variables of a checkpoint include a moving average of the weights."""
+    return any(key.startswith(f"{AVERAGE}/") for key in keys)

@@ -1,0 +1,65 @@
+"""The files of a run directory, and where the data of its run are.
+
+config.yaml          every value that decided the run
+spm.model            the vocabulary that its checkpoints were trained with
+environment.json     versions, hosts and GPUs of the last start
+command.txt          the command line of each start
+init_from.json       the checkpoint that the run began with, if any
+.lock                held by the process that trains
+telemetry/HOST.jsonl samples of each host
+model.ckpt-*         checkpoints: see `names`; `telemetry.events` names the metrics
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.config import Config
+from hvd_nmt.data import corpus
+
+CONFIG = "config.yaml"
+VOCABULARY = corpus.SPM_MODEL
+ENVIRONMENT = "environment.json"
+COMMANDS = "command.txt"
+ORIGIN = "init_from.json"
+LOCK = ".lock"
+TELEMETRY_DIR = "telemetry"
+
+
+def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
+    """The prepared data that a run was trained on: relative to where it was started, or to here.
+
+    Args:
+        run_dir: run directory, by whatever path it is reached now.
+        config: what its config.yaml says.
+
+    Returns:
+        The data directory and its manifest.
+
+    Raises:
+        DataError: the data are not on this machine, or others are in their place.
+    """
+    directory = _data_directory(run_dir, config)
+    try:
+        manifest = corpus.read_manifest(directory)
+    except DataError:
+        raise DataError(
+            f"The training data are not in {directory} on this machine, so their size is unknown."
+        ) from None
+    vocabulary = run_dir / VOCABULARY
+    if vocabulary.exists() and corpus.fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+        raise DataError(
+            f"The data in {directory} have another vocabulary than this run, so they are not the "
+            "data it was trained on."
+        )
+    return directory, manifest
+
+
+def _data_directory(run_dir: Path, config: Config) -> Path:
+    here, name = run_dir.resolve().parts, config.run_dir.parts
+    if here[-len(name) :] == name and not config.run_dir.is_absolute():
+        there = Path(*here[: -len(name)], config.data.directory)
+        if (there / corpus.MANIFEST).exists():
+            return there
+    return config.data.directory
