@@ -12,14 +12,12 @@
 #   --nic NAME    the network card between the hosts, of the same name on each; give it: otherwise
 #                 horovodrun probes for one with services that listen on every address
 #
-# Only variables that training needs reach the ranks (list in launch/lib.sh); HVD_NMT_RANKS tells
+# Only variables that training needs reach the ranks (hvd_nmt/common/rank_environment.py); HVD_NMT_RANKS tells
 # them how many they should be. Environment: VENV=.venv
 set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# horovodrun imports TensorFlow for itself, which greets with a page about the processor.
-export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-3}
 read_options "$@"
 choose_hosts
 choose_environment

@@ -64,22 +64,9 @@ choose_hosts() {
     fi
 }
 
-# Sets clean to NAME=VALUE of the variables that a rank needs. horovodrun copies its whole environment
-# onto the command line of every rank on every host, where any user can read it with ps.
+# Sets clean to NAME=VALUE of the variables that a rank gets; the list is in rank_environment.py.
 choose_environment() {
-    local name
-    clean=(PATH="$venv/bin:$PATH" HVD_NMT_RANKS="$ranks")
-    for name in $(compgen -e); do
-        case $name in
-            PATH | HVD_NMT_RANKS) ;;
-            # Terraform's, often secret.
-            TF_TOKEN_* | TF_VAR_* | TF_CLI_*) ;;
-            # Left from another job, these would override every rank's own.
-            HOROVOD_RANK | HOROVOD_SIZE | HOROVOD_LOCAL_* | HOROVOD_CROSS_* | HOROVOD_HOSTNAME | \
-                HOROVOD_GLOO_RENDEZVOUS_* | HOROVOD_GLOO_IFACE | HOROVOD_ELASTIC | HOROVOD_CONTROLLER) ;;
-            HOME | USER | LOGNAME | LANG | LC_* | TERM | TMPDIR | TZ | SSH_AUTH_SOCK | LD_LIBRARY_PATH | \
-                CUDA_VISIBLE_DEVICES | OMP_* | KMP_* | TF_* | XLA_FLAGS | NCCL_* | GLOO_* | HOROVOD_* | HVD_NMT_*)
-                clean+=("$name=${!name}") ;;
-        esac
-    done
+    mapfile -d '' -t clean < \
+        <("$venv/bin/python" -I -S "$root/hvd_nmt/common/rank_environment.py" "$ranks")
+    ((${#clean[@]})) || die "$venv/bin/python did not tell which variables the ranks get; run make install first."
 }

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
+from hvd_nmt.common.rank_environment import rank_environment
 from hvd_nmt.diagnosis.hosts import Host, is_here
 
 MARK = "hvd_nmt.allreduce "
@@ -28,11 +29,6 @@ _COMMAND = "hvd_nmt.diagnosis.allreduce"
 _ROUNDS = 5
 _BUDGET_S = 4.0
 _LATENCY_ROUNDS = 20
-# What a rank needs of this environment: horovodrun puts all that it gets on the command lines of
-# all hosts, where any user can read it. As launch/lib.sh chooses.
-_PASSED = {"HOME", "USER", "LOGNAME", "LANG", "TERM", "TMPDIR", "TZ", "SSH_AUTH_SOCK", "PATH",
-           "LD_LIBRARY_PATH", "PYTHONPATH", "XLA_FLAGS", "VIRTUAL_ENV"}  # fmt: skip
-_PASSED_PREFIXES = ("LC_", "OMP_", "KMP_", "NCCL_", "GLOO_", "TF_CPP_", "TF_USE_", "TF_NUM_")
 
 
 def measure(
@@ -54,9 +50,10 @@ def measure(
         ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """
     command = launch_command(hosts, n_bytes, nic)
+    environment = rank_environment(sum(host.slots for host in hosts))
     try:
         process = subprocess.Popen(
-            command, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except OSError as error:
@@ -105,15 +102,6 @@ def result_in(said: str, exit_code: int) -> dict[str, Any]:
     sentences = [line.partition(f"{_COMMAND}: ")[2] for line in lines if f"{_COMMAND}: " in line]
     reason = sentences[0] if sentences else (lines[-1].strip() if lines else "it said nothing")
     raise ClusterError(f"The all-reduce failed (exit code {exit_code}): {reason}")
-
-
-def _environment() -> dict[str, str]:
-    """This environment without what ranks do not need, and without another job's Horovod."""
-    kept = {
-        name: value for name, value in os.environ.items()
-        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
-    }  # fmt: skip
-    return kept | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3")}
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 import psutil
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.rank_environment import passed
 from hvd_nmt.diagnosis.probe import CLOCK, MARK
 
 SSH_FAILED = 255
@@ -166,8 +167,8 @@ def _ask_one(
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True,
-                errors="replace", start_new_session=True,
+                command, env=passed(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=said, text=True, errors="replace", start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return Answer(host, error=f"{command[0]}: {error.strerror}", reached=False)
@@ -195,13 +196,18 @@ def _ask_one(
 
 
 def probe_command(name: str, timeout_s: float) -> list[str]:
-    """The command that runs the probe on a host: same directory, same Python, as in a run."""
+    """The command that runs the probe on a host: directory, Python, environment as of a rank."""
     module = "hvd_nmt.diagnosis.probe"
     if is_here(name):
         return [sys.executable, "-m", module]
-    path = os.environ.get("PYTHONPATH")
-    variables = f"env PYTHONPATH={shlex.quote(path)} " if path else ""
-    there = f"cd {shlex.quote(os.getcwd())} && {variables}{shlex.quote(sys.executable)} -m {module}"
+    # horovodrun leaves the choice of GPUs to each host.
+    variables = [
+        shlex.quote(f"{variable}={value}")
+        for variable, value in passed(os.environ).items()
+        if variable != "CUDA_VISIBLE_DEVICES"
+    ]
+    program = f"env {' '.join(variables)} {shlex.quote(sys.executable)} -m {module}"
+    there = f"cd {shlex.quote(os.getcwd())} && {program}"
     return [
         "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
         "-o", "ConnectionAttempts=1", name, there,

@@ -27,14 +27,19 @@ def test_the_command_gives_every_slot_a_rank_and_names_the_card():
 
 
 def test_ranks_get_no_secret_and_no_other_job_s_horovod(monkeypatch):
-    monkeypatch.setenv("MY_TOKEN", "canary")
-    monkeypatch.setenv("HOROVOD_RANK", "7")
-    monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    kept = allreduce._environment()
-    assert "canary" not in kept.values()
-    assert "HOROVOD_RANK" not in kept
-    assert kept["NCCL_DEBUG"] == "WARN"
-    assert kept["PATH"] == os.environ["PATH"]
+    given = {"MY_TOKEN": "canary", "HOROVOD_RANK": "7", "HVD_NMT_RANKS": "9", "NCCL_DEBUG": "WARN",
+             "CUDA_VISIBLE_DEVICES": "1", "HOROVOD_CYCLE_TIME": "7"}  # fmt: skip
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    say = f"import json, os; print({allreduce.MARK!r} + json.dumps(dict(os.environ)))"
+    script = [sys.executable, "-c", say]
+    monkeypatch.setattr(allreduce, "launch_command", lambda *arguments: script)
+    seen = allreduce.measure(LOCAL, 400, None, timeout_s=30)
+    assert "canary" not in seen.values()
+    assert "HOROVOD_RANK" not in seen
+    assert (seen["NCCL_DEBUG"], seen["HOROVOD_CYCLE_TIME"]) == ("WARN", "7")
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["HVD_NMT_RANKS"]) == ("1", "2")
+    assert seen["PATH"].endswith(f":{os.environ['PATH']}")
 
 
 def test_the_result_is_found_among_other_lines():

@@ -1,0 +1,63 @@
+"""The environment variables that a rank gets, by one list for the launchers and the doctor.
+
+    python hvd_nmt/common/rank_environment.py RANKS     NAME=VALUE, each ended by a zero byte
+
+horovodrun copies its whole environment onto the command line of every rank on every host, where any
+user can read it with ps. So a variable that is not listed here stays behind. The launchers run this
+file as a script, so it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+PASSED = (
+    "HOME", "USER", "LOGNAME", "LANG", "LC_*", "TERM", "TMPDIR", "TZ", "SSH_AUTH_SOCK",
+    "PATH", "PYTHONPATH", "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES", "NCCL_*", "GLOO_*", "HOROVOD_*", "HVD_NMT_*", "OMP_*", "KMP_*",
+    # Not all of TF_*: Terraform's variables begin so too, and some of them are secret.
+    "TF_CPP_*", "TF_CUDNN_*", "TF_DETERMINISTIC_*", "TF_DISABLE_*", "TF_ENABLE_*", "TF_FORCE_*",
+    "TF_GPU_*", "TF_NUM_*", "TF_USE_*", "TF_XLA_*", "XLA_FLAGS",
+)  # fmt: skip
+"""patterns of the names that a rank gets"""
+OF_ANOTHER_JOB = (
+    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*", "HOROVOD_CROSS_*", "HOROVOD_HOSTNAME",
+    "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_GLOO_IFACE", "HOROVOD_ELASTIC", "HOROVOD_CONTROLLER",
+    "HVD_NMT_RANKS",
+)  # fmt: skip
+"""patterns of names that, left from another job, would override what every rank is told"""
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of an environment that a rank may get."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if _matches(name, PASSED) and not _matches(name, OF_ANOTHER_JOB)
+    }
+
+
+def rank_environment(ranks: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """All variables with which to start some ranks: programs beside this Python come first."""
+    found = passed(environment)
+    programs = os.fspath(Path(sys.executable).parent)
+    return {
+        # horovodrun imports TensorFlow for itself, which greets with a page about the processor.
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **found,
+        "PATH": os.pathsep.join(filter(None, (programs, found.get("PATH")))),
+        "HVD_NMT_RANKS": str(ranks),
+    }
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+if __name__ == "__main__":
+    for name, value in rank_environment(int(sys.argv[1])).items():
+        sys.stdout.buffer.write(os.fsencode(f"{name}={value}\0"))

@@ -1,0 +1,53 @@
+"""Which variables reach the ranks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.common import rank_environment
+from hvd_nmt.common.rank_environment import passed
+
+PROGRAMS = os.fspath(Path(sys.executable).parent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HOME", "LC_ALL", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "HOROVOD_CYCLE_TIME",
+     "HOROVOD_FUSION_THRESHOLD", "OMP_NUM_THREADS", "TF_GPU_ALLOCATOR", "XLA_FLAGS"],
+)  # fmt: skip
+def test_what_decides_how_a_rank_runs_is_passed(name):
+    assert passed({name: "1"}) == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "TF_VAR_password", "TF_TOKEN_app_terraform_io",
+     "TF_CLI_ARGS", "_HOROVOD_SECRET_KEY", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
+     "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+     "HOROVOD_CONTROLLER", "HVD_NMT_RANKS", "HOMES"],
+)  # fmt: skip
+def test_secrets_and_what_another_job_left_stay_behind(name):
+    assert passed({name: "canary"}) == {}
+
+
+def test_the_ranks_programs_are_those_of_this_python():
+    of = rank_environment.rank_environment(4, {"PATH": "/usr/bin", "HVD_NMT_RANKS": "2"})
+    assert of["PATH"] == f"{PROGRAMS}:/usr/bin"
+    assert of["HVD_NMT_RANKS"] == "4"
+    assert of["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    own = rank_environment.rank_environment(1, {"TF_CPP_MIN_LOG_LEVEL": "0"})
+    assert (own["PATH"], own["TF_CPP_MIN_LOG_LEVEL"]) == (PROGRAMS, "0")
+
+
+def test_as_a_script_it_hands_any_value_over_and_imports_no_package():
+    odd = {"PATH": os.environ["PATH"], "LC_ODD": "two\nlines=1", "SECRET": "canary"}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", rank_environment.__file__, "3"],
+        env=odd, stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    words = done.stdout.decode().split("\0")
+    assert {"HVD_NMT_RANKS=3", "LC_ODD=two\nlines=1", ""} <= set(words)
+    assert "canary" not in done.stdout.decode()
