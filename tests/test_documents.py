@@ -122,7 +122,8 @@ def test_the_tree_of_contributing_names_every_module():
         for path in PACKAGE.rglob("*.py")
         if path.name != "__init__.py" and path.parent.name != "embedded"
     }
-    assert named == there
+    assert sorted(there - named) == [], "not in the tree"
+    assert sorted(named - there) == [], "in the tree, but not there"
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)
