@@ -61,8 +61,10 @@ class Batch(NamedTuple):
 class Position:
     """The next step to be done: all that a resumed run has to know about the data."""
 
-    epoch: int = 0  # from 0
-    step: int = 0  # within the epoch, from 0
+    epoch: int = 0
+    """number of the epoch, from 0"""
+    step: int = 0
+    """step within the epoch, from 0"""
 
 
 def batches(
@@ -167,7 +169,16 @@ class BatchPlan:
 
     @classmethod
     def of(cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int) -> BatchPlan:
-        """The plan of a corpus."""
+        """The plan of a corpus.
+
+        Args:
+            corpus: training pairs.
+            tokens_per_step: real target tokens of one step over all ranks.
+            seed: seed of all epochs.
+
+        Raises:
+            ConfigError: as the class.
+        """
         return cls(corpus.source.lengths, corpus.target.lengths, tokens_per_step, seed)
 
     @cached_property
@@ -211,10 +222,6 @@ class BatchPlan:
     def position(self, global_step: int) -> Position:
         """Where the data stands after `global_step` steps from the very start."""
         return Position(*divmod(global_step, self.steps_per_epoch))
-
-    def global_step(self, position: Position) -> int:
-        """Steps done before `position`: the inverse of `position`."""
-        return position.epoch * self.steps_per_epoch + position.step
 
 
 @final

@@ -65,6 +65,11 @@ class SubwordDropout:
     def of(cls, data: DataDirectory, share: float, seed: int) -> SubwordDropout | None:
         """For the training part of prepared data; None if the share is 0.
 
+        Args:
+            data: prepared data.
+            share: probability that a merge is refused, in [0, 1).
+            seed: 0 to 2^64 - 1.
+
         Raises:
             DataError: the vocabulary cannot be read, or is not one of byte-pair encoding.
         """
@@ -80,7 +85,13 @@ class SubwordDropout:
         return cls(pieces, share, seed, data.manifest.max_length)
 
     def pairs(self, corpus: ParallelCorpus, indices: np.ndarray, epoch: int) -> ParallelCorpus:
-        """The pairs of these indices, int64, in their order, segmented for an epoch."""
+        """Some pairs, in the order of their indices, segmented for an epoch.
+
+        Args:
+            corpus: all pairs, with SentencePiece's own ids.
+            indices: int64, of the pairs that are wanted.
+            epoch: from 0.
+        """
         source, target = (
             self.sentences(sentences, indices, epoch, side)
             for side, sentences in enumerate((corpus.source, corpus.target))

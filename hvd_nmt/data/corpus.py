@@ -173,10 +173,14 @@ class File:
 class Side:
     """One side of one part."""
 
-    input: File  # the raw file as it was given, compressed if it was
-    text_bytes: int  # UTF-8 text read from it and cleaned, one byte per line end
-    kept_text_bytes: int  # the same of the pairs that were kept
-    tokens: int  # of the pairs that were kept, eos counted; 0 for "test", which is not encoded
+    input: File
+    """the raw file as it was given, compressed if it was"""
+    text_bytes: int
+    """UTF-8 text read from the raw file and cleaned, one byte per line end"""
+    kept_text_bytes: int
+    """UTF-8 text of the pairs that were kept, one byte per line end"""
+    tokens: int
+    """of the pairs that were kept, eos counted; 0 for "test", which is not encoded"""
 
 
 @dataclass(frozen=True)
@@ -184,9 +188,13 @@ class Part:
     """The train, dev or test pairs."""
 
     pairs_read: int
-    pairs: int  # kept
-    removed: dict[str, int]  # pairs removed by each rule
-    truncated: int  # pairs kept with a side cut to max_length
+    """pairs of the raw files"""
+    pairs: int
+    """pairs that were kept"""
+    removed: dict[str, int]
+    """pairs removed by each rule"""
+    truncated: int
+    """pairs kept with a side cut to max_length"""
     source: Side
     target: Side
 
@@ -198,13 +206,20 @@ class Manifest:
     format_version: int
     source_language: str
     target_language: str
-    vocabulary_pieces: int  # pieces of the SentencePiece model
-    vocabulary_size: int  # rows of the embedding: pieces rounded up to a multiple of 8
-    max_length: int  # tokens of the longest sentence kept, eos counted
-    request: dict[str, Any]  # the settings and inputs it was made from
-    versions: dict[str, str]  # of the programs that made it
-    parts: dict[str, Part]  # "train", "dev" and perhaps "test"
-    files: dict[str, File]  # every file of the directory but this manifest
+    vocabulary_pieces: int
+    """pieces of the SentencePiece model"""
+    vocabulary_size: int
+    """rows of the embedding: pieces rounded up to a multiple of 8"""
+    max_length: int
+    """tokens of the longest sentence kept, eos counted"""
+    request: dict[str, Any]
+    """the settings and inputs that the directory was made from"""
+    versions: dict[str, str]
+    """of the programs that made the directory"""
+    parts: dict[str, Part]
+    """what became of train, dev and perhaps test"""
+    files: dict[str, File]
+    """every file that is part of the data"""
 
     @property
     def hash(self) -> str:

@@ -47,7 +47,7 @@ class Throughput(NamedTuple):
 
 
 def measure(
-    corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, rank: int = 0, size: int = 1,
+    corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, size: int = 1,
     seconds: float = 5.0, dropout: SubwordDropout | None = None,
 ) -> Throughput:  # fmt: skip
     """Makes the plan of epoch 0 and then batches, for some seconds or an epoch.
@@ -56,8 +56,7 @@ def measure(
         corpus: training pairs.
         tokens_per_step: target tokens of a step over all ranks.
         seed: of the plan.
-        rank: whose batches.
-        size: number of ranks.
+        size: number of ranks; the batches are those of the first.
         seconds: for how long to make batches.
         dropout: as in training; the shapes and the padding are those without it.
 
@@ -78,7 +77,7 @@ def measure(
     padding, shapes = _padding(plan, epoch, size)
 
     made, tokens, started_s = 0, 0, time.perf_counter()
-    for batch in batches(corpus, plan, Position(), rank, size, dropout):
+    for batch in batches(corpus, plan, Position(), 0, size, dropout):
         tokens += int(np.count_nonzero(batch.source_BxS) + np.count_nonzero(batch.target_BxT))
         made += 1
         elapsed_s = time.perf_counter() - started_s

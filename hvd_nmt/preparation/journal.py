@@ -1,4 +1,4 @@
-"""The finished stages of a long job, kept in a work directory beside its result.
+"""The finished stages of a long job, kept in a work directory next to its result.
 
     data/wmt16-en-de.work/
         journal.jsonl    the request, then one line for each finished stage and what it found
@@ -11,15 +11,16 @@ is written after the files of its stage are on the disk. Another request starts 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
-from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.common.files import sync
+from hvd_nmt.telemetry import jsonl
+from hvd_nmt.telemetry.jsonl import JsonlFile
 
 JOURNAL = "journal.jsonl"
 
@@ -33,7 +34,7 @@ class Journal:
         request: all that decides the result; plain JSON values.
 
     Raises:
-        DataError: the directory holds something else, which is not ours to remove.
+        DataError: the directory holds something else.
     """
 
     def __init__(self, directory: Path, request: dict[str, Any]) -> None:
@@ -45,11 +46,13 @@ class Journal:
         request = json.loads(json.dumps(request))
         lines = self._lines()
         if not lines or lines[0] != request:
-            _require_ours(directory)
+            _require_no_other(directory)
             discard(directory)
             directory.mkdir(exist_ok=True)
             self._write(request)
             lines = [request]
+        else:
+            self._open().close()
         self._done: dict[str, dict[str, Any]] = {line["stage"]: line for line in lines[1:]}
 
     def stage(self, name: str, work: Callable[[], Any]) -> Any:
@@ -80,22 +83,21 @@ class Journal:
         return name in self._done
 
     def _write(self, line: dict[str, Any]) -> None:
-        with open(self.directory / JOURNAL, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        file = self._open()
+        file.append(line)
+        file.close()
+        sync(file.path)
         sync(self.directory)
 
+    def _open(self) -> JsonlFile:
+        """The file to append to, without the torn line of a process that died while writing it."""
+        return JsonlFile(self.directory / JOURNAL)
+
     def _lines(self) -> list[dict[str, Any]]:
-        """The whole lines. A torn one, of a process that died while writing it, is cut off."""
-        path = self.directory / JOURNAL
+        """The whole lines; none of a journal that is damaged or not there."""
         try:
-            raw = path.read_bytes()
-            whole = raw[: raw.rfind(b"\n") + 1]
-            if whole != raw:
-                path.write_bytes(whole)
-            return [json.loads(line) for line in whole.splitlines()]
-        except (OSError, ValueError):
+            return list(jsonl.read(self.directory / JOURNAL))
+        except (OSError, RunError):
             return []
 
 
@@ -103,7 +105,7 @@ def discard(directory: Path) -> None:
     """Removes a work directory, if there is one, and nothing that is none.
 
     The journal is emptied first, so that it tells of no file that is gone, and removed last, for
-    it is the sign that the directory is ours.
+    it is the sign of a work directory.
 
     Raises:
         OSError: it cannot be removed.
@@ -121,7 +123,7 @@ def discard(directory: Path) -> None:
     directory.rmdir()
 
 
-def _require_ours(directory: Path) -> None:
+def _require_no_other(directory: Path) -> None:
     """See that a directory without a journal is empty, or not there."""
     if (directory / JOURNAL).is_file() or not directory.exists():
         return

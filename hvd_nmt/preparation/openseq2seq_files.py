@@ -90,13 +90,13 @@ def pieces_of(path: Path, model_path: Path) -> list[str]:
 
 
 def read(
-    given: Input, pieces: list[str], limit: LengthLimit, stems: Paths,
+    raw: Input, pieces: list[str], limit: LengthLimit, stems: Paths,
     quality: Quality | None = None,
 ) -> PartState:  # fmt: skip
     """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy`.
 
     Args:
-        given: source and target file of pieces.
+        raw: source and target file of pieces.
         pieces: by id.
         limit: as the recipe counts it, with its start symbol; of dev and test all pairs stay.
         stems: paths without the ending.
@@ -106,10 +106,10 @@ def read(
     Raises:
         DataError: as `hvd_nmt.data.text.pair_blocks`.
     """
-    part = PartState(given.files, stems)
+    part = PartState(raw.files, stems)
     train = quality is not None
     settings = pieces, limit._replace(tokens=limit.tokens - 1), train
-    paths = given.paths[0]
+    paths = raw.paths[0]
     with ExitStack() as stack:
         size = subwords.rounded_up(len(pieces))
         writers = [stack.enter_context(SentencesWriter(stem, size)) for stem in stems]

@@ -128,28 +128,28 @@ def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
     return None, (plain(source), plain(target))
 
 
-def clean(given: Input, text: Paths, how: Cleaning) -> PartState:
+def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
     """Reads the raw files of a part and writes its cleaned text.
 
     Args:
-        given: the raw files.
+        raw: the raw files.
         text: where the cleaned text goes.
-        how: what is removed.
+        method: what is removed.
 
     Raises:
         DataError: as `hvd_nmt.data.text.read_pairs`.
     """
-    part = PartState(given.files, text)
-    settings = how.cleaner, how.wrong_bytes, how.memory is not None
+    part = PartState(raw.files, text)
+    settings = method.cleaner, method.wrong_bytes, method.memory is not None
     with (
         _writing(text) as write,
-        removed.writing(how.removed) as write_removed,
-        progress(None, "pairs", f"reading {given.paths[0][0].name}") as bar,
+        removed.writing(method.removed) as write_removed,
+        progress(None, "pairs", f"reading {raw.paths[0][0].name}") as bar,
     ):
-        for cleaned in workers.in_order(_clean, _jobs(given.paths), settings=settings):
+        for cleaned in workers.in_order(_clean, _jobs(raw.paths), settings=settings):
             bar.update(cleaned.pairs_read)
-            if how.memory is not None:
-                cleaned = _remembered(cleaned, how.memory)
+            if method.memory is not None:
+                cleaned = _remembered(cleaned, method.memory)
             part.pairs_read += cleaned.pairs_read
             part.removed.update(cleaned.removed)
             part.pairs += cleaned.pairs_read - sum(cleaned.removed.values())
@@ -164,7 +164,7 @@ def clean(given: Input, text: Paths, how: Cleaning) -> PartState:
 def hold_out(
     train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool = False
 ) -> tuple[PartState, PartState]:
-    """Takes dev pairs out of the training pairs, evenly spread over it.
+    """Takes dev pairs out of the training pairs, evenly spread over them.
 
     A corpus is often several, one after the other; its last pairs would be of the last kind only.
     Training pairs whose source is also a dev source leave too: a sentence that was trained on says
@@ -196,8 +196,9 @@ def hold_out(
         write(block)
     dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
 
-    dev_sources = {source.encode() for source, _ in dev_pairs}
-    dev_targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
+    sources = {source.encode() for source, _ in dev_pairs}
+    targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
+    held_out = _HeldOut(chosen, sources, targets)
     left = PartState(
         train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
         text_bytes=list(train.text_bytes),
@@ -207,12 +208,8 @@ def hold_out(
         for some in pair_blocks(*train.text):
             kept = []
             for index, pair in enumerate(_split(some.source, some.target), start=done):
-                if index in chosen:
-                    left.removed[HELD_OUT] += 1
-                elif pair[0] in dev_sources:
-                    left.removed[IN_DEV] += 1
-                elif pair[1] in dev_targets:
-                    left.removed[TARGET_IN_DEV] += 1
+                if rule := held_out.rule(index, pair):
+                    left.removed[rule] += 1
                 else:
                     kept.append(pair)
             done += some.pairs
@@ -224,6 +221,23 @@ def hold_out(
             ]
             write(raw)
     return left, dev
+
+
+class _HeldOut(NamedTuple):
+    """Which training pairs leave for dev pairs."""
+
+    indices: set[int]
+    """of the dev pairs among the training pairs"""
+    sources: set[bytes]
+    targets: set[bytes]
+
+    def rule(self, index: int, pair: tuple[bytes, bytes]) -> str | None:
+        """Why a training pair leaves; None if it stays."""
+        if index in self.indices:
+            return HELD_OUT
+        if pair[0] in self.sources:
+            return IN_DEV
+        return TARGET_IN_DEV if pair[1] in self.targets else None
 
 
 class _Job(NamedTuple):

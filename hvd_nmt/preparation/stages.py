@@ -114,10 +114,10 @@ def clean(
         folder = build.work if train else build.result
 
         def work(name: str = name, train: bool = train, folder: Path = folder) -> dict[str, Any]:
-            how = _keeping_all(wrong_bytes)
+            method = _keeping_all(wrong_bytes)
             if train:
-                how = _removing(build, inputs[name], rules, wrong_bytes, found)
-            return parts.clean(inputs[name], build.paths(folder, name), how).as_plain()
+                method = _removing(build, inputs[name], rules, wrong_bytes, found)
+            return parts.clean(inputs[name], build.paths(folder, name), method).as_plain()
 
         plain = build.journal.stage(f"read {name}", work)
         found[name] = PartState.from_plain(plain, folder)
@@ -289,10 +289,10 @@ def _keeping_all(wrong_bytes: str) -> parts.Cleaning:
 
 
 def _removing(
-    build: Build, given: Input, rules: cleaning.Rules, wrong_bytes: str, others: Iterable[str]
+    build: Build, raw: Input, rules: cleaning.Rules, wrong_bytes: str, others: Iterable[str]
 ) -> parts.Cleaning:
     """How train is cleaned, given the names of the other parts."""
-    source, target = (next(read_lines(path, lenient=True), "") for path in given.paths[0])
+    source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
     memory = None
     if rules.stateful:
         memory = cleaning.Memory(rules, build.held_out_keys(others))

@@ -93,7 +93,13 @@ def rounded_up(pieces: int) -> int:
 def encode_lines(
     model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes], threads: int
 ) -> list[list[int]]:
-    """The ids of each line, ending with eos, no bos. An empty line is eos alone."""
+    """The ids of each line, ending with eos, no bos. An empty line is eos alone.
+
+    Args:
+        model: the vocabulary.
+        lines: text.
+        threads: number of threads that encode.
+    """
     return model.encode(lines, out_type=int, add_eos=True, num_threads=threads)
 
 
