@@ -1,5 +1,6 @@
 """Answers about a run, as a report or in a notebook.
 
+run_summary         a run as `hvd_nmt.open_run` gives it
 questions           the eleven questions and what they are answered from
 answer              an answer, its tables, the facts behind it
 answers_time        duration, step time, GPUs
