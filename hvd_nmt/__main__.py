@@ -1,23 +1,34 @@
 """All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`.
 
-    hvd-nmt                 lists the commands
-    hvd-nmt NAME --help     explains one
-
-A command is a module of the package with a function `main`. The list reads their files instead of
-importing them, which for some takes seconds.
+hvd-nmt                 lists the commands
+hvd-nmt NAME --help     explains one
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from hvd_nmt import __version__
 from hvd_nmt.common.errors import ConfigError, reported
+
+# Not asked of the modules themselves: importing some of them takes seconds.
+COMMANDS = {
+    "prepare": "make a data directory of raw parallel text: clean, train SentencePiece, encode",
+    "train": "train a Transformer on all ranks; the same command again resumes",
+    "translate": "translate raw text with a trained run: N lines in, N lines out, in their order",
+    "evaluate": "score translations: BLEU, chrF2 and TER, with intervals and significance",
+    "average": "average the weights of several checkpoints of a run into one new checkpoint",
+    "extend": "give a trained run new vocabulary, the old translations unchanged",
+    "export": "write a trained model for other programs: a SavedModel, or for CTranslate2",
+    "convert": "turn a model that another program trained into a run directory",
+    "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",
+    "doctor": "look at the hosts before a run: what will not work, and how fast it will be",
+    "bench": "measure speed on this machine: of training, of the input alone, or of translating",
+}
+"""name of a module of the package with a function `main` -> what it does"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,31 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(_overview())
         elif name == "--version":
             print(f"hvd_nmt {__version__}")
-        elif name in (known := commands()):
+        elif name in COMMANDS:
             return importlib.import_module(f"hvd_nmt.{name}").main(words)
         else:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise ConfigError(
-                f"There is no command {name!r}{hint}; the commands are {', '.join(known)}."
+                f"There is no command {name!r}{hint}; the commands are {', '.join(COMMANDS)}."
             )
     return outcome.exit_code
 
 
-def commands() -> dict[str, str]:
-    """The commands that exist: name -> first line of the module's docstring."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-        module = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body):
-            found[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
-    return found
-
-
 def _overview() -> str:
-    known = commands()
-    width = max(map(len, known))
-    lines = [f"  {name:{width}}  {line}" for name, line in known.items()]
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {line}" for name, line in COMMANDS.items()]
     usage = "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])"
     more = "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors."
     return "\n".join([usage, "", *lines, "", more])

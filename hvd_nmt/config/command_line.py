@@ -6,6 +6,7 @@ then the YAML file named by `--config`, then the command line.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import io
@@ -18,7 +19,7 @@ import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import SupportsIndex, TypeVar
+from typing import TypeVar
 
 import docstring_parser
 import tyro
@@ -52,21 +53,23 @@ def run_config(
     Raises:
         ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
     """
-    words = [
-        re.sub("^--init-from(?=$|=)", "--training.init-from", word)
-        for word in (sys.argv[1:] if argv is None else argv)
-    ]
-    preset, words = _take_option(words, "--preset")
-    file, words = _take_option(words, "--config")
     table = presets()
-    if preset is not None and preset not in table:
+    sources = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    sources.add_argument("--preset", default="demo")
+    sources.add_argument("--config", type=Path, action="append", default=[])
+    try:
+        given, words = sources.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"{error.argument_name} needs a value.") from None
+    if given.preset not in table:
         raise ConfigError(
-            f"Unknown preset {preset!r}{nearest(preset, table)}; the presets are "
+            f"Unknown preset {given.preset!r}{nearest(given.preset, table)}; the presets are "
             f"{', '.join(table)}."
         )
-    default = table[preset or "demo"][1]
-    for path in ([LOCAL_FILE] if LOCAL_FILE.exists() else []) + ([Path(file)] if file else []):
+    default = table[given.preset][1]
+    for path in [*filter(Path.exists, [LOCAL_FILE]), *given.config]:
         default = load(path, default)
+    words = [re.sub("^--init-from(?=$|=)", "--training.init-from", word) for word in words]
     lines = [f"  --preset {name:9} {line}" for name, (line, _) in table.items()]
     files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
     text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
@@ -128,14 +131,16 @@ def options(
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if {"-h", "--help"} & set(words):
+        # tyro would leave each paragraph of the description one long line.
+        print(_filled(description, shutil.get_terminal_size().columns), end="\n\n")
         _flow_help(kind)
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(printed):
             return tyro.cli(
                 kind,
                 prog=prog,
-                description=_wrapped(description, shutil.get_terminal_size().columns),
+                description="",
                 args=words,
                 default=tyro.MISSING_NONPROP if default is None else default,
             )
@@ -147,54 +152,33 @@ def options(
                 raise cause from None
             cause = cause.__context__
         if not quiet:
-            print(said.getvalue(), end="", file=sys.stderr)
+            print(printed.getvalue(), end="", file=sys.stderr)
         raise
 
 
 def _flow_help(kind: type) -> None:
-    """Give tyro each docstring of a field as one line to fill; by itself it keeps their breaks."""
+    """Give tyro each docstring of a field as one line to fill; it keeps breaks before an indent."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for each in kind.__mro__[:-1]:
-        for said in docstring_parser.parse_from_object(each).params:
-            field = fields.pop(said.arg_name, None)
-            if field is not None and said.description:
-                text = " ".join(said.description.split())
+        for entry in docstring_parser.parse_from_object(each).params:
+            field = fields.pop(entry.arg_name, None)
+            if field is not None and entry.description:
+                text = " ".join(entry.description.split())
                 field.metadata = MappingProxyType({**field.metadata, "help": text})
     for hint in typing.get_type_hints(kind).values():
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             _flow_help(hint)
 
 
-class _AsItIs(str):
-    """A text of which tyro, which joins lines that begin with a letter, sees one line."""
-
-    __slots__ = ()
-
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        """The text."""
-        return [str(self)]
-
-
-def _wrapped(description: str, columns: int) -> str:
+def _filled(text: str, columns: int) -> str:
     """Paragraphs filled to the width of the terminal; examples and lists stay as they are."""
     lines: list[str] = []
     paragraph: list[str] = []
-    for line in [*description.splitlines(), ""]:
+    for line in [*text.splitlines(), ""]:
         if line and not line[0].isspace() and not line.startswith(("- ", "* ", "|")):
             paragraph.append(line)
             continue
         lines += textwrap.wrap(" ".join(paragraph), max(20, columns - 1), break_on_hyphens=False)
         paragraph = []
         lines.append(line)
-    return _AsItIs("\n".join(lines).strip("\n"))
-
-
-def _take_option(words: list[str], option: str) -> tuple[str | None, list[str]]:
-    for index, word in enumerate(words):
-        if word == option:
-            if index + 1 == len(words):
-                raise ConfigError(f"{option} needs a value.")
-            return words[index + 1], words[:index] + words[index + 2 :]
-        if word.startswith(option + "="):
-            return word.split("=", 1)[1], words[:index] + words[index + 1 :]
-    return None, words
+    return "\n".join(lines).strip("\n")

@@ -28,8 +28,8 @@ class DataConfig:
     seed: int = 1
     """seed of the embedded corpus"""
     bpe_dropout: float = 0.0
-    """share of subword merges refused at random in training sentences, anew in each epoch
-    (BPE-dropout, Provilkov et al. 2020; 0.1 is usual, and makes them a third longer); 0: none"""
+    """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
+    is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
 
     def __post_init__(self) -> None:
         _positive(self, "data", "vocabulary_size")
