@@ -17,9 +17,6 @@ behind the newest.
 In a run with training.ema_decay every checkpoint holds a moving average too, which is what other
 commands take from it. A mean is made of the weights that the optimizer moved, never of those
 averages; --raw gives these weights of a single checkpoint.
-
-Exit codes: 0 done, 2 wrong command line or the output is there already, 4 a run directory or
-checkpoint cannot be used or the output cannot be written, 130 interrupted.
 """
 
 from __future__ import annotations

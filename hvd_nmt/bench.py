@@ -10,8 +10,7 @@ target tokens are counted, not padding. --input reads the same batches and train
 --translate translates a text as hvd_nmt.translate does, several times, and takes the fastest; then
 some of its lines one by one, for the latency. Nothing is written.
 
-Options of --translate: python -m hvd_nmt.bench --translate --help. Exit codes are in
-hvd_nmt.common.errors.
+Options of --translate: python -m hvd_nmt.bench --translate --help.
 """
 
 from __future__ import annotations

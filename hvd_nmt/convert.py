@@ -18,9 +18,6 @@ vocabularies of source and target, and whatever else Hugging Face's MarianMTMode
 compute. A new run can begin with its weights (`hvd_nmt.train --init-from`) where source and target
 have the same SentencePiece model; where they differ it only translates, because text to train on
 would be cut into pieces of the source language on both sides.
-
-Exit codes: 0 done, 2 wrong command line or the output is there already, 3 wrong vocabulary or the
-output cannot be written, 4 the model cannot be read or imported, 130 interrupted.
 """
 
 from __future__ import annotations

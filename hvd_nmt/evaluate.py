@@ -7,8 +7,7 @@
 
 Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
 they are. Each system is compared with the first one, checkpoints before files. The seed of
-resampling is fixed, so the same command prints the same numbers. Exit codes: 0 done, 2 wrong
-command line, 3 wrong text or vocabulary, 4 wrong run directory or checkpoint, 130 interrupted.
+resampling is fixed, so the same command prints the same numbers.
 """
 
 from __future__ import annotations

@@ -16,9 +16,6 @@ size and is fast, float16 and bfloat16 half; a few translations change.
 
 The output is complete or not there, holds a README.txt that says how to use it, and is checked at
 the end: lines of the run's dev set (or of --verify-on) are translated by both models and compared.
-
-Exit codes: 0 done, 2 wrong command line, 3 wrong text or the output cannot be written, 4 wrong run
-directory or checkpoint, 130 interrupted.
 """
 
 from __future__ import annotations

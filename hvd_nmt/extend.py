@@ -14,10 +14,6 @@ The command tries this on sentences of the dev set (or of --check) before the ou
 place: without a new piece in it, a sentence must have the same ids, logits and greedy translation
 as before. The output is a run directory that translates; training goes on in a new run with
 --init-from, on data that `prepare --vocabulary` made with the new spm.model.
-
-Exit codes: 0 done, 2 wrong command line or the output is there already, 3 the text or the
-vocabulary cannot be used, 4 the run or its checkpoint cannot be used or the check failed, 130
-interrupted.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ Training pairs with an empty side, and pairs longer than --max-length, are left 
 OUT/removed.tsv.gz holds those that cleaning has removed. Dev and test pairs are all kept, so that
 BLEU stays comparable; an over-long dev sentence is cut for the loss, its text is not. The same
 command again sees that the work is done; after a kill it goes on behind the last finished stage,
-with OUT.work, and the result is the same to the byte. Exit codes: 0 done, 2 wrong command line,
-3 wrong data. No TensorFlow in this process (see hvd_nmt.preparation.subwords).
+with OUT.work, and the result is the same to the byte.
+
+No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     python -m hvd_nmt.report nohup.out --price-per-hour 2.50EUR
 
 A run is a run directory, finished, still going on or crashed, or the log of an OpenSeq2Seq run.
-Several runs are set side by side. report.html needs no network and no script. Exit codes: 0 done,
-2 wrong command line, 4 not a run, or the folder cannot be written, 130 interrupted.
+Several runs are set side by side. report.html needs no network and no script.
 """
 
 from __future__ import annotations

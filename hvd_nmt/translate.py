@@ -26,9 +26,6 @@ lines for each); score (--n-best above 1, --scores), the log-probability divided
 penalty; the text; PIECE=LOGP of each token (--token-scores); i-j for each token j of the text, made
 from token i of the source, both from 0 (--alignments, as in Pharaoh). Tokens are the pieces of the
 run's spm.model.
-
-Exit codes: 0 done, 2 wrong command line or output, 3 wrong text or vocabulary, 4 wrong run
-directory or checkpoint, 5 the ranks do not fit together, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@
 | 6    | `DivergedError` | training stopped: NaN or Inf, or replicas with unequal weights          |
 | 75   | `Preempted`     | stopped by a signal after saving a checkpoint: the same command goes on |
 | 130  |                 | interrupted from the keyboard                                           |
+
+horovodrun turns any failure of a rank into 1.
 """
 
 import contextlib

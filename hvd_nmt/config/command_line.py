@@ -132,7 +132,8 @@ def options(
     words = sys.argv[1:] if argv is None else list(argv)
     if {"-h", "--help"} & set(words):
         # tyro would leave each paragraph of the description one long line.
-        print(_filled(description, shutil.get_terminal_size().columns), end="\n\n")
+        text = f"{description}\n\nExit codes are in hvd_nmt.common.errors.\n"
+        print(_filled(text, shutil.get_terminal_size().columns) + "\n")
         _flow_help(kind)
     printed = io.StringIO()
     try:

@@ -5,10 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from hvd_nmt.common import errors
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("kind", errors.BY_EXIT_CODE.values())
@@ -69,6 +72,12 @@ def test_every_class_has_its_own_code_and_a_row_in_the_documented_table():
     assert all(1 < code < 126 for code in errors.BY_EXIT_CODE)
 
 
+def test_the_documents_list_the_same_codes():
+    pattern = re.compile(r"^\| (\d+)\s*\|", re.MULTILINE)
+    document = ROOT / "docs" / "exit-codes.md"
+    assert pattern.findall(document.read_text()) == pattern.findall(errors.__doc__)
+
+
 def test_a_wrong_configuration_is_a_value_error_too():
     assert issubclass(errors.ConfigError, ValueError)
 
@@ -76,7 +85,10 @@ def test_a_wrong_configuration_is_a_value_error_too():
 def test_a_reader_that_has_enough_is_no_error():
     code = """
 import sys
+from pathlib import Path
 from hvd_nmt.common import errors
+
+ROOT = Path(__file__).resolve().parents[2]
 with errors.reported("x") as outcome:
     for _ in range(100_000):
         print("a line")
