@@ -34,7 +34,7 @@ from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.size import weight_keys
 from hvd_nmt.checkpoints.weights import load_model, other_size
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.files import require_free, sync
+from hvd_nmt.common.files import rename_together, require_free, sync
 from hvd_nmt.model.transformer import Transformer
 
 RECORD = "average.json"
@@ -112,13 +112,13 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
             sync(draft / name)
         sync(draft)
         if not _is_prefix(output):
-            os.replace(draft, output)
-            sync(output.parent)
+            rename_together([(draft, output)])
             return output / saved.prefix.name
-        os.replace(draft / RECORD, f"{output}.{RECORD}")
-        for suffix in (*SUFFIXES, MANIFEST_SUFFIX):  # the manifest last: it says "complete"
-            os.replace(f"{saved.prefix}{suffix}", f"{output}{suffix}")
-        sync(output.parent)
+        rename_together([
+            (draft / RECORD, names.file(output, f".{RECORD}")),
+            *((names.file(saved.prefix, suffix), names.file(output, suffix))
+              for suffix in (*SUFFIXES, MANIFEST_SUFFIX)),  # the manifest last: it says "complete"
+        ])  # fmt: skip
         return output
 
 

@@ -19,6 +19,7 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import BEST_DIR, DAMAGED_DIR
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import rename_together
 from hvd_nmt.data.corpus import fingerprint
 
 _NAMED = 4
@@ -187,8 +188,9 @@ def _quarantine(prefix: Path) -> None:
     folder = prefix.parent / DAMAGED_DIR
     folder.mkdir(exist_ok=True)
     for suffix in names.ALL_SUFFIXES:
-        if names.file(prefix, suffix).exists():
-            os.replace(f"{prefix}{suffix}", folder / (prefix.name + suffix))
+        file = names.file(prefix, suffix)
+        if file.exists():
+            rename_together([(file, folder / file.name)])
 
 
 def _opened(path: Path) -> Checkpoint | None:

@@ -30,7 +30,7 @@ from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.files import sync
+from hvd_nmt.common.files import rename_together, replacing_file, sync
 from hvd_nmt.data.corpus import fingerprint
 
 
@@ -117,10 +117,10 @@ class Saver:
                 sync(path)
             renaming = True
             remove(prefix)  # a resumed run writes the same best model again
-            for suffix in SUFFIXES:
-                os.replace(f"{draft}{suffix}", f"{prefix}{suffix}")
-            os.replace(draft_manifest, names.manifest_file(prefix))
-            sync(prefix.parent)
+            rename_together([
+                *((names.file(draft, suffix), names.file(prefix, suffix)) for suffix in SUFFIXES),
+                (draft_manifest, names.manifest_file(prefix)),
+            ])  # fmt: skip
         except BaseException:
             if renaming:
                 remove(prefix)
@@ -166,10 +166,6 @@ def _point_to(prefix: Path) -> None:
     complete = [c.prefix.name for c in reversed(newest_first(prefix.parent))]
     lines = [f"model_checkpoint_path: {json.dumps(prefix.name)}"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in complete]
-    draft = prefix.parent / f"{names.PRIVATE}{names.POINTER}"
-    try:
+    pointer = prefix.parent / names.POINTER
+    with replacing_file(pointer, draft=names.private(pointer)) as draft:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        sync(draft)
-        os.replace(draft, prefix.parent / names.POINTER)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Files and directories that are complete or not there, and locks that die with their process.
 
     write_atomically, replacing_file, rename_durably    a file
+    rename_together                                     files of which the last says "complete"
     replacing, put_in_place                             a directory
     exclusive, try_lock, is_locked                      one process at a time
     sync, require_free                                  parts of the above
@@ -15,7 +16,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -38,16 +39,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def replacing_file(path: Path) -> Iterator[Path]:
+def replacing_file(path: Path, draft: Path | None = None) -> Iterator[Path]:
     """Lets a file be written under another name and puts it in place when the block ends.
 
     Args:
         path: of the file; replaced if it is there.
+        draft: the other name, on the same file system; by default a hidden one next to the file.
 
     Yields:
-        A name in the same directory to write the file under; after an error it is removed.
+        The name to write the file under; after an error it is removed.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = draft or path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         yield draft
         rename_durably(draft, path)
@@ -66,8 +68,23 @@ def rename_durably(draft: Path, path: Path) -> None:
         OSError: it cannot be synced or renamed.
     """
     sync(draft)
-    os.replace(draft, path)
-    sync(path.parent)
+    rename_together([(draft, path)])
+
+
+def rename_together(renames: Sequence[tuple[Path, Path]]) -> None:
+    """Renames files in their order and syncs their new directories.
+
+    Args:
+        renames: for each file, or directory, its name and its new one on the same file system. What
+            must be on the disk before it has the new name is synced by the caller.
+
+    Raises:
+        OSError: one cannot be renamed; those before it are.
+    """
+    for old, new in renames:
+        os.replace(old, new)
+    for folder in {new.parent for _, new in renames}:
+        sync(folder)
 
 
 def try_lock(stream: IO[Any]) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import posixpath
 import shutil
 import struct
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import IO, final
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import rename_together
 from hvd_nmt.common.progress import progress
 from hvd_nmt.common.units import data_size
 
@@ -63,8 +63,7 @@ def extract(archive: Path, wanted: Mapping[str, Path], most_bytes: int = MOST_BY
             if missing:
                 names = ", ".join(sorted(missing))
                 raise DamagedError(f"{archive} does not hold {names}: it is another archive.")
-        for name, path in wanted.items():
-            os.replace(partial[name], path)
+        rename_together([(partial[name], path) for name, path in wanted.items()])
     except OSError as error:
         place = error.filename or archive
         raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None

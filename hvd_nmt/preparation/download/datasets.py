@@ -21,7 +21,7 @@ from typing import Any
 import pooch
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import exclusive, write_atomically
+from hvd_nmt.common.files import exclusive, rename_together, write_atomically
 from hvd_nmt.config import nearest
 from hvd_nmt.preparation.download import archive
 from hvd_nmt.preparation.download.fetch import Remote, fetch, forget, sha256
@@ -304,7 +304,7 @@ def _written(raw: list[Path], files: tuple[Path, ...]) -> list[int]:
         if file.suffix == ".txt":
             _parse_sgm(path, file)
         else:
-            os.replace(path, file)
+            rename_together([(path, file)])
     return [_lines_of(file) for file in files]
 
 
