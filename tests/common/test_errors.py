@@ -85,10 +85,7 @@ def test_a_wrong_configuration_is_a_value_error_too():
 def test_a_reader_that_has_enough_is_no_error():
     code = """
 import sys
-from pathlib import Path
 from hvd_nmt.common import errors
-
-ROOT = Path(__file__).resolve().parents[2]
 with errors.reported("x") as outcome:
     for _ in range(100_000):
         print("a line")
