@@ -71,7 +71,7 @@ import importlib, json, os, runpy, signal, socket, sys
 import hvd_nmt  # first: picks tf_keras
 import tensorflow, sacrebleu, hvd_nmt.train
 from hvd_nmt.checkpoints import saver, weights
-from hvd_nmt.training import callbacks, cluster, dashboard, evaluation, setup
+from hvd_nmt.training import run
 
 def become(job, files):
     for number, file in enumerate(files):

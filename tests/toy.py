@@ -296,7 +296,7 @@ import importlib, json, os, signal, sys
 import hvd_nmt  # first: picks tf_keras
 import tensorflow, hvd_nmt.translate, hvd_nmt.train, sacrebleu
 from hvd_nmt.checkpoints import saver, weights
-from hvd_nmt.training import callbacks, cluster, evaluation, plan, run_directory, step
+from hvd_nmt.training import run
 for line in iter(sys.stdin.readline, ""):
     job = json.loads(line)
     pid = os.fork()

@@ -1,21 +1,19 @@
-"""One run on all its ranks. `hvd_nmt.train` tells the story; these are its parts.
+"""One run on all its ranks.
 
-horovod.py      ranks, hosts and collectives; the only module that imports Horovod
-devices.py      GPU and thread settings of this rank, and the precision the hardware is good at
-cluster.py      before step 1: one data preparation per host, equal hosts, averaging self-test
-setup.py        from a configuration to ranks that are ready for step 1
-optimizer.py    Adam with one fused kernel per weight, wrapped so that gradients are summed
-step.py         the Keras model that `fit` drives: one training step, timed
-checkpoints.py  atomic, verified checkpoints that TF1 and TF2 can read
-manifest.py     what says which checkpoint is complete, and what it is
-weights.py      from checkpoint files to variables
-averaging.py    the mean of checkpoints as a run directory of its own
-meta_graph.py   the `.meta` file beside a checkpoint
-evaluation.py   validation loss and BLEU, shared by all ranks
-step_callback.py  the base of callbacks that count steps
-callbacks.py    learning rate, log, replica check, evaluation, checkpoints, telemetry
-stop_request.py  signals that ask a run to stop
-dashboard.py    what TensorBoard shows besides scalars: charts that belong together, HParams
-plan.py         what the run is going to do, printed before step 1
-run_directory.py  the folder that explains a run, held by one run at a time
+run                 the story, from a configuration to the last checkpoint
+setup               from a configuration to ranks that are ready for step 1
+horovod             ranks, hosts and collectives; the only module that imports Horovod
+devices             GPU and thread settings of this rank, and its precision
+cluster             data, versions and weights equal on all hosts, and gradients that add up
+run_directory       the folder that explains a run, held by one run at a time
+plan                what the run is going to do, printed before step 1
+step                the Keras model that `fit` drives: one training step, timed
+optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
+step_callback       the base of callbacks that count the steps of a run
+callbacks           learning rate, guards against divergence, telemetry, timeline
+step_log            what is logged of the steps
+save_and_evaluate   whether a run stops, saves or evaluates after a step
+stop                signals that ask a run to stop
+evaluation          validation loss and BLEU, shared by all ranks
+dashboard           what TensorBoard shows besides scalars: charts that belong together, HParams
 """

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import sacrebleu
 import tensorflow as tf
 
+from hvd_nmt.common.units import duration
 from hvd_nmt.config import EOS, Config
 from hvd_nmt.data.batches import evaluation_batches
 from hvd_nmt.data.corpus import DataDirectory
@@ -19,6 +22,7 @@ from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
+from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
@@ -152,6 +156,44 @@ class Evaluator:
             [predictions[index] for index in order], [[_pieces(dev[index]) for index in order]]
         )
         return score.score / 100
+
+
+def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventStore) -> None:
+    """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read.
+
+    Args:
+        scores: of the step.
+        step: steps done.
+        samples: see `Evaluator.samples`.
+        run_dir: gets the translations, in `hypotheses`.
+        store: of the run's values.
+    """
+    store.scalars(
+        step,
+        {
+            "eval_loss": scores.val_loss,
+            "eval_nll": scores.val_nll,
+            "eval_perplexity": math.exp(min(scores.val_nll, 700)),
+            "Eval_BLEU_Score": scores.pseudo_bleu,
+            "sacrebleu": scores.bleu,
+            "chrf": scores.chrf,
+            "eval_seconds": scores.seconds,
+        },
+        kind="eval",
+        more={"sacrebleu_margin": scores.bleu_margin},
+    )
+    store.text(step, "samples", samples)
+    folder = run_dir / "hypotheses"
+    folder.mkdir(exist_ok=True)
+    text = "".join(line + "\n" for line in scores.hypotheses)
+    (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
+    print(
+        f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
+        f"+- {scores.bleu_margin:.2f}  "
+        f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
+        f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
+        flush=True,
+    )
 
 
 def _bleu(

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,7 +89,9 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
     return lock
 
 
-def require_same_run(run_dir: Path, config: Config, data: DataDirectory, say: Any) -> None:
+def require_same_run(
+    run_dir: Path, config: Config, data: DataDirectory, log: Callable[[str], None]
+) -> None:
     """Compare with what an earlier start in this directory wrote.
 
     Raises:
@@ -110,7 +113,7 @@ def require_same_run(run_dir: Path, config: Config, data: DataDirectory, say: An
                     "value to go on, or give another --run-dir."
                 )
             if not name.startswith(_MAY_CHANGE):
-                say(f"Changed since this run was started: {name} {old} -> {new}")
+                log(f"Changed since this run was started: {name} {old} -> {new}")
 
 
 def describe(

@@ -7,6 +7,10 @@ import os
 import signal
 from typing import Any
 
+import tensorflow as tf
+
+from hvd_nmt.training import horovod
+
 _STDERR = 2
 
 
@@ -16,7 +20,7 @@ class StopRequest:
     Python runs a handler between two operations of its own: a step that computes ends first.
 
     Args:
-        speaks: whether this rank says it.
+        announces: whether this rank prints the line.
     """
 
     LINE = (
@@ -24,28 +28,34 @@ class StopRequest:
         "and the run ends\n"
     )
 
-    def __init__(self, speaks: bool) -> None:
+    def __init__(self, announces: bool) -> None:
         self.asked = False
-        self._speaks = speaks
-        self._previous: dict[int, Any] = {}
+        """whether this rank was asked"""
+        self._announces = announces
+        self._previous_handlers: dict[int, Any] = {}
 
     def listen(self) -> None:
         """From now on signals only ask."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._ask)
+            self._previous_handlers[number] = signal.signal(number, self._ask)
 
-    def ignore(self) -> None:
+    def stop_listening(self) -> None:
         """From now on signals do what they did before."""
-        for number, handler in self._previous.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def say(self) -> None:
-        """Say it, but only once. `print` cannot: the signal may have come inside of a `print`."""
-        if self._speaks:
-            self._speaks = False
+    def any_rank_was_asked(self) -> bool:
+        """Whether any rank was asked up to now; all ranks must call it."""
+        asked = tf.constant(float(self.asked))
+        return float(horovod.sum_over_ranks(asked, name="stop")) > 0
+
+    def announce(self) -> None:
+        """Print the line, once. `print` cannot: the signal may have come inside of a `print`."""
+        if self._announces:
+            self._announces = False
             with contextlib.suppress(OSError):  # nobody listens any more
                 os.write(_STDERR, self.LINE.encode())
 
     def _ask(self, number: int, frame: Any) -> None:
         self.asked = True
-        self.say()
+        self.announce()

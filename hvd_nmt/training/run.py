@@ -1,0 +1,202 @@
+"""The story of a run on one rank, from a configuration to its last checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import weights
+from hvd_nmt.checkpoints.find import best_first, find, newest_first, newest_verified
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.units import count, duration
+from hvd_nmt.config import Config, command_line
+from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.host import process_started_s
+from hvd_nmt.training import callbacks, cluster, dashboard, devices, horovod, run_directory, setup
+from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.plan import Plan
+from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.setup import RunSetup
+from hvd_nmt.training.step import TrainingModel
+from hvd_nmt.training.step_log import StepLog
+
+Log = Callable[[str], None]
+
+
+def train(config: Config, write_report: Callable[[Path], None]) -> None:
+    """The whole run, on this rank.
+
+    Args:
+        config: of the run.
+        write_report: gets the run directory, on rank 0 when the steps have ended, however they
+            ended.
+
+    Raises:
+        UserError: whatever a person can mend; the same on all ranks.
+    """
+    rank = horovod.init(config.ranks, with_timeline=config.telemetry.timeline_steps > 0)
+    log: Log = print if rank.is_first else _silent
+    if command_line.LOCAL_FILE.exists():
+        log(f"defaults    {command_line.LOCAL_FILE} in this directory")
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
+        lock = run_directory.claim(config.run_dir, rank)
+    run_setup = setup.agree_on_setup(config, rank)
+    with horovod.raise_on_all_ranks():
+        if rank.is_first:
+            run_directory.require_same_run(config.run_dir, config, run_setup.data, log)
+
+    model, state = setup.build(config, run_setup)
+    _restore(state, config, run_setup, log)
+    if model.step >= config.training.max_steps:
+        log(f"{config.run_dir} has done all {int(model.step):,} steps; raise --training.max-steps.")
+        return
+    with horovod.raise_on_all_ranks():
+        if rank.is_first:
+            environment = cluster.environment(run_setup.hosts, run_setup.precision)
+            run_directory.describe(config.run_dir, config, run_setup.data, environment)
+    plan = setup.check(config, run_setup, model)
+    log("\n".join(plan.lines()))
+
+    started_s = time.monotonic()
+    try:
+        with horovod.report_lost_peers():
+            _fit(model, state, run_setup, plan)
+    finally:
+        if rank.is_first and config.telemetry.report:
+            write_report(config.run_dir)
+    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
+    log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
+    log(_where_things_are(config, time.monotonic() - started_s))
+    horovod.shutdown()
+    if lock is not None:
+        lock.close()
+
+
+def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, log: Log) -> None:
+    """Load the newest good checkpoint on rank 0, or the weights to begin with, and give it to all.
+
+    Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
+    """
+    rank, source = run_setup.rank, config.training.init_from
+    newest: Checkpoint | None = None
+    with horovod.raise_on_all_ranks():
+        newest = newest_verified(config.run_dir, log) if rank.is_first else None
+        if newest is not None:
+            ignored = "; --init-from was for its beginning" if source else ""
+            log(f"resuming    from {newest.prefix}{ignored}")
+            weights.restore(state, newest)
+    has_any = bool(newest_first(config.run_dir) + best_first(config.run_dir))
+    by_rank = horovod.gather([rank.host, has_any])
+    hosts = sorted({host for host, has_checkpoints in by_rank if has_checkpoints})
+    with horovod.raise_on_all_ranks():
+        if rank.is_first and newest is None and hosts:
+            raise RunError(
+                f"The checkpoints of {config.run_dir} are on {', '.join(hosts)}, but rank 0 "
+                f"runs on {rank.host}: name {hosts[0]} first in the list of hosts."
+            )
+        if rank.is_first and newest is None and source:
+            origin = weights.start_from(source, state, run_setup.data)
+            run_directory.note_origin(config.run_dir, origin)
+            log(f"begins with {origin.prefix}, step {origin.step:,}")
+    horovod.broadcast(weights.variables(state))
+
+
+def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, plan: Plan) -> None:
+    """Join the parts and let Keras run the steps."""
+    config, rank, start = plan.config, run_setup.rank, plan.start_step
+    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
+    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
+    store = saver = None
+    if rank.is_first:
+        store = _opened_store(run_setup, plan)
+        saver = Saver(
+            config.run_dir,
+            state,
+            _manifest_facts(config, run_setup),
+            config.checkpoints.keep,
+            config.checkpoints.keep_best,
+        )
+    telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
+    evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
+    every_step = [
+        telemetry,
+        callbacks.LearningRate(start, Schedule.of(config)),
+        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, store),
+        callbacks.StopIfNotFinite(start, rank, run_setup.precision == "float16"),
+        callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
+        SaveAndEvaluate(config, start, evaluator, saver, store),
+    ]
+    if config.telemetry.timeline_steps:
+        path = config.run_dir / "horovod-timeline.json"
+        every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
+    try:
+        model.fit(
+            setup.dataset(run_setup, start),
+            steps_per_epoch=config.training.max_steps - start,
+            verbose=0,
+            callbacks=every_step,
+        )
+        if store is not None:
+            store.record("end", {"steps": config.training.max_steps})
+    finally:
+        telemetry.on_train_end()  # Keras does not call it after an error
+        if store is not None:
+            store.close()
+
+
+def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
+    """The run's records, with all that is known before the first step of this start."""
+    store = EventStore(plan.config.run_dir)
+    store.truncate_after(plan.start_step)
+    start = {
+        "first_step": plan.start_step + 1,
+        "hosts": run_setup.hosts,
+        "parameters": plan.parameters,
+        "gradient_bytes": plan.gradient_bytes,
+        "sent_bytes_per_step": plan.sent_bytes_per_step,
+        "process_started_s": process_started_s(),
+    }
+    store.record("start", start)
+    store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
+    return store
+
+
+def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
+    """What the manifest of each checkpoint says of the run."""
+    return {
+        "vocabulary_hash": run_setup.data.manifest.vocabulary_hash,
+        "data_hash": run_setup.data.manifest.hash,
+        "model": dataclasses.asdict(config.model),
+        "vocabulary_size": run_setup.data.manifest.vocabulary_size,
+        "ranks": run_setup.rank.size,
+        "freeze": config.training.freeze,
+    }
+
+
+def _where_things_are(config: Config, seconds: float) -> str:
+    run = config.run_dir
+    return "\n".join(
+        [
+            f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
+            f"checkpoint  {find(run, 'latest')}",
+            f"best        {find(run, 'best')}",
+            f"metrics     {run / 'metrics.jsonl'}",
+            f"telemetry   {run / 'telemetry'}",
+            *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
+            f"TensorBoard tensorboard --logdir {run / 'tensorboard'}",
+            f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
+        ]
+    )
+
+
+def _silent(text: str) -> None:
+    """What ranks other than the first print."""

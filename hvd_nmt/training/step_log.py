@@ -1,0 +1,91 @@
+"""What a run logs of its steps: a line for the reader, values for metrics.jsonl and TensorBoard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd_nmt.common.units import duration
+from hvd_nmt.config import Config
+from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.steps import StepTimeMeans
+from hvd_nmt.training.step_callback import StepCallback
+
+
+class StepLog(StepCallback):
+    """Writes and prints means over the last steps.
+
+    Args:
+        config: of the run.
+        start_step: steps done before `fit`.
+        steps_per_epoch: of the batch plan.
+        store: where values go; None except on rank 0.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        start_step: int,
+        steps_per_epoch: int,
+        store: EventStore | None,
+    ) -> None:
+        super().__init__(start_step)
+        self._config, self._schedule, self._store = config, Schedule.of(config), store
+        self._steps_per_epoch = steps_per_epoch
+        self._times = StepTimeMeans()
+        self._sums: dict[str, float] = {}
+        self._rank_sums: dict[str, list[float]] = {}
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        """Collect; every `log_every` steps, and at the end, write and print."""
+        if self._store is None:
+            return
+        for name in ("loss", "nll", "source_tokens", "target_tokens"):
+            self._sums[name] = self._sums.get(name, 0.0) + logs[name]
+        self._times.add(logs["step_time"])
+        for name in ("rank_ready_s", "rank_input_wait_s"):
+            sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
+            self._rank_sums[name] = [a + b for a, b in zip(sums, logs[name], strict=True)]
+        last = self._config.training.max_steps
+        if step % self._config.training.log_every == 0 or step == last:
+            self._write(step, logs["gradient_norm"])
+
+    def _write(self, step: int, gradient_norm: float) -> None:
+        count, times = len(self._times), self._times.take()
+        assert self._store is not None
+        assert times is not None
+        mean = {name: total / count for name, total in self._sums.items()}
+        rank_means = {name: [total / count for total in totals]
+                    for name, totals in self._rank_sums.items()}  # fmt: skip
+        self._sums.clear()
+        self._rank_sums.clear()
+        tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
+        rate = self._schedule.rate(step - 1)
+        self._store.scalars(
+            step,
+            {
+                "train_loss": mean["loss"],
+                "train_nll": mean["nll"],
+                "learning_rate": rate,
+                "Loss_Optimization/global_gradient_norm": gradient_norm,
+                "global_step/sec": 1 / times.total_s,
+                "epoch": step / self._steps_per_epoch,
+                "tokens_per_s": tokens_per_s,
+                "step_time/total_s": times.total_s,
+                "step_time/input_wait_s": times.input_wait_s,
+                "step_time/compute_s": times.compute_s,
+                "step_time/straggler_wait_s": times.straggler_wait_s,
+                "step_time/communication_s": times.communication_s,
+            },
+            more={**rank_means, "steps": count},
+        )
+        left_s = (self._config.training.max_steps - step) * times.total_s
+        print(
+            f"step {step:,}/{self._config.training.max_steps:,}  "
+            f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
+            f"rate {rate:.2e}  norm {gradient_norm:.2f}  {tokens_per_s:,.0f} tokens/s  "
+            f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
+            f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
+            f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
+            flush=True,
+        )
