@@ -24,7 +24,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from hvd_nmt.checkpoints import contents, find, index_file, names
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
@@ -32,6 +31,7 @@ from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.size import weight_keys
+from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model, other_size
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import rename_together, require_free, sync
@@ -103,8 +103,9 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
         model, step = load_model(run_dir, os.fspath(last.prefix))
         _require_alike(chosen, last, model)
         assign(model, mean([c.prefix for c in chosen]))
-        state = tf.train.Checkpoint(model=model, step=tf.Variable(step, dtype=tf.int64))
-        saved = Saver(draft, state, _facts(last.manifest), keep=1, keep_best=1).save(step)
+        saved = Saver(
+            draft, run_state(model, step), _facts(last.manifest), keep=1, keep_best=1
+        ).save(step)
         (draft / RECORD).write_text(_record(chosen), encoding="utf-8")
         for name in _OF_THE_RUN:
             shutil.copyfile(run_dir / name, draft / name)

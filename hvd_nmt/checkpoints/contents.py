@@ -34,9 +34,9 @@ _GROUPS = (
     ("object graph", rf"^{names.OBJECT_GRAPH}$"),
     ("moving average", r"^ema/"),
     ("step and loss scale", r"^(step|global_step)\b|loss_scale"),
-    ("Adam m", r"/Adam$"),
-    ("Adam v", r"/Adam_1$"),
-    ("optimizer scalars", r"^optimizer/_|beta[12]_power$"),
+    ("Adam m", r"^optimizer/m/|/Adam$"),
+    ("Adam v", r"^optimizer/v/|/Adam_1$"),
+    ("optimizer scalars", r"^optimizer/(_|iterations)|beta[12]_power$"),
     ("layer norms", r"_norm/|layer_norm"),
     ("encoder attention", r"encoder/.*attention/"),
     ("encoder feed-forward", r"encoder/.*(feed_forward|ffn)/"),
@@ -246,8 +246,8 @@ def _norm(values: np.ndarray) -> float:
 def _group(original: str, name: str) -> str:
     """The group of a variable.
 
-    Keras numbers Adam's moments and gives them names such as m/qkv, which only the object graph
-    knows.
+    Version 0.1 numbered Adam's moments as Keras does; their names, such as m/qkv, only the object
+    graph knows.
     """
     if original.startswith(("m/", "v/")):
         return f"Adam {original[0]}"
@@ -320,6 +320,8 @@ def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
     sizes = manifest.get("model")
     if not by_adam or not isinstance(sizes, dict) or not known >= set(sizes):
         return None  # an average of checkpoints has no moments of Adam
+    if names.VERSION_0_1_KEY in keys:
+        return None  # its object graph was another one
     scaled = any("loss_scale" in key for key in keys)
     try:
         return predict(

@@ -26,6 +26,7 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import PAD
 from hvd_nmt.data.corpus import fingerprint
@@ -110,7 +111,6 @@ def write(
     configuration.save(dataclasses.replace(config, run_dir=output), draft / CONFIG)
     (draft / VOCABULARY).write_bytes(extension.model)
     (draft / RECORD).write_text(_record(origin, extension), encoding="utf-8")
-    state = tf.train.Checkpoint(model=new, step=tf.Variable(step, dtype=tf.int64))
     facts = {
         "vocabulary_hash": fingerprint(draft / VOCABULARY).sha256,
         "data_hash": origin.manifest.data_hash,
@@ -118,7 +118,7 @@ def write(
         "vocabulary_size": extension.rows,
         "ranks": origin.manifest.ranks,
     }
-    Saver(draft, state, facts, keep=1, keep_best=1).save(step)
+    Saver(draft, run_state(new, step), facts, keep=1, keep_best=1).save(step)
     return old, new
 
 

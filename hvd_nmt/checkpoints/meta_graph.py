@@ -12,12 +12,10 @@ it is given, so it is given the keys of the object graph.
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Iterator
-
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.names import STEP, VALUE
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.model.transformer import Transformer
 
 
@@ -89,22 +87,3 @@ def _variable(name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
     return tf.compat.v1.get_variable(
         name.removesuffix(VALUE), shape, dtype, initializer=zeros, use_resource=True
     )
-
-
-def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variable]]:
-    """Each variable that a checkpoint saves, with its key: the shortest path to it."""
-    view = tf.train.TrackableView(state)
-    waiting: collections.deque[tuple[str, object]] = collections.deque([("", state)])
-    seen = {id(state)}
-    while waiting:
-        path, parent = waiting.popleft()
-        for name, child in view.children(parent).items():
-            if id(child) in seen:
-                continue
-            seen.add(id(child))
-            # Slashes in a name would look like a path: TensorFlow escapes them.
-            key = path + name.replace(".", "..").replace("/", ".S")
-            if isinstance(child, tf.Variable):
-                yield key + VALUE, child
-            else:
-                waiting.append((key + "/", child))

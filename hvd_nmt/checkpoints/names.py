@@ -29,6 +29,8 @@ WEIGHTS, AVERAGE, OPTIMIZER, STEP = "model", "ema", "optimizer", "step"
 """first part of the key of: weights, their moving average, Adam's state, the step"""
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 """end of the key of every variable"""
+VERSION_0_1_KEY = f"{OPTIMIZER}/_iterations{VALUE}"
+"""key that is in a checkpoint of version 0.1 only, that saved all of Keras' Adam"""
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """key of the text in which TensorFlow 2 describes the Python objects that were saved"""
 

@@ -37,8 +37,8 @@ class Prediction:
     average_bytes: int
     """the moving average of the weights, float32; 0 without one"""
     scalar_bytes: int
-    """step and Adam's counter, 8 each; the learning rate, 4; with float16 the loss scale, 4, and
-    the steps since it changed, 8"""
+    """step and Adam's counter, 8 each; with float16 the loss scale, 4, and the steps since it
+    changed, 8"""
     object_graph_bytes: int
     """the object graph with its length and a checksum"""
 
@@ -93,7 +93,7 @@ def predict(
     paths = _paths(root)
     graph_bytes = _graph_bytes(paths)
     weight_bytes = sum(weight.n_bytes for weight in _weights(transformer))
-    adam_bytes = 2 * sum(weight.n_bytes for weight in trained)
+    adam_bytes = 2 * sum(weight.n_bytes for weight in trained.values())
     average_bytes = weight_bytes if averaged else 0
     every_bytes = sum(thing.n_bytes for thing in paths)
     return Prediction(
@@ -104,11 +104,6 @@ def predict(
         scalar_bytes=every_bytes - weight_bytes - adam_bytes - average_bytes,
         object_graph_bytes=_varint_bytes(graph_bytes) + _CHECKSUM_BYTES + graph_bytes,
     )
-
-
-def predicted_bytes(model: ModelConfig, vocabulary_size: int, precision: str = "float32") -> int:
-    """Bytes of the data file; see `predict`."""
-    return predict(model, vocabulary_size, precision).n_bytes
 
 
 def recipe_bytes(parameters: int) -> int:
@@ -194,19 +189,20 @@ def _weights(layer: _Object) -> Iterator[_Object]:
     yield from (inner for inner in children if inner.variable)
 
 
-def _trained(transformer: _Object, freeze: str) -> list[_Object]:
-    paths, weights = _paths(transformer), list(_weights(transformer))
-    frozen = parts.frozen([paths[weight] for weight in weights], freeze)
-    return [weight for weight in weights if paths[weight] not in frozen]
+def _trained(transformer: _Object, freeze: str) -> dict[str, _Object]:
+    """The weights that are not frozen, by their paths."""
+    paths = _paths(transformer)
+    weights = {paths[weight]: weight for weight in _weights(transformer)}
+    frozen = parts.frozen(list(weights), freeze)
+    return {path: weight for path, weight in weights.items() if path not in frozen}
 
 
-def _optimizer(trained: list[_Object], loss_scale: bool) -> _Object:
-    """Keras' Adam as Horovod wraps it, and its loss scale, in the order of their attributes."""
-    iterations = _variable("iteration", n_bytes=_COUNTER_BYTES)
-    moments = [
-        [_variable(f"{kind}/{weight.variable}", weight.values) for kind in "mv"]
-        for weight in trained
-    ]
+def _optimizer(trained: dict[str, _Object], loss_scale: bool) -> _Object:
+    """Adam and its loss scale as `checkpoints.state` lays them out."""
+    m, v = (
+        _nested({path: _variable(f"{kind}/{w.variable}", w.values) for path, w in trained.items()})
+        for kind in "mv"
+    )
     scale = _Object(
         {
             "current_loss_scale": _variable("current_loss_scale"),
@@ -215,20 +211,24 @@ def _optimizer(trained: list[_Object], loss_scale: bool) -> _Object:
     )
     return _Object(
         {
-            "_variables": _list([iterations, *(moment for pair in moments for moment in pair)]),
-            "_iterations": iterations,
-            "_learning_rate": _variable("learning_rate"),
-            "_allreduce_grads": _Object(),
+            "iterations": _variable("iteration", n_bytes=_COUNTER_BYTES),
             **({"loss_scale": scale} if loss_scale else {}),
-            "_index_dict": _Object(),
-            "_momentums": _list([m for m, _ in moments]),
-            "_velocities": _list([v for _, v in moments]),
+            "m": m,
+            "v": v,
         }
     )
 
 
-def _list(items: list[_Object]) -> _Object:
-    return _Object({str(index): item for index, item in enumerate(items)})
+def _nested(variables: dict[str, _Object]) -> _Object:
+    """Objects by the parts of their paths."""
+    root = _Object()
+    for path, variable in variables.items():
+        *folders, name = path.split("/")
+        place = root
+        for folder in folders:
+            place = place.children.setdefault(folder, _Object())
+        place.children[name] = variable
+    return root
 
 
 def _paths(root: _Object) -> dict[_Object, str]:

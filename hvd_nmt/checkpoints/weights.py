@@ -15,10 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import meta_graph, names
+from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.config import freeze as parts
@@ -74,10 +75,17 @@ def load_model(
 def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
     """Load everything that a run saves: weights, Adam's moments, average, step and loss scale.
 
+    Args:
+        state: of the run, see `state.run_state`.
+        checkpoint: of this version, or of one before.
+
     Raises:
         RunError: the checkpoint is of another model.
     """
     try:
+        keys = tf.train.load_checkpoint(os.fspath(checkpoint.prefix)).get_variable_to_shape_map()
+        if names.VERSION_0_1_KEY in keys:
+            state = version_0_1_layout(state)
         state.read(os.fspath(checkpoint.prefix)).assert_consumed()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         raise RunError(
@@ -146,25 +154,20 @@ def other_size(
     return None
 
 
-def weights_to_train(model: Transformer, freeze: str) -> list[tf.Variable]:
-    """The weights of a model that are not frozen, in the order of `trainable_variables`.
+def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
+    """The weights of a model that are not frozen, by path, in the order of `trainable_variables`.
 
     Raises:
         ConfigError: as `config.parts.frozen`.
     """
-    if not freeze:
-        return list(model.trainable_variables)
-    paths = {
-        id(variable): names.weight_path(key)
-        for key, variable in meta_graph.keyed_variables(tf.train.Checkpoint(model=model))
-    }
-    kept = parts.frozen([paths[id(weight)] for weight in model.trainable_variables], freeze)
-    return [weight for weight in model.trainable_variables if paths[id(weight)] not in kept]
+    weights = weights_by_path(model)
+    kept = parts.frozen(list(weights), freeze) if freeze else ()
+    return {path: weight for path, weight in weights.items() if path not in kept}
 
 
 def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:
     """Everything that a run saves, the loss scale included, in the same order on all ranks."""
-    return [variable for _, variable in meta_graph.keyed_variables(state)]
+    return [variable for _, variable in keyed_variables(state)]
 
 
 def _read(model: Transformer, prefix: Path, raw: bool) -> None:

@@ -23,14 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import meta_graph, names
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import Config, ModelConfig
 from hvd_nmt.model import architectures
-from hvd_nmt.training import horovod, optimizer
 
 RECORD = "imported.json"
 
@@ -165,22 +164,15 @@ def fingerprinted(paths: Sequence[Path]) -> dict[str, str]:
 
 def _state(foreign: ForeignModel, config: Config) -> tf.train.Checkpoint:
     """What a checkpoint of a run with this model holds; without moments weights and step alone."""
-    transformer = architectures.build(config.model, foreign.vocabulary_size)
-    keyed = meta_graph.keyed_variables(tf.train.Checkpoint(model=transformer))
-    variables = {names.weight_path(key): variable for key, variable in keyed}
-    _assign(variables, foreign.weights)
-    step = tf.Variable(foreign.step, dtype=tf.int64)
+    model = architectures.build(config.model, foreign.vocabulary_size)
+    weights = weights_by_path(model)
+    _assign(weights, foreign.weights)
     if foreign.moments is None:
-        return tf.train.Checkpoint(model=transformer, step=step)
-    horovod.init()
-    weights = transformer.trainable_variables
-    adam = optimizer.build(config.training, "float32", weights)
-    adam.iterations.assign(foreign.step)
-    places = {id(variable): path for path, variable in variables.items()}
-    paths = [places[id(weight)] for weight in weights]
-    _assign(dict(zip(paths, adam._momentums, strict=True)), foreign.moments.m)
-    _assign(dict(zip(paths, adam._velocities, strict=True)), foreign.moments.v)
-    return tf.train.Checkpoint(model=transformer, optimizer=adam, step=step)
+        return run_state(model, foreign.step)
+    adam = adam_state(weights, foreign.step)
+    _assign(adam.m, foreign.moments.m)
+    _assign(adam.v, foreign.moments.v)
+    return run_state(model, foreign.step, adam)
 
 
 def _assign(variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray]) -> None:

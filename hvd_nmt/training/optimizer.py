@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.training import horovod
 
@@ -36,6 +39,19 @@ def build(
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
     optimizer.build(variables)
     return optimizer
+
+
+def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> AdamState:
+    """Adam's variables as a checkpoint holds them, without what wraps it.
+
+    Args:
+        optimizer: of `build`.
+        weights: paths of the weights that it trains, in the order that `build` got them.
+    """
+    scale = tf.train.TrackableView.children(optimizer).get("loss_scale")
+    adam = optimizer if scale is None else optimizer.inner_optimizer
+    m, v = (dict(zip(weights, each, strict=True)) for each in (adam._momentums, adam._velocities))
+    return AdamState(adam.iterations, m, v, scale)
 
 
 class Adam(keras.optimizers.Adam):

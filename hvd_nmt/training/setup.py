@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.state import run_state
+from hvd_nmt.checkpoints.weights import weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches
@@ -85,17 +87,19 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
         run_setup.precision,
         config.training.seed,
     )
-    saved = {"model": transformer}
+    average = None
     if config.training.ema_decay:  # made of the same seed, so it begins with the same weights
-        saved["ema"] = architectures.build(
+        average = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
     model = TrainingModel(
-        transformer, config.training, run_setup.rank.index, run_setup.rank.size, saved.get("ema")
+        transformer, config.training, run_setup.rank.index, run_setup.rank.size, average
     )
     adam = optimizer.build(config.training, run_setup.precision, model.trained)
     model.compile(optimizer=adam)
-    return model, tf.train.Checkpoint(**saved, optimizer=adam, step=model.step)
+    weights = weights_to_train(transformer, config.training.freeze)
+    state = run_state(transformer, model.step, optimizer.state(adam, list(weights)), average)
+    return model, state
 
 
 def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:

@@ -64,7 +64,7 @@ class TrainingModel(keras.Model):
     @property
     def trained(self) -> list[tf.Variable]:
         """The weights that are not frozen."""
-        return weights_to_train(self.transformer, self.config.freeze)
+        return list(weights_to_train(self.transformer, self.config.freeze).values())
 
     @property
     def replicated(self) -> list[tf.Variable]:
@@ -183,7 +183,7 @@ class TrainingModel(keras.Model):
         Source: `num_updates` of tf.train.ExponentialMovingAverage.
         """
         rate = tf.maximum(1 - self.config.ema_decay, 9 / (10 + tf.cast(self.step, tf.float32)))
-        means = weights_to_train(average, self.config.freeze)
+        means = weights_to_train(average, self.config.freeze).values()
         for mean, weight in zip(means, self.trained, strict=True):
             # One pass in place; `assign` would make two more tensors of the weight's size.
             tf.raw_ops.ResourceApplyGradientDescent(

@@ -20,13 +20,13 @@ from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified, 
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import ALL_SUFFIXES, SUFFIXES, weight_key
 from hvd_nmt.checkpoints.saver import Saver, remove, sweep
+from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training import horovod, optimizer
 
 CONFIG = ModelConfig(1, 1, 16, 2, 32, max_length=12)
 VOCABULARY_SIZE = 40
@@ -37,15 +37,12 @@ SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21
 
 def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -> None:
     """A run directory as `train` leaves it; weights and moments are random, other in each step."""
-    horovod.init()
     run_dir.mkdir(parents=True)
     (run_dir / "spm.model").write_bytes(b"pieces")
     settings = dataclasses.replace(configuration.presets()["demo"][1], model=model)
     configuration.save(settings, run_dir / "config.yaml")
     transformer = Transformer(model, VOCABULARY_SIZE)
-    adam = optimizer.build(TrainingConfig(), "float32", transformer.trainable_variables)
-    step_done = tf.Variable(0, dtype=tf.int64)
-    state = tf.train.Checkpoint(model=transformer, optimizer=adam, step=step_done)
+    state = run_state(transformer, 0, adam_state(weights_by_path(transformer)))
     saver = Saver(run_dir, state, {
         "vocabulary_hash": fingerprint(run_dir / "spm.model").sha256, "data_hash": "d",
         "model": dataclasses.asdict(model), "vocabulary_size": VOCABULARY_SIZE, "ranks": 2,
@@ -55,7 +52,7 @@ def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -
         for variable in weights.variables(state):
             if variable.dtype == tf.float32:
                 variable.assign(chance.normal(size=variable.shape))
-        step_done.assign(step)
+        state.step.assign(step)
         saver.save(step, LOSSES[step])
         saver.save_best(step, LOSSES[step])
 
@@ -207,8 +204,7 @@ def test_tensorflow_1_restores_it(mean: Path) -> None:
 
 def test_training_does_not_go_on_from_it(mean: Path) -> None:
     model = Transformer(CONFIG, VOCABULARY_SIZE)
-    adam = optimizer.build(TrainingConfig(), "float32", model.trainable_variables)
-    state = tf.train.Checkpoint(model=model, optimizer=adam, step=tf.Variable(0, dtype=tf.int64))
+    state = run_state(model, 0, adam_state(weights_by_path(model)))
     with pytest.raises(RunError, match="another --run-dir"):
         weights.restore(state, newest_first(mean)[0])
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from hvd_nmt.checkpoints import contents, size
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig, TrainingConfig, as_plain
 from hvd_nmt.model.transformer import Transformer
@@ -27,9 +28,9 @@ OPENSEQ2SEQ = Path(__file__).resolve().parents[3] / "shared/data/openseq2seq/che
 def state_of(precision: str) -> tf.train.Checkpoint:
     horovod.init()
     model = Transformer(MODEL, VOCABULARY, precision)
-    adam = optimizer.build(TrainingConfig(), precision, model.trainable_variables)
-    step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
-    return tf.train.Checkpoint(model=model, optimizer=adam, step=step)
+    weights = weights_by_path(model)
+    adam = optimizer.build(TrainingConfig(), precision, list(weights.values()))
+    return run_state(model, 0, optimizer.state(adam, list(weights)))
 
 
 def save(run_dir: Path, state: tf.train.Checkpoint, step: int, loss: float = 1.0) -> None:
@@ -56,8 +57,9 @@ def run_dir(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory
     path.mkdir()
     save(path, state, 90)
     state.model.embedding.assign(2 * state.model.embedding)
-    for moment in state.optimizer.inner_optimizer._momentums:
-        moment.assign(tf.ones(moment.shape))
+    for key, moment in keyed_variables(state):
+        if key.startswith("optimizer/m/"):
+            moment.assign(tf.ones(moment.shape))
     save(path, state, 100)
     return path
 
@@ -110,7 +112,7 @@ def test_groups_account_for_every_byte(found: contents.Anatomy, state: tf.train.
         "layer norms": 2 * width * (2 * 2 + 1 + 3 + 1),
         "Adam m": found.parameters,
         "Adam v": found.parameters,
-        "optimizer scalars": 2,
+        "optimizer scalars": 1,
         "step and loss scale": 3,
         "object graph": 1,
     }

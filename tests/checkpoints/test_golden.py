@@ -5,6 +5,7 @@ tests/golden/README.md says how it was made. None of these values may move.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -15,13 +16,20 @@ import pytest
 import tensorflow as tf
 
 import toy
-from hvd_nmt.checkpoints import averaging, contents
+from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import averaging, contents, weights
+from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.names import OBJECT_GRAPH, VALUE
+from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import keyed_variables, run_state
+from hvd_nmt.config import Config
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, optimizer
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
 STEP, LAST = 1500, 1510
 TAGS = {"loss": "train_loss", "gradient_norm": "Loss_Optimization/global_gradient_norm"}
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +71,51 @@ def test_it_is_resumed_as_its_own_version_did(resumed):
         norms = sorted(variable.norm() for variable in variables if variable.group in groups)
         golden = sorted(norms[index] for norms in EXPECTED["norms"].values())
         np.testing.assert_allclose(norms, golden, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("run", "float32"), ("float16", "float16")])
+def test_every_bit_of_it_is_restored_and_saved_in_the_layout_of_today(name, precision, tmp_path):
+    """Weights, moving average, m and v of the weights that are trained, counters, loss scale."""
+    config = configuration.load(GOLDEN / name / "config.yaml")
+    (golden,) = newest_first(GOLDEN / name)
+    state = fresh(config, precision)
+    weights.restore(state, golden)
+    reader = tf.train.load_checkpoint(os.fspath(golden.prefix))
+    order = list(weights.weights_to_train(state.model, config.training.freeze))
+    keys = set()
+    for key, variable in keyed_variables(state):
+        if (kind := key.removeprefix("optimizer/").split("/")[0]) in ("m", "v"):
+            path = key.removeprefix(f"optimizer/{kind}/").removesuffix(VALUE)
+            key = f"optimizer/_variables/{1 + 2 * order.index(path) + 'mv'.index(kind)}{VALUE}"
+        key = key.replace("optimizer/iterations", "optimizer/_iterations")
+        assert variable.numpy().tobytes() == reader.get_tensor(key).tobytes(), key
+        keys.add(key)
+    unread = set(reader.get_variable_to_shape_map()) - keys
+    assert unread == {OBJECT_GRAPH, f"optimizer/_learning_rate{VALUE}"}
+
+    old = contents.read(golden.prefix)
+    facts = dataclasses.asdict(golden.manifest)
+    facts = {name: facts[name] for name in facts if name not in ("step", "val_loss", "files")}
+    new = contents.read(Saver(tmp_path, state, facts, 1, 1).save(golden.step).prefix)
+    assert new.predicted_bytes == new.data_bytes
+    assert old.predicted_bytes is None
+    counts = [{group.name: group.count for group in found.groups()} for found in (old, new)]
+    assert counts[0].pop("optimizer scalars") == counts[1].pop("optimizer scalars") + 1
+    assert counts[0] == counts[1]
+    again = fresh(config, precision)
+    weights.restore(again, newest_first(tmp_path)[0])
+    for one, other in zip(weights.variables(state), weights.variables(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def fresh(config: Config, precision: str) -> tf.train.Checkpoint:
+    """What a run with this configuration saves, before its first step."""
+    horovod.init()
+    model, average = (Transformer(config.model, 80, precision, seed=seed) for seed in (7, 8))
+    trained = weights.weights_to_train(model, config.training.freeze)
+    adam = optimizer.build(config.training, precision, list(trained.values()))
+    average = average if config.training.ema_decay else None
+    return run_state(model, 0, optimizer.state(adam, list(trained)), average)
 
 
 def test_it_can_be_averaged_with_a_new_one(resumed, tmp_path):

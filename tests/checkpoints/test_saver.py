@@ -25,10 +25,10 @@ from hvd_nmt.checkpoints.find import (
 )
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.saver import Saver, sweep
+from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import horovod, optimizer
 
 SUFFIXES = (".data-00000-of-00001", ".index", ".meta", ".json")
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -41,10 +41,8 @@ FACTS = {
 @pytest.fixture(scope="module")
 def state() -> tf.train.Checkpoint:
     """A small model under training: weights, Adam's moments and the step."""
-    horovod.init()
     model = Transformer(ModelConfig(1, 1, 16, 2, 32), 40, "float32")
-    adam = optimizer.build(TrainingConfig(), "float32", model.trainable_variables)
-    return tf.train.Checkpoint(model=model, optimizer=adam, step=tf.Variable(0, dtype=tf.int64))
+    return run_state(model, 0, adam_state(weights_by_path(model)))
 
 
 def mark(state: tf.train.Checkpoint, step: int) -> None:
@@ -122,7 +120,7 @@ def test_size_is_predicted_to_the_byte(state: tf.train.Checkpoint, saved: Path) 
     prefix = saved / "model.ckpt-30"
     graph = tf.train.load_checkpoint(os.fspath(prefix)).get_tensor(OBJECT_GRAPH)
     weights = sum(v.shape.num_elements() for v in state.model.trainable_variables)
-    numbers = (3 * 4) * weights + 8 + 8 + 4  # Adam's m and v; step, iterations; learning rate
+    numbers = (3 * 4) * weights + 8 + 8  # Adam's m and v; step, iterations
     length = (len(graph).bit_length() + 6) // 7 + 4  # as a varint, and its checksum
     assert Path(f"{prefix}{SUFFIXES[0]}").stat().st_size == numbers + length + len(graph)
 

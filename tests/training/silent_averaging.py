@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints import state
 from hvd_nmt.checkpoints import weights as saved
 from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
@@ -346,10 +347,11 @@ def any_single_bit_of_one_rank_is_named(rank):
 def broadcast_reaches_everything_that_is_saved(rank):
     """Weights, moments, step, iterations, loss scale: all of rank 0, whatever the others had."""
     _, transformer = training_model(rank)
-    scaled = optimizer.build(TRAINING, "float16", transformer.trainable_variables)
+    weights = state.weights_by_path(transformer)
+    scaled = optimizer.build(TRAINING, "float16", list(weights.values()))
     step = tf.Variable(0, dtype=tf.int64, name="step")
-    state = tf.train.Checkpoint(model=transformer, optimizer=scaled, step=step)
-    everything = saved.variables(state)
+    adam = optimizer.state(scaled, list(weights))
+    everything = saved.variables(state.run_state(transformer, step, adam))
     scale = scaled._loss_scale
     named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
     for index, variable in enumerate(everything):

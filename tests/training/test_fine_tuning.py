@@ -21,6 +21,7 @@ from hvd_nmt import average
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import Manifest
+from hvd_nmt.checkpoints.names import VALUE
 
 DECAY = 0.7
 STEPS = 6
@@ -68,7 +69,7 @@ def test_it_begins_with_the_weights_and_nothing_else(tuned: dict, toy_run: Path)
     record = json.loads((tuned["cwd"] / "whole" / "init_from.json").read_text(encoding="utf-8"))
     assert (record["prefix"], record["step"]) == (f"origin/best_models/{best.name}", 40)
     first = tensors(tuned["cwd"] / "whole" / "model.ckpt-1")
-    assert first["optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE"] == 1
+    assert first[f"optimizer/iterations{VALUE}"] == 1
     before = model_of(tensors(best))
     moved = {name: np.abs(value - before[name]).max() for name, value in model_of(first).items()}
     # Step 1 of a warm-up over 20 steps: near the old weights, far from new ones.

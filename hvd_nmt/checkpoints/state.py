@@ -1,0 +1,143 @@
+"""What a run saves, as objects that TensorFlow tracks; their attributes are the keys.
+
+    model/PATH              weights
+    ema/PATH                their moving average, with `training.ema_decay`
+    optimizer/m/PATH        Adam's first moments, of the weights that are trained
+    optimizer/v/PATH        its second moments
+    optimizer/iterations    updates that Adam has made
+    optimizer/loss_scale/   in float16: current_loss_scale, and good_steps since it changed
+    step                    optimizer steps done
+
+PATH is that of the weight in the model, such as encoder/0/attention/qkv. What no run goes on from,
+a mean of checkpoints for example, has weights and step alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from hvd_nmt.checkpoints import names
+from hvd_nmt.model.transformer import Transformer
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AdamState:
+    """The variables of Adam, whichever optimizer object they belong to."""
+
+    iterations: tf.Variable
+    """updates made, int64"""
+    m: dict[str, tf.Variable]
+    """first moments by the path of their weight"""
+    v: dict[str, tf.Variable]
+    """second moments by the path of their weight"""
+    loss_scale: Any = None
+    """in float16 the trackable object with current_loss_scale and good_steps"""
+
+
+def run_state(
+    model: Transformer,
+    step: tf.Variable | int,
+    adam: AdamState | None = None,
+    average: Transformer | None = None,
+) -> tf.train.Checkpoint:
+    """What a checkpoint holds.
+
+    Args:
+        model: the weights that the optimizer moves.
+        step: optimizer steps done.
+        adam: None where no run goes on.
+        average: the moving average of the weights, if the run keeps one.
+    """
+    parts: dict[str, Any] = {names.WEIGHTS: model}
+    if average is not None:
+        parts[names.AVERAGE] = average
+    if adam is not None:
+        scale = {} if adam.loss_scale is None else {"loss_scale": adam.loss_scale}
+        parts[names.OPTIMIZER] = tf.train.Checkpoint(
+            iterations=adam.iterations, m=_nested(adam.m), v=_nested(adam.v), **scale
+        )
+    if isinstance(step, int):
+        step = tf.Variable(step, dtype=tf.int64, name="step")
+    return tf.train.Checkpoint(**parts, **{names.STEP: step})
+
+
+def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamState:
+    """Adam before its first update, without an optimizer.
+
+    Args:
+        weights: those that are trained, by their paths.
+        iterations: updates that it is said to have made.
+    """
+    m, v = (
+        {
+            path: tf.Variable(tf.zeros_like(weight), name=f"{kind}/{weight.name.split(':')[0]}")
+            for path, weight in weights.items()
+        }
+        for kind in "mv"
+    )
+    return AdamState(tf.Variable(iterations, dtype=tf.int64, name="iteration"), m, v)
+
+
+def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
+    """The weights of a model by their paths, in the order of `trainable_variables`."""
+    keyed = keyed_variables(tf.train.Checkpoint(**{names.WEIGHTS: model}))
+    paths = {id(variable): names.weight_path(key) for key, variable in keyed}
+    return {paths[id(weight)]: weight for weight in model.trainable_variables}
+
+
+def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variable]]:
+    """Each variable that a checkpoint saves, with its key: the shortest path to it."""
+    view = tf.train.TrackableView(state)
+    waiting: collections.deque[tuple[str, object]] = collections.deque([("", state)])
+    seen = {id(state)}
+    while waiting:
+        path, parent = waiting.popleft()
+        for name, child in view.children(parent).items():
+            if id(child) in seen:
+                continue
+            seen.add(id(child))
+            # Slashes in a name would look like a path: TensorFlow escapes them.
+            key = path + name.replace(".", "..").replace("/", ".S")
+            if isinstance(child, tf.Variable):
+                yield key + names.VALUE, child
+            else:
+                waiting.append((key + "/", child))
+
+
+def version_0_1_layout(state: tf.train.Checkpoint) -> tf.train.Checkpoint:
+    """The variables of a run as version 0.1 saved them: as attributes of Keras' Adam.
+
+    Its list of variables has the counter first, then m and v of each weight in turn. The learning
+    rate is in it, too, and is not used: every step sets it anew.
+    """
+    by_key = dict(keyed_variables(state))
+    moments = [
+        by_key[key]
+        for path in weights_by_path(state.model)
+        for key in (f"{names.OPTIMIZER}/{kind}/{path}{names.VALUE}" for kind in "mv")
+        if key in by_key
+    ]
+    optimizer, parts = state.optimizer, tf.train.TrackableView(state).children(state)
+    scale = {"loss_scale": optimizer.loss_scale} if hasattr(optimizer, "loss_scale") else {}
+    former = tf.train.Checkpoint(
+        _variables=[optimizer.iterations, *moments], _iterations=optimizer.iterations,
+        _learning_rate=tf.Variable(0.0), **scale,
+    )  # fmt: skip
+    return tf.train.Checkpoint(**{**parts, names.OPTIMIZER: former})
+
+
+def _nested(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
+    """By the parts of their paths, so that the keys are those of the weights."""
+    root: dict[str, Any] = {}
+    for path, variable in variables.items():
+        *folders, name = path.split("/")
+        place = root
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = variable
+    return root
