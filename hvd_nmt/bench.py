@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import resource
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tyro.conf import OmitArgPrefixes, Suppress
 
@@ -40,9 +37,6 @@ from hvd_nmt.data import corpus, throughput
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation.settings import Settings
-
-if TYPE_CHECKING:
-    from hvd_nmt.training.plan import Plan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,25 +87,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
     words = list(sys.argv[1:] if argv is None else argv)
-    first = command_line.is_first_rank()
+    quiet = not command_line.is_first_rank()
     prog, description = "python -m hvd_nmt.bench", __doc__ or ""
-    with reported("hvd_nmt.bench", speak=first) as outcome:
+    with reported("hvd_nmt.bench", speak=not quiet) as outcome:
         if "--translate" in words:
             words.remove("--translate")
             translate(command_line.options(
-                TranslateOptions, argv=words, prog=f"{prog} --translate", description=description,
-                quiet=not first,
+                TranslateOptions, prog=f"{prog} --translate", description=description, argv=words,
+                quiet=quiet,
             ))  # fmt: skip
         else:
-            only_input = "--input" in words
-            words = [word for word in words if word != "--input"]
             config = command_line.run_config(
-                words, prog=prog, description=description, quiet=not first, kind=BenchConfig
-            )
-            if only_input:
-                read(config)
-            else:
-                bench(config)
+                [word for word in words if word != "--input"], prog=prog, description=description,
+                quiet=quiet, kind=BenchConfig,
+            )  # fmt: skip
+            (read_input if "--input" in words else bench)(config)
     return outcome.exit_code
 
 
@@ -124,28 +114,28 @@ def translate(options: TranslateOptions) -> None:
     if command_line.started_by_horovod():
         raise ConfigError("--translate measures one process: start it without horovodrun.")
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.translation import engine, speed, texts
+    from hvd_nmt.training import devices
+    from hvd_nmt.translation import engine, prepared_text, speed
 
+    settings = options.settings
     if options.source is None:
-        text, _ = texts.prepared(options.run, "dev")
-        lines = list(text.lines)
+        lines = prepared_text.load(options.run, "dev")[0].lines
     else:
         lines = list(read_lines(options.source, lenient=True))
+        if not lines:
+            raise DataError(f"{options.source} is empty: it needs one sentence per line.")
+    loaded = engine.load(options.run, options.checkpoint, settings)
     lines = lines[: options.sentences or None]
-    if not lines:
-        raise DataError(f"{options.source} is empty: it needs one sentence per line.")
-    loaded = engine.load(options.run, options.checkpoint, options.settings)
-    found = speed.measure(loaded, lines, options.rounds, _told)
-    settings = options.settings
+    found = speed.measure(loaded, lines, options.rounds, lambda line: print(line, file=sys.stderr))
     threads = settings.threads or len(os.sched_getaffinity(0))
     print(_aligned([
         *speed.table(found),
-        ("peak memory", data_size(_peak_memory_bytes())),
+        ("peak memory", data_size(devices.peak_memory_bytes())),
         ("backend, beam, threads", f"{settings.backend}, {settings.decoding.beam_size}, {threads}"),
     ]))  # fmt: skip
 
 
-def read(config: BenchConfig) -> None:
+def read_input(config: BenchConfig) -> None:
     """Make batches without a model, as one rank does, and print a table.
 
     Raises:
@@ -157,10 +147,6 @@ def read(config: BenchConfig) -> None:
     print(_aligned(throughput.measure(data.train, tokens, seed, dropout=dropout).rows()))
 
 
-def _told(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def bench(config: BenchConfig) -> None:
     """Train some steps and print a table.
 
@@ -168,84 +154,17 @@ def bench(config: BenchConfig) -> None:
         UserError: the data cannot be used, or the ranks do not fit together.
     """
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.training import devices, horovod, setup
+    from hvd_nmt.training import benchmark
 
-    rank = horovod.init(config.ranks)
-    with horovod.raise_on_all_ranks():
-        devices.set_up(rank)
-    run_setup = setup.agree_on_setup(config, rank)
-    model, _ = setup.build(config, run_setup)
-    plan = setup.check(config, run_setup, model)
-    recorder = _recorder(config)
-    model.optimizer.learning_rate.assign(1e-4)
-    model.fit(
-        setup.dataset(run_setup, 0),
-        steps_per_epoch=config.warmup_steps + config.steps,
-        verbose=0,
-        callbacks=[recorder],
-    )
-    peaks = horovod.gather(_peak_memory_bytes())
-    if rank.is_first:
-        print("\n".join(plan.lines()))
-        print(_table(recorder.steps[config.warmup_steps :], sum(peaks), plan))
-    horovod.shutdown()
-
-
-def _recorder(config: BenchConfig) -> Any:
-    """A callback that keeps the logs of each step in `steps`."""
-    from hvd_nmt.training.step_callback import StepCallback
-
-    class Recorder(StepCallback):
-        def __init__(self) -> None:
-            super().__init__(start_step=0)
-            self.steps: list[dict[str, Any]] = []
-
-        def after_step(self, step: int, logs: dict[str, Any]) -> None:
-            self.steps.append(dict(logs))
-            if sys.stderr.isatty():
-                total = config.warmup_steps + config.steps
-                print(f"\rstep {step}/{total} ", end="", file=sys.stderr, flush=True)
-
-    return Recorder()
-
-
-def _table(steps: list[dict[str, Any]], peak_bytes: int, plan: Plan) -> str:
-    """Medians over the measured steps; speed from the sums."""
-    times = [step["step_s"] for step in steps]
-    tokens = sum(step["source_tokens"] + step["target_tokens"] for step in steps)
-
-    def share(part: str) -> str:
-        return f"{sum(getattr(step['step_time'], part) for step in steps) / sum(times):.1%}"
-
-    rows = [
-        ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
-        ("the same at the median step", f"{tokens / len(steps) / statistics.median(times):,.0f}"),
-        (
-            "s/step: median, min, max",
-            f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}",
-        ),
-        ("share of input wait", share("input_wait_s")),
-        ("share of compute", share("compute_s")),
-        ("share of waiting for the slowest rank", share("straggler_wait_s")),
-        ("share of exposed communication", share("communication_s")),
-        ("peak memory of all ranks", data_size(peak_bytes)),
-        ("precision, ranks, steps", f"{plan.precision}, {plan.ranks}, {len(steps)}"),
-    ]
-    return _aligned(rows)
+    found = benchmark.measure(config, config.steps, config.warmup_steps)
+    if found is not None:  # on rank 0
+        print("\n".join(found.plan.lines()))
+        print(_aligned(found.rows()))
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
-
-
-def _peak_memory_bytes() -> int:
-    """Of this rank: on the GPU if it has one, else of the process."""
-    import tensorflow as tf
-
-    if tf.config.get_visible_devices("GPU"):
-        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m hvd_nmt.evaluate --run runs/demo
     python -m hvd_nmt.evaluate --run runs/demo --checkpoint best latest model.ckpt-600 --part test
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
-    python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses ours.de theirs.de
+    python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
 
 Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
 they are. Each system is compared with the first one, checkpoints before files. The seed of
@@ -15,8 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,12 +25,9 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
-from hvd_nmt.translation import scoring, texts
+from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Text
 from hvd_nmt.translation.settings import Settings
-
-_REMARKS = 5
-"""lines of the source of which stderr says what befell them, for each system"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +46,7 @@ class Options:
     part: Literal["dev", "test"] = "dev"
     """part of the run's prepared data, for what is not given"""
     hypotheses: tuple[Path, ...] = ()
-    """translations made by others or earlier, scored beside those of the checkpoints"""
+    """translations made by others or earlier, scored like those of the checkpoints"""
     paired: scoring.Test = "bs"
     """test of significance: bs, paired bootstrap; ar, approximate randomisation (slower)"""
     keep: Path | None = None
@@ -74,16 +70,6 @@ class Options:
                 raise ConfigError(f"--hypotheses {path} is given twice: give each file once.")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Texts:
-    """Everything that is read before a model is loaded."""
-
-    source: Text | None
-    """None if there is no checkpoint to translate with"""
-    references: list[Text]
-    hypotheses: list[Text]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
     return command_line.run("hvd_nmt.evaluate", Options, evaluate, str(__doc__), argv)
@@ -95,119 +81,47 @@ def evaluate(options: Options) -> None:
     Raises:
         UserError: the run, a checkpoint or a text cannot be used.
     """
-    scoring.seed()  # a wrong one is said before anything is translated
-    read = _read(options)
-    translations = {} if read.source is None else _translations(options, read)
-    systems = [*translations.values(), *read.hypotheses]
+    scoring.seed()  # a wrong one is refused before anything is translated
+    source, references, hypotheses = _read(options)
+    translations = {}
+    if options.run is not None and source is not None:
+        # TensorFlow takes seconds to import: not for --help, nor for files scored as they are.
+        tensorflow_import.import_tensorflow()
+        from hvd_nmt.translation import systems
+
+        translations = systems.translate(
+            options.run, options.checkpoint or ("best",), source, options.settings,
+            options.keep, [source, *references, *hypotheses],
+        )  # fmt: skip
     with progress(len(scoring.METRICS), "metrics", "scoring") as bar:
-        comparison = scoring.compare(systems, read.references, options.paired, bar.update)
-    if options.json:
-        told = _provenance(options, read, list(translations))
-        print(json.dumps(told | scoring.as_json(comparison), indent=2, ensure_ascii=False))
-    else:
+        comparison = scoring.compare(
+            [*translations.values(), *hypotheses], references, options.paired, bar.update
+        )
+    if not options.json:
         print(scoring.table(comparison))
+        return
+    facts: dict[str, Any] = {"references": [text.name for text in references]}
+    if source is not None:
+        prefixes = [str(prefix) for prefix in translations]
+        facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}
+        facts |= options.settings.output_options()
+        facts["draws_seed"] = facts.pop("seed")  # `seed` alone is that of resampling
+    facts["hypotheses"] = [text.name for text in hypotheses]
+    print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
 
 
-def _read(options: Options) -> _Texts:
-    """All texts, seen to have the same number of lines."""
+def _read(options: Options) -> tuple[Text | None, list[Text], list[Text]]:
+    """Source, if there is a run to translate it, references and hypotheses: of equal length."""
     references = [scoring.read(path) for path in options.reference]
     source = None
-    if options.run is not None:
-        if options.source is not None:
-            source = scoring.read(options.source)
-        else:
-            source, target = texts.prepared(options.run, options.part)
-            references = references or [target]
+    if options.source is not None:
+        source = scoring.read(options.source)
+    elif options.run is not None:
+        source, target = prepared_text.load(options.run, options.part)
+        references = references or [target]
     hypotheses = [scoring.read(path) for path in options.hypotheses]
     scoring.require_equal_lengths([*([source] if source else []), *references, *hypotheses])
-    return _Texts(source, references, hypotheses)
-
-
-def _translations(options: Options, read: _Texts) -> dict[Path, Text]:
-    """Prefix of each checkpoint -> its translations."""
-    assert options.run is not None
-    assert read.source is not None
-    # TensorFlow takes seconds to import: not for --help, nor for files that are scored as they are.
-    tensorflow_import.import_tensorflow()
-    from hvd_nmt.checkpoints.find import find
-
-    names = _named([find(options.run, which) for which in options.checkpoint or ("best",)])
-    kept = {prefix: _place(options, read, name) for prefix, name in names.items()}
-    found = {}
-    for prefix, name in names.items():
-        found[prefix] = Text(name, _translated(prefix, name, read.source, options))
-        if (path := kept[prefix]) is not None:
-            _write(path, found[prefix].lines)
-    return found
-
-
-def _translated(prefix: Path, name: str, source: Text, options: Options) -> list[str]:
-    from hvd_nmt.translation import engine
-
-    assert options.run is not None
-    loaded = engine.load(options.run, [str(prefix)], options.settings)
-    remarks: list[str] = []
-    with progress(len(source.lines), "lines", name) as bar:
-        found = loaded.texts(
-            source.lines, bar.update,
-            lambda number, text: remarks.append(f"{name}: {source.name}, line {number}: {text}"),
-        )  # fmt: skip
-        lines = list(found)
-    for remark in remarks[:_REMARKS]:
-        print(remark, file=sys.stderr)
-    if len(remarks) > _REMARKS:
-        print(f"{name}: and {len(remarks) - _REMARKS:,} such lines more", file=sys.stderr)
-    return lines
-
-
-def _named(prefixes: Sequence[Path]) -> dict[Path, str]:
-    """Each checkpoint with its name: the last part of its prefix, or all where two share it."""
-    for prefix in prefixes:
-        if prefixes.count(prefix) > 1:
-            raise ConfigError(f"--checkpoint names {prefix} twice: give each checkpoint once.")
-    short = [prefix.name for prefix in prefixes]
-    return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
-
-
-def _place(options: Options, read: _Texts, name: str) -> Path | None:
-    """The file for the translations of a checkpoint, seen to be none of the inputs."""
-    if options.keep is None:
-        return None
-    path = options.keep / f"{name.replace('/', '_')}.txt"
-    assert read.source is not None
-    for text in (read.source, *read.references, *read.hypotheses):
-        if path.exists() and Path(text.name).exists() and path.samefile(text.name):
-            raise ConfigError(f"--keep would write over {text.name}: give another folder.")
-    with _explained(options.keep):
-        options.keep.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _write(path: Path, lines: Sequence[str]) -> None:
-    with _explained(path):
-        path.write_bytes("".join(line + "\n" for line in lines).encode())
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}.") from None
-
-
-def _provenance(options: Options, read: _Texts, prefixes: Sequence[Path]) -> dict[str, Any]:
-    """What was scored, and how it was translated."""
-    told: dict[str, Any] = {"references": [text.name for text in read.references]}
-    if read.source is not None:
-        settings = options.settings.decisive()
-        settings["draws_seed"] = settings.pop("seed")  # seed alone is that of resampling
-        told |= {
-            "source": read.source.name,
-            "run": str(options.run),
-            "checkpoints": [str(prefix) for prefix in prefixes],
-        } | settings
-    return told | {"hypotheses": [text.name for text in read.hypotheses]}
+    return source, references, hypotheses
 
 
 if __name__ == "__main__":

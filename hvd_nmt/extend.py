@@ -134,15 +134,15 @@ def _fill(draft: Path, grown: Extension, options: Options) -> None:
 
 def _sentences(options: Options) -> list[str]:
     """What the check is made on."""
-    from hvd_nmt.translation import texts
+    from hvd_nmt.translation import prepared_text
 
     path = options.check
     lines: Iterable[str] = ()
     if path is None:
         try:
-            source, _ = texts.prepared(options.run, "dev")
+            source, _ = prepared_text.load(options.run, "dev")
             path, lines = Path(source.name), source.lines
-        except (texts.NotHereError, DataError):
+        except (prepared_text.MissingDataError, DataError):
             path = options.text
     if path is None:
         raise DataError(

@@ -32,32 +32,18 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tyro.conf import OmitArgPrefixes
 
-import hvd_nmt
 from hvd_nmt.common import tensorflow_import
-from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.progress import progress, remark
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
-from hvd_nmt.data.corpus import fingerprint
-from hvd_nmt.data.text import read_lines
-from hvd_nmt.translation import output, output_format, ranks, reader
+from hvd_nmt.translation import file_job
+from hvd_nmt.translation.file_job import FileJob
 from hvd_nmt.translation.output_format import Columns
 from hvd_nmt.translation.settings import Settings
-
-if TYPE_CHECKING:
-    from hvd_nmt.translation.engine import Advance, Engine
-
-Chunk = tuple[int, list[str], list[str] | None]
-"""number of the first line, lines of the input, and what --prefix or --target has beside them"""
-Found = tuple[list[list[str]], list[tuple[int, str]]]
-"""lines of output for each line of input, and remarks on lines by index"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,16 +100,13 @@ class Options:
                 if given:
                     raise ConfigError(f"--score does not go with {name}: leave one of them out.")
 
-    @property
-    def beside(self) -> Path | None:
-        """The file that goes with the input line by line."""
-        return self.target if self.score else self.prefix
-
-    @property
-    def columns(self) -> Columns:
-        """What is told of each translation."""
+    def job(self) -> FileJob:
+        """The same for `file_job`."""
         several = self.settings.decoding.n_best > 1
-        return Columns(several, self.scores, self.token_scores, self.alignments)
+        return FileJob(
+            self.run, self.checkpoint, self.input, self.output, self.prefix, self.target,
+            Columns(several, self.scores, self.token_scores, self.alignments), self.settings,
+        )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,173 +120,12 @@ def translate(options: Options) -> None:
     Raises:
         UserError: the run, the input or the output cannot be used.
     """
+    job = options.job()
     if command_line.is_first_rank():
-        _check_files(options)
+        file_job.check_files(job)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
-    from hvd_nmt.translation import engine
-
-    with ranks.joined(options.settings.threads) as crew, ExitStack() as stack:
-        with crew.raise_on_all_ranks():
-            # Once: a run that still trains may have another best one a moment later.
-            located = engine.located(options.run, options.checkpoint)
-            checkpoints = engine.identity(located)
-        crew.require_equal({"checkpoint": checkpoints, "code of hvd_nmt": hvd_nmt.code_hash()})
-        written: output.Output | None = None
-        chunks: Iterator[Chunk] = iter(())
-        with crew.raise_on_all_ranks():
-            if crew.is_first:
-                opened = output.opened(
-                    options.output, _job(options, checkpoints),
-                    resumable=_is_file(options.input)
-                    and (options.beside is None or _is_file(options.beside)),
-                )  # fmt: skip
-                written = stack.enter_context(opened)
-                chunks = _chunks(options, written.lines_done, crew.size)
-        with crew.raise_on_all_ranks():
-            threads = crew.threads(options.settings.threads)
-            settings = dataclasses.replace(options.settings, threads=threads)
-            loaded = engine.load(options.run, located, settings)
-        try:
-            _translate_all(options, crew, loaded, chunks, written)
-        except KeyboardInterrupt:
-            if written is not None and written.lines_kept:
-                kept = f"{written.lines_kept:,} lines are done and kept: the same command goes on."
-                print(kept, file=sys.stderr)
-            raise
-        with crew.raise_on_all_ranks():
-            stack.close()
-
-
-def _translate_all(
-    options: Options,
-    crew: ranks.Ranks,
-    engine: Engine,
-    chunks: Iterator[Chunk],
-    written: output.Output | None,
-) -> None:
-    """Chunk by chunk: rank 0 reads, all translate their share, rank 0 writes."""
-    done = written.lines_done if written else 0
-    total = None
-    if crew.is_first and options.input is not None and _is_file(options.input):
-        total = reader.count_lines(options.input)
-    with progress(total, "lines", done=done, show=crew.is_first) as bar:
-        while True:
-            with crew.raise_on_all_ranks():
-                here = next(chunks, None)
-            chunk = crew.of_first(here)
-            if chunk is None:
-                return
-            mine = crew.share(chunk[1])
-            with crew.raise_on_all_ranks():
-                rows, remarks = _worked(options, engine, chunk, mine, bar.update)
-            everything = crew.gathered((mine, rows, remarks))
-            with crew.raise_on_all_ranks():
-                if written is not None:
-                    _write(options, chunk, everything, written)
-            bar.update(len(chunk[1]) - len(mine))
-
-
-def _worked(
-    options: Options, engine: Engine, chunk: Chunk, mine: list[int], advance: Advance
-) -> Found:
-    """This rank's share of a chunk."""
-    first, *both = chunk
-    lines, beside = (None if side is None else [side[index] for index in mine] for side in both)
-    assert lines is not None
-    pieces = engine.tokenizer.pieces
-    numbers = [first + index for index in mine]
-    if options.score:
-        assert beside is not None
-        scored = engine.score(lines, beside, advance)
-        pairs = zip(scored.targets, scored.logps, strict=True)
-        tokens = options.token_scores
-        rows = [[output_format.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
-        remarks = scored.remarks
-    else:
-        wanted = options.columns
-        results = engine.translate(lines, beside, wanted.details, advance, numbers)
-        found = zip(results.lines, numbers, strict=True)
-        rows = [output_format.rows(line, number, wanted, pieces) for line, number in found]
-        remarks = results.remarks
-    return rows, [(numbers[place], text) for place, text in remarks]
-
-
-def _write(
-    options: Options, chunk: Chunk, found: list[tuple[list[int], *Found]], written: output.Output
-) -> None:
-    """The ranks' shares of a chunk, put in order."""
-    in_order: dict[int, list[str]] = {}
-    for indices, rows, _ in found:
-        in_order.update(zip(indices, rows, strict=True))
-    for number, text in sorted(tuple(each) for *_, remarks in found for each in remarks):
-        remark(f"{options.input or 'stdin'}, line {number}: {text}")
-    count = len(chunk[1])
-    written.write([row for index in range(count) for row in in_order[index]], count)
-
-
-def _chunks(options: Options, done: int, ranks_count: int) -> Iterator[Chunk]:
-    """The input after the lines that are done."""
-    if options.input is None:
-        found = reader.from_stdin()
-    else:
-        lines = islice(read_lines(options.input, lenient=True), done, None)
-        found = reader.chunks(lines, reader.CHUNK_LINES * ranks_count)
-    others = None
-    if options.beside is not None:
-        others = islice(read_lines(options.beside, lenient=True), done, None)
-    first = done + 1
-    for chunk in found:
-        beside = None if others is None else list(islice(others, len(chunk)))
-        if beside is not None and len(beside) < len(chunk):
-            raise DataError(f"{options.beside} has fewer lines than {options.input or 'stdin'}.")
-        yield first, chunk, beside
-        first += len(chunk)
-    if others is not None and next(others, None) is not None:
-        raise DataError(f"{options.beside} has more lines than {options.input or 'stdin'}.")
-
-
-def _job(options: Options, checkpoints: list[str]) -> output.Job:
-    """What decides the output: a half-finished one is gone on with only where all is equal."""
-    if options.output is None:
-        return {}
-    files = {"input": options.input, "prefix": options.prefix, "target": options.target}
-    job: output.Job = {
-        name: fingerprint(path).sha256 if path and _is_file(path) else None
-        for name, path in files.items()
-    }
-    job |= {"checkpoint": checkpoints, "version": hvd_nmt.__version__, "score": options.score}
-    return job | dataclasses.asdict(options.columns) | options.settings.decisive()
-
-
-def _check_files(options: Options) -> None:
-    """What can be told before the model is loaded."""
-    if command_line.started_by_horovod():
-        if options.input is None:
-            raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
-        if options.output is None:
-            raise ConfigError("horovodrun marks what a rank prints with its number: give --output.")
-    for path in (options.input, options.beside):
-        if path is None:
-            continue
-        if not path.exists():
-            raise DataError(f"There is no file {path}.")
-        for written in output.files(options.output) if options.output else ():
-            if written.exists() and written.samefile(path):
-                raise ConfigError(f"{written} is the input: give the output another name.")
-    both = [path for path in (options.input, options.beside) if path and _is_file(path)]
-    if len(both) == 2:
-        counts = [reader.count_lines(path) for path in both]
-        if counts[0] != counts[1]:
-            raise DataError(
-                f"{options.input} has {counts[0]} lines, but {options.beside} has {counts[1]}: "
-                "line i of one must belong to line i of the other."
-            )
-
-
-def _is_file(path: Path | None) -> bool:
-    """Whether it can be read twice: not standard input, nor a pipe that has a name."""
-    return path is not None and path.is_file()
+    file_job.run(job)
 
 
 if __name__ == "__main__":

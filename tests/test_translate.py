@@ -253,13 +253,13 @@ sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
 import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.translation import output, reader
+from hvd_nmt.translation import file_job, output, reader
 weights.load_model = copying.load_model
 {change}
 sys.exit(translate.main(sys.argv[1:]))
 """
 CLOSED_STDOUT = """
-arrivals.CHUNK_LINES = 1
+reader.CHUNK_LINES = 1
 reads, writes = os.pipe()
 os.close(reads)
 os.dup2(writes, 1)
@@ -303,7 +303,7 @@ def test_a_full_disk_behind_stdout_is_one_sentence(run, toy_commands, tmp_path):
 def test_kill_9_in_the_middle_loses_and_doubles_no_line(run, toy_commands, tmp_path, suffix):
     lines = [f"{line} dog" for line in copying.LINES * 2]
     Path(tmp_path / "in").write_text("\n".join(lines))
-    small = "arrivals.CHUNK_LINES = 7\n"
+    small = "reader.CHUNK_LINES = 7\n"
     words = (copying.__file__, "--run", os.fspath(run), "--checkpoint", "copy", "--beam-size", "1",
              "--input", "in", "--output", f"out{suffix}")  # fmt: skip
 
@@ -321,11 +321,11 @@ def test_kill_9_in_the_middle_loses_and_doubles_no_line(run, toy_commands, tmp_p
     assert "is the half-finished output of another job, with another length_penalty" in other.stderr
     assert part.read_bytes() == torn
     resumed = start("""
-worked = translate._worked
-def counted(options, engine, chunk, *more):
-    print(chunk[0], len(chunk[1]))
-    return worked(options, engine, chunk, *more)
-translate._worked = counted
+translate_share = file_job._translate_share
+def counted(job, engine, chunk, *more):
+    print(chunk.first, len(chunk.lines))
+    return translate_share(job, engine, chunk, *more)
+file_job._translate_share = counted
 """)
     assert (resumed.returncode, resumed.stderr) == (0, "")
     done = [list(map(int, line.split())) for line in resumed.stdout.splitlines()]
@@ -340,7 +340,7 @@ translate._worked = counted
 
 def test_ctrl_c_says_what_is_kept(run, toy_commands, tmp_path):
     (tmp_path / "in").write_text("dog\n" * 30)
-    change = "arrivals.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")
+    change = "reader.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")
     done = toy_commands.run(
         WITH_COPIES.format(change=change), copying.__file__, "--run", os.fspath(run),
         "--checkpoint", "copy", "--input", "in", "--output", "out", cwd=tmp_path,

@@ -63,6 +63,11 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
             (draft / _README).write_text(_readme(out, step, lines.decoding), encoding="utf-8")
 
 
+def is_saved_model(path: Path) -> bool:
+    """Whether a directory holds a SavedModel."""
+    return (path / "saved_model.pb").exists()
+
+
 def usage(path: Path) -> str:
     """A few lines of Python that translate with a SavedModel, without this package."""
     return f"""\

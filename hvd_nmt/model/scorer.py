@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 ELEMENTS_AT_ONCE = 1 << 25
 
 
-class Forced(NamedTuple):
-    """What a model makes of a translation that it is given. T target tokens."""
+class TokenScores(NamedTuple):
+    """What a model says of a given translation. T target tokens."""
 
     logp_T: np.ndarray  # float32, natural logarithm of the probability of each token
     alignment_T: np.ndarray  # int32, the source position that a token gets most attention from
@@ -42,8 +42,8 @@ class Scorer:
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = members(models)
         any_batch = tf.TensorSpec([None, None], tf.int32)
-        self._examined = tf.function(
-            self._examine, input_signature=[any_batch, any_batch], autograph=False
+        self._graph = tf.function(
+            self._score, input_signature=[any_batch, any_batch], autograph=False
         )
 
     @property
@@ -56,8 +56,8 @@ class Scorer:
         sources: Sequence[np.ndarray],
         targets: Sequence[np.ndarray],
         batch_tokens: int = 4096,
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Log-probabilities of given translations.
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """Log-probabilities and alignments of given translations.
 
         Args:
             sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
@@ -66,41 +66,34 @@ class Scorer:
                 the vocabulary is large.
 
         Yields:
-            (index, float32 [len(target)]), long sentences first. The tokens beyond `max_length`
-            are NaN: the model cannot judge them.
+            (index, scores of its tokens), long sentences first. Tokens beyond `max_length`, which
+            the model cannot score, have log-probability NaN and alignment -1.
         """
-        for index, forced in self.examine(sources, targets, batch_tokens):
-            yield index, forced.logp_T
-
-    def examine(
-        self,
-        sources: Sequence[np.ndarray],
-        targets: Sequence[np.ndarray],
-        batch_tokens: int = 4096,
-    ) -> Iterator[tuple[int, Forced]]:
-        """Like `score`, with the alignment too; -1 for the tokens beyond `max_length`."""
         limit = self.max_length
-        read = [cut(ids, limit) for ids in sources]
-        judged = [np.asarray(ids[:limit], np.int32) for ids in targets]
-        longer = [max(len(a), len(b)) for a, b in zip(read, judged, strict=True)]
+        source_ids = [cut(ids, limit) for ids in sources]
+        target_ids = [np.asarray(ids[:limit], np.int32) for ids in targets]
+        longer = [max(len(a), len(b)) for a, b in zip(source_ids, target_ids, strict=True)]
         room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
-            source_BxS, target_BxT = (padded([x[i] for i in batch]) for x in (read, judged))
+            source_BxS, target_BxT = (
+                padded([x[i] for i in batch]) for x in (source_ids, target_ids)
+            )
             found = [
                 tensor.numpy()
-                for tensor in self._examined(tf.constant(source_BxS), tf.constant(target_BxT))
+                for tensor in self._graph(tf.constant(source_BxS), tf.constant(target_BxT))
             ]
             for index, logp_T, alignment_T in zip(batch, *found, strict=True):
-                known, beyond = len(judged[index]), len(targets[index]) - len(judged[index])
+                known = len(target_ids[index])
+                beyond = len(targets[index]) - known
                 yield (
                     index,
-                    Forced(
+                    TokenScores(
                         np.pad(logp_T[:known], [0, beyond], constant_values=math.nan),
                         np.pad(alignment_T[:known], [0, beyond], constant_values=-1),
                     ),
                 )
 
-    def _examine(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _score(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores, attentions = [], []
         for model in self._models:
             states_BxTxD, attention = model.decode_with_attention(

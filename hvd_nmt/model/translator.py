@@ -17,13 +17,13 @@ from hvd_nmt.model.batching import batches, cut, padded
 from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search, lengths
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.ensemble import mean_attention, mean_probability, members
-from hvd_nmt.model.scorer import Forced, Scorer
+from hvd_nmt.model.scorer import Scorer, TokenScores
 
 if TYPE_CHECKING:
     from hvd_nmt.model.transformer import Transformer
 
 DEFAULT = Decoding()
-NOTHING = Forced(np.zeros(0, np.float32), np.zeros(0, np.int32))
+NO_TOKENS = TokenScores(np.zeros(0, np.float32), np.zeros(0, np.int32))
 
 
 class Translation(NamedTuple):
@@ -94,7 +94,7 @@ class Translator:
         for index, ids in enumerate(read):
             if len(ids) <= 1:
                 empty = Translation(np.zeros(0, np.int32), 0.0)
-                yield index, [_told(empty, NOTHING) if details else empty]
+                yield index, [_with_scores(empty, NO_TOKENS) if details else empty]
         for batch in batches([len(ids) for ids in read], batch_tokens):
             texts = [read[index] for index in batch]
             tensors = [padded(texts)]
@@ -181,25 +181,25 @@ class Translator:
         """The translations with token scores and alignments."""
         if self._scorer is None:
             self._scorer = Scorer(self._models)
-        found = [[_told(each, NOTHING) for each in ranked] for ranked in found]
+        found = [[_with_scores(each, NO_TOKENS) for each in ranked] for ranked in found]
         places = [
             (row, rank)
             for row, ranked in enumerate(found)
             for rank, each in enumerate(ranked)
             if len(each.ids)
         ]
-        for index, forced in self._scorer.examine(
+        for index, scores in self._scorer.score(
             [sources[row] for row, _ in places],
             [found[row][rank].ids for row, rank in places],
             batch_tokens,
         ):
             row, rank = places[index]
-            found[row][rank] = _told(found[row][rank], forced)
+            found[row][rank] = _with_scores(found[row][rank], scores)
         return found
 
 
-def _told(translation: Translation, forced: Forced) -> Translation:
-    return translation._replace(token_scores=forced.logp_T, alignment=forced.alignment_T)
+def _with_scores(translation: Translation, scores: TokenScores) -> Translation:
+    return translation._replace(token_scores=scores.logp_T, alignment=scores.alignment_T)
 
 
 def _best_of(result: BeamResult, n_best: int) -> list[list[Translation]]:

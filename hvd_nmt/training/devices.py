@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 
 import tensorflow as tf
 
@@ -57,3 +58,10 @@ def pick_precision(wanted: Precision) -> str:
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", ())
     return precision.pick(wanted, capability, precision.cpu_has_bfloat16(cpu_flags()))
+
+
+def peak_memory_bytes() -> int:
+    """Most memory that this rank has held: on its GPU if it has one, else as a process."""
+    if tf.config.get_visible_devices("GPU"):
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -26,42 +26,42 @@ from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
 
 Advance = Callable[[int], object]
-"""told how many more lines are done"""
+"""called with the number of lines that have been done since the last call"""
 
 
 class Line(NamedTuple):
     """One translation of one line."""
 
     text: str
-    found: Translation
+    translation: Translation
     source_tokens: int
     """tokens of the line, its eos included"""
 
 
-class Remark(NamedTuple):
-    """Something that befell a line and its reader should know."""
+class LineWarning(NamedTuple):
+    """What a reader should know of the translation of a line."""
 
-    place: int
-    """of the line, from 0, among those of the call"""
+    line: int
+    """which line, from 0 among those of the call"""
     text: str
 
 
 class Results(NamedTuple):
-    """What became of some lines."""
+    """Translations of some lines."""
 
     lines: list[list[Line]]
     """for each line its translations, best first"""
-    remarks: list[Remark]
+    warnings: list[LineWarning]
 
 
-class Scored(NamedTuple):
+class ScoredPairs(NamedTuple):
     """Log-probabilities of some pairs."""
 
     targets: list[np.ndarray]
     """ids of each target, int32, ending with eos"""
     logps: list[np.ndarray]
     """float32, the log-probability of each of these ids"""
-    remarks: list[Remark]
+    warnings: list[LineWarning]
 
 
 class Backend(Protocol):
@@ -105,14 +105,14 @@ class Engine:
             lines: text; a blank line has an empty translation.
             prefixes: for each line the text that its translation must begin with, empty for none.
             details: whether scores of tokens and alignments are found too.
-            advance: called whenever lines are done.
+            advance: see `Advance`.
             numbers: of each line in a larger whole, on which its random draws depend; by default
                 its index.
 
         Raises:
             ConfigError: it needs more memory than there is, or options exclude each other.
         """
-        parts, remarks = self._parts(lines)
+        parts, warnings = self._parts(lines)
         sources = [part for line in parts for part in line]
         owner = np.repeat(np.arange(len(parts)), [len(line) for line in parts]).tolist()
         left = [len(line) for line in parts]
@@ -121,7 +121,7 @@ class Engine:
         drawn: dict[str, Any] = {}  # a backend that samples takes them
         if self.settings.decoding.sample and numbers is not None:
             drawn["numbers"] = [numbers[line] for line in owner]
-        with self._explained():
+        with self._explain_memory():
             tokens = self.settings.batch_tokens
             for index, best in self.backend.translate(sources, tokens, forced, details, **drawn):
                 found[index] = best
@@ -137,27 +137,27 @@ class Engine:
         ]
         for index, translations in enumerate(chosen):
             if translations[0].score == -float("inf"):
-                said = "the model gave no translation (its weights may hold NaN)."
-                remarks.append(Remark(index, said))
+                text = "the model gave no translation (its weights may hold NaN)."
+                warnings.append(LineWarning(index, text))
         for index, prefix in enumerate(forced or ()):
             room = len(found[index][0].ids)
             if 0 < room < len(prefix):
-                said = f"the prefix has {len(prefix):,} tokens, cut to the {room:,} that have room."
-                remarks.append(Remark(owner[index], said))
-        return Results(self._with_text(chosen, parts), sorted(remarks))
+                text = f"the prefix has {len(prefix):,} tokens, cut to the {room:,} that have room."
+                warnings.append(LineWarning(owner[index], text))
+        return Results(self._with_text(chosen, parts), sorted(warnings))
 
-    def texts(
+    def stream(
         self,
         lines: Iterable[str],
         advance: Advance = lambda count: None,
-        remark: Callable[[int, str], object] = lambda number, text: None,
+        warn: Callable[[int, str], object] = lambda number, text: None,
     ) -> Iterator[str]:
-        """The best translation of each line, of any number of lines, in their order.
+        """The best translation of each line, in order, for any number of lines.
 
         Args:
             lines: text.
-            advance: called whenever lines are done.
-            remark: told the number of a line, from 1, and what befell it.
+            advance: see `Advance`.
+            warn: called with the number of a line, from 1, and what its reader should know.
 
         Raises:
             ConfigError: as `translate`.
@@ -165,68 +165,73 @@ class Engine:
         first = 1
         for chunk in reader.chunks(lines):
             numbers = range(first, first + len(chunk))
-            found, remarks = self.translate(chunk, advance=advance, numbers=numbers)
-            for place, text in remarks:
-                remark(numbers[place], text)
+            found, warnings = self.translate(chunk, advance=advance, numbers=numbers)
+            for index, text in warnings:
+                warn(numbers[index], text)
             yield from (best[0].text for best in found)
             first += len(chunk)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], advance: Advance = lambda count: None
-    ) -> Scored:
+    ) -> ScoredPairs:
         """The log-probability of each target as the translation of its source.
 
         A line with more tokens than the model reads is cut to what it reads.
+
+        Args:
+            sources: text.
+            targets: for each source the translation to score.
+            advance: see `Advance`.
 
         Raises:
             ConfigError: it needs more memory than there is, or the backend cannot score.
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
-        remarks: list[Remark] = []
+        warnings: list[LineWarning] = []
         source, target = (
-            self._cut(long_lines.encoded(lines, self.tokenizer), name, remarks)
+            self._cut(long_lines.encoded(lines, self.tokenizer), name, warnings)
             for lines, name in ((sources, "source"), (targets, "target"))
         )
         logps: dict[int, np.ndarray] = {}
-        with self._explained():
+        with self._explain_memory():
             tokens = self.settings.batch_tokens
-            for index, of_tokens in self._scorer.score(source, target, tokens):
-                logps[index] = of_tokens
+            for index, scored in self._scorer.score(source, target, tokens):
+                logps[index] = scored.logp_T
                 advance(1)
-        return Scored(target, [logps[index] for index in range(len(target))], sorted(remarks))
+        return ScoredPairs(target, [logps[index] for index in range(len(target))], sorted(warnings))
 
     @cached_property
     def _scorer(self) -> Scorer:
         """The same for every call: its graph takes longer to make than a line to score."""
         return Scorer(self.models)
 
-    def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[Remark]]:
+    def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[LineWarning]]:
         """The ids of each line, in parts that the model reads."""
-        remarks: list[Remark] = []
+        warnings: list[LineWarning] = []
         encoded = long_lines.encoded(lines, self.tokenizer)
         if self.settings.long_lines == "cut":
-            return [[ids] for ids in self._cut(encoded, "line", remarks)], remarks
+            return [[ids] for ids in self._cut(encoded, "line", warnings)], warnings
         known = long_lines.boundaries(self.tokenizer.pieces)
         parts = [long_lines.parts(ids, self.backend.max_length, known) for ids in encoded]
         for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
             if len(line) > 1:
-                said = (
+                text = (
                     f"{len(ids):,} tokens, more than the {self.backend.max_length:,} that the "
                     f"model reads: split into {len(line):,} parts."
                 )
-                remarks.append(Remark(index, said))
-        return parts, remarks
+                warnings.append(LineWarning(index, text))
+        return parts, warnings
 
     def _cut(
-        self, encoded: Sequence[np.ndarray], name: str, remarks: list[Remark]
+        self, encoded: Sequence[np.ndarray], name: str, warnings: list[LineWarning]
     ) -> list[np.ndarray]:
         limit = self.backend.max_length
         for index, ids in enumerate(encoded):
             if len(ids) > limit:
                 what = "" if name == "line" else f"the {name} has "
-                said = f"{what}{len(ids):,} tokens, cut to the {limit:,} that the model reads."
-                remarks.append(Remark(index, said))
+                text = f"{what}{len(ids):,} tokens, cut to the {limit:,} that the model reads."
+                warnings.append(LineWarning(index, text))
         return [cut(ids, limit) for ids in encoded]
 
     def _forced(
@@ -252,8 +257,8 @@ class Engine:
         ]
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Too little memory, said in a sentence."""
+    def _explain_memory(self) -> Iterator[None]:
+        """Say in a sentence that there is too little memory."""
         try:
             yield
         except (tf.errors.ResourceExhaustedError, MemoryError, RuntimeError) as error:
@@ -289,7 +294,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
 
 
-def located(run: Path, which: Sequence[str]) -> list[str]:
+def find_checkpoints(run: Path, which: Sequence[str]) -> list[str]:
     """The prefixes of checkpoints, see `checkpoints.find`; `load` takes them too.
 
     Raises:
@@ -298,8 +303,8 @@ def located(run: Path, which: Sequence[str]) -> list[str]:
     return [os.fspath(find(run, name)) for name in which]
 
 
-def identity(prefixes: Sequence[str]) -> list[str]:
-    """What makes checkpoints the same on another day or host: the digests of their manifests.
+def manifest_hashes(prefixes: Sequence[str]) -> list[str]:
+    """The SHA-256 of each checkpoint's manifest: equal where the checkpoint is, on any host.
 
     Raises:
         RunError: there is no such checkpoint.
@@ -316,7 +321,7 @@ def identity(prefixes: Sequence[str]) -> list[str]:
 def use_threads(count: int) -> None:
     """Limit the processor threads of TensorFlow, before it computes; 0: leave them as they are."""
     threading = tf.config.threading
-    if count and threading.get_intra_op_parallelism_threads() != count:  # can be said only once
+    if count and threading.get_intra_op_parallelism_threads() != count:  # can be set only once
         threading.set_intra_op_parallelism_threads(count)
         threading.set_inter_op_parallelism_threads(count)
 

@@ -41,7 +41,7 @@ def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
     """The ids of each line, int32, ending with eos, in a time that grows as the lines do."""
     slices = [_slices(line) for line in lines]
     ids = iter(tokenizer.encode([text for line in slices for text in line]))
-    return [_together([next(ids) for _ in line]) for line in slices]
+    return [_joined_slices([next(ids) for _ in line]) for line in slices]
 
 
 def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
@@ -85,7 +85,7 @@ def _concatenated(row: Sequence[Translation], bounds: Sequence[int]) -> Translat
     """One translation of several; part i has the line's tokens from bounds[i] to bounds[i + 1]."""
     inner = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
 
-    def together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    def concatenated(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
         known = [array for array in arrays if array is not None]
         if len(known) < len(row):
             return None
@@ -103,8 +103,8 @@ def _concatenated(row: Sequence[Translation], bounds: Sequence[int]) -> Translat
     return row[0]._replace(
         ids=np.concatenate([part.ids[keep] for part, keep in zip(row, inner, strict=True)]),
         score=float(sum(part.score for part in row)),
-        token_scores=together([part.token_scores for part in row]),
-        alignment=together(aligned),
+        token_scores=concatenated([part.token_scores for part in row]),
+        alignment=concatenated(aligned),
     )
 
 
@@ -119,7 +119,7 @@ def _slices(line: str) -> list[str]:
     return [*found, line[start:]]
 
 
-def _together(slices: Sequence[np.ndarray]) -> np.ndarray:
+def _joined_slices(slices: Sequence[np.ndarray]) -> np.ndarray:
     """The ids of a line from those of its slices: only the last one keeps its eos."""
     *others, last = slices
     return np.concatenate([*(ids[:-1] for ids in others), last]) if others else last

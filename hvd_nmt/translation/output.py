@@ -26,7 +26,7 @@ Job = dict[str, Any]
 
 @final
 class Output:
-    """Where the lines go; made by `opened`."""
+    """Where the lines go; made by `open_output`."""
 
     def __init__(self, stream: IO[bytes], *, compress: bool = False) -> None:
         self._stream, self._compress = stream, compress
@@ -74,7 +74,7 @@ class Output:
 
 
 @contextmanager
-def opened(path: Path | None, job: Job, *, resumable: bool = True) -> Iterator[Output]:
+def open_output(path: Path | None, job: Job, *, resumable: bool = True) -> Iterator[Output]:
     """The output: complete when the block ends, and otherwise FILE.part and an older FILE.
 
     Args:

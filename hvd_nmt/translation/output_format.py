@@ -1,4 +1,4 @@
-"""A translation as lines of output, with what was asked for beside the text.
+"""A translation as lines of output: the text and the columns that options add.
 
 Columns are separated by a tab, in this order:
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What is told of each translation."""
+    """Which columns a line of output has; without any it is the text alone."""
 
     numbers: bool = False
     scores: bool = False
@@ -38,7 +38,7 @@ class Columns:
 
     @property
     def details(self) -> bool:
-        """Whether the search must keep what it does not need itself."""
+        """Whether scores of tokens or alignments must be found, which costs a second pass."""
         return self.token_scores or self.alignments
 
     @property
@@ -47,19 +47,21 @@ class Columns:
         return not any(dataclasses.astuple(self))
 
 
-def rows(found: Sequence[Line], number: int, wanted: Columns, pieces: Sequence[str]) -> list[str]:
+def rows(
+    translations: Sequence[Line], number: int, columns: Columns, pieces: Sequence[str]
+) -> list[str]:
     """The lines of output for one line of input.
 
     Args:
-        found: its translations, best first.
+        translations: of the line, best first.
         number: of the line, from 1.
-        wanted: columns.
+        columns: which it has.
         pieces: of the vocabulary, by id.
     """
-    if wanted.only_text:
-        return [found[0].text]
-    found = found if wanted.numbers else found[:1]
-    return [_row(line, number, wanted, pieces) for line in found]
+    if columns.only_text:
+        return [translations[0].text]
+    shown = translations if columns.numbers else translations[:1]
+    return [_row(line, number, columns, pieces) for line in shown]
 
 
 def scored_row(ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str], tokens: bool) -> str:
@@ -69,30 +71,30 @@ def scored_row(ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str], tokens
         ids: int32, of the target, eos included.
         logps: float32, the log-probability of each.
         pieces: of the vocabulary, by id.
-        tokens: whether each token's own is told too.
+        tokens: whether each token's own follows.
     """
     score = f"{float(np.sum(logps, dtype=np.float64)):.4f}"
     return f"{score}\t{_token_scores(ids, logps, pieces)}" if tokens else score
 
 
-def _row(line: Line, number: int, wanted: Columns, pieces: Sequence[str]) -> str:
+def _row(line: Line, number: int, columns: Columns, pieces: Sequence[str]) -> str:
     cells = []
-    if wanted.numbers:
+    if columns.numbers:
         cells.append(str(number))
-    if wanted.numbers or wanted.scores:
-        cells.append(f"{line.found.score:.4f}")
+    if columns.numbers or columns.scores:
+        cells.append(f"{line.translation.score:.4f}")
     cells.append(line.text.replace("\t", " "))
-    if wanted.token_scores:
-        scores = line.found.token_scores
-        cells.append("" if scores is None else _token_scores(line.found.ids, scores, pieces))
-    if wanted.alignments:
+    if columns.token_scores:
+        scores = line.translation.token_scores
+        cells.append("" if scores is None else _token_scores(line.translation.ids, scores, pieces))
+    if columns.alignments:
         cells.append(_alignment(line))
     return "\t".join(cells)
 
 
 def _token_scores(ids: np.ndarray, scores: np.ndarray, pieces: Sequence[str]) -> str:
-    told = zip(ids.tolist(), scores.tolist(), strict=True)
-    return " ".join(f"{_piece(index, pieces)}={score:.4f}" for index, score in told)
+    pairs = zip(ids.tolist(), scores.tolist(), strict=True)
+    return " ".join(f"{_piece(index, pieces)}={score:.4f}" for index, score in pairs)
 
 
 def _piece(index: int, pieces: Sequence[str]) -> str:
@@ -101,8 +103,10 @@ def _piece(index: int, pieces: Sequence[str]) -> str:
 
 
 def _alignment(line: Line) -> str:
-    if line.found.alignment is None:
+    if line.translation.alignment is None:
         return ""
-    pairs = enumerate(zip(line.found.alignment.tolist(), line.found.ids.tolist(), strict=True))
+    pairs = enumerate(
+        zip(line.translation.alignment.tolist(), line.translation.ids.tolist(), strict=True)
+    )
     last = line.source_tokens - 1  # the end of the source, which stands for no word
     return " ".join(f"{i}-{j}" for j, (i, token) in pairs if token != EOS and 0 <= i < last)

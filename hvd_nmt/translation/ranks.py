@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 @contextmanager
-def joined(threads: int = 0) -> Iterator[Ranks]:
+def join(threads: int = 0) -> Iterator[RankGroup]:
     """Takes this process's place among the ranks; TensorFlow must not have computed yet.
 
     Args:
@@ -32,24 +32,24 @@ def joined(threads: int = 0) -> Iterator[Ranks]:
         ClusterError: the ranks do not fit together, or one is lost.
     """
     if not command_line.started_by_horovod():
-        yield Ranks()
+        yield RankGroup()
         return
     from hvd_nmt.training import devices, horovod
     from hvd_nmt.translation.engine import use_threads
 
     rank = horovod.init()
-    ranks = Ranks(rank)
+    group = RankGroup(rank)
     with horovod.raise_on_all_ranks():
         devices.set_up(rank)
-        use_threads(ranks.threads(threads))  # later is too late: ranks that talk compute
+        use_threads(group.threads(threads))  # later is too late: ranks that talk compute
     with horovod.report_lost_peers():
-        yield ranks
+        yield group
     horovod.shutdown()
 
 
 @final
-class Ranks:
-    """This process among those that share a file; made by `joined`.
+class RankGroup:
+    """This process among those that share a file; made by `join`.
 
     Args:
         rank: None if it is alone.
@@ -68,7 +68,7 @@ class Ranks:
 
         return horovod.raise_on_all_ranks()
 
-    def gathered(self, value: Value) -> list[Value]:
+    def gather(self, value: Value) -> list[Value]:
         """Every rank's value, by rank; of types that JSON has."""
         if self._rank is None:
             return [value]
@@ -76,9 +76,9 @@ class Ranks:
 
         return horovod.gather(value)
 
-    def of_first(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """The value of rank 0, on all ranks; of types that JSON has."""
-        return self.gathered(value if self.is_first else None)[0]  # type: ignore[return-value]
+        return self.gather(value if self.is_first else None)[0]  # type: ignore[return-value]
 
     def threads(self, wanted: int) -> int:
         """Processor threads of this rank: those wanted, or if that is 0 its share of the cores."""

@@ -22,7 +22,13 @@ CHUNK_CHARACTERS = 1 << 24
 def chunks(
     lines: Iterable[str], most_lines: int = CHUNK_LINES, most_characters: int = CHUNK_CHARACTERS
 ) -> Iterator[list[str]]:
-    """Cuts lines into lists that fit into memory: a few long lines or many short."""
+    """Cuts lines into lists that fit into memory: a few long lines or many short.
+
+    Args:
+        lines: text.
+        most_lines: most lines of a chunk.
+        most_characters: a chunk that has as many gets no further line.
+    """
     chunk: list[str] = []
     room = most_characters
     for line in lines:
@@ -48,15 +54,15 @@ def from_stdin() -> Iterator[list[str]]:
         return chunks(read_lines(stream, lenient=True))
     if stat.S_ISREG(os.fstat(number).st_mode):
         return chunks(read_lines(stream, lenient=True))
-    return arriving(open(number, "rb", closefd=False))
+    return from_stream(open(number, "rb", closefd=False))
 
 
-def arriving(stream: IO[bytes]) -> Iterator[list[str]]:
+def from_stream(stream: IO[bytes]) -> Iterator[list[str]]:
     """Chunks of a stream, each of the lines that have come since the last: at least one."""
     inbox = _Inbox()
     # A daemon: nothing ends a thread that waits for someone to type.
     threading.Thread(target=inbox.fill, args=(stream,), daemon=True).start()
-    while chunk := inbox.taken():
+    while chunk := inbox.take():
         yield chunk
 
 
@@ -85,7 +91,7 @@ class _Inbox:
             self._ended = True
             self._changed.notify_all()
 
-    def taken(self) -> list[str]:
+    def take(self) -> list[str]:
         """All lines there are, after waiting for the first; none at the end of the stream."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._ended)

@@ -33,7 +33,7 @@ SIGNIFICANT = 0.05
 Test = Literal["bs", "ar"]
 """paired bootstrap resampling, or approximate randomisation"""
 
-_SEED_VARIABLE, _USUAL_SEED = "SACREBLEU_SEED", "12345"
+_SEED_VARIABLE, _DEFAULT_SEED = "SACREBLEU_SEED", "12345"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def seed() -> int:
     Raises:
         ConfigError: the variable holds something that would make the numbers irreproducible.
     """
-    value = os.environ.get(_SEED_VARIABLE, _USUAL_SEED)
+    value = os.environ.get(_SEED_VARIABLE, _DEFAULT_SEED)
     if not (value.isascii() and value.isdecimal() and int(value) > 0):
         raise ConfigError(
             f"The environment variable {_SEED_VARIABLE} is {value!r}: give a whole number from 1, "
@@ -123,7 +123,7 @@ def compare(
     systems: Sequence[Text],
     references: Sequence[Text],
     test: Test = "bs",
-    scored: Callable[[], object] = lambda: None,
+    advance: Callable[[], object] = lambda: None,
 ) -> Comparison:
     """Scores systems and compares each with the first.
 
@@ -131,7 +131,7 @@ def compare(
         systems: one or more.
         references: one or more.
         test: how p-values are computed.
-        scored: called after each of the metrics.
+        advance: called after each of the metrics.
 
     Raises:
         ConfigError: see `seed`.
@@ -147,7 +147,7 @@ def compare(
         for metric in METRICS:
             name, signature, scores = _scored(metric(references=lines), named, test)
             found[name], signatures[name] = scores, signature
-            scored()
+            advance()
     except MemoryError:
         raise DataError(
             f"{references[0].name} has {len(lines[0])} lines, too many to resample in the memory "

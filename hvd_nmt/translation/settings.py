@@ -42,7 +42,7 @@ class Settings:
                 "computes in float32."
             )
 
-    def decisive(self) -> dict[str, Any]:
+    def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""
         own = {"long_lines": self.long_lines, "backend": self.backend}
         return own | {"quantization": self.quantization} | dataclasses.asdict(self.decoding)

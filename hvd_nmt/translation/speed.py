@@ -11,8 +11,8 @@ import numpy as np
 
 from hvd_nmt.translation.engine import Engine
 
-ALONE = 30
-"""lines that are translated one at a time, for the latency"""
+LATENCY_SAMPLES = 30
+"""how many lines are translated one at a time"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Speed:
 
 
 def measure(
-    engine: Engine, lines: Sequence[str], rounds: int, say: Callable[[str], object] = print
+    engine: Engine, lines: Sequence[str], rounds: int, report: Callable[[str], object] = print
 ) -> Speed:
     """Translates lines as a file, several times, and some of them alone.
 
@@ -39,15 +39,15 @@ def measure(
         engine: what translates.
         lines: text, one line or more.
         rounds: how often; the first, in which TensorFlow builds its graph, does not count.
-        say: told the seconds of each round.
+        report: called with a line of text after each round.
     """
     seconds = []
     for number in range(rounds + 1):
         started_s = time.perf_counter()
         found = engine.translate(lines).lines
         seconds.append(time.perf_counter() - started_s)
-        say(f"round {number}/{rounds}: {seconds[-1]:.2f} s" + ("" if number else ", warm-up"))
-    spread = np.linspace(0, len(lines) - 1, min(ALONE, len(lines))).round().astype(int)
+        report(f"round {number}/{rounds}: {seconds[-1]:.2f} s" + ("" if number else ", warm-up"))
+    spread = np.linspace(0, len(lines) - 1, min(LATENCY_SAMPLES, len(lines))).round().astype(int)
     latencies_s = []
     for index in spread.tolist():
         started_s = time.perf_counter()
@@ -56,7 +56,7 @@ def measure(
     return Speed(
         sentences=len(lines),
         source_tokens=sum(line[0].source_tokens for line in found),
-        target_tokens=sum(len(line[0].found.ids) for line in found),
+        target_tokens=sum(len(line[0].translation.ids) for line in found),
         seconds=min(seconds[1:]),
         latencies_s=latencies_s,
     )

@@ -22,7 +22,7 @@ def test_scores_are_those_of_the_full_decoder(batch_tokens):
     sources, targets = sentences([3, 12, 1, 7], 5), sentences([9, 2, 4, 1], 6)
     found = dict(Scorer(model).score(sources, targets, batch_tokens))
     assert sorted(found) == [0, 1, 2, 3]
-    for index, logp_T in found.items():
+    for index, (logp_T, _) in found.items():
         source, target = sources[index], targets[index]
         logits = model(tf.constant([source]), tf.constant([target]))
         expected = tf.nn.log_softmax(logits)[0].numpy()[np.arange(len(target)), target]
@@ -30,10 +30,10 @@ def test_scores_are_those_of_the_full_decoder(batch_tokens):
         assert logp_T.dtype == np.float32
 
 
-def test_what_the_model_cannot_read_is_not_judged():
+def test_what_the_model_cannot_read_has_no_score():
     model = Transformer(ModelConfig(1, 1, 16, 2, 32, max_length=8), VOCABULARY, seed=3)
     sources, targets = sentences([12, 3], 5), sentences([3, 12], 6)
-    found = dict(Scorer(model).examine(sources, targets))
+    found = dict(Scorer(model).score(sources, targets))
     assert np.isfinite(found[0].logp_T).all()
     assert np.isfinite(found[1].logp_T[:8]).all()
     assert np.isnan(found[1].logp_T[8:]).all()
@@ -60,6 +60,6 @@ class Copier:
 
 def test_a_copying_model_aligns_each_token_with_itself():
     sources = sentences([5, 9, 2], 5)
-    for index, forced in Scorer(Copier()).examine(sources, sources):
-        assert forced.alignment_T.tolist() == list(range(len(sources[index])))
-        np.testing.assert_allclose(forced.logp_T, 0, atol=1e-4)
+    for index, scores in Scorer(Copier()).score(sources, sources):
+        assert scores.alignment_T.tolist() == list(range(len(sources[index])))
+        np.testing.assert_allclose(scores.logp_T, 0, atol=1e-4)

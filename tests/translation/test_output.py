@@ -25,7 +25,7 @@ def interrupted(path, *writes, resumable=True):
     """A job that is killed after these writes, or during them."""
 
     def job():
-        with output.opened(path, JOB, resumable=resumable) as out:
+        with output.open_output(path, JOB, resumable=resumable) as out:
             for write in writes:
                 out.write(*write)
             raise Killed
@@ -37,7 +37,7 @@ def interrupted(path, *writes, resumable=True):
 def test_it_is_there_when_it_is_complete_and_an_older_one_until_then(tmp_path):
     path = tmp_path / "out"
     path.write_text("older\n")
-    with output.opened(path, JOB) as out:
+    with output.open_output(path, JOB) as out:
         out.write(["a", "b"], 2)
         assert path.read_text() == "older\n"
         out.write(["c"], 1)
@@ -67,7 +67,7 @@ def test_it_goes_on_wherever_it_was_killed(tmp_path, monkeypatch, suffix, moment
             patch.setattr(*where, kill_at_second(getattr(*where)))
         interrupted(path, (["a", "b"], 1), (["c"], 1))
     assert not path.exists()
-    with output.opened(path, JOB) as out:
+    with output.open_output(path, JOB) as out:
         assert out.lines_done == (2 if moment == "noted" else 1)
         if moment != "noted":
             out.write(["c"], 1)
@@ -83,12 +83,12 @@ def test_another_job_says_what_is_different_and_leaves_it(tmp_path):
     for job, resumable in ((JOB | {"beam_size": 5}, True), (JOB | {"beam_size": 5}, False)):
         with (
             pytest.raises(ConfigError, match=r"with another beam_size \(4, now 5\)"),
-            output.opened(path, job, resumable=resumable),
+            output.open_output(path, job, resumable=resumable),
         ):
             pass
     assert part.read_text() == "a\n"
     part.unlink()
-    with output.opened(path, JOB | {"beam_size": 5}) as out:
+    with output.open_output(path, JOB | {"beam_size": 5}) as out:
         assert out.lines_done == 0
 
 
@@ -100,7 +100,7 @@ def test_a_job_that_did_nothing_leaves_nothing(tmp_path):
 def test_an_input_that_cannot_be_read_again_starts_afresh(tmp_path):
     path = tmp_path / "out"
     interrupted(path, (["a"], 1), resumable=False)
-    with output.opened(path, JOB, resumable=False) as out:
+    with output.open_output(path, JOB, resumable=False) as out:
         assert out.lines_done == 0
         out.write(["b"], 1)
     assert path.read_text() == "b\n"
@@ -111,7 +111,7 @@ def test_a_journal_that_says_nothing_starts_afresh(tmp_path, text):
     path = tmp_path / "out"
     interrupted(path, (["a"], 1))
     (tmp_path / "out.part.json").write_text(text)
-    with output.opened(path, JOB) as out:
+    with output.open_output(path, JOB) as out:
         assert out.lines_done == 0
     assert path.read_bytes() == b""
 
@@ -121,7 +121,7 @@ def test_a_journal_whose_file_was_removed_counts_for_no_later_file(tmp_path):
     interrupted(path, (["a"], 1))
     (tmp_path / "out.part").unlink()  # as the error for another job says
     interrupted(path, (["x", "y"], 2), resumable=False)
-    with output.opened(path, JOB) as out:
+    with output.open_output(path, JOB) as out:
         assert out.lines_done == 0
         out.write(["a"], 1)
     assert path.read_text() == "a\n"
@@ -134,27 +134,27 @@ def test_a_living_job_is_not_disturbed(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         with (
             pytest.raises(ConfigError, match="is being written by another process"),
-            output.opened(path, JOB),
+            output.open_output(path, JOB),
         ):
             pass
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with output.opened(tmp_path / "link", JOB) as out:
+    with output.open_output(tmp_path / "link", JOB) as out:
         out.write(["a"], 1)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "a\n"
     reads, writes = os.pipe()
     with open(reads, "rb") as read:
-        with output.opened(Path(f"/dev/fd/{writes}"), JOB) as out:
+        with output.open_output(Path(f"/dev/fd/{writes}"), JOB) as out:
             out.write(["a"], 1)
         os.close(writes)
         assert read.read() == b"a\n"
 
 
 def test_no_line_at_all_is_a_gzip_file_too(tmp_path):
-    with output.opened(tmp_path / "out.gz", JOB):
+    with output.open_output(tmp_path / "out.gz", JOB):
         pass
     assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
     assert (tmp_path / "out.gz").stat().st_size > 0

@@ -50,7 +50,7 @@ def test_a_row_with_everything():
         == ["7\t-1.2500\tthe dog\t▁the=-0.5000 ▁dog=-0.2500 <9>=-1.0000 </s>=-2.0000\t1-0 0-1"] * 2
     )
     assert output_format.rows([line, line], 7, Columns(), names) == ["the\tdog"]
-    split = line._replace(found=found._replace(alignment=np.array([-1, 0, 1, 2], np.int32)))
+    split = line._replace(translation=found._replace(alignment=np.array([-1, 0, 1, 2], np.int32)))
     assert output_format.rows([split], 7, Columns(alignments=True), names) == ["the dog\t0-1 1-2"]
     assert output_format.rows([line, line], 7, Columns(scores=True), names) == ["-1.2500\tthe dog"]
 

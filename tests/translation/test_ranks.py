@@ -38,16 +38,16 @@ def test_four_ranks_give_what_one_does(toy_run, toy_data, translated, tmp_path):
 
 def test_threads_are_set_before_the_ranks_talk(monkeypatch):
     """Also on a host with GPUs, where `devices.set_up` leaves the threads as they are."""
-    asked = []
+    threads = []
     monkeypatch.setenv("HOROVOD_RANK", "0")
     monkeypatch.setattr(horovod, "init", lambda: horovod.Rank(0, 2, 0, 2, "here"))
     monkeypatch.setattr(horovod, "raise_on_all_ranks", contextlib.nullcontext)
     monkeypatch.setattr(horovod, "shutdown", lambda: None)
     monkeypatch.setattr(devices, "set_up", lambda rank: None)
-    monkeypatch.setattr(engine, "use_threads", asked.append)
-    with ranks.joined() as crew:
-        assert asked == [crew.threads(0)]
-    assert asked[0] > 0
+    monkeypatch.setattr(engine, "use_threads", threads.append)
+    with ranks.join() as group:
+        assert threads == [group.threads(0)]
+    assert threads[0] > 0
 
 
 @pytest.mark.parametrize(

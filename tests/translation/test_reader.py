@@ -22,7 +22,7 @@ def test_chunks_fit_into_memory():
 def test_what_has_come_is_given_at_once():
     reads, writes = os.pipe()
     with open(reads, "rb") as stream:
-        chunks = reader.arriving(stream)
+        chunks = reader.from_stream(stream)
         os.write(writes, b"a\n")
         assert next(chunks) == ["a"]
         os.write(writes, b"b\nc\nhalf a ")
@@ -37,7 +37,7 @@ def test_what_has_come_is_given_at_once():
 
 def test_a_fast_writer_waits_for_a_slow_reader(monkeypatch):
     monkeypatch.setattr(reader, "CHUNK_LINES", 10)
-    chunks = list(reader.arriving(io.BytesIO(b"x\n" * 95)))
+    chunks = list(reader.from_stream(io.BytesIO(b"x\n" * 95)))
     assert sum(map(len, chunks)) == 95
     assert max(map(len, chunks)) <= 10
 
@@ -48,7 +48,7 @@ def test_what_goes_wrong_in_reading_is_raised_behind_the_lines_before_it():
             yield b"a\n"
             raise DataError("broken")
 
-    chunks = reader.arriving(Broken())
+    chunks = reader.from_stream(Broken())
     assert next(chunks) == ["a"]
     with pytest.raises(DataError, match="broken"):
         next(chunks)

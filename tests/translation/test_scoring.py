@@ -176,9 +176,9 @@ def test_a_seed_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPa
         scoring.compare([system("a", 0.3)], [reference()])
 
 
-def test_each_metric_is_told_of() -> None:
+def test_each_metric_advances_the_bar() -> None:
     calls: list[int] = []
-    scoring.compare([system("a", 0.3)], [reference()], scored=lambda: calls.append(1))
+    scoring.compare([system("a", 0.3)], [reference()], advance=lambda: calls.append(1))
     assert len(calls) == len(scoring.METRICS)
 
 

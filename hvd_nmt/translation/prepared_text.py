@@ -1,4 +1,4 @@
-"""The text of a run's own data, for commands that were given none."""
+"""The text of the data that a run was trained on, for commands that were given none."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hvd_nmt.data import corpus
 from hvd_nmt.translation.scoring import Text
 
 
-class NotHereError(RunError):
+class MissingDataError(RunError):
     """The data that a run was trained on are not on this machine."""
 
 
-def prepared(run: Path, part: str) -> tuple[Text, Text]:
+def load(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of a part of the data that a run was trained on.
 
     Args:
@@ -23,7 +23,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
         part: dev or test.
 
     Raises:
-        NotHereError: its data are not on this machine.
+        MissingDataError: its data are not on this machine.
         RunError: the run has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
@@ -32,7 +32,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
     try:
         directory, manifest = data_of_run(run, configuration.load(run / CONFIG))
     except DataError:
-        raise NotHereError(
+        raise MissingDataError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "
             "in its config.yaml here, start where the run was started, or name the text yourself."
         ) from None

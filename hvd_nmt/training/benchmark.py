@@ -1,0 +1,98 @@
+"""How fast the steps of a training are, on real batches; nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import sys
+from typing import Any
+
+from hvd_nmt.common.units import data_size
+from hvd_nmt.config import Config
+from hvd_nmt.training import devices, horovod, setup
+from hvd_nmt.training.plan import Plan
+from hvd_nmt.training.step_callback import StepCallback
+
+_LEARNING_RATE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """The measured steps, and what was trained."""
+
+    steps: list[dict[str, Any]]
+    """logs of each step, see `step.TrainingModel`"""
+    plan: Plan
+    peak_bytes: int
+    """most memory of all ranks together"""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The same for a reader: medians over the steps, speed from their sums."""
+        times = [step["step_s"] for step in self.steps]
+        tokens = sum(step["source_tokens"] + step["target_tokens"] for step in self.steps)
+        median_s = statistics.median(times)
+
+        def share(part: str) -> str:
+            return (
+                f"{sum(getattr(step['step_time'], part) for step in self.steps) / sum(times):.1%}"
+            )
+
+        return [
+            ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
+            ("the same at the median step", f"{tokens / len(times) / median_s:,.0f}"),
+            ("s/step: median, min, max", f"{median_s:.3f}, {min(times):.3f}, {max(times):.3f}"),
+            ("share of input wait", share("input_wait_s")),
+            ("share of compute", share("compute_s")),
+            ("share of waiting for the slowest rank", share("straggler_wait_s")),
+            ("share of exposed communication", share("communication_s")),
+            ("peak memory of all ranks", data_size(self.peak_bytes)),
+            ("precision, ranks, steps",
+             f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
+        ]  # fmt: skip
+
+
+def measure(config: Config, steps: int, warmup_steps: int) -> Benchmark | None:
+    """Train some steps on all ranks.
+
+    Args:
+        config: of the run that is measured.
+        steps: how many are measured.
+        warmup_steps: steps before, in which TensorFlow builds its graph.
+
+    Returns:
+        What was measured on rank 0, None on the others.
+
+    Raises:
+        UserError: the data cannot be used, or the ranks do not fit together.
+    """
+    rank = horovod.init(config.ranks)
+    with horovod.raise_on_all_ranks():
+        devices.set_up(rank)
+    run_setup = setup.agree_on_setup(config, rank)
+    model, _ = setup.build(config, run_setup)
+    plan = setup.check(config, run_setup, model)
+    recorder = _Recorder(warmup_steps + steps)
+    model.optimizer.learning_rate.assign(_LEARNING_RATE)
+    model.fit(
+        setup.dataset(run_setup, 0),
+        steps_per_epoch=warmup_steps + steps,
+        verbose=0,
+        callbacks=[recorder],
+    )
+    peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
+    horovod.shutdown()
+    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes) if rank.is_first else None
+
+
+class _Recorder(StepCallback):
+    """Keeps the logs of each step."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(start_step=0)
+        self.steps: list[dict[str, Any]] = []
+        self._total = total
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        self.steps.append(dict(logs))
+        if sys.stderr.isatty():
+            print(f"\rstep {step}/{self._total} ", end="", file=sys.stderr, flush=True)

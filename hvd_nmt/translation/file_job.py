@@ -1,0 +1,243 @@
+"""A file translated, or scored, chunk by chunk: rank 0 reads and writes, every rank translates."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import hvd_nmt
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.progress import progress, remark
+from hvd_nmt.config import command_line
+from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.translation import output, output_format, ranks, reader
+from hvd_nmt.translation.output_format import Columns
+from hvd_nmt.translation.ranks import RankGroup
+from hvd_nmt.translation.settings import Settings
+
+if TYPE_CHECKING:
+    from hvd_nmt.translation.engine import Advance, Engine
+
+
+@dataclasses.dataclass(frozen=True)
+class FileJob:
+    """What to translate or score, and with which model."""
+
+    run: Path
+    """run directory"""
+    checkpoints: tuple[str, ...]
+    """one or more, see `checkpoints.find.find`; several translate as an ensemble"""
+    input: Path | None
+    """text, plain or .gz; None: stdin"""
+    output: Path | None
+    """where the lines go, plain or .gz; None: stdout"""
+    prefix: Path | None
+    """how the translation of each line of the input must begin"""
+    target: Path | None
+    """translations to score instead of translating"""
+    columns: Columns
+    """what a line of output has"""
+    settings: Settings
+    """how to translate"""
+
+    @property
+    def input_name(self) -> str:
+        """The input, for messages."""
+        return str(self.input or "stdin")
+
+    @property
+    def paired(self) -> Path | None:
+        """The file whose line i belongs to line i of the input, if there is one."""
+        return self.target or self.prefix
+
+    def files(self) -> list[Path]:
+        """The files that it reads."""
+        return [path for path in (self.input, self.paired) if path is not None]
+
+
+class Chunk(NamedTuple):
+    """Lines of the input that are translated at a time."""
+
+    first: int
+    """number of the first line, from 1"""
+    lines: list[str]
+    paired: list[str] | None
+    """the lines of `FileJob.paired` that belong to them"""
+
+
+class Share(NamedTuple):
+    """What a rank made of its share of a chunk."""
+
+    indices: list[int]
+    """of its lines in the chunk"""
+    rows: list[list[str]]
+    """for each of them its lines of output"""
+    warnings: list[tuple[int, str]]
+    """number of a line of the input, and what its reader should know"""
+
+
+def check_files(job: FileJob) -> None:
+    """See before a model is loaded that files can be used.
+
+    Raises:
+        ConfigError: the ranks need files, or the output would write over an input.
+        DataError: a file is missing, or files that belong together differ in length.
+    """
+    if command_line.started_by_horovod():
+        if job.input is None:
+            raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
+        if job.output is None:
+            raise ConfigError("horovodrun marks what a rank prints with its number: give --output.")
+    for path in job.files():
+        if not path.exists():
+            raise DataError(f"There is no file {path}.")
+        for written in output.files(job.output) if job.output else ():
+            if written.exists() and written.samefile(path):
+                raise ConfigError(f"{written} is the input: give the output another name.")
+    counted = [(path, reader.count_lines(path)) for path in job.files() if path.is_file()]
+    if len({count for _, count in counted} if len(counted) == 2 else ()) == 2:
+        (first, first_count), (second, second_count) = counted
+        raise DataError(
+            f"{first} has {first_count} lines, but {second} has {second_count}: "
+            "line i of one must belong to line i of the other."
+        )
+
+
+def run(job: FileJob) -> None:
+    """Does the job, or what another process has left of it.
+
+    Raises:
+        UserError: the run, the input or the output cannot be used.
+    """
+    from hvd_nmt.translation import engine
+
+    with ranks.join(job.settings.threads) as group, ExitStack() as stack:
+        with group.raise_on_all_ranks():
+            # Once: a run that still trains may have another best one a moment later.
+            prefixes = engine.find_checkpoints(job.run, job.checkpoints)
+            hashes = engine.manifest_hashes(prefixes)
+        group.require_equal({"checkpoint": hashes, "code of hvd_nmt": hvd_nmt.code_hash()})
+        writer: output.Output | None = None
+        chunks: Iterator[Chunk] = iter(())
+        with group.raise_on_all_ranks():
+            if group.is_first:
+                resumable = job.input is not None and all(path.is_file() for path in job.files())
+                opened = output.open_output(job.output, _identity(job, hashes), resumable=resumable)
+                writer = stack.enter_context(opened)
+                chunks = _chunks(job, writer.lines_done, group.size)
+        with group.raise_on_all_ranks():
+            threads = group.threads(job.settings.threads)
+            settings = dataclasses.replace(job.settings, threads=threads)
+            loaded = engine.load(job.run, prefixes, settings)
+        try:
+            _translate_all(job, group, loaded, chunks, writer)
+        except KeyboardInterrupt:
+            if writer is not None and writer.lines_kept:
+                kept = f"{writer.lines_kept:,} lines are done and kept: the same command goes on."
+                print(kept, file=sys.stderr)
+            raise
+        with group.raise_on_all_ranks():
+            stack.close()
+
+
+def _translate_all(
+    job: FileJob,
+    group: RankGroup,
+    engine: Engine,
+    chunks: Iterator[Chunk],
+    writer: output.Output | None,
+) -> None:
+    """Chunk by chunk: rank 0 reads, all translate their share, rank 0 writes."""
+    done = writer.lines_done if writer else 0
+    total = None
+    if group.is_first and job.input is not None and job.input.is_file():
+        total = reader.count_lines(job.input)
+    with progress(total, "lines", done=done, show=group.is_first) as bar:
+        while True:
+            with group.raise_on_all_ranks():
+                read = next(chunks, None)
+            fields = group.broadcast(read)
+            if fields is None:
+                return
+            chunk = Chunk(*fields)
+            indices = group.share(chunk.lines)
+            with group.raise_on_all_ranks():
+                share = _translate_share(job, engine, chunk, indices, bar.update)
+            shares = [Share(*each) for each in group.gather(share)]
+            with group.raise_on_all_ranks():
+                if writer is not None:
+                    _write(job, chunk, shares, writer)
+            bar.update(len(chunk.lines) - len(indices))
+
+
+def _translate_share(
+    job: FileJob, engine: Engine, chunk: Chunk, indices: list[int], advance: Advance
+) -> Share:
+    lines = [chunk.lines[index] for index in indices]
+    paired = None if chunk.paired is None else [chunk.paired[index] for index in indices]
+    numbers = [chunk.first + index for index in indices]
+    pieces = engine.tokenizer.pieces
+    if job.target is not None:
+        assert paired is not None
+        scored = engine.score(lines, paired, advance)
+        pairs = zip(scored.targets, scored.logps, strict=True)
+        tokens = job.columns.token_scores
+        rows = [[output_format.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
+        warnings = scored.warnings
+    else:
+        results = engine.translate(lines, paired, job.columns.details, advance, numbers)
+        found = zip(results.lines, numbers, strict=True)
+        rows = [output_format.rows(line, number, job.columns, pieces) for line, number in found]
+        warnings = results.warnings
+    return Share(indices, rows, [(numbers[index], text) for index, text in warnings])
+
+
+def _write(job: FileJob, chunk: Chunk, shares: list[Share], writer: output.Output) -> None:
+    """The ranks' shares of a chunk, put in order."""
+    rows: dict[int, list[str]] = {}
+    for share in shares:
+        rows.update(zip(share.indices, share.rows, strict=True))
+    for number, text in sorted(tuple(each) for share in shares for each in share.warnings):
+        remark(f"{job.input_name}, line {number}: {text}")
+    count = len(chunk.lines)
+    writer.write([row for index in range(count) for row in rows[index]], count)
+
+
+def _chunks(job: FileJob, done: int, ranks_count: int) -> Iterator[Chunk]:
+    """The input after the lines that are done."""
+    if job.input is None:
+        found = reader.from_stdin()
+    else:
+        lines = islice(read_lines(job.input, lenient=True), done, None)
+        found = reader.chunks(lines, reader.CHUNK_LINES * ranks_count)
+    others = None
+    if job.paired is not None:
+        others = islice(read_lines(job.paired, lenient=True), done, None)
+    first = done + 1
+    for chunk in found:
+        paired = None if others is None else list(islice(others, len(chunk)))
+        if paired is not None and len(paired) < len(chunk):
+            raise DataError(f"{job.paired} has fewer lines than {job.input_name}.")
+        yield Chunk(first, chunk, paired)
+        first += len(chunk)
+    if others is not None and next(others, None) is not None:
+        raise DataError(f"{job.paired} has more lines than {job.input_name}.")
+
+
+def _identity(job: FileJob, checkpoints: list[str]) -> output.Job:
+    """What decides the output: a half-finished one is gone on with only where all is equal."""
+    if job.output is None:
+        return {}
+    files = {"input": job.input, "prefix": job.prefix, "target": job.target}
+    facts: output.Job = {
+        name: fingerprint(path).sha256 if path and path.is_file() else None
+        for name, path in files.items()
+    }
+    facts |= {"checkpoint": checkpoints, "version": hvd_nmt.__version__, "score": bool(job.target)}
+    return facts | dataclasses.asdict(job.columns) | job.settings.output_options()
