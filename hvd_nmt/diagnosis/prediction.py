@@ -16,7 +16,7 @@ from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config
-from hvd_nmt.explain.bottleneck import COMPUTE, LOCAL, NETWORK, TELLING_SHARE, UNKNOWN
+from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK, UNKNOWN
 from hvd_nmt.explain.step_model import HIDDEN_SHARE, Advice, Step
 from hvd_nmt.reporting.cost import Price, rent
 from hvd_nmt.telemetry.events import read_metrics
@@ -83,7 +83,7 @@ class Prediction:
         """network-bound (communication-bound on one host), compute-bound or unknown."""
         if self.compute_s is None:
             return UNKNOWN
-        if self.step.exposed_s / self.step_s <= TELLING_SHARE:
+        if self.step.exposed_s / self.step_s <= BINDING_SHARE:
             return COMPUTE
         return NETWORK if self.hosts > 1 else LOCAL
 
@@ -130,7 +130,7 @@ class Prediction:
         bound = "network-bound" if self.hosts > 1 else "bound by it"
         if self.compute_s is None:
             # Computing c binds less than the transfer t while t - H c > T (c + t - H c).
-            share, hidden = TELLING_SHARE, HIDDEN_SHARE * (1 - TELLING_SHARE)
+            share, hidden = BINDING_SHARE, HIDDEN_SHARE * (1 - BINDING_SHARE)
             limit_s = self.communication_s * (1 - share) / (share + hidden)
             return (
                 f"unknown: communication takes {self.communication_s:.2f} s of every step, so the "

@@ -27,7 +27,7 @@ LOCAL = "communication-bound"
 """what is network-bound between hosts, among ranks of one host, whose bytes cross no network"""
 UNKNOWN = "unknown"
 
-TELLING_SHARE = 0.2
+BINDING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
 _RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is said to be rare
 
@@ -132,7 +132,7 @@ def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
         STRAGGLER: _lag(interval, hosts).seconds,
     }
     kind = max(waits, key=lambda name: waits[name])
-    return kind if waits[kind] / step_s > TELLING_SHARE else COMPUTE
+    return kind if waits[kind] / step_s > BINDING_SHARE else COMPUTE
 
 
 def _kind(interval: Interval, run: Run) -> str:
@@ -190,7 +190,7 @@ def _host_means(seconds: Sequence[float], hosts: Sequence[str]) -> dict[str, flo
     if len(hosts) != len(seconds):
         return {}
     return {
-        host: fmean(s for s, of in zip(seconds, hosts, strict=True) if of == host)
+        host: fmean(s for s, name in zip(seconds, hosts, strict=True) if name == host)
         for host in dict.fromkeys(hosts)
     }
 
@@ -325,7 +325,7 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
         text = f"ranks wait {_input_s(step):.2f} of {step_s:.2f} s of a step for a batch"
         of_host = _host_means(step.rank_input_wait_s, hosts)
         slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
-        if slow != fast and of_host[slow] - of_host[fast] > TELLING_SHARE * step_s:
+        if slow != fast and of_host[slow] - of_host[fast] > BINDING_SHARE * step_s:
             text += f": on {slow} {of_host[slow]:.2f} s, on {fast} {of_host[fast]:.2f} s"
         return text
     if kind == STRAGGLER:

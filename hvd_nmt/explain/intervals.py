@@ -90,7 +90,9 @@ def phases(
         typical(blocks[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]) for n in range(len(blocks))
     ]
     labelled = zip(blocks, map(kind, smooth), strict=True)
-    found = [[b for b, _ in group] for _, group in itertools.groupby(labelled, lambda of: of[1])]
+    found = [
+        [b for b, _ in group] for _, group in itertools.groupby(labelled, lambda pair: pair[1])
+    ]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
 
     def difference(pair: tuple[list[Interval], list[Interval]]) -> float:

@@ -83,27 +83,27 @@ def checkpoint_files(facts: Facts) -> Answer:
         "The files that begin with the checkpoint's prefix were listed, and its index was read as "
         "the sorted table of a TensorFlow tensor bundle."
     )
-    of = facts.anatomy
-    if of is None:
+    found = facts.anatomy
+    if found is None:
         return Answer(question, "In general: .data holds the values of all variables, .index says "
                       "where each of them lies, .meta holds the graph, and the file `checkpoint` "
                       f"points to the newest. Of this run none was read: {facts.anatomy_problem}",
                       how, known=False)  # fmt: skip
-    rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in of.files)
-    step = f" (step {of.step:,})" if of.step is not None else ""
+    rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in found.files)
+    step = f" (step {found.step:,})" if found.step is not None else ""
     return Answer(
         question,
-        f"{of.prefix.name}{step} is made of {count(len(of.files), 'file')}: "
-        + ", ".join(_ending(of, file.name) for file in of.files) + ".",
+        f"{found.prefix.name}{step} is made of {count(len(found.files), 'file')}: "
+        + ", ".join(_ending(found, file.name) for file in found.files) + ".",
         how,
-        (f"It holds {count(len(of.variables), 'variable')}, of which {of.parameters:,} values are "
-         "the weights of the model.",),
+        (f"It holds {count(len(found.variables), 'variable')}, of which {found.parameters:,} "
+         "values are the weights of the model.",),
         (Table("Files", ("file", "bytes", "what is in it"), rows),),
     )  # fmt: skip
 
 
-def _ending(of: contents.Anatomy, name: str) -> str:
-    return name.removeprefix(of.prefix.name) or name
+def _ending(found: contents.Anatomy, name: str) -> str:
+    return name.removeprefix(found.prefix.name) or name
 
 
 def checkpoint_size(facts: Facts) -> Answer:
@@ -115,32 +115,35 @@ def checkpoint_size(facts: Facts) -> Answer:
         "moments) x 4 bytes, counters, and TensorFlow's description of the objects; no file is "
         "looked at for it."
     )
-    of = facts.anatomy
-    if of is None:
+    found = facts.anatomy
+    if found is None:
         return _predicted_size(facts, question, how)
-    groups = of.groups()
+    groups = found.groups()
     weights = sum(group.n_bytes for group in groups if group.name in contents.WEIGHTS)
     adam = sum(group.n_bytes for group in groups if group.name in ("Adam m", "Adam v"))
-    rest = of.data_bytes - weights - adam
-    total = sum(file.n_bytes for file in of.files)
+    rest = found.data_bytes - weights - adam
+    total = sum(file.n_bytes for file in found.files)
     answer = (
-        f"{data_size(of.data_bytes)} ({of.data_bytes:,} bytes) of values, {data_size(total)} with "
-        f"all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + {rest:,} "
-        "of everything else."
+        f"{data_size(found.data_bytes)} ({found.data_bytes:,} bytes) of values, {data_size(total)} "
+        f"with all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + "
+        f"{rest:,} of everything else."
     )
     evidence = []
-    if of.predicted_bytes is not None:
-        off = of.data_bytes - of.predicted_bytes
+    if found.predicted_bytes is not None:
+        off = found.data_bytes - found.predicted_bytes
         says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
-        evidence.append(f"Predicted {of.predicted_bytes:,} bytes, found {of.data_bytes:,}: {says}.")
+        evidence.append(
+            f"Predicted {found.predicted_bytes:,} bytes, found {found.data_bytes:,}: {says}."
+        )
     trained = adam // (2 * _FLOAT_BYTES)
     moments = (
         "each has two moments of the same size, so training triples the file"
-        if trained in (0, of.parameters)
+        if trained in (0, found.parameters)
         else f"{trained:,} of them are trained and have two moments of the same size"
     )
     evidence.append(
-        f"{of.parameters:,} weights x 4 bytes = {of.parameters * _FLOAT_BYTES:,} bytes; {moments}."
+        f"{found.parameters:,} weights x 4 bytes = {found.parameters * _FLOAT_BYTES:,} bytes; "
+        f"{moments}."
     )
     average = sum(group.n_bytes for group in groups if group.name == contents.AVERAGE)
     if average:
@@ -150,9 +153,9 @@ def checkpoint_size(facts: Facts) -> Answer:
          percent(group.share))
         for group in groups
     ]  # fmt: skip
-    if of.other_bytes:
-        rows.append(("of no variable", "", "", f"{of.other_bytes:,}", ""))
-    rows.append(("sum", f"{len(of.variables):,}", "", f"{of.data_bytes:,}", "100 %"))
+    if found.other_bytes:
+        rows.append(("of no variable", "", "", f"{found.other_bytes:,}", ""))
+    rows.append(("sum", f"{len(found.variables):,}", "", f"{found.data_bytes:,}", "100 %"))
     head = ("group", "variables", "values", "bytes", "share")
     table = Table("Where each byte of the data file goes", head, tuple(rows))
     return Answer(question, answer, how, tuple(evidence), (table,))

@@ -26,8 +26,8 @@ def fully_trained(facts: Facts) -> Answer:
         + ", ".join(f"{gain:g} of {name}" for name, gain in learning.GAIN_THAT_COUNTS.items())
         + ". The curve knows this schedule only: another one may end elsewhere."
     )
-    of = learning.fully_trained(facts.run)
-    said = {
+    fit = learning.fully_trained(facts.run)
+    answers = {
         "trained": "Yes, as far as this recipe goes: more steps bring no gain that counts.",
         "not trained": "No: more steps still bring a gain that counts.",
         CANNOT_TELL: _missing("evaluations", facts.run),
@@ -35,24 +35,24 @@ def fully_trained(facts: Facts) -> Answer:
     rows = tuple(
         (f"{gain.steps:,}", duration(gain.hours * 3600) if gain.hours is not None else "unknown",
          f"{gain.gain.value:.3g}", _interval(gain.gain))
-        for gain in of.gains
+        for gain in fit.gains
     )  # fmt: skip
-    unit = "points" if of.measure == "BLEU" else "nats"
-    head = ("more steps", "time", f"gain in {of.measure}, {unit}", "90 % interval")
+    unit = "points" if fit.measure == "BLEU" else "nats"
+    head = ("more steps", "time", f"gain in {fit.measure}, {unit}", "90 % interval")
     tables = (Table("What more steps are expected to bring", head, rows),) if rows else ()
-    evidence = [of.reason]
+    evidence = [fit.reason]
     if facts.run.config.get("training", {}).get("warmup_steps") is None:
         evidence.append(
             "The configuration is not known, and so not where the warm-up ends: values of the "
             "warm-up may be among those of the curve."
         )
-    if of.asymptote is not None:
+    if fit.asymptote is not None:
         evidence.append(
-            f"The curve ends at a {of.measure} of {of.asymptote.value:.3g} after endless steps "
-            f"(90 % interval {_interval(of.asymptote)})."
+            f"The curve ends at a {fit.measure} of {fit.asymptote.value:.3g} after endless steps "
+            f"(90 % interval {_interval(fit.asymptote)})."
         )
-    return Answer(question, said[of.verdict], how, tuple(evidence), tables,
-                  known=of.verdict != CANNOT_TELL)  # fmt: skip
+    return Answer(question, answers[fit.verdict], how, tuple(evidence), tables,
+                  known=fit.verdict != CANNOT_TELL)  # fmt: skip
 
 
 def overfitting(facts: Facts) -> Answer:
@@ -65,23 +65,25 @@ def overfitting(facts: Facts) -> Answer:
         "while the training loss does not, or if it lies far above an earlier minimum. That the "
         "two losses differ is no sign of it: training is measured with dropout."
     )
-    of = learning.overfitting(facts.run)
-    said = {
+    found = learning.overfitting(facts.run)
+    answers = {
         "overfitting": "Yes.",
         "not overfitting": "No.",
         CANNOT_TELL: _missing("validation losses", facts.run),
     }
-    answer = said[of.verdict]
-    if of.verdict == "overfitting" and of.best is not None:
+    answer = answers[found.verdict]
+    if found.verdict == "overfitting" and found.best is not None:
         answer += (
-            f" The best model is that of step {of.best[0]:,}; it is kept in best_models. More "
+            f" The best model is that of step {found.best[0]:,}; it is kept in best_models. More "
             "dropout or more data would help."
         )
-    elif of.best is not None and of.last is not None and of.verdict == "not overfitting":
-        answer += f" The validation loss was lowest ({of.best[1]:.4f}) at step {of.best[0]:,}"
-        same = of.best == of.last
-        answer += ", the last." if same else f" and is {of.last[1]:.4f} at step {of.last[0]:,}."
-    return Answer(question, answer, how, (of.reason,), known=of.verdict != CANNOT_TELL)
+    elif found.best is not None and found.last is not None and found.verdict == "not overfitting":
+        answer += f" The validation loss was lowest ({found.best[1]:.4f}) at step {found.best[0]:,}"
+        same = found.best == found.last
+        answer += (
+            ", the last." if same else f" and is {found.last[1]:.4f} at step {found.last[0]:,}."
+        )
+    return Answer(question, answer, how, (found.reason,), known=found.verdict != CANNOT_TELL)
 
 
 def learning_rate(facts: Facts) -> Answer:
@@ -92,11 +94,12 @@ def learning_rate(facts: Facts) -> Answer:
         "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
         "(s+1)^-0.5). The points are the recorded rates."
     )
-    of, schedule = explain(run), planned_schedule(run)
+    explained, schedule = explain(run), planned_schedule(run)
     if schedule is None:
         seen = ""
-        if of.peak_seen:
-            seen = f" The highest rate recorded is {of.peak_seen[1]:.3g}, step {of.peak_seen[0]:,}."
+        if explained.peak_seen:
+            step, rate = explained.peak_seen
+            seen = f" The highest rate recorded is {rate:.3g}, step {step:,}."
         return Answer(
             question,
             "The record does not hold the numbers of the schedule (factor, width, warm-up steps), "
@@ -128,7 +131,7 @@ def learning_rate(facts: Facts) -> Answer:
         )
     )
     table = Table("The rate by the formula", ("where", "step", "rate"), rows)
-    return Answer(question, answer + ".", how, of.sentences, (table,))
+    return Answer(question, answer + ".", how, explained.sentences, (table,))
 
 
 def planned(run: Run) -> list[tuple[int, float]]:
@@ -154,5 +157,5 @@ def _missing(what: str, run: Run) -> str:
     )
 
 
-def _interval(of: Estimate) -> str:
-    return f"{of.low:.3g} to {of.high:.3g}"
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.low:.3g} to {estimate.high:.3g}"

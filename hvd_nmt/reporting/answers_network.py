@@ -17,7 +17,7 @@ def network_bound(facts: Facts) -> Answer:
     how = (
         "Each rank measures when its gradients are ready and when their sum is there. What lies "
         "between, after the slowest rank is ready, is exposed communication. A part of the step "
-        f"binds it if it takes more than {percent(bottleneck.TELLING_SHARE)}; for the slowest rank "
+        f"binds it if it takes more than {percent(bottleneck.BINDING_SHARE)}; for the slowest rank "
         "that is how much longer it computes than the typical rank, or its host than the fastest, "
         "because ranks that are last in turns have no culprit. The run is judged by the time of "
         "all its steps but the first interval of each start, and by phases where what binds a step "

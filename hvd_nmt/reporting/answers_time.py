@@ -26,7 +26,7 @@ _ENOUGH_FOR_TENTHS = 10
 
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
-_TELLING_SHARE = 0.05
+_SHARE_WORTH_SAYING = 0.05
 _NVIDIA_SMI = (
     "nvidia-smi --query-gpu=timestamp,index,power.draw,power.limit,utilization.memory,"
     "utilization.gpu --format=csv -l 1"
@@ -94,20 +94,20 @@ def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
 
 def _duration_sentence(facts: Facts, wall_s: float) -> str:
     run = facts.run
-    of = f" of {run.max_steps:,}" if run.max_steps else ""
+    planned = f" of {run.max_steps:,}" if run.max_steps else ""
     if facts.state == FINISHED:
         return f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
     times = machines.step_times(run)
     left = (run.max_steps or 0) - run.steps_done
     if facts.state == RUNNING:
-        text = f"{duration(wall_s)} so far, at step {run.steps_done:,}{of}"
+        text = f"{duration(wall_s)} so far, at step {run.steps_done:,}{planned}"
         if times and left > 0:
             text += (
                 f"; about {duration(left * times.mean_s)} of steps to go, if they go on as they "
                 "do (evaluations not counted)"
             )
         return text + "."
-    text = f"{duration(wall_s)} until the last record at step {run.steps_done:,}{of}."
+    text = f"{duration(wall_s)} until the last record at step {run.steps_done:,}{planned}."
     if facts.state == SILENT:
         text += " The run did not say that it ended: it was killed or it crashed."
     return text
@@ -231,14 +231,14 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
     """What the samples say of GPUs that only wait or are held back."""
     found = []
     shares = [use.spinning for use in uses if use.spinning is not None]
-    if shares and sum(shares) / len(shares) >= _TELLING_SHARE:
+    if shares and sum(shares) / len(shares) >= _SHARE_WORTH_SAYING:
         found.append(
             f"In {percent(sum(shares) / len(shares))} of their samples they looked busy but drew "
             "little power and hardly touched their memory: the sign of waiting inside a collective."
         )
     for use in uses:
         held = [f"{reason} ({percent(share)} of the samples)" for reason, share in use.throttled
-                if share >= _TELLING_SHARE]  # fmt: skip
+                if share >= _SHARE_WORTH_SAYING]  # fmt: skip
         if held:
             found.append(f"The clocks of {use.host}:{use.index} were held down: {', '.join(held)}.")
     return found
@@ -281,8 +281,8 @@ def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> A
             f"`{_NVIDIA_SMI}`.",
             how, known=False,
         )  # fmt: skip
-    reasons = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
-    evidence = [f"GPUs on {', '.join(of.host for of in run.telemetry)}: {', '.join(reasons)}."]
+    reasons = {str(host.header.get("gpu_unavailable") or "none found") for host in run.telemetry}
+    evidence = [f"GPUs on {', '.join(host.host for host in run.telemetry)}: {', '.join(reasons)}."]
     busy = machines.cpu_percent(run)
     if busy is not None:
         evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")

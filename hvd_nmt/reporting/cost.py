@@ -79,10 +79,10 @@ def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
     uses = [use for use in machines.gpu_use(run) if use.energy_j is not None]
     energy_j = sum(use.energy_j or 0.0 for use in uses)
     kwh = energy_j / _J_PER_KWH
-    said, evidence = [], []
+    sentences, evidence = [], []
     tables: tuple[Table, ...] = ()
     if uses:
-        said.append(f"The GPUs took {_energy(energy_j)}.")
+        sentences.append(f"The GPUs took {_energy(energy_j)}.")
         if run.steps_done:
             evidence.append(f"{energy_j / run.steps_done:,.1f} J of GPU energy a step.")
         rows = tuple(
@@ -92,26 +92,29 @@ def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
         )  # fmt: skip
         tables = (Table("GPU energy", ("GPU", "energy", "mean power", "measured for"), rows),)
     else:
-        said.append(
+        sentences.append(
             "The energy is not known: the record holds no power of a GPU. On hosts without GPUs "
             "use a meter; with GPUs let hvd_nmt sample them (telemetry.interval_s)."
         )
-    said += _prices_in_words(facts, prices, kwh if uses else None)
-    return Answer(question, " ".join(said), how, tuple(evidence), tables, known=bool(uses))
+    sentences += _prices_in_words(facts, prices, kwh if uses else None)
+    return Answer(question, " ".join(sentences), how, tuple(evidence), tables, known=bool(uses))
 
 
 def _prices_in_words(facts: Facts, prices: Prices, kwh: float | None) -> list[str]:
-    run, said = facts.run, []
+    run = facts.run
+    sentences: list[str] = []
     if prices.per_kwh and kwh is not None:
-        said.append(f"At {prices.per_kwh.times(1)} per kWh that is {prices.per_kwh.times(kwh)}.")
+        sentences.append(
+            f"At {prices.per_kwh.times(1)} per kWh that is {prices.per_kwh.times(kwh)}."
+        )
     wall_s = machines.wall_s(run)
     if prices.per_hour and wall_s is not None:
-        said.append(rent(prices.per_hour, max(1, len(set(run.hosts))), wall_s))
+        sentences.append(rent(prices.per_hour, max(1, len(set(run.hosts))), wall_s))
     elif prices.per_hour:
-        said.append("The rent is not known: the record has no clock.")
+        sentences.append("The rent is not known: the record has no clock.")
     elif not prices.per_kwh:
-        said.append("Prices were not given (--price-per-hour, --power-price).")
-    return said
+        sentences.append("Prices were not given (--price-per-hour, --power-price).")
+    return sentences
 
 
 def _energy(energy_j: float) -> str:

@@ -37,15 +37,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     return Html(f"<table>{''.join(lines)}</table>")
 
 
-def answer(number: int, of: Answer) -> Html:
+def answer(number: int, shown: Answer) -> Html:
     """A question with its answer, evidence and tables; how it was computed in small print."""
-    evidence = "".join(f"<li>{with_code(sentence)}</li>" for sentence in of.evidence)
+    evidence = "".join(f"<li>{with_code(sentence)}</li>" for sentence in shown.evidence)
     tables = "".join(
-        f"<p>{escape(part.title)}</p>{table(part.head, part.rows).text}" for part in of.tables
+        f"<p>{escape(part.title)}</p>{table(part.head, part.rows).text}" for part in shown.tables
     )
     return Html(
-        f"<h3>{number}. {escape(of.question)}</h3><p><b>{with_code(of.answer)}</b></p>"
-        f"<ul>{evidence}</ul>{tables}<p><small>{with_code(of.how)}</small></p>"
+        f"<h3>{number}. {escape(shown.question)}</h3><p><b>{with_code(shown.answer)}</b></p>"
+        f"<ul>{evidence}</ul>{tables}<p><small>{with_code(shown.how)}</small></p>"
     )
 
 

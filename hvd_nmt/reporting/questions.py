@@ -81,7 +81,7 @@ def _state(run: Run, silent_s: float | None) -> str:
     if silent_s < -_CLOCKS_DIFFER_S:
         return AHEAD
     patience_s = _PATIENCE_S
-    if not any(of.samples for of in run.telemetry):
+    if not any(host.samples for host in run.telemetry):
         lasted = [i.step_s * i.steps for i in run.intervals if i.step_s is not None]
         patience_s += _PATIENCE_INTERVALS * (median(lasted) if lasted else 0.0)
     return RUNNING if silent_s <= patience_s else SILENT

@@ -208,13 +208,13 @@ def _page(anchor: str, facts: Facts, prices: cost.Prices) -> Page:
 
 def _about(run: Run) -> str:
     hosts = {host: run.hosts.count(host) for host in run.hosts}
-    said = [f"Recorded by {run.source}"]
+    facts = [f"Recorded by {run.source}"]
     if hosts:
         where = ", ".join(f"{host}:{number}" for host, number in hosts.items())
-        said.append(f"{count(run.ranks, 'rank')} on {where}")
+        facts.append(f"{count(run.ranks, 'rank')} on {where}")
     if run.parameters:
-        said.append(f"{run.parameters:,} parameters")
-    return "; ".join(said) + "."
+        facts.append(f"{run.parameters:,} parameters")
+    return "; ".join(facts) + "."
 
 
 def _cards(facts: Facts) -> tuple[Card, ...]:

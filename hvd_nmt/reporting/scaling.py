@@ -58,13 +58,13 @@ def notes(gathered: Sequence[Facts]) -> list[str]:
 
 def cores_of(run: Run) -> dict[str, int]:
     """Cores that the ranks of each host may use, where telemetry tells them."""
-    told = {of.host: of.header.get("cores_usable") for of in run.telemetry}
-    return {host: cores for host, cores in told.items() if isinstance(cores, int) and cores > 0}
+    usable = {host.host: host.header.get("cores_usable") for host in run.telemetry}
+    return {host: cores for host, cores in usable.items() if isinstance(cores, int) and cores > 0}
 
 
 def _shared_cores(run: Run) -> str | None:
     """A sentence on the fullest host without GPUs on which ranks take the cores from each other."""
-    with_gpus = {of.host for of in run.telemetry if of.header.get("gpus")}
+    with_gpus = {host.host for host in run.telemetry if host.header.get("gpus")}
     shared = [
         (run.hosts.count(host) / cores, run.hosts.count(host), cores, host)
         for host, cores in cores_of(run).items()
