@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from hvd_nmt.preparation.download.http_file import USUAL, Limits
 
 Files = tuple[Path, Path]
 
-_STATMT = "https://www.statmt.org"
 _MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"
     "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
@@ -88,6 +86,12 @@ class Dataset:
         }
 
 
+def _archive(url: str, pairs: int, stem: str, sha256: str = "", n_bytes: int = 0) -> Corpus:
+    """English and German text in one archive; `stem` is its members' name without the language."""
+    digest = f"sha256:{sha256}" if sha256 else None
+    return Corpus((Remote(url, digest, n_bytes),), pairs, (f"{stem}.en", f"{stem}.de"))
+
+
 def _multi30k(part: str, pairs: int, *files: tuple[str, str, int]) -> tuple[Corpus, ...]:
     remotes = tuple(
         Remote(f"{_MULTI30K}/{part}.{language}.gz", f"sha256:{digest}", n_bytes)
@@ -97,74 +101,34 @@ def _multi30k(part: str, pairs: int, *files: tuple[str, str, int]) -> tuple[Corp
 
 
 TABLE = {
-    "wmt16-en-de": Dataset(
-        ("en", "de"),
-        32_768,
-        {
-            "train": (
-                Corpus(
-                    (Remote(f"{_STATMT}/europarl/v7/de-en.tgz", None, 0),),
-                    1_920_209,
-                    ("europarl-v7.de-en.en", "europarl-v7.de-en.de"),
-                ),
-                Corpus(
-                    (
-                        Remote(
-                            f"{_STATMT}/wmt13/training-parallel-commoncrawl.tgz",
-                            "sha256:"
-                            "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-                            918_311_367,
-                        ),
-                    ),
-                    2_399_123,
-                    ("commoncrawl.de-en.en", "commoncrawl.de-en.de"),
-                ),
-                Corpus(
-                    (
-                        Remote(
-                            "https://data.statmt.org/wmt16/translation-task/"
-                            "training-parallel-nc-v11.tgz",
-                            "sha256:"
-                            "cfe8ab047e05043476e498ee765c98e939c7b7d6d294e856344c84476b619d6a",
-                            75_178_032,
-                        ),
-                    ),
-                    242_770,
-                    (
-                        "training-parallel-nc-v11/news-commentary-v11.de-en.en",
-                        "training-parallel-nc-v11/news-commentary-v11.de-en.de",
-                    ),
-                ),
-            ),
-            "dev": (SacrebleuTestSet("wmt13", 3_000),),
-            "test": (SacrebleuTestSet("wmt14", 2_737),),
-        },
-    ),
-    "multi30k-en-de": Dataset(
-        ("en", "de"),
-        8_000,
-        {
-            "train": _multi30k(
-                "train",
-                29_000,
-                ("en", "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f", 568_929),
-                ("de", "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6", 637_044),
-            ),
-            "dev": _multi30k(
-                "val",
-                1_014,
-                ("en", "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28", 21_650),
-                ("de", "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a", 24_681),
-            ),
-            "test": _multi30k(
-                "test_2016_flickr",
-                1_000,
-                ("en", "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9", 21_077),
-                ("de", "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8", 22_890),
-            ),
-        },
-    ),
-}
+    "wmt16-en-de": Dataset(("en", "de"), 32_768, {
+        "train": (
+            _archive("https://www.statmt.org/europarl/v7/de-en.tgz", 1_920_209,
+                     "europarl-v7.de-en"),
+            _archive("https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz", 2_399_123,
+                     "commoncrawl.de-en",
+                     "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+                     918_311_367),
+            _archive("https://data.statmt.org/wmt16/translation-task/training-parallel-nc-v11.tgz",
+                     242_770, "training-parallel-nc-v11/news-commentary-v11.de-en",
+                     "cfe8ab047e05043476e498ee765c98e939c7b7d6d294e856344c84476b619d6a",
+                     75_178_032),
+        ),
+        "dev": (SacrebleuTestSet("wmt13", 3_000),),
+        "test": (SacrebleuTestSet("wmt14", 2_737),),
+    }),
+    "multi30k-en-de": Dataset(("en", "de"), 8_000, {
+        "train": _multi30k("train", 29_000,
+            ("en", "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f", 568_929),
+            ("de", "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6", 637_044)),
+        "dev": _multi30k("val", 1_014,
+            ("en", "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28", 21_650),
+            ("de", "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a", 24_681)),
+        "test": _multi30k("test_2016_flickr", 1_000,
+            ("en", "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9", 21_077),
+            ("de", "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8", 22_890)),
+    }),
+}  # fmt: skip
 NAMES = tuple(TABLE)
 
 
@@ -320,17 +284,8 @@ def _parse_sgm(path: Path, text: Path) -> None:
 
 def _lines_of(path: Path) -> int:
     """Lines as everywhere here: 0x0A ends one, and bytes after the last 0x0A are one too."""
-    lines, last = 0, b"\n"
-    for piece in _pieces(path):
-        lines += piece.count(b"\n")
-        last = piece[-1:]
-    return lines + (last != b"\n")
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
     with open(path, "rb") as stream:
-        while piece := stream.read(1 << 22):
-            yield piece
+        return sum(1 for _ in stream)
 
 
 def _check_lines(files: tuple[Path, ...], lines: list[int], pairs: int, bound: bool) -> None:
