@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,6 +32,26 @@ class LengthLimit(NamedTuple):
     """leave out a pair with a longer side; otherwise that side is cut"""
 
 
+Ids = tuple[np.ndarray, np.ndarray]
+"""sentences: their ids [tokens], one after the other, each ending with eos, and lengths [pairs]"""
+
+
+class EncodedBlock(NamedTuple):
+    """What has become of some pairs. Pairs of values are (source, target)."""
+
+    kept: tuple[Ids, Ids]
+    """the pairs that are kept, cut to the greatest length"""
+    pairs: int
+    """pairs that came in"""
+    removed: Counter[str]
+    """pairs that are left out, by rule"""
+    truncated: int
+    """pairs with a side that was cut"""
+    kept_text_bytes: tuple[int, int]
+    """text of the pairs that are kept, one byte per line end"""
+    quality: Quality
+
+
 def encode(
     part: PartState, model: bytes, limit: LengthLimit, stems: Paths,
     quality: Quality | None = None, block_pairs: int = 20_000,
@@ -44,98 +66,96 @@ def encode(
         quality: counts the pairs too, before the long ones are cut or left out.
         block_pairs: pairs that a worker takes at once.
     """
-    vocabulary_size = subwords.rounded_up(subwords.load(model).get_piece_size())
     settings = model, limit, quality is not None
-    pairs = part.pairs
+    blocks = pair_blocks(*part.text, block_pairs)
+    encoded = workers.in_order(_encode, blocks, _load, settings)
+    write_ids(part, encoded, stems, subwords.load(model).get_piece_size(), quality)
+
+
+def write_ids(
+    part: PartState, blocks: Iterable[EncodedBlock], stems: Paths, pieces: int,
+    quality: Quality | None,
+) -> None:  # fmt: skip
+    """Writes encoded pairs and counts them.
+
+    Args:
+        part: what is kept of it is counted anew.
+        blocks: in the order of the text.
+        stems: paths without the ending.
+        pieces: of the vocabulary, which decide the type of the ids.
+        quality: counts the pairs too, if it is given.
+    """
+    total, size = part.pairs or None, subwords.rounded_up(pieces)
     part.pairs, part.kept_text_bytes = 0, [0, 0]
     with (
-        SentencesWriter(stems[0], vocabulary_size) as source_writer,
-        SentencesWriter(stems[1], vocabulary_size) as target_writer,
-        progress(pairs, "pairs", f"encoding {stems[0].name}") as bar,
+        SentencesWriter(stems[0], size) as source_writer,
+        SentencesWriter(stems[1], size) as target_writer,
+        progress(total, "pairs", f"encoding {stems[0].name}") as bar,
     ):
-        blocks = pair_blocks(*part.text, block_pairs)
-        for block in workers.in_order(_encode, blocks, _load, settings):
-            source_writer.append(*block.source)
-            target_writer.append(*block.target)
-            part.pairs += len(block.source[1])
+        for block in blocks:
+            source_writer.append(*block.kept[0])
+            target_writer.append(*block.kept[1])
+            part.pairs += block.pairs - block.removed.total()
             part.truncated += block.truncated
-            if block.too_long:
-                part.removed[TOO_LONG] += block.too_long
+            part.removed.update(block.removed)
             for side in (0, 1):
                 part.kept_text_bytes[side] += block.kept_text_bytes[side]
-            if quality is not None and block.quality is not None:
+            if quality is not None:
                 quality.merge(block.quality)
             bar.update(block.pairs)
     part.tokens = [source_writer.tokens, target_writer.tokens]
 
 
-class Selection(NamedTuple):
-    """What becomes of some encoded pairs."""
-
-    source: tuple[np.ndarray, np.ndarray]
-    """ids [tokens] and lengths [sentences] of what is kept"""
-    target: tuple[np.ndarray, np.ndarray]
-    kept: np.ndarray
-    """bool [pairs]"""
-    truncated: int
-    """pairs with a side that was cut"""
-
-
-def select(
-    source: tuple[np.ndarray, np.ndarray], target: tuple[np.ndarray, np.ndarray],
-    left_out: np.ndarray, max_length: int,
-) -> Selection:  # fmt: skip
-    """Leaves some pairs out, and cuts what is too long of the others.
+def encoded_block(
+    lines: Sequence[list[bytes]], ids: tuple[Ids, Ids], removed: Mapping[str, np.ndarray],
+    max_length: int, quality: Quality,
+) -> EncodedBlock:  # fmt: skip
+    """Leaves some encoded pairs out, and cuts what is too long of the others.
 
     Args:
-        source: ids [tokens], each sentence ending with eos, and lengths [pairs].
-        target: the same of the other side.
-        left_out: bool [pairs].
+        lines: source and target text, without line ends.
+        ids: of both sides.
+        removed: bool [pairs] for each rule, the pairs that it leaves out; none by two rules.
         max_length: longest sentence, tokens with eos.
+        quality: of these pairs.
     """
-    if left_out.any():
-        source, target = _chosen(*source, ~left_out), _chosen(*target, ~left_out)
-    truncated = int((np.maximum(source[1], target[1]) > max_length).sum())
-    return Selection(_cut(*source, max_length), _cut(*target, max_length), ~left_out, truncated)
-
-
-class _Encoded(NamedTuple):
-    source: tuple[np.ndarray, np.ndarray]
-    target: tuple[np.ndarray, np.ndarray]
-    pairs: int
-    too_long: int
-    truncated: int
-    kept_text_bytes: tuple[int, int]
-    quality: Quality | None
+    kept = ~np.logical_or.reduce([*removed.values(), np.zeros(len(lines[0]), bool)])
+    counts = {rule: int(pairs.sum()) for rule, pairs in removed.items() if pairs.any()}
+    source, target = ids
+    if counts:
+        source, target = _chosen(*source, kept), _chosen(*target, kept)
+    n_bytes = (np.fromiter(map(len, side), np.int64, len(side)) + 1 for side in lines)
+    source_bytes, target_bytes = (int(sizes[kept].sum()) for sizes in n_bytes)
+    return EncodedBlock(
+        kept=(_cut(*source, max_length), _cut(*target, max_length)),
+        pairs=len(kept),
+        removed=Counter(counts),
+        truncated=int((np.maximum(source[1], target[1]) > max_length).sum()),
+        kept_text_bytes=(source_bytes, target_bytes),
+        quality=quality,
+    )
 
 
 def _load(settings: tuple[bytes, LengthLimit, bool]) -> tuple[Any, ...]:
     return subwords.load(settings[0]), *settings[1:]
 
 
-def _encode(state: tuple[Any, ...], block: Block) -> _Encoded:
+def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     """What a worker does with a block of clean text."""
     model, limit, want_quality = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = (_flat(subwords.encode_lines(model, side, 1)) for side in lines)
-    left_out = np.zeros(block.pairs, bool)
+    too_long = np.zeros(block.pairs, bool)
     if limit.skip:
         most = _PIECE_CHARACTERS * limit.tokens
         pairs = zip(lines[0], lines[1], strict=True)
-        left_out = np.array([_over(*pair, most_characters=most) for pair in pairs])
-        left_out |= np.maximum(source[1], target[1]) > limit.tokens
-    quality = None
+        too_long = np.array([_over(*pair, most_characters=most) for pair in pairs])
+        too_long |= np.maximum(source[1], target[1]) > limit.tokens
+    quality = Quality(limit.tokens)
     if want_quality:
-        quality = Quality(limit.tokens)
         decoded = [[line.decode() for line in side] for side in lines]
         quality.add(list(zip(*decoded, strict=True)), source[1], target[1])
-    selected = select(source, target, left_out, limit.tokens)
-    n_bytes = (np.fromiter(map(len, side), np.int64, block.pairs) + 1 for side in lines)
-    source_bytes, target_bytes = (int(sizes[selected.kept].sum()) for sizes in n_bytes)
-    return _Encoded(
-        selected.source, selected.target, block.pairs, int((~selected.kept).sum()),
-        selected.truncated, (source_bytes, target_bytes), quality,
-    )  # fmt: skip
+    return encoded_block(lines, (source, target), {TOO_LONG: too_long}, limit.tokens, quality)
 
 
 def _over(source: bytes, target: bytes, most_characters: int) -> bool:
@@ -147,18 +167,16 @@ def _over(source: bytes, target: bytes, most_characters: int) -> bool:
     )
 
 
-def _flat(sentences: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def _flat(sentences: list[list[int]]) -> Ids:
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     return np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths
 
 
-def _chosen(
-    ids: np.ndarray, lengths: np.ndarray, kept: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _chosen(ids: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> Ids:
     return ids[np.repeat(kept, lengths)], lengths[kept]
 
 
-def _cut(ids: np.ndarray, lengths: np.ndarray, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut(ids: np.ndarray, lengths: np.ndarray, max_length: int) -> Ids:
     """Cuts long sentences to max_length - 1 tokens and eos."""
     if not (lengths > max_length).any():
         return ids, lengths

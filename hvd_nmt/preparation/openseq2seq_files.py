@@ -17,7 +17,7 @@ at most max_length - 1 tokens here, eos counted.
 from __future__ import annotations
 
 import shutil
-from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -30,10 +30,17 @@ from hvd_nmt.common.files import replacing
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import EOS, UNK
 from hvd_nmt.data import vocabulary
-from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences, SentencesWriter
+from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
-from hvd_nmt.preparation.encoding import TOO_LONG, LengthLimit, select
+from hvd_nmt.preparation.encoding import (
+    TOO_LONG,
+    EncodedBlock,
+    Ids,
+    LengthLimit,
+    encoded_block,
+    write_ids,
+)
 from hvd_nmt.preparation.parts import Input, PartState, Paths
 from hvd_nmt.preparation.quality import Quality
 
@@ -106,30 +113,22 @@ def read(
     Raises:
         DataError: as `hvd_nmt.data.text.pair_blocks`.
     """
-    part = PartState(raw.files, stems)
-    train = quality is not None
+    part, train = PartState(raw.files, stems), quality is not None
     settings = pieces, limit._replace(tokens=limit.tokens - 1), train
-    paths = raw.paths[0]
     with ExitStack() as stack:
-        size = subwords.rounded_up(len(pieces))
-        writers = [stack.enter_context(SentencesWriter(stem, size)) for stem in stems]
         text = [] if train else [stack.enter_context(open(stem, "wb")) for stem in stems]
-        bar = stack.enter_context(progress(None, "pairs", f"reading {paths[0].name}"))
-        for block in workers.in_order(_encode, pair_blocks(*paths), _State.of, settings):
-            bar.update(block.pairs_read)
-            part.pairs_read += block.pairs_read
-            part.pairs += block.pairs
-            part.truncated += block.truncated
-            part.removed.update(block.removed)
-            for side, (writer, encoded) in enumerate(zip(writers, block.encoded, strict=True)):
-                writer.append(*encoded)
-                part.text_bytes[side] += block.text_bytes[side]
-                part.kept_text_bytes[side] += block.kept_text_bytes[side]
-            if quality is not None:
-                quality.merge(block.quality)
-            for stream, lines in zip(text, block.text, strict=False):
-                stream.write(b"".join(line + b"\n" for line in lines))
-    part.tokens = [writer.tokens for writer in writers]
+
+        def counted(blocks: Iterable[_Block]) -> Iterator[EncodedBlock]:
+            for block in blocks:
+                part.pairs_read += block.encoded.pairs
+                for side in (0, 1):
+                    part.text_bytes[side] += block.text_bytes[side]
+                for stream, lines in zip(text, block.text, strict=False):
+                    stream.write(b"".join(line + b"\n" for line in lines))
+                yield block.encoded
+
+        blocks = workers.in_order(_encode, pair_blocks(*raw.paths[0]), _State.of, settings)
+        write_ids(part, counted(blocks), stems, len(pieces), quality)
     return part
 
 
@@ -173,52 +172,35 @@ class _State(NamedTuple):
         return cls({piece.encode(): i for i, piece in enumerate(settings[0])}, *settings[1:])
 
 
-class _Encoded(NamedTuple):
-    """A block of pairs. Pairs of values are (source, target)."""
-
-    encoded: list[tuple[np.ndarray, np.ndarray]]
-    """ids and lengths of what is kept"""
-    pairs_read: int
-    pairs: int
-    truncated: int
-    removed: Counter[str]
+class _Block(NamedTuple):
+    encoded: EncodedBlock
     text_bytes: list[int]
-    kept_text_bytes: list[int]
+    """of the lines of pieces, as they were read: of the sources, of the targets"""
     text: list[list[bytes]]
     """lines put together from the pieces, except of train"""
-    quality: Quality
 
 
-def _encode(state: _State, block: Block) -> _Encoded:
+def _encode(state: _State, block: Block) -> _Block:
     """What a worker does with a block of pieces."""
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = (_looked_up(state.ids, side) for side in lines)
-    blank = np.minimum(source[1], target[1]) == 1
-    left_out = blank if state.train else np.zeros(block.pairs, bool)
-    if state.train and state.limit.skip:
-        left_out = left_out | (np.maximum(source[1], target[1]) > state.limit.tokens)
-    selected = select(source, target, left_out, state.limit.tokens)
-    sizes = [np.fromiter(map(len, side), np.int64, block.pairs) + 1 for side in lines]
-    removed = {BLANK: int((left_out & blank).sum()), TOO_LONG: int((left_out & ~blank).sum())}
+    limit, removed, quality = state.limit, {}, Quality(state.limit.tokens)
     text = [list(map(_joined, side)) for side in lines]
-    quality = Quality(state.limit.tokens)
     if state.train:
+        removed[BLANK] = np.minimum(source[1], target[1]) == 1
+        if limit.skip:
+            too_long = np.maximum(source[1], target[1]) > limit.tokens
+            removed[TOO_LONG] = too_long & ~removed[BLANK]
         decoded = ([line.decode("utf-8", "replace") for line in side] for side in text)
         quality.add(list(zip(*decoded, strict=True)), source[1], target[1])
-    return _Encoded(
-        encoded=[selected.source, selected.target],
-        pairs_read=block.pairs,
-        pairs=int(selected.kept.sum()),
-        truncated=selected.truncated,
-        removed=Counter({rule: count for rule, count in removed.items() if count}),
-        text_bytes=[int(side.sum()) for side in sizes],
-        kept_text_bytes=[int(side[selected.kept].sum()) for side in sizes],
+    return _Block(
+        encoded_block(lines, (source, target), removed, limit.tokens, quality),
+        text_bytes=[sum(map(len, side)) + len(side) for side in lines],
         text=[] if state.train else text,
-        quality=quality,
     )
 
 
-def _looked_up(ids: dict[bytes, int], lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+def _looked_up(ids: dict[bytes, int], lines: list[bytes]) -> Ids:
     flat: list[int] = []
     ends = []
     for line in lines:
