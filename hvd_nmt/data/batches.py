@@ -205,6 +205,26 @@ class BatchPlan:
             order, edges[:-1][shuffled], edges[1:][shuffled], source_tokens, target_tokens
         )
 
+    def padded_shapes(
+        self, epoch: EpochPlan, size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shapes of the batches of a rank that has the most rows, by the steps' places in `order`.
+
+        Args:
+            epoch: an epoch of this plan.
+            size: number of ranks.
+
+        Returns:
+            rows, padded source lengths and padded target lengths, each int64 [steps].
+        """
+        first = np.sort(epoch.first)
+        rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
+        source, target = (
+            np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
+            for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return rows, source, target
+
     def most_shapes(self, size: int) -> int:
         """A bound on the different [rows, source length, target length] of a rank's batches.
 

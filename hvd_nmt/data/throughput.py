@@ -91,12 +91,7 @@ def measure(
 
 def _padding(plan: BatchPlan, epoch: EpochPlan, size: int) -> tuple[float, int]:
     """Share of pad in all batches of an epoch, and the number of their different shapes."""
-    first = np.sort(epoch.first)
-    rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
-    source, target = (
-        np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
-        for lengths in (plan.source_lengths, plan.target_lengths)
-    )
+    rows, source, target = plan.padded_shapes(epoch, size)
     padded = int((rows * size * (source + target)).sum())
     real = int(epoch.step_source_tokens.sum() + epoch.step_target_tokens.sum())
     return 1 - real / padded, len(np.unique(np.stack((rows, source, target)), axis=1).T)

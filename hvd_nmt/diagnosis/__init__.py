@@ -1,11 +1,14 @@
 """What must hold before a run starts on some hosts, and how fast it will be. For hvd_nmt.doctor.
 
-hosts.py       the hosts that were named, and asking all of them at once
-probe.py       what one host says about itself; runs on each host
-checks.py      what must hold on each host: pure functions from answers to checks
-equality.py    what must be the same on all hosts, likewise
-table.py       a check, and many of them for a reader
-memory.py      parameters, memory and checkpoint size that a configuration will need
-allreduce.py   a real all-reduce between the hosts, timed
-prediction.py  from its speed to step time, run time, cost, verdict and advice
+hosts           the hosts that were named, and asking all of them at once
+probe           what one host says about itself; runs on each host
+planned_run     the run to come: its configuration, and what the hosts say of its data
+checks          what must hold on each host: pure functions from answers to checks
+equality        what must be the same on all hosts, likewise
+network_checks  what must hold of the network, by the answers and by a measurement
+memory          memory that a configuration will need, and the batch that needs most
+allreduce       a real all-reduce between the hosts, timed
+prediction      from its speed to step time, run time, cost, verdict and advice
+table           a check, and many of them for a reader
+findings        all of that, as text and as plain values
 """

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size
-from hvd_nmt.diagnosis import equality, memory
-from hvd_nmt.diagnosis.asked import Asked, Batch, batch_of
+from hvd_nmt.diagnosis import equality, memory, network_checks
 from hvd_nmt.diagnosis.hosts import Answer
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
+from hvd_nmt.diagnosis.memory import Need, PaddedBatch
+from hvd_nmt.diagnosis.planned_run import PlannedRun, batch_in
+from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
 
-SLOW_LINK_MBIT_PER_S = 1000
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000
 """what a host needs that keeps no checkpoints: logs and telemetry"""
 CHECKPOINT_EXTRA_BYTES = 1_000_000
 """index, meta graph and manifest beside the data file of a checkpoint, about"""
-_VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
 _SSH_REMEDIES = {
     "permission denied": "give it your key: ssh-copy-id {host}",
     "host key verification": "accept its key once, by hand: ssh {host}",
@@ -30,21 +28,18 @@ _MOST_QUESTIONS = 4
 """to find the tokens per step that fit into the memory"""
 _SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -v {host}"
 
-Judgement = tuple[str, str, str]
-"""status, what was found, remedy"""
 
-
-def examine(asked: Asked) -> list[Check]:
+def examine(run: PlannedRun) -> list[Check]:
     """Every check of every host, in the order in which one would mend them."""
-    checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in asked.answers]
-    known = [answer for answer in asked.answers if answer.facts]
-    if asked.config.ranks not in (0, asked.ranks):
+    checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in run.answers]
+    known = [answer for answer in run.answers if answer.facts]
+    if run.config.ranks not in (0, run.ranks):
         found = (
-            f"{count(asked.ranks, 'slot')}, but the configuration wants "
-            f"{count(asked.config.ranks, 'rank')}"
+            f"{count(run.ranks, 'slot')}, but the configuration wants "
+            f"{count(run.config.ranks, 'rank')}"
         )
         checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
-    checks += equality.compare(known, asked.config)
+    checks += equality.compare(known, run.config)
     for name, facts, judge in _JUDGES:
         for answer in known:
             lacking = [fact for fact in facts if answer.facts.get(fact) is None]
@@ -52,15 +47,9 @@ def examine(asked: Asked) -> list[Check]:
                 why = answer.facts["problems"].get(lacking[0], "no reason given")
                 judged = WARN, f"not found out: {why}", "mend what hinders the question"
             else:
-                judged = judge(answer, asked)
+                judged = judge(answer, run)
             checks.append(Check(name, answer.host.name, *judged))
     return [check for check in checks if check.found]
-
-
-def used_nic(answers: Sequence[Answer]) -> str | None:
-    """The interface, of one name on all hosts, that leads from each to the others; else None."""
-    names = {name for answer in answers for name in _nics_to_others(answer, answers)}
-    return names.pop() if len(names) == 1 else None
 
 
 def _reached(answer: Answer) -> Judgement:
@@ -78,16 +67,16 @@ def _reached(answer: Answer) -> Judgement:
     return FAIL, answer.error, found.format(host=answer.host.name)
 
 
-def _names(answer: Answer, asked: Asked) -> Judgement:
+def _names(answer: Answer, run: PlannedRun) -> Judgement:
     """Every host's name must lead to it, and its own not back into itself."""
-    if len(asked.answers) == 1:
+    if len(run.answers) == 1:
         return OK, "", ""
     names, own = answer.facts["names"], answer.facts["host"]
     unknown = [name for name, addresses in names.items() if not addresses]
     remedy = "write the address of the fast network card into /etc/hosts of every host"
     if unknown:
         return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
-    others = [other.host.name for other in asked.answers if other is not answer]
+    others = [other.host.name for other in run.answers if other is not answer]
     inward = [name for name in others if all(map(_is_loopback, names[name]))]
     if inward:
         return FAIL, f"takes {inward[0]} for itself ({names[inward[0]][0]})", remedy
@@ -104,7 +93,7 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def _clock(answer: Answer, asked: Asked) -> Judgement:
+def _clock(answer: Answer, run: PlannedRun) -> Judgement:
     offset_s, error_s = answer.clock_offset_s, answer.clock_error_s
     if offset_s is None or error_s is None:
         return OK, "", ""
@@ -114,7 +103,7 @@ def _clock(answer: Answer, asked: Asked) -> Judgement:
     return OK, found, ""
 
 
-def _horovod(answer: Answer, asked: Asked) -> Judgement:
+def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
     built, gpu = answer.facts["horovod"], answer.facts["gpu"] or {}
     if not built["tensorflow"]:
         return FAIL, "Horovod is missing or was built without TensorFlow", "make install there"
@@ -128,7 +117,7 @@ def _horovod(answer: Answer, asked: Asked) -> Judgement:
     return OK, "", ""
 
 
-def _gpus(answer: Answer, asked: Asked) -> Judgement:
+def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
     gpu, slots = answer.facts["gpu"], answer.host.slots
     visible, cores = _visible_gpus(gpu), answer.facts["cpu"]["cores"]
     broken = [*gpu["problems"], *(f"GPU {g['index']}: {g['error']}" for g in visible if g["error"])]
@@ -151,7 +140,7 @@ def _gpus(answer: Answer, asked: Asked) -> Judgement:
         if len(visible) > slots:
             return WARN, found, f"{answer.host.name}:{len(visible)} would use all of them"
         return OK, found, ""
-    if any(_has_gpus(other) for other in asked.answers):
+    if any(_has_gpus(other) for other in run.answers):
         return (
             FAIL,
             f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some",
@@ -186,19 +175,19 @@ def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in gpus if one["index"] in numbers] + by_name + gpus[:1] * len(slices)
 
 
-def _memory(answer: Answer, asked: Asked) -> Judgement:
+def _memory(answer: Answer, run: PlannedRun) -> Judgement:
     """The step that needs most against what is free, on the fullest GPU or on the host."""
-    slots, config = answer.host.slots, asked.config
+    slots, config = answer.host.slots, run.config
     gpus = _visible_gpus(answer.facts["gpu"])[:slots] if answer.facts["gpu"] else []
     precision = equality.precision(answer.facts, config.training.precision) or "float32"
 
-    def need_of(batch: Batch) -> memory.Need:
+    def need_of(batch: PaddedBatch) -> Need:
         return memory.need(
-            config.model, asked.vocabulary_size, precision, batch, on_gpu=bool(gpus),
+            config.model, run.vocabulary_size, precision, batch, on_gpu=bool(gpus),
             freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
         )  # fmt: skip
 
-    batch = asked.worst_batch or _bound(asked, config.training.tokens_per_step)
+    batch = run.worst_batch or _bound(run, config.training.tokens_per_step)
     need = need_of(batch)
     frees = [
         gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
@@ -207,15 +196,14 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
     if gpus and not frees:
         return WARN, "the GPUs do not tell their memory", "look with nvidia-smi"
     free = min(frees) if frees else answer.facts["memory"]["available_bytes"] // slots
-    rows, source, target = batch
     found = (
-        f"needs {'about' if asked.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
+        f"needs {'about' if run.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
         f"{data_size(free)} free {'on each GPU' if frees else 'for each rank'} "
-        f"({rows} x {source}+{target} tokens)"
+        f"({batch.rows} x {batch.source_length}+{batch.target_length} tokens)"
     )
     if need.total_bytes <= 0.9 * free:
         return OK, found, ""
-    tokens = _tokens_that_fit(asked, need_of, int(0.9 * free))
+    tokens = _tokens_that_fit(run, need_of, int(0.9 * free))
     remedy = (
         f"lower --training.tokens-per-step to {tokens:,}, end other programs there, or use more "
         "ranks" if tokens > 0
@@ -223,103 +211,48 @@ def _memory(answer: Answer, asked: Asked) -> Judgement:
         "smaller model"
     )  # fmt: skip
     # Without the data nobody knows that there is a step as wide as that.
-    certain = need.total_bytes > free and asked.worst_batch is not None
+    certain = need.total_bytes > free and run.worst_batch is not None
     return (FAIL if certain else WARN), found, remedy
 
 
-def _bound(asked: Asked, tokens_per_step: int) -> Batch:
-    return memory.widest_batch(tokens_per_step, asked.ranks, asked.config.model.max_length)
+def _bound(run: PlannedRun, tokens_per_step: int) -> PaddedBatch:
+    return memory.widest_batch(tokens_per_step, run.ranks, run.config.model.max_length)
 
 
 def _tokens_that_fit(
-    asked: Asked, need_of: Callable[[Batch], memory.Need], limit_bytes: int
+    run: PlannedRun, need_of: Callable[[PaddedBatch], Need], limit_bytes: int
 ) -> int:
     """The most tokens per step for which the doctor would be content; 0: none that it found.
 
     In smaller steps other sentences meet, so a host with the data is asked again whether they fit.
     """
-    tokens, batch = asked.config.training.tokens_per_step, asked.worst_batch
+    tokens, batch = run.config.training.tokens_per_step, run.worst_batch
     for _ in range(_MOST_QUESTIONS):
 
-        def scaled(fewer: int, now: int = tokens, known: Batch | None = batch) -> memory.Need:
+        def scaled(fewer: int, now: int = tokens, known: PaddedBatch | None = batch) -> Need:
             if known is None:
-                return need_of(_bound(asked, fewer))
-            return need_of((-(-known[0] * fewer // now), *known[1:]))
+                return need_of(_bound(run, fewer))
+            return need_of(known._replace(rows=-(-known.rows * fewer // now)))
 
         tokens = memory.most_tokens(scaled, tokens, limit_bytes)
-        told = asked.worst_step(tokens) if tokens and batch else None
-        if told is None or told["error"]:
-            return 0 if told else tokens
-        batch = batch_of(told)
+        fact = run.worst_step(tokens) if tokens and batch else None
+        if fact is None or fact["error"]:
+            return 0 if fact else tokens
+        batch = batch_in(fact)
         assert batch is not None
         if need_of(batch).total_bytes <= limit_bytes:
             return tokens
     return 0
 
 
-def _network(answer: Answer, asked: Asked) -> Judgement:
-    """The card that leads to the other hosts, its speed, and what a step costs at that speed."""
-    if len(asked.answers) == 1:
-        return OK, "", ""
-    routes, nics = answer.facts["routes"], answer.facts["nics"]
-    lost = [
-        other.host.name for other in asked.answers
-        if other is not answer and (routes.get(other.host.name) or {}).get("nic") is None
-    ]  # fmt: skip
-    if lost:
-        return FAIL, f"no route to {', '.join(lost)}", "give the hosts addresses in one network"
-    names = sorted(_nics_to_others(answer, asked.answers))
-    name = names[0]
-    speed = (nics.get(name) or {}).get("link_mbit_per_s")
-    found = f"{', '.join(names)} to the others, " + _speed_words(speed, asked)
-    if used_nic(asked.answers) is None:
-        return (
-            FAIL,
-            found + "; the other hosts use a card of another name",
-            ("horovodrun takes one interface name for all hosts: rename the cards alike"),
-        )
-    faster = {
-        other: nic["link_mbit_per_s"] for other, nic in nics.items()
-        if nic["is_up"] and not nic["is_loopback"] and not other.startswith(_VIRTUAL_NICS)
-        and speed and (nic["link_mbit_per_s"] or 0) > 1.5 * speed
-    }  # fmt: skip
-    if faster:
-        best = max(faster, key=lambda other: faster[other])
-        return (
-            WARN,
-            f"{found}; {best} has {faster[best]:,} Mbit/s",
-            (f"let the host names stand for the addresses of {best} in /etc/hosts of every host"),
-        )
-    if speed and speed < SLOW_LINK_MBIT_PER_S:
-        return WARN, found, "a faster link, or more tokens per step (--training.tokens-per-step)"
-    return OK, found, ""
-
-
-def _speed_words(speed_mbit_per_s: int | None, asked: Asked) -> str:
-    if not speed_mbit_per_s:
-        return "whose speed the driver does not tell"
-    sent = ring_bytes(asked.gradient_bytes, asked.ranks)
-    seconds = sent / (speed_mbit_per_s * 1e6 / 8)
-    return f"{speed_mbit_per_s:,} Mbit/s: {data_size(sent)} a step take {seconds:.2f} s or more"
-
-
-def _nics_to_others(answer: Answer, answers: Sequence[Answer]) -> set[str]:
-    routes = answer.facts.get("routes") or {}
-    found = {
-        (routes.get(other.host.name) or {}).get("nic")
-        for other in answers if other.host != answer.host
-    }  # fmt: skip
-    return {name for name in found if name}
-
-
-def _disk(answer: Answer, asked: Asked) -> Judgement:
+def _disk(answer: Answer, run: PlannedRun) -> Judgement:
     """Room for the checkpoints on the first host, which keeps them; little on the others."""
-    disk, kept = answer.facts["disk"], asked.config.checkpoints
+    disk, kept = answer.facts["disk"], run.config.checkpoints
     needed, what = SMALL_DISK_BYTES, "logs"
-    if answer.host == asked.answers[0].host:
+    if answer.host == run.answers[0].host:
         number = kept.keep + kept.keep_best + 1  # one is written before the oldest is removed
         held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
-        each = asked.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
+        each = run.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
         needed += max(0, number * each - held)
         what = count(number, "checkpoint")
     found = f"{data_size(disk['free_bytes'])} free, {what} need {data_size(needed)}"
@@ -328,11 +261,11 @@ def _disk(answer: Answer, asked: Asked) -> Judgement:
     return OK, found, ""
 
 
-def _run_dir(answer: Answer, asked: Asked) -> Judgement:
+def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
     run_dir = answer.facts["run_dir"]
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
-    if run_dir["held_by"] and answer.host == asked.answers[0].host:
+    if run_dir["held_by"] and answer.host == run.answers[0].host:
         return (
             FAIL,
             f"another run is in {run_dir['path']} ({run_dir['held_by']})",
@@ -341,8 +274,8 @@ def _run_dir(answer: Answer, asked: Asked) -> Judgement:
     return OK, f"{run_dir['path']} is writable", ""
 
 
-def _data(answer: Answer, asked: Asked) -> Judgement:
-    data, config = answer.facts["data"], asked.config.data
+def _data(answer: Answer, run: PlannedRun) -> Judgement:
+    data, config = answer.facts["data"], run.config.data
     if data["error"] and config.corpus == "embedded" and not data["exists"]:
         return OK, f"{config.directory} will be prepared at the start", ""
     if data["error"]:
@@ -353,13 +286,13 @@ def _data(answer: Answer, asked: Asked) -> Judgement:
     return OK, f"{config.directory}: {data['pairs']:,} pairs, {read}", ""
 
 
-_JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, Asked], Judgement]], ...] = (
+_JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, PlannedRun], Judgement]], ...] = (
     ("names", ("names", "host"), _names),
     ("clock", (), _clock),
     ("Horovod", ("horovod",), _horovod),
     ("GPUs", ("gpu", "cpu"), _gpus),
     ("memory", ("memory", "gpu"), _memory),
-    ("network", ("routes", "nics"), _network),
+    ("network", ("routes", "nics"), network_checks.network),
     ("disk", ("disk",), _disk),
     ("run directory", ("run_dir",), _run_dir),
     ("data", ("data",), _data),

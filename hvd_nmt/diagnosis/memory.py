@@ -35,11 +35,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hvd_nmt.checkpoints import size
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import ModelConfig
+from hvd_nmt.data.batches import BatchPlan
 
 FUSION_BUFFER_BYTES = 128 << 20
 """Horovod's default HOROVOD_FUSION_THRESHOLD"""
@@ -51,6 +54,17 @@ GPU_BASE_BYTES = 900_000_000
 """on a GPU: CUDA context, cuBLAS workspace, NCCL buffers"""
 SLACK = 1.15
 """an allocator cannot use every byte: blocks are rounded up and lie between others"""
+
+
+class PaddedBatch(NamedTuple):
+    """Shape of what one rank computes in a step."""
+
+    rows: int
+    """sentences of the rank"""
+    source_length: int
+    """tokens of each source sentence, padding included"""
+    target_length: int
+    """tokens of each target sentence, padding included"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ def need(
     model: ModelConfig,
     vocabulary_size: int,
     precision: str,
-    batch: tuple[int, int, int],
+    batch: PaddedBatch,
     on_gpu: bool,
     *,
     freeze: str = "",
@@ -91,8 +105,7 @@ def need(
         model: sizes and dropout.
         vocabulary_size: rows of the shared matrix.
         precision: float32, bfloat16 or float16.
-        batch: sentences of one rank, padded source length and padded target length, of the step
-            that needs most.
+        batch: of the step that needs most.
         on_gpu: the rank computes on a GPU.
         freeze: `training.freeze`.
         averaged: whether there is a moving average (`training.ema_decay`).
@@ -173,16 +186,26 @@ def activation_bytes(model: ModelConfig, value: int, rows: Any, source: Any, tar
     return kept + transient
 
 
-def widest_batch(tokens_per_step: int, ranks: int, max_length: int) -> tuple[int, int, int]:
+def worst_batch(model: ModelConfig, plan: BatchPlan, ranks: int) -> PaddedBatch:
+    """The batch of epoch 0 that keeps most activations.
+
+    Args:
+        model: sizes and dropout.
+        plan: of the training corpus.
+        ranks: number of ranks.
+    """
+    rows, source, target = plan.padded_shapes(plan.epoch(0), ranks)
+    worst = int(np.argmax(activation_bytes(model, 4, rows, source, target)))
+    return PaddedBatch(int(rows[worst]), int(source[worst]), int(target[worst]))
+
+
+def widest_batch(tokens_per_step: int, ranks: int, max_length: int) -> PaddedBatch:
     """A bound for a corpus that is not there to be looked at: every sentence of the longest kind.
 
     Args:
         tokens_per_step: target tokens of a step over all ranks.
         ranks: number of ranks.
         max_length: longest sentence, tokens.
-
-    Returns:
-        Rows of one rank, source and target length.
     """
     rows = -(-tokens_per_step // max_length) + 1
-    return -(-rows // ranks), max_length, max_length
+    return PaddedBatch(-(-rows // ranks), max_length, max_length)

@@ -1,7 +1,7 @@
 """From the speed of an all-reduce to step time, run time, cost, verdict and advice.
 
-What of the transfer a step sees, and what would make it less, is `analysis.transfer`'s to say, as
-in the report of a run.
+What of the transfer a step sees, and what would make it less, is for `explain.step_model` to say,
+as in the report of a run.
 """
 
 from __future__ import annotations
@@ -22,31 +22,43 @@ from hvd_nmt.reporting.cost import Price, rent
 from hvd_nmt.telemetry.events import read_metrics
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction:
     """What a run on these hosts will be like."""
 
     hosts: int
+    """number of hosts"""
     ranks: int
+    """number of ranks on all hosts, at least 2"""
     parameters: int
     """trained values"""
-    gradient_bytes: int
-    """of one step, as they travel"""
-    sent_bytes: float
-    """by each rank in a step, and by each host to the next, by the ring law"""
     communication_s: float
-    """one all-reduce of the gradient, measured"""
-    bandwidth_MB_per_s: float
-    """`sent_bytes` over that time"""
+    """one all-reduce of all gradients of a step, measured"""
     latency_s: float
-    """an all-reduce of one number"""
+    """an all-reduce of one number, measured"""
     compute_s: float | None
-    """computation of a step; None: unknown"""
+    """computation of a step on one rank; None: unknown"""
     max_steps: int
+    """steps of the run"""
     tokens_per_step: float
     """real source and target tokens of all ranks"""
     price_per_hour: Price | None
-    """of one host"""
+    """rent of one host; None: not asked"""
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients of a step, as they travel."""
+        return bytes_of_gradients(self.parameters)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes sent by each rank in a step, and by each host to the next, by the ring law."""
+        return ring_bytes(self.gradient_bytes, self.ranks)
+
+    @property
+    def bandwidth_MB_per_s(self) -> float:
+        """Bytes that each rank sends over the time that it takes."""
+        return self.sent_bytes / self.communication_s / 1e6
 
     @property
     def step(self) -> Step:
@@ -69,12 +81,12 @@ class Prediction:
 
     @property
     def run_s(self) -> float:
-        """Of all steps, without evaluations."""
+        """Seconds of all steps, without evaluations."""
         return self.step_s * self.max_steps
 
     @property
     def cost(self) -> float | None:
-        """Of all hosts, in the currency of the price."""
+        """Rent of all hosts, in the currency of the price."""
         price = self.price_per_hour
         return None if price is None else self.run_s / 3600 * self.hosts * price.amount
 
@@ -121,6 +133,8 @@ class Prediction:
     def as_plain(self) -> dict[str, object]:
         """Everything for JSON."""
         return dataclasses.asdict(self) | {
+            "gradient_bytes": self.gradient_bytes, "sent_bytes": self.sent_bytes,
+            "bandwidth_MB_per_s": self.bandwidth_MB_per_s,
             "step_s": self.step_s, "tokens_per_s": self.tokens_per_s, "run_s": self.run_s,
             "cost": self.cost, "verdict": self.verdict, "sentence": self._sentence(),
             "advice": [dataclasses.asdict(advice) for advice in self.advice],
@@ -141,39 +155,6 @@ class Prediction:
             f"{self.verdict}: {self.step.exposed_s:.2f} of {self.step_s:.2f} s is exposed "
             "communication" + ("" if self.hosts > 1 else ", which crosses no network")
         )
-
-
-def predict(
-    config: Config,
-    parameters: int,
-    hosts: int,
-    ranks: int,
-    communication_s: float,
-    latency_s: float,
-    compute_s: float | None,
-    source_per_target_token: float,
-    price_per_hour: Price | None,
-) -> Prediction:
-    """What a run will be like.
-
-    Args:
-        config: steps and tokens.
-        parameters: trained values, which travel as float32.
-        hosts: number of hosts.
-        ranks: number of ranks on all of them, at least 2.
-        communication_s: one all-reduce of all gradients, measured.
-        latency_s: one of a single number, measured.
-        compute_s: computation of a step on one rank; None: unknown.
-        source_per_target_token: of the corpus.
-        price_per_hour: of one host; None: not asked.
-    """
-    gradient_bytes = bytes_of_gradients(parameters)
-    sent = ring_bytes(gradient_bytes, ranks)
-    return Prediction(
-        hosts, ranks, parameters, gradient_bytes, sent, communication_s,
-        sent / communication_s / 1e6, latency_s, compute_s, config.training.max_steps,
-        config.training.tokens_per_step * (1 + source_per_target_token), price_per_hour,
-    )  # fmt: skip
 
 
 def compute_s_of(run: Path, config: Config, ranks: int) -> float:

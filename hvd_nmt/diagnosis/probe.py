@@ -295,9 +295,7 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
-    """Rows of one rank and padded lengths of the step of epoch 0 that keeps most activations."""
-    import numpy as np
-
+    """`memory.worst_batch` of the run to come; `error` where no such step can be made."""
     from hvd_nmt.common.errors import ConfigError
     from hvd_nmt.config import ModelConfig
     from hvd_nmt.data.batches import BatchPlan
@@ -307,19 +305,8 @@ def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
         plan = BatchPlan.of(data.train, request["tokens_per_step"], request["seed"])
     except ConfigError as error:
         return {"error": str(error)}
-    epoch = plan.epoch(0)
-    first = np.sort(epoch.first)
-    rows = -(-np.diff(np.append(first, len(epoch.order))) // request["ranks"])
-    source, target = (
-        np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
-        for lengths in (plan.source_lengths, plan.target_lengths)
-    )
-    model = ModelConfig(**request["model"])
-    worst = int(np.argmax(memory.activation_bytes(model, 4, rows, source, target)))
-    return {
-        "error": None, "rows": int(rows[worst]), "source_length": int(source[worst]),
-        "target_length": int(target[worst]), "steps_per_epoch": plan.steps_per_epoch,
-    }  # fmt: skip
+    worst = memory.worst_batch(ModelConfig(**request["model"]), plan, request["ranks"])
+    return {"error": None, **worst._asdict()}
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {

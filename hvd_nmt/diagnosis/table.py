@@ -10,17 +10,21 @@ _MOST_HOSTS = 24
 """characters of the column with host names"""
 
 
+Judgement = tuple[str, str, str]
+"""of a check: status, what was found, remedy"""
+
+
 @dataclass(frozen=True)
 class Check:
     """What was looked at on a host, or on all together, and what was found."""
 
     name: str
     host: str
-    """host, or "" for all together"""
+    """the host that was looked at, or "" for all together"""
     status: str
     """ok; warn: a run works, but worse than it could; fail: it will not start or not be right"""
     found: str
-    """in words and numbers"""
+    """what was found, in words and numbers"""
     remedy: str = ""
     """what to do; "" where nothing has to be done"""
 

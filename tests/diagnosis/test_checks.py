@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
-from hvd_nmt.diagnosis import checks, equality
-from hvd_nmt.diagnosis.asked import Asked
+from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.checks import examine
 from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
 
 GB = 1_000_000_000
@@ -53,8 +53,7 @@ def good_facts(name, other):
             "error": None, "exists": True, "hash": "da7a" * 16, "vocabulary_hash": "50ca" * 16,
             "vocabulary_size": 32768, "verified": True, "pairs": 4_500_000,
             "source_tokens": 120 * 10**6, "target_tokens": 125 * 10**6,
-            "worst_batch": {"error": None, "rows": 80, "source_length": 56, "target_length": 56,
-                            "steps_per_epoch": 7800},
+            "worst_batch": {"error": None, "rows": 80, "source_length": 56, "target_length": 56},
         },
         "problems": {},
     }  # fmt: skip
@@ -72,12 +71,12 @@ def answers(**changes):
 
 def judged(name, found, host="v100b", config=FILES):
     """The check of that name of that host."""
-    (check,) = [c for c in examine(Asked(config, found)) if (c.name, c.host) == (name, host)]
+    (check,) = [c for c in examine(PlannedRun(config, found)) if (c.name, c.host) == (name, host)]
     return check
 
 
 def test_two_good_hosts_pass_every_check():
-    found = examine(Asked(FILES, answers()))
+    found = examine(PlannedRun(FILES, answers()))
     assert {check.status for check in found} == {OK}, [c for c in found if c.status != OK]
     assert {check.remedy for check in found} == {""}
     assert {check.name for check in found} == {
@@ -106,7 +105,7 @@ def test_a_host_that_ssh_does_not_reach(error, remedy):
     assert (check.status, check.found) == (FAIL, error)
     assert remedy in check.remedy
     # Nothing is said about the rest of it, and the other host is still looked at.
-    named = {check.name for check in examine(Asked(FILES, hosts)) if check.host == "v100b"}
+    named = {check.name for check in examine(PlannedRun(FILES, hosts)) if check.host == "v100b"}
     assert named == {"ssh"}
     assert judged("GPUs", hosts, "v100a").status == OK
 
@@ -165,7 +164,7 @@ def test_horovod_missing_or_without_nccl():
     assert differs.found == "built with Gloo, but built with NCCL, Gloo on v100a"
     both = [dataclasses.replace(a, facts=a.facts | {"horovod": none | {"tensorflow": True}})
             for a in answers()]  # fmt: skip
-    found = [c for c in examine(Asked(FILES, both)) if c.status == WARN]
+    found = [c for c in examine(PlannedRun(FILES, both)) if c.status == WARN]
     assert {(c.name, c.host) for c in found} == {("Horovod", "v100a"), ("Horovod", "v100b")}
     assert all("without NCCL" in c.found and "GPU=1" in c.remedy for c in found)
 
@@ -226,7 +225,7 @@ def test_the_tokens_that_would_fit_are_asked_of_the_data_again():
     worst = {"error": None, "rows": 450, "source_length": 56, "target_length": 56}
     hosts = answers(data={"worst_batch": worst})
     hosts[0].facts["data"]["worst_batch"] = worst
-    found = examine(Asked(large, hosts, worst_step))
+    found = examine(PlannedRun(large, hosts, worst_step))
     (remedy,) = {check.remedy for check in found if check.name == "memory"}
     fits = tokens_in(remedy)
     assert fits == asked[-1] < asked[0]
@@ -328,8 +327,8 @@ def test_no_route_and_cards_of_different_names():
     other = answers(routes={"v100a": {"source": "10.0.0.2", "nic": "ens3"}}, nics=nics(ens3=10_000))
     assert judged("network", other).status == FAIL
     assert "of another name" in judged("network", other).found
-    assert checks.used_nic(other) is None
-    assert checks.used_nic(answers()) == "eth0"
+    assert network_checks.used_nic(other) is None
+    assert network_checks.used_nic(answers()) == "eth0"
 
 
 def test_the_first_host_needs_room_for_the_checkpoints():
@@ -348,7 +347,7 @@ def test_the_first_host_needs_room_for_the_checkpoints():
 
 def test_a_run_that_freezes_or_averages_is_asked_for_as_such():
     asked = [
-        Asked(dataclasses.replace(FILES, training=TrainingConfig(**options)), answers())
+        PlannedRun(dataclasses.replace(FILES, training=TrainingConfig(**options)), answers())
         for options in ({}, {"freeze": "encoder,embedding"}, {"ema_decay": 0.999})
     ]
     usual, frozen, averaged = (each.checkpoint.n_bytes for each in asked)
@@ -398,12 +397,12 @@ def test_a_fact_that_was_not_found_out_is_a_warning_and_no_crash(fact):
     hosts = answers()
     hosts[1].facts[fact] = None
     hosts[1].facts["problems"] = {fact: "it hangs"}
-    found = [c for c in examine(Asked(FILES, hosts)) if c.host == "v100b" and c.status == WARN]
+    found = [c for c in examine(PlannedRun(FILES, hosts)) if c.host == "v100b" and c.status == WARN]
     assert any("not found out" in check.found for check in found)
 
 
 def test_one_host_alone_is_not_asked_for_a_network():
-    names = {check.name for check in examine(Asked(Config(), answers()[:1]))}
+    names = {check.name for check in examine(PlannedRun(Config(), answers()[:1]))}
     assert not names & {"names", "network"}
 
 

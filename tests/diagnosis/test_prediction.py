@@ -18,14 +18,12 @@ PARAMETERS = 60_880_896
 
 def predict(**changes):
     values = {
-        "config": dataclasses.replace(
-            BASE, training=dataclasses.replace(BASE.training, max_steps=50_000)
-        ),
+        "max_steps": 50_000, "tokens_per_step": 2 * BASE.training.tokens_per_step,
         "parameters": PARAMETERS, "hosts": 2, "ranks": 4, "communication_s": 1.7,
-        "latency_s": 0.002, "compute_s": 0.1, "source_per_target_token": 1.0,
+        "latency_s": 0.002, "compute_s": 0.1,
         "price_per_hour": None,
     }  # fmt: skip
-    return prediction.predict(**values | changes)
+    return prediction.Prediction(**values | changes)
 
 
 def test_the_recipe_on_two_hosts():
