@@ -102,8 +102,8 @@ def read_log(log: Path) -> Run:
     all_lines = text.splitlines()
     lines = [line for line, rank in _by_rank(all_lines) if rank == 0]
     raw = _printed_config(lines, "*** Training config:")
-    story = _tell(lines, raw)
-    series, host, begun_s = _events(log, raw, story)
+    contents = _parsed(lines, raw)
+    series, host, begun_s = _events(log, raw, contents)
     hosts, unknown = _hosts(all_lines, raw, host)
     times_s = [time_s for points in series.values() for time_s, _ in points.values()]
     return Run(
@@ -111,22 +111,22 @@ def read_log(log: Path) -> Run:
         path=log,
         source="OpenSeq2Seq",
         hosts=hosts,
-        parameters=story.parameters,
-        gradient_bytes=bytes_of_gradients(story.parameters) if story.parameters else None,
+        parameters=contents.parameters,
+        gradient_bytes=bytes_of_gradients(contents.parameters) if contents.parameters else None,
         max_steps=raw["max_steps"] if isinstance(raw.get("max_steps"), int) else None,
-        finished=story.finished,
+        finished=contents.finished,
         started_s=min(begun_s + times_s, default=None),
         ended_s=max(times_s, default=None),
         config=_in_our_names(raw),
-        environment=_environment(story, raw),
-        intervals=tuple(_with_events(interval, series) for interval in story.intervals),
-        evaluations=tuple(_scored(scores, series) for scores in story.evaluations),
-        problems=(*_problems(story, series, raw), *unknown),
+        environment=_environment(contents, raw),
+        intervals=tuple(_with_events(interval, series) for interval in contents.intervals),
+        evaluations=tuple(_scored(scores, series) for scores in contents.evaluations),
+        problems=(*_problems(contents, series, raw), *unknown),
     )
 
 
 @dataclass
-class _Story:
+class _Contents:
     """What the lines tell, in their order."""
 
     intervals: list[Interval] = field(default_factory=list)
@@ -143,76 +143,76 @@ def _by_rank(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
         yield (line[tag.end() :], int(tag[1])) if tag else (line, 0)
 
 
-def _tell(lines: list[str], raw: dict[str, Any]) -> _Story:
-    story = _Story()
+def _parsed(lines: list[str], raw: dict[str, Any]) -> _Contents:
+    contents = _Contents()
     first, begun_step, evaluated_step = True, 0, 0
     for line in lines:
         if match := _START.search(line):
-            first, begun_step, story.finished = True, int(match[1] or 0), False
-            story.intervals = [one for one in story.intervals if one.step <= begun_step]
-            story.evaluations = [one for one in story.evaluations if one.step <= begun_step]
+            first, begun_step, contents.finished = True, int(match[1] or 0), False
+            contents.intervals = [one for one in contents.intervals if one.step <= begun_step]
+            contents.evaluations = [one for one in contents.evaluations if one.step <= begun_step]
         elif match := _STEP.search(line):
-            _add_interval(story, int(match[2]), float(match[3]), match[1])
+            _add_interval(contents, int(match[2]), float(match[3]), match[1])
         if match := _TIME.search(line):
             step_s = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
-            if not first and story.intervals:  # a start's first counts from before it was ready
-                story.intervals[-1] = replace(story.intervals[-1], step_s=step_s)
+            if not first and contents.intervals:  # a start's first counts from before it was ready
+                contents.intervals[-1] = replace(contents.intervals[-1], step_s=step_s)
             first = False
         elif "*** Running evaluation on a validation set" in line:
-            evaluated_step = begun_step + 1 if first else _evaluated_step(story, raw, begun_step)
+            evaluated_step = begun_step + 1 if first else _evaluated_step(contents, raw, begun_step)
         elif match := _VALIDATION_LOSS.search(line):
-            earlier = [each for each in story.evaluations if each.step < evaluated_step]
-            story.evaluations = [*earlier, Evaluation(evaluated_step, None, float(match[1]))]
-        elif (match := _PSEUDO_BLEU.search(line)) and story.evaluations:
-            last = story.evaluations[-1]
-            story.evaluations[-1] = replace(last, pseudo_bleu=float(match[1]))
+            earlier = [each for each in contents.evaluations if each.step < evaluated_step]
+            contents.evaluations = [*earlier, Evaluation(evaluated_step, None, float(match[1]))]
+        elif (match := _PSEUDO_BLEU.search(line)) and contents.evaluations:
+            last = contents.evaluations[-1]
+            contents.evaluations[-1] = replace(last, pseudo_bleu=float(match[1]))
         elif match := _SAMPLE.search(line):
-            _add_sample(story, evaluated_step, match)
+            _add_sample(contents, evaluated_step, match)
         elif "*** Finished training" in line:
-            story.finished = True
+            contents.finished = True
         else:
-            _add_fact(story, line)
-    return story
+            _add_fact(contents, line)
+    return contents
 
 
-def _add_interval(story: _Story, step: int, loss: float, epoch: str | None) -> None:
-    earlier = [interval for interval in story.intervals if interval.step < step]
+def _add_interval(contents: _Contents, step: int, loss: float, epoch: str | None) -> None:
+    earlier = [interval for interval in contents.intervals if interval.step < step]
     steps = step - (earlier[-1].step if earlier else 0)
     epochs = float(epoch) if epoch else None
-    story.intervals = [*earlier, Interval(step, steps, None, loss=loss, epoch=epochs)]
+    contents.intervals = [*earlier, Interval(step, steps, None, loss=loss, epoch=epochs)]
 
 
-def _evaluated_step(story: _Story, raw: dict[str, Any], begun_step: int) -> int:
+def _evaluated_step(contents: _Contents, raw: dict[str, Any], begun_step: int) -> int:
     """The log names none: it is the first step, each eval_steps from it, and the last but one."""
-    done = story.intervals[-1].step if story.intervals else begun_step
+    done = contents.intervals[-1].step if contents.intervals else begun_step
     every, last = raw.get("eval_steps"), raw.get("max_steps")
     step = done
     if isinstance(every, int) and every > 0:
         step = begun_step + 1 + math.ceil(max(0, done - begun_step - 1) / every) * every
-        while story.evaluations and step <= story.evaluations[-1].step:
+        while contents.evaluations and step <= contents.evaluations[-1].step:
             step += every
     return min(step, max(done, last - 1)) if isinstance(last, int) else step
 
 
-def _add_sample(story: _Story, evaluated_step: int, match: re.Match[str]) -> None:
+def _add_sample(contents: _Contents, evaluated_step: int, match: re.Match[str]) -> None:
     name, text = match[2].lower(), match[3].strip()
     if name == "source" and match[1] == "Train":
-        step = story.intervals[-1].step if story.intervals else 0
-        story.samples.append({"kind": "train", "step": step})
+        step = contents.intervals[-1].step if contents.intervals else 0
+        contents.samples.append({"kind": "train", "step": step})
     elif name == "source":
-        story.samples.append({"kind": "evaluation", "step": evaluated_step})
-    if story.samples:
-        story.samples[-1][name] = text
+        contents.samples.append({"kind": "evaluation", "step": evaluated_step})
+    if contents.samples:
+        contents.samples[-1][name] = text
 
 
-def _add_fact(story: _Story, line: str) -> None:
+def _add_fact(contents: _Contents, line: str) -> None:
     if match := _PARAMETERS.search(line):
-        story.parameters = int(match[1])
+        contents.parameters = int(match[1])
     elif match := _AVERAGE.search(line):
         name = "average_step_s" if "time" in match[1] else "average_tokens_per_s"
-        story.environment[name] = float(match[2])
+        contents.environment[name] = float(match[2])
     elif match := _GPU_NAME.search(line):
-        story.environment.setdefault("gpus", []).append(match[1])
+        contents.environment.setdefault("gpus", []).append(match[1])
 
 
 def _printed_config(lines: list[str], title: str) -> dict[str, Any]:
@@ -257,13 +257,13 @@ def _literal(text: str) -> list[Any]:
 
 
 def _events(
-    log: Path, raw: dict[str, Any], story: _Story
+    log: Path, raw: dict[str, Any], contents: _Contents
 ) -> tuple[dict[str, Series], str | None, list[float]]:
     """Of the event files that belong to the log: scalars by tag, host, and when they began."""
     folders = [log.parent]
     if name := Path(str(raw.get("logdir", ""))).name:
         folders.append(log.parent / name)
-    losses = {interval.step: interval.loss for interval in story.intervals}
+    losses = {interval.step: interval.loss for interval in contents.intervals}
     series: dict[str, Series] = {}
     host, begun_s = None, []
     paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*")]
@@ -329,7 +329,7 @@ def _hosts(
     return hosts, [] if known else ["The log does not name the hosts of all its ranks."]
 
 
-def _problems(story: _Story, series: dict[str, Series], raw: dict[str, Any]) -> list[str]:
+def _problems(contents: _Contents, series: dict[str, Series], raw: dict[str, Any]) -> list[str]:
     problems = ["OpenSeq2Seq logs neither the size of the training set nor GPUs and network."]
     if not raw:
         problems.append("The log does not show the configuration.")
@@ -338,7 +338,7 @@ def _problems(story: _Story, series: dict[str, Series], raw: dict[str, Any]) -> 
             "No TensorBoard events of this run lie beside the log, so learning rates, gradient "
             "norms and the time of day are unknown."
         )
-    if not story.finished:
+    if not contents.finished:
         problems.append("The log does not say `Finished training`: the run goes on or was stopped.")
     return problems
 
@@ -367,13 +367,13 @@ def _scored(scores: Evaluation, series: dict[str, Series]) -> Evaluation:
     return replace(scores, step=step, time_s=time_s, loss=loss)
 
 
-def _environment(story: _Story, raw: dict[str, Any]) -> dict[str, Any]:
+def _environment(contents: _Contents, raw: dict[str, Any]) -> dict[str, Any]:
     kept: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for sample in story.samples:
+    for sample in contents.samples:
         kept.setdefault((sample["kind"], sample["step"]), []).append(sample)
     samples = [sample for group in kept.values() for sample in group[:SAMPLES_KEPT]]
     dtype = {"precision": str(raw["dtype"]).removeprefix("tf.")} if "dtype" in raw else {}
-    return {**dtype, **story.environment, "samples": samples}
+    return {**dtype, **contents.environment, "samples": samples}
 
 
 def _in_our_names(raw: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hvd_nmt.explain.learning import FullyTrained
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
-from hvd_nmt.reporting.svg import INK, SERIES, drawn
+from hvd_nmt.reporting.svg import INK, SERIES, draw_panels
 
 MOST_POINTS = 240
 """points of a curve over time; more samples are averaged"""
@@ -40,7 +40,7 @@ def loss(runs: Sequence[Run]) -> str | None:
         axes.set(xlabel="step", ylabel="loss, nats per target token")
 
     known = any(_points(r, "loss")[0] or any(e.loss for e in r.evaluations) for r in runs)
-    return drawn("loss", "Training and validation loss over steps", [draw]) if known else None
+    return draw_panels("loss", "Training and validation loss over steps", [draw]) if known else None
 
 
 def bleu(runs: Sequence[Run]) -> str | None:
@@ -65,7 +65,7 @@ def bleu(runs: Sequence[Run]) -> str | None:
         axes.set_ylim(bottom=0)
 
     known = any(e.bleu is not None for run in runs for e in run.evaluations)
-    return drawn("bleu", "BLEU over steps", [draw]) if known else None
+    return draw_panels("bleu", "BLEU over steps", [draw]) if known else None
 
 
 def pseudo_bleu(run: Run) -> str | None:
@@ -77,7 +77,7 @@ def pseudo_bleu(run: Run) -> str | None:
         axes.set(xlabel="step", ylabel="teacher-forced score, 0 to 1")
 
     title = "Pseudo-BLEU over steps: no measure of translation quality"
-    return drawn("pseudo", title, [draw]) if scored else None
+    return draw_panels("pseudo", title, [draw]) if scored else None
 
 
 def outlook(fit: FullyTrained) -> str | None:
@@ -94,7 +94,7 @@ def outlook(fit: FullyTrained) -> str | None:
         axes.set(xlabel="step", ylabel=fit.measure)
 
     title = f"Outlook: {fit.measure} to twice the steps"
-    return drawn("outlook", title, [draw]) if fit.curve and fit.points else None
+    return draw_panels("outlook", title, [draw]) if fit.curve and fit.points else None
 
 
 def learning_rate(
@@ -124,7 +124,7 @@ def learning_rate(
         axes.set(xlabel="step", ylabel="learning rate")
         axes.set_ylim(bottom=0)
 
-    return drawn("rate", "Learning rate over steps", [draw])
+    return draw_panels("rate", "Learning rate over steps", [draw])
 
 
 def gradient_norm(runs: Sequence[Run]) -> str | None:
@@ -137,10 +137,10 @@ def gradient_norm(runs: Sequence[Run]) -> str | None:
         axes.set_ylim(bottom=0)
 
     known = any(_points(run, "gradient_norm")[0] for run in runs)
-    return drawn("norm", "Gradient norm over steps", [draw]) if known else None
+    return draw_panels("norm", "Gradient norm over steps", [draw]) if known else None
 
 
-def anatomy(run: Run) -> str | None:
+def step_parts(run: Run) -> str | None:
     """The parts of a step stacked over time; None if the steps were not taken apart."""
     split = [i for i in run.intervals if None not in (i.compute_s, i.communication_s)]
     if len(split) < 2:
@@ -156,7 +156,7 @@ def anatomy(run: Run) -> str | None:
         axes.set(xlabel=label, ylabel="seconds of a step")
         axes.margins(x=0)
 
-    return drawn("anatomy", "Where the time of a step goes, over the run", [draw])
+    return draw_panels("step-parts", "Where the time of a step goes, over the run", [draw])
 
 
 def step_time(runs: Sequence[Run]) -> str | None:
@@ -169,7 +169,7 @@ def step_time(runs: Sequence[Run]) -> str | None:
         axes.set_ylim(bottom=0)
 
     known = any(_points(run, "step_s")[0] for run in runs)
-    return drawn("steptime", "Step time over steps", [draw]) if known else None
+    return draw_panels("steptime", "Step time over steps", [draw]) if known else None
 
 
 def host_panels(run: Run, host: HostSamples) -> str | None:
@@ -194,7 +194,7 @@ def host_panels(run: Run, host: HostSamples) -> str | None:
     if main_interface(host):
         panels.append(lambda axes: _nic_panel(axes, run, host))
     label = _scale(run)[1]
-    return drawn(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, label)
+    return draw_panels(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, label)
 
 
 def against_traffic(
@@ -224,7 +224,7 @@ def against_traffic(
                       label=f"{bytes_per_step / 1e6:.1f} MB a step")  # fmt: skip
         axes.set(xlabel="sent by a host, MB/s (mean of an interval)", ylabel="seconds per step")
 
-    return drawn("traffic", "Step time against the rate of the network card", [draw])
+    return draw_panels("traffic", "Step time against the rate of the network card", [draw])
 
 
 def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:

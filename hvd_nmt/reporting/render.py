@@ -134,7 +134,17 @@ def write(
 def rendered(
     runs: Sequence[Run], prices: cost.Prices, now_s: float, ended: bool = False
 ) -> tuple[str, str]:
-    """The texts of report.html and report.md; arguments as for `write`."""
+    """The texts of report.html and report.md.
+
+    Args:
+        runs: their records, at least one.
+        prices: of hosts and energy.
+        now_s: unix time of the report.
+        ended: the caller knows that the runs go on no more, finished or not.
+
+    Returns:
+        HTML and Markdown.
+    """
     runs = _distinct(runs)
     gathered = [questions.gather(run, now_s, ended) for run in runs]
     pages = [_page(f"run{n}", facts, prices) for n, facts in enumerate(gathered, start=1)]
@@ -272,7 +282,7 @@ def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
              f"{host.host}: means of neighbouring samples, with the step time.")
             for host in run.telemetry
         ],
-        5: [(plots.anatomy(run), "Means of all ranks; the parts add up to the step.")],
+        5: [(plots.step_parts(run), "Means of all ranks; the parts add up to the step.")],
         6: [(plots.learning_rate(run, answers_learning.planned(run), rate.peak_planned),
              f"The line: {rate.formula}." if rate.formula else "As recorded.")],
         10: [(plots.step_time(one), "Mean of each logged interval.")],

@@ -53,10 +53,11 @@ _STYLE: dict[str, Any] = {
     "savefig.facecolor": "none",
     "text.parse_math": False,
 }
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 Draw = Callable[[Axes], None]
 
 
-def drawn(
+def draw_panels(
     name: str, title: str, panels: Sequence[Draw], height_in: float = PANEL_IN, label: str = ""
 ) -> str:
     """Draws panels one above the other, with one horizontal axis.
@@ -84,14 +85,14 @@ def drawn(
         if label:
             all_axes[-1].set_xlabel(label)
         stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(stream, format="svg", metadata=_NO_METADATA)
     return _inline(stream.getvalue(), title)
 
 
 def _inline(svg: str, title: str) -> str:
-    """Makes matplotlib's file a part of a page, without metadata, size and fixed colours."""
+    """Makes matplotlib's file a part of a page, without size and fixed colours."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)  # it would style the page
     svg = svg.replace("xlink:href", "href").replace("'DejaVu Sans'", "system-ui, sans-serif")
     # Only shapes and clip paths are referred to; names of groups would repeat in each figure.
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)

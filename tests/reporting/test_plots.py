@@ -19,7 +19,7 @@ FIGURES = {
     "outlook": lambda run: plots.outlook(learning.fully_trained(run)),
     "rate": lambda run: plots.learning_rate(run, [], None),
     "norm": lambda run: plots.gradient_norm([run]),
-    "anatomy": plots.anatomy,
+    "step parts": plots.step_parts,
     "step time": lambda run: plots.step_time([run]),
     "host": lambda run: plots.host_panels(run, run.telemetry[0]) if run.telemetry else None,
     "traffic": lambda run: plots.against_traffic(
@@ -119,6 +119,6 @@ def test_unknown_points_are_left_out_of_the_means():
 
 
 def test_the_parts_of_a_step_are_named(two_host_run):
-    svg = plots.anatomy(two_host_run())
+    svg = plots.step_parts(two_host_run())
     assert all(name in svg for name in PARTS.values())
     assert bottleneck.verdict(two_host_run()).kind == bottleneck.NETWORK

@@ -67,7 +67,7 @@ def quick_figures(request, monkeypatch):
     """Drawing takes a second."""
     if "real_figures" not in request.fixturenames:
         blank = '<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><path id="p" /></svg>'
-        monkeypatch.setattr(plots, "drawn", lambda *_, **__: blank)
+        monkeypatch.setattr(plots, "draw_panels", lambda *_, **__: blank)
 
 
 def rendered(*runs, prices=None):
