@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.run_summary import RunSummary
+    from hvd_nmt.translation.settings import Settings
+    from hvd_nmt.translation.trained_model import TrainedModel
 
 __version__ = "0.2.0"
 
@@ -16,6 +19,43 @@ __version__ = "0.2.0"
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def load(
+    run: str | os.PathLike[str],
+    checkpoint: str | Sequence[str] = "best",
+    settings: Settings | None = None,
+) -> TrainedModel:
+    """Loads a trained model, to translate and to score. Imports TensorFlow.
+
+        model = hvd_nmt.load("runs/demo")
+        print(model.translate(["A man sees a dog."])[0])
+        print(model.score([("A man sees a dog.", "Ein Mann sieht einen Hund.")])[0])
+
+    Args:
+        run: a run directory.
+        checkpoint: best (lowest validation loss), latest (newest), or the prefix of a checkpoint's
+            files; of several the probabilities are averaged, as an ensemble.
+        settings: how to translate: beam size, backend and so on; by default as
+            `python -m hvd_nmt.translate` does.
+
+    Returns:
+        The model, with `translate(lines)` and `score(pairs)`.
+
+    Raises:
+        RunError: the run or a checkpoint cannot be used.
+        ConfigError: the settings ask for what the backend cannot do.
+        DataError: the run's vocabulary cannot be used.
+    """
+    from hvd_nmt.common.tensorflow_import import import_tensorflow
+    from hvd_nmt.translation.settings import Settings
+
+    import_tensorflow()
+    from hvd_nmt.translation import engine
+    from hvd_nmt.translation.trained_model import TrainedModel
+
+    names = [checkpoint] if isinstance(checkpoint, str) else list(checkpoint)
+    return TrainedModel(engine.load(Path(run), names, settings or Settings()))
 
 
 def open_run(path: str | os.PathLike[str]) -> RunSummary:

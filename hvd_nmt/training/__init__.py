@@ -15,5 +15,6 @@ step_log            what is logged of the steps
 save_and_evaluate   whether a run stops, saves or evaluates after a step
 stop                signals that ask a run to stop
 evaluation          validation loss and BLEU, shared by all ranks
+benchmark           how fast steps are, for `hvd_nmt.bench`
 dashboard           what TensorBoard shows besides scalars: charts that belong together, HParams
 """
