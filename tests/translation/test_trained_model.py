@@ -31,10 +31,7 @@ def test_translations_and_scores_are_those_of_the_command(toy_run, toy_data, tmp
         for language in ("en", "de")
     )
     model = hvd_nmt.load(toy_run, settings=Settings(decoding=Decoding(min_length=6)))
-    found = {
-        "out": model.translate(sources),
-        "scores": model.score(zip(sources, targets, strict=True)),
-    }
+    lines, scores = model.translate(sources), model.score(zip(sources, targets, strict=True))
     (tmp_path / "en").write_text("\n".join(sources))
     (tmp_path / "de").write_text("\n".join(targets))
     words = ["--run", str(toy_run), "--input", str(tmp_path / "en"), "--output"]
