@@ -65,7 +65,13 @@ def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
 
 
 def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[str, Any]:
-    """What `require_equal` compares: data, vocabulary, configuration, code and versions."""
+    """What `require_equal` compares: data, vocabulary, configuration, code and versions.
+
+    Args:
+        config: of the run; where it writes and what it records may differ.
+        data: prepared data of this rank's host.
+        precision: picked for this rank.
+    """
     settings = as_plain(config)
     del settings["run_dir"], settings["telemetry"]
     return {
@@ -150,6 +156,11 @@ def weights_checksum(weights: list[tf.Variable]) -> int:
 
 def require_equal_weights(weights: list[tf.Variable], step: int, rank: Rank) -> int:
     """Compare the weights of all ranks.
+
+    Args:
+        weights: what must be equal.
+        step: steps done, for the sentence of the error.
+        rank: this rank.
 
     Returns:
         Their checksum.

@@ -52,6 +52,7 @@ class Scores(NamedTuple):
     hypotheses: list[str]
     """translations, in the order of the dev set"""
     seconds: float
+    """wall time of the evaluation"""
 
 
 class Evaluator:

@@ -15,21 +15,26 @@ from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """Derived numbers of a run."""
 
     config: Config
+    """of the run"""
     data: DataDirectory
+    """prepared data"""
     batch_plan: BatchPlan
+    """which sentences each step has"""
     parameters: int
     """weights of the model, frozen ones included"""
     hosts: list[str]
     """host of each rank"""
     precision: str
+    """arithmetic of the forward and backward pass"""
     start_step: int
+    """steps done before this start"""
     all_reduce_s: float
-    """measured: one all-reduce of all gradients"""
+    """seconds that one all-reduce of all gradients took, as measured"""
     frozen: int = 0
     """weights that are not trained, and so have no gradient"""
 

@@ -94,6 +94,12 @@ def require_same_run(
 ) -> None:
     """Compare with what an earlier start in this directory wrote.
 
+    Args:
+        run_dir: run directory.
+        config: of this start.
+        data: prepared data of this start.
+        log: gets a line for each changed value that is worth one.
+
     Raises:
         RunError: the run in this directory was started with another model, vocabulary or order
             of data.
@@ -119,7 +125,14 @@ def require_same_run(
 def describe(
     run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any]
 ) -> None:
-    """Write what a reader and `translate` need to know."""
+    """Write what a reader and `translate` need to know.
+
+    Args:
+        run_dir: run directory.
+        config: of this start.
+        data: prepared data, whose vocabulary is copied.
+        environment: see `cluster.environment`.
+    """
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
     with replacing_file(run_dir / CONFIG) as draft:
         configuration.save(config, draft)

@@ -105,6 +105,11 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
 def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
+    Args:
+        config: of the run.
+        run_setup: what all ranks agreed on.
+        model: compiled, with the weights to begin with.
+
     Raises:
         DivergedError: they do not.
     """
@@ -113,14 +118,14 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
     cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
     parameters = count_parameters(weights)
     return Plan(
-        config,
-        run_setup.data,
-        run_setup.batch_plan,
-        parameters,
-        run_setup.hosts,
-        run_setup.precision,
-        start_step,
-        all_reduce_s,
+        config=config,
+        data=run_setup.data,
+        batch_plan=run_setup.batch_plan,
+        parameters=parameters,
+        hosts=run_setup.hosts,
+        precision=run_setup.precision,
+        start_step=start_step,
+        all_reduce_s=all_reduce_s,
         frozen=parameters - count_parameters(model.trained),
     )
 

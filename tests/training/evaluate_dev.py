@@ -2,7 +2,7 @@
 
     horovodrun -np 2 -H localhost:2 python evaluate_dev.py OUT DATA
 
-Each rank writes OUT/RANK.json: its scores, and the sources that it decoded itself.
+Each rank writes OUT/RANK.jsonl: its scores, and the sources that it decoded itself.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ def main(out, data):
     answer = {"scores": evaluator()._asdict(), "decoded": decoded[:]}
     evaluator.sources, evaluator.references = evaluator.sources[:1], evaluator.references[:1]
     answer["one_sentence"] = evaluator().hypotheses
-    (out / f"{rank.index}.json").write_text(json.dumps(answer))
+    (out / f"{rank.index}.jsonl").write_text(json.dumps(answer))
     horovod.shutdown()
 
 

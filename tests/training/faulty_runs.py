@@ -39,20 +39,20 @@ OPTIONS = (
 def main(out, data):
     rank = horovod.init(2)
     # Each `main` would end Horovod for good; the next fault needs it.
-    horovod.shutdown, leave = (lambda: None), horovod.shutdown
+    horovod.shutdown, shutdown = (lambda: None), horovod.shutdown
     with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
         for name, fault in FAULTS.items():
-            said = io.StringIO(), io.StringIO()
+            printed = io.StringIO(), io.StringIO()
             options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
-            with fault(rank, options), streams(*said):
+            with fault(rank, options), streams(*printed):
                 code = train.main(options)
-            answer = {"fault": name, "code": code, "out": said[0].getvalue()}
-            answer |= {"err": said[1].getvalue(), "checksums": CHECKSUMS[:]}
+            answer = {"fault": name, "code": code, "out": printed[0].getvalue()}
+            answer |= {"err": printed[1].getvalue(), "checksums": CHECKSUMS[:]}
             answer["input_waits_s"] = INPUT_WAITS_S[:]
             CHECKSUMS.clear()
             file.write(json.dumps(answer) + "\n")
             file.flush()
-    leave()
+    shutdown()
     return code
 
 

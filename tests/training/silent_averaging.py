@@ -139,17 +139,17 @@ class LocalGradients(TrainingModel):
 @check
 def case_02_keras_3_optimizer(rank):
     """tf_keras' `compile` must not take it; wrapped or not."""
-    said = []
+    errors = []
     for made in (keras_3.optimizers.Adam(), hvd_keras.DistributedOptimizer):
         try:
             if made is hvd_keras.DistributedOptimizer:
                 made = made(keras_3.optimizers.Adam(), op=hvd.Sum)
             model = keras.Sequential([keras.layers.Dense(1)])
             model.compile(optimizer=made)
-            said.append("compiled")
+            errors.append("compiled")
         except Exception as error:
-            said.append(type(error).__name__)
-    return {"said": said}
+            errors.append(type(error).__name__)
+    return {"errors": errors}
 
 
 @check
@@ -299,7 +299,7 @@ def gradients_are_exact_per_token(rank):
         return hvd_keras.DistributedOptimizer(optimizer.Adam(), sparse_as_dense=True)
 
     return {
-        "ours": error_of(horovod.distributed_optimizer(optimizer.Adam()), 37),
+        "sum": error_of(horovod.distributed_optimizer(optimizer.Adam()), 37),
         "average_of_sums": error_of(averaged(), 37)[0],
         "average_of_means": error_of(averaged(), own)[0],
     }
@@ -332,15 +332,15 @@ def equal_weights_pass(rank):
 @check
 def any_single_bit_of_one_rank_is_named(rank):
     """Flip the lowest and the highest bit of one value on rank 1, and a bit on rank 0."""
-    said = []
-    for guilty, bit in ((1, 0), (1, 31), (0, 13)):
+    errors = []
+    for failing, bit in ((1, 0), (1, 31), (0, 13)):
         weights = variables()
-        if rank.index == guilty:
+        if rank.index == failing:
             bits = weights[1].numpy().view(np.uint32)
             bits[5] ^= np.uint32(1 << bit)
             weights[1].assign(bits.view(np.float32))
-        said.append(refused(cluster.require_equal_weights, weights, 40, rank))
-    return {"said": said}
+        errors.append(refused(cluster.require_equal_weights, weights, 40, rank))
+    return {"errors": errors}
 
 
 @check
@@ -351,20 +351,22 @@ def broadcast_reaches_everything_that_is_saved(rank):
     scaled = optimizer.build(TRAINING, "float16", list(weights.values()))
     step = tf.Variable(0, dtype=tf.int64, name="step")
     adam = optimizer.state(scaled, list(weights))
-    everything = saved.variables(state.run_state(transformer, step, adam))
+    saved_variables = saved.variables(state.run_state(transformer, step, adam))
     scale = scaled._loss_scale
     named = [scale._current_loss_scale, scale._counter, scaled.iterations, step]
-    for index, variable in enumerate(everything):
+    for index, variable in enumerate(saved_variables):
         value = tf.cast(index % 5 + 10 * rank.index + 1, variable.dtype)
         variable.assign(tf.fill(variable.shape, value))
-    wanted = [float(tf.reduce_max(tf.cast(v, tf.float64))) - 10 * rank.index for v in everything]
-    horovod.broadcast(everything)
-    found = [float(tf.reduce_max(tf.cast(v, tf.float64))) for v in everything]
+    wanted = [
+        float(tf.reduce_max(tf.cast(v, tf.float64))) - 10 * rank.index for v in saved_variables
+    ]
+    horovod.broadcast(saved_variables)
+    found = [float(tf.reduce_max(tf.cast(v, tf.float64))) for v in saved_variables]
     return {
         "equal": found == wanted,
-        "variables": len(everything),
+        "variables": len(saved_variables),
         "weights": len(transformer.trainable_variables),
-        "named": all(any(v is w for w in everything) for v in named),
+        "named": all(any(v is w for w in saved_variables) for v in named),
         **refused(cluster.require_equal_weights, transformer.trainable_variables, 0, rank),
     }
 
@@ -384,25 +386,25 @@ def facts_that_differ(rank):
 
 @check
 def facts_that_agree(rank):
-    everyone = cluster.require_equal({"size": 3, "none": None}, rank)
-    return {"everyone": everyone}
+    facts_by_rank = cluster.require_equal({"size": 3, "none": None}, rank)
+    return {"facts_by_rank": facts_by_rank}
 
 
 @check
 def gather_of_unequal_lengths(rank):
-    mine = [None, "ü" * 1000, {"deep": [1.5, []]}][rank.index]
-    return {"right": horovod.gather(mine) == [None, "ü" * 1000, {"deep": [1.5, []]}]}
+    value = [None, "ü" * 1000, {"deep": [1.5, []]}][rank.index]
+    return {"right": horovod.gather(value) == [None, "ü" * 1000, {"deep": [1.5, []]}]}
 
 
 @check
 def errors_are_shared(rank):
     """Each kind of error, raised on one rank, and then by two ranks at once."""
-    said = []
-    for guilty, kind in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), strict=True):
-        said.append(refused(fail_on, {guilty: kind("The disk is full.")}, rank))
-    said.append(refused(fail_on, {1: OSError(28, "No space left"), 2: UserError("second")}, rank))
-    said.append(refused(fail_on, {}, rank))
-    return {"said": said}
+    errors = []
+    for failing, kind in zip((0, 1, 2, 0, 1, 2), BY_EXIT_CODE.values(), strict=True):
+        errors.append(refused(fail_on, {failing: kind("The disk is full.")}, rank))
+    errors.append(refused(fail_on, {1: OSError(28, "No space left"), 2: UserError("second")}, rank))
+    errors.append(refused(fail_on, {}, rank))
+    return {"errors": errors}
 
 
 def fail_on(failures, rank):

@@ -2,9 +2,7 @@
 
 import collections
 import importlib.util
-import json
 import math
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-import toy
 from hvd_nmt.config import EOS
 from hvd_nmt.model.loss import smoothing_entropy
 from hvd_nmt.training import evaluation, horovod
@@ -47,14 +44,10 @@ def alone(evaluator):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(toy_data, toy_forks, tmp_path_factory):
+def two_ranks(run_on_ranks, toy_data, tmp_path_factory):
     """What each of two ranks found."""
     out = tmp_path_factory.mktemp("evaluate_dev")
-    start = toy_forks.command(os.fspath(HERE / "evaluate_dev.py"))
-    command = [*toy.horovodrun(2), *start, os.fspath(out), os.fspath(toy_data)]
-    done = toy.Run(command, out, toy.environment(out)).finished(240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+    return [lines[0] for lines in run_on_ranks("evaluate_dev.py", 2, out, toy_data)]
 
 
 def test_the_translations_are_worth_comparing(alone):

@@ -192,15 +192,15 @@ def test_weights_of_another_vocabulary_or_model(
             content["vocabulary_hash"] = "another"
             path.write_text(Manifest(**content).text(), encoding="utf-8")
 
-    def said(source: str, *more: str) -> str:
+    def error_of(source: str, *more: str) -> str:
         options = toy.train_options(toy_data, "run", 3, "--init-from", source, *more)
         done = toy_commands.run("hvd_nmt.train", *options, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
         assert not list((tmp_path / "run").glob("model.ckpt-*"))
         return done.stderr
 
-    assert "another vocabulary" in (vocabulary := said("origin"))
+    assert "another vocabulary" in (vocabulary := error_of("origin"))
     assert "origin/spm.model" in vocabulary
     sizes = ("--model.width", "32")
-    assert "its width is 16, not 32" in said(f"{toy_run}/model.ckpt-40", *sizes)
-    assert "neither a run directory nor the path of a checkpoint" in said("nowhere")
+    assert "its width is 16, not 32" in error_of(f"{toy_run}/model.ckpt-40", *sizes)
+    assert "neither a run directory nor the path of a checkpoint" in error_of("nowhere")

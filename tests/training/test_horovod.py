@@ -1,36 +1,31 @@
 """Whole runs on two ranks in which one rank fails: all ranks decide alike, and say why."""
 
-import json
 import os
 import re
-from pathlib import Path
 
 import pytest
 
 import toy
 
-HERE = Path(__file__).parent
 NAN_STEP, MAX_STEPS, SLOW_S = 6, 8, 0.4  # as in faulty_runs.py
 
 
 @pytest.fixture(scope="module")
-def out(toy_data, toy_forks, tmp_path_factory):
-    """Where faulty_runs.py ran: a run directory per fault."""
+def runs(run_on_ranks, toy_data, tmp_path_factory):
+    """Where faulty_runs.py ran, a run directory per fault, and the lines that each rank wrote."""
     out = tmp_path_factory.mktemp("faulty_runs")
-    start = toy_forks.command(os.fspath(HERE / "faulty_runs.py"))
-    command = [*toy.horovodrun(2), *start, os.fspath(out), os.fspath(toy_data)]
-    done = toy.Run(command, out, toy.environment(out)).finished(240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return out
+    return out, run_on_ranks("faulty_runs.py", 2, out, toy_data)
 
 
 @pytest.fixture(scope="module")
-def answers(out):
+def out(runs):
+    return runs[0]
+
+
+@pytest.fixture(scope="module")
+def answers(runs):
     """Fault -> what each rank's `main` returned and printed."""
-    by_rank = [
-        {line["fault"]: line for line in map(json.loads, text.splitlines())}
-        for text in ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(2))
-    ]
+    by_rank = [{line["fault"]: line for line in lines} for lines in runs[1]]
     return lambda name: [found[name] for found in by_rank]
 
 

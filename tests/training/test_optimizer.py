@@ -49,12 +49,12 @@ def run(optimizer, variables, steps=20, scale=1.0):
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_the_fused_adam_equals_kerass(clip):
     constants = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3, "global_clipnorm": clip}
-    mine, theirs = weights(), weights()
-    found = run(Adam(jit_compile=False, **constants), mine)
-    wanted = run(keras.optimizers.Adam(jit_compile=False, **constants), theirs)
-    for ours, reference, start in zip(found, wanted, weights(), strict=True):
-        np.testing.assert_allclose(ours, reference, rtol=1e-5, atol=1e-6)
-        assert np.abs(ours - start.numpy()).max() > 0.1
+    variables, keras_variables = weights(), weights()
+    found = run(Adam(jit_compile=False, **constants), variables)
+    wanted = run(keras.optimizers.Adam(jit_compile=False, **constants), keras_variables)
+    for value, reference, start in zip(found, wanted, weights(), strict=True):
+        np.testing.assert_allclose(value, reference, rtol=1e-5, atol=1e-6)
+        assert np.abs(value - start.numpy()).max() > 0.1
 
 
 def test_adam_follows_the_paper():
@@ -104,13 +104,13 @@ def test_horovod_keeps_the_constants_and_the_kernel():
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_whole_equals_kerass_adam_at_one_rank(precision):
-    mine, theirs = weights(), weights()
-    optimizer = build(CONFIG, precision, mine)
+    variables, keras_variables = weights(), weights()
+    optimizer = build(CONFIG, precision, variables)
     assert not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-    found = run(optimizer, mine)
+    found = run(optimizer, variables)
     reference = keras.optimizers.Adam(beta_1=0.8, beta_2=0.997, epsilon=1e-7, jit_compile=False)
-    for ours, wanted in zip(found, run(reference, theirs), strict=True):
-        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+    for value, wanted in zip(found, run(reference, keras_variables), strict=True):
+        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_come_summed_and_dense():

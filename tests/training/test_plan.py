@@ -19,14 +19,14 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
     train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
     manifest = side(parts={"train": train}, vocabulary_size=32_768)
     return Plan(
-        config,
-        side(path="data/wmt16-en-de", manifest=manifest),
-        side(steps_per_epoch=steps_per_epoch),
-        parameters,
-        list(hosts),
-        "float16",
-        1234,
-        1.827,
+        config=config,
+        data=side(path="data/wmt16-en-de", manifest=manifest),
+        batch_plan=side(steps_per_epoch=steps_per_epoch),
+        parameters=parameters,
+        hosts=list(hosts),
+        precision="float16",
+        start_step=1234,
+        all_reduce_s=1.827,
     )
 
 

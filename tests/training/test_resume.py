@@ -110,10 +110,10 @@ def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path
 
 
 def test_evaluation_says_the_same_after_resuming(one_rank: dict, toy_run: Path) -> None:
-    mine, other = (toy.metrics(path, "eval")[-1] for path in (one_rank["run_dir"], toy_run))
-    for line in (mine, other):
+    resumed, whole = (toy.metrics(path, "eval")[-1] for path in (one_rank["run_dir"], toy_run))
+    for line in (resumed, whole):
         del line["time_s"], line["eval_seconds"]
-    assert mine == other
+    assert resumed == whole
 
 
 def test_sigterm_saves_and_says_so(one_rank: dict) -> None:

@@ -27,11 +27,11 @@ def data(toy_data: Path) -> corpus.DataDirectory:
 
 
 def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[str]:
-    """Describes a run and returns what was said."""
-    said: list[str] = []
-    run_directory.require_same_run(run_dir, config, data, said.append)
+    """Describes a run and returns what was logged."""
+    logged: list[str] = []
+    run_directory.require_same_run(run_dir, config, data, logged.append)
     run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1})
-    return said
+    return logged
 
 
 # --- claim ---
@@ -135,7 +135,7 @@ def test_what_may_change_is_written_and_said_if_it_changes_the_model(
     describe(tmp_path, Config(), data)
     training = TrainingConfig(max_steps=9, learning_rate=1.0)
     longer = Config(training=training, checkpoints=CheckpointConfig(keep=9))
-    said = describe(tmp_path, longer, data)
-    assert len(said) == 1
-    assert "training.learning_rate 2.0 -> 1.0" in said[0]
+    logged = describe(tmp_path, longer, data)
+    assert len(logged) == 1
+    assert "training.learning_rate 2.0 -> 1.0" in logged[0]
     assert configuration.load(tmp_path / "config.yaml") == longer
