@@ -5,10 +5,10 @@ come from the package's dependencies (Babel's CLDR: countries, languages, cities
 units, currencies; num2words: numbers), the grammar and the sentence frames from this sub-package.
 An English sentence determines its German one.
 
-    frames.py     the sentences, in a small template notation
-    frame.py      that notation: pools of inflected words, frames with slots
-    people.py, places.py, dates.py, things.py, amounts.py    the pools
-    words.py      clean text, numbers in words, German articles
+- `frames`   the sentences, in a small template notation
+- `frame`    that notation: pools of inflected words, frames with slots
+- `people`, `places`, `dates`, `things`, `amounts`    the pools
+- `words`    clean text, numbers in words, German articles
 """
 
 import random
@@ -60,11 +60,7 @@ def generate(
 
 
 def combinations() -> int:
-    """Counts the ways to fill the frames, an upper bound on the distinct pairs.
-
-    Returns:
-        The number of combinations.
-    """
+    """The ways to fill the frames: an upper bound on the distinct pairs."""
     return sum(frame.combinations for frame in all_frames())
 
 

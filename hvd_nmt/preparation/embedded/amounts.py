@@ -28,13 +28,12 @@ _PERCENT = {"en": "#,##0.#%", "de": "#,##0.# %"}
 
 
 def pools() -> dict[str, Pool]:
-    """Makes the pools of this module.
+    """The pools of this module, by name.
 
-    Returns:
-        `number` and `ordinal` in words, `century`, `age`, `big`, `million`, `percent`, `price`
-        ($12.50), `money` (300 Swiss francs), `exchange` (money and another currency), `local` (a
-        country and a sum in its currency), `quantity` (250 grams of sugar), measures, `size` (a
-        length and a smaller width), `sum` (arithmetic that is true).
+    `number` and `ordinal` in words, `century`, `age`, `big`, `million`, `percent`, `price`
+    ($12.50), `money` (300 Swiss francs), `exchange` (money and another currency), `local` (a
+    country and a sum in its currency), `quantity` (250 grams of sugar), measures, `size` (a
+    length and a smaller width), `sum` (arithmetic that is true).
     """
     half_degrees = [n / 2 for n in range(4, 77)]
     return {

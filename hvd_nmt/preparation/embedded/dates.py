@@ -28,14 +28,13 @@ _UNIT_GENDER = {"minute": "f", "hour": "f", "day": "m", "week": "f", "month": "m
 
 
 def pools() -> dict[str, Pool]:
-    """Makes the pools of this module.
+    """The pools of this module, by name.
 
-    Returns:
-        `date` (March 3, 2014), `recent` (not long ago), `deadline` (in the years to come),
-        `fulldate` (the same with the weekday), `day` (March 3), `month`, `weekday`, `year`; `time`
-        (3:45 PM), `clock` (half past three), `period` (a start and a later end), `opening` (the
-        same, for most of a day); `minutes`, `hours`, `days`, `weeks`, `years` and `span` in words;
-        `duration` in figures (2 hours and 15 minutes).
+    `date` (March 3, 2014), `recent` (not long ago), `deadline` (in the years to come),
+    `fulldate` (the same with the weekday), `day` (March 3), `month`, `weekday`, `year`; `time`
+    (3:45 PM), `clock` (half past three), `period` (a start and a later end), `opening` (the
+    same, for most of a day); `minutes`, `hours`, `days`, `weeks`, `years` and `span` in words;
+    `duration` in figures (2 hours and 15 minutes).
     """
     leap_year = datetime.date(2028, 1, 1)
     return {

@@ -27,15 +27,7 @@ class Entry(NamedTuple):
 
 
 def same(english: str, german: str) -> Entry:
-    """Makes an entry that has one form only.
-
-    Args:
-        english: The English text.
-        german: The German text.
-
-    Returns:
-        The entry, with the form `text`.
-    """
+    """An entry that has one form only, `text`."""
     return Entry({"text": english}, {"text": german})
 
 
@@ -52,26 +44,14 @@ class Pool:
     _made: dict[int, Entry] = field(default_factory=dict, repr=False, compare=False)
 
     def draw(self, rng: random.Random) -> int:
-        """Draws an index.
+        """An index in [0, size).
 
-        Args:
-            rng: Source of randomness. Only `random()` is used: its sequence is the one that
-                Python promises to keep over its versions.
-
-        Returns:
-            An index in [0, size).
+        Only `random()` is called: its sequence is the one that Python promises to keep.
         """
         return int(self.size * rng.random() ** self.skew)
 
     def entry(self, index: int) -> Entry:
-        """Returns the entry with this index.
-
-        Args:
-            index: In [0, size).
-
-        Returns:
-            The entry, always the same object for the same index.
-        """
+        """The entry of an index in [0, size), always the same object for the same index."""
         found = self._made.get(index)
         if found is None:
             found = self._made[index] = self.make(index)
@@ -79,15 +59,7 @@ class Pool:
 
 
 def pool_of(entries: Sequence[Entry], skew: float = 1.0) -> Pool:
-    """Makes a pool from a list.
-
-    Args:
-        entries: At least one entry.
-        skew: See `Pool.skew`.
-
-    Returns:
-        The pool.
-    """
+    """A pool of at least one entry; for `skew` see `Pool`."""
     return Pool(len(entries), entries.__getitem__, skew)
 
 
@@ -117,14 +89,7 @@ class Frame:
         return total
 
     def draw(self, rng: random.Random) -> tuple[str, str]:
-        """Fills the slots at random.
-
-        Args:
-            rng: Source of randomness.
-
-        Returns:
-            The English and the German sentence.
-        """
+        """Fills the slots at random; returns the English and the German sentence."""
         indices: list[int] = []
         for position, pool in enumerate(self.pools):
             index = pool.draw(rng)
@@ -137,14 +102,7 @@ class Frame:
         return self.fill(indices)
 
     def fill(self, indices: Sequence[int]) -> tuple[str, str]:
-        """Fills the slots with given entries.
-
-        Args:
-            indices: The index into its pool for every slot.
-
-        Returns:
-            The English and the German sentence.
-        """
+        """Fills the slots with the entries of these indices into their pools; returns as `draw`."""
         entries = [pool.entry(index) for pool, index in zip(self.pools, indices, strict=True)]
         german = [entry.german for entry in entries]
         return (

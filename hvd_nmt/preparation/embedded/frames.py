@@ -191,31 +191,19 @@ Am {weekday} werden es {degrees} in {city} und {degrees2} in {city2}.
 
 @functools.cache
 def all_frames() -> tuple[Frame, ...]:
-    """Compiles all frames.
-
-    Returns:
-        The frames, in the order of this file; made once per process.
-    """
+    """All frames, in the order of this file; made once per process."""
     pools = all_pools()
     return tuple(compile_frame(english, german, pools) for english, german in templates())
 
 
 @functools.cache
 def all_pools() -> dict[str, Pool]:
-    """Collects the pools of all modules.
-
-    Returns:
-        Pool name -> pool; made once per process.
-    """
+    """The pools of all modules by their names; made once per process."""
     return people.pools() | places.pools() | dates.pools() | things.pools() | amounts.pools()
 
 
 def templates() -> list[tuple[str, str]]:
-    """Lists the sentence frames as they are written.
-
-    Returns:
-        (English, German) templates.
-    """
+    """The sentence frames as they are written: (English, German)."""
     pairs: list[tuple[str, str]] = []
     for text in (_TRAVEL, _PEOPLE, _LANGUAGES, _DATES, _THINGS, _NUMBERS):
         lines = text.strip().splitlines()

@@ -51,11 +51,10 @@ a watchmaker|Uhrmacher|Uhrmacherin
 
 
 def pools() -> dict[str, Pool]:
-    """Makes the pools of this module.
+    """The pools of this module, by name.
 
-    Returns:
-        `name`: given names. `who`: given names and family. `job`: professions, whose German form
-        agrees with a person.
+    `name`: given names. `who`: given names and family. `job`: professions, whose German form
+    agrees with a person.
     """
     names = [_name(name, "f") for name in _WOMEN.split()]
     names += [_name(name, "m") for name in _MEN.split()]

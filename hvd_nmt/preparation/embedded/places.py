@@ -75,12 +75,11 @@ _LANGUAGES = listed(
 
 
 def pools() -> dict[str, Pool]:
-    """Makes the pools of this module.
+    """The pools of this module, by name.
 
-    Returns:
-        `country`, `city`, `language`; `station`: a European city, for trains and castles; `spot`:
-        a city with the country it lies in; `speech`: a country with an official language that at
-        least a third of its people speak.
+    `country`, `city`, `language`; `station`: a European city, for trains and castles; `spot`:
+    a city with the country it lies in; `speech`: a country with an official language that at
+    least a third of its people speak.
     """
     return {
         "country": pool_of([country(code) for code in COUNTRIES]),
@@ -94,14 +93,9 @@ def pools() -> dict[str, Pool]:
 
 @functools.cache
 def country(code: str) -> Entry:
-    """Makes the entry of a country.
+    """The entry of a country, given one of COUNTRIES.
 
-    Args:
-        code: One of COUNTRIES.
-
-    Returns:
-        English: text. German: text (nominative), acc, in, to, from, and `exportiert`, a verb
-        that agrees.
+    English: text. German: text (nominative), acc, in, to, from, and `exportiert`, which agrees.
     """
     english = clean(EN.territories[code])
     if code in _ENGLISH_THE:

@@ -120,11 +120,10 @@ _STUFF = (
 
 
 def pools() -> dict[str, Pool]:
-    """Makes the pools of this module.
+    """The pools of this module, by name.
 
-    Returns:
-        `thing` and `adj`, `goods` (a number of things) and `food` (a number of fruit or the like),
-        `room`, `stuff`, `trend`, and the nouns of `_LISTS`.
+    `thing` and `adj`, `goods` (a number of things) and `food` (a number of fruit or the like),
+    `room`, `stuff`, `trend`, and the nouns of `_LISTS`.
     """
     things, food = _rows(_THINGS), _rows(_FOOD)
     adjectives = [pair.split(":") for pair in _ADJECTIVES.split()]

@@ -35,53 +35,31 @@ PRONOUN: Mapping[str, Mapping[str, str]] = {
 
 
 def clean(text: str) -> str:
-    """Makes CLDR text typeable: plain spaces, hyphens and apostrophes, nothing invisible.
+    """CLDR text made typeable: NFC, plain hyphens and apostrophes, nothing invisible.
 
-    Args:
-        text: Any text; CLDR puts no-break and thin spaces between numbers and units.
-
-    Returns:
-        The text in NFC with single plain spaces.
+    CLDR puts no-break and thin spaces between numbers and units; single plain spaces are left.
     """
     text = _INVISIBLE.sub("", text).replace("\u2011", "-").replace("\u2019", "'")
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Splits a table in the source that is easier to read as running text.
-
-    Args:
-        text: Items with blanks between them.
-
-    Returns:
-        The items.
-    """
+    """Splits a table in the source that is easier to read as running text, at blanks."""
     return tuple(text.split())
 
 
 @functools.cache
 def cardinal(number: int) -> tuple[str, str]:
-    """Writes a number in words.
+    """A number from 0 to 999 in words, English and German.
 
-    Args:
-        number: From 0 to 999; beyond that num2words' German needs mending ("eine million").
-
-    Returns:
-        English and German.
+    Beyond that num2words' German needs mending ("eine million").
     """
     return clean(num2words(number, lang="en")), clean(num2words(number, lang="de"))
 
 
 @functools.cache
 def ordinal(number: int) -> tuple[str, str]:
-    """Writes an ordinal number in words.
-
-    Args:
-        number: From 1 to 99.
-
-    Returns:
-        English ("third") and the German weak nominative ("dritte").
-    """
+    """An ordinal number from 1 to 99 in words: "third" and the German weak nominative "dritte"."""
     return (
         clean(num2words(number, lang="en", to="ordinal")),
         clean(num2words(number, lang="de", to="ordinal")),
@@ -89,14 +67,9 @@ def ordinal(number: int) -> tuple[str, str]:
 
 
 def declined(gender: str, noun: str) -> dict[str, str]:
-    """Declines a German noun without case endings of its own, with the definite article.
+    """A German noun (m, f or n) without case endings of its own, with the definite article.
 
-    Args:
-        gender: m, f or n.
-        noun: The singular.
-
-    Returns:
-        The forms text, acc, dat, zu ("zum Konzert"), noun, er, ihn and gender.
+    The forms are text, acc, dat, zu ("zum Konzert"), noun, er, ihn and gender.
     """
     forms = {case: f"{article[gender]} {noun}" for case, article in DEFINITE.items()}
     forms |= {name: pronoun[gender] for name, pronoun in PRONOUN.items()}
