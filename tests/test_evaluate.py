@@ -22,6 +22,7 @@ import copying
 from hvd_nmt import config, evaluate, translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.data import corpus
 from hvd_nmt.model.transformer import Transformer
 
@@ -212,10 +213,7 @@ def untrained(toy_data, tmp_path_factory):
         "vocabulary_size": manifest.vocabulary_size, "ranks": 1,
     }  # fmt: skip
     for step, seed, loss in ((10, 1, 2.0), (20, 2, 3.0)):
-        state = tf.train.Checkpoint(
-            model=Transformer(model, manifest.vocabulary_size, seed=seed),
-            step=tf.Variable(step, dtype=tf.int64),
-        )
+        state = run_state(Transformer(model, manifest.vocabulary_size, seed=seed), step)
         saver = Saver(run, state, facts, keep=2, keep_best=1)
         saver.save(step, loss)
         saver.save_best(step, loss)

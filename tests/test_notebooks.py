@@ -8,11 +8,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import tensorflow as tf
 from nbclient import NotebookClient
 
 import toy
 from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
@@ -56,8 +56,7 @@ def add_average(run_dir: Path) -> None:
     """Write the newest checkpoint anew, with the weights of the one before as moving average."""
     prefixes = [checkpoint.prefix for checkpoint in newest_first(run_dir)[:2]]
     (model, step), (average, _) = (load_model(run_dir, prefix.name) for prefix in prefixes)
-    state = tf.train.Checkpoint(model=model, ema=average, step=tf.Variable(step, dtype=tf.int64))
-    state.write(os.fspath(prefixes[0]))
+    run_state(model, step, average=average).write(os.fspath(prefixes[0]))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -30,8 +30,7 @@ from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.size import weight_keys
-from hvd_nmt.checkpoints.state import run_state
+from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import rename_together, require_free, sync
@@ -166,12 +165,11 @@ def assign(model: Transformer, weights: Weights) -> None:
     Raises:
         RunError: they are of another model.
     """
-    keys = weight_keys(model.config, model.vocabulary_size)
-    variables = model.trainable_variables
-    shapes = {key: tuple(variable.shape) for key, variable in zip(keys, variables, strict=True)}
-    if shapes != {name: x.shape for name, x in weights.items()}:
+    variables = {names.weight_key(path): x for path, x in weights_by_path(model).items()}
+    shapes = {key: tuple(variable.shape) for key, variable in variables.items()}
+    if shapes != {key: x.shape for key, x in weights.items()}:
         raise RunError("The weights are not of this model: load the model of the same run.")
-    for key, variable in zip(keys, variables, strict=True):
+    for key, variable in variables.items():
         variable.assign(weights[key])
 
 

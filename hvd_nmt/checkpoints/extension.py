@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +36,9 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.preparation.vocabulary_extension import Extension
+
+if TYPE_CHECKING:  # SentencePiece's trainer shares no process with TensorFlow
+    from hvd_nmt.preparation.vocabulary_extension import Extension
 
 RECORD = "extend.json"
 _ROUNDING = 1e-5

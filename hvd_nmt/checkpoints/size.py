@@ -115,13 +115,6 @@ def recipe_bytes(parameters: int) -> int:
     return 3 * parameters * _FLOAT_BYTES + 2 * _FLOAT_BYTES + _COUNTER_BYTES
 
 
-def weight_keys(model: ModelConfig, vocabulary_size: int) -> list[str]:
-    """The keys of the weights in a checkpoint, in the order of `trainable_variables`."""
-    transformer = _transformer(model, vocabulary_size)
-    keys = _paths(_Object({"model": transformer}))
-    return [keys[weight] + VALUE for weight in _weights(transformer)]
-
-
 @dataclass(eq=False)
 class _Object:
     """A Python object that TensorFlow tracks."""

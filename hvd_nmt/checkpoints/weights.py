@@ -138,6 +138,11 @@ def other_size(
     Rates of dropout are no part of what weights mean, and without learned positions neither is the
     length that the model reads.
 
+    Args:
+        manifest: of the checkpoint.
+        model: sizes of the other model.
+        vocabulary_size: rows of the other model's shared matrix.
+
     Returns:
         Name of the size, its value in the checkpoint, and in `model`; None if all are equal.
     """

@@ -98,23 +98,6 @@ def test_without_an_optimizer_or_horovod_it_is_the_same(tmp_path: Path) -> None:
     assert data.stat().st_size == size.predict(TINY, 40).n_bytes
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_keys_are_in_the_order_of_the_weights(tmp_path: Path, positions: str) -> None:
-    model = dataclasses.replace(TINY, positions=positions)
-    state = checkpoint_of(model, 40, "float32")
-    variables = state.model.trainable_variables
-    for number, weight in enumerate(variables):
-        weight.assign(tf.fill(weight.shape, float(number)))
-    state.write(os.fspath(tmp_path / "c"))
-    reader = tf.train.load_checkpoint(os.fspath(tmp_path / "c"))
-    keys = size.weight_keys(model, 40)
-    assert len(keys) == len(variables)
-    for number, (key, weight) in enumerate(zip(keys, variables, strict=True)):
-        saved = reader.get_tensor(key)
-        assert saved.shape == tuple(weight.shape), key
-        assert saved.flat[0] == number, key
-
-
 def test_formula_of_the_recipe() -> None:
     assert size.recipe_bytes(60_880_896) == 730_570_768
 

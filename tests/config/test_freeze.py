@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_nmt.checkpoints.names import weight_path
-from hvd_nmt.checkpoints.size import weight_keys
+from hvd_nmt.checkpoints.state import weights_by_path
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import ModelConfig, freeze
+from hvd_nmt.model.transformer import Transformer
 
-PATHS = [weight_path(key) for key in weight_keys(ModelConfig(2, 2, 16, 2, 32), 40)]
+PATHS = list(weights_by_path(Transformer(ModelConfig(2, 2, 16, 2, 32), 40)))
 
 
 def test_nothing_by_default() -> None:
