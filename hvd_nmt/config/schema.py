@@ -45,9 +45,9 @@ class ModelConfig:
     """
 
     encoder_layers: int = 3
-    """encoder layers"""
+    """number of encoder layers"""
     decoder_layers: int = 3
-    """decoder layers"""
+    """number of decoder layers"""
     width: int = 256
     """width of the residual stream (d_model), units"""
     heads: int = 4
@@ -68,14 +68,14 @@ class ModelConfig:
     """layer normalisation before each sub-layer and at the end of a stack (pre), or after each
     sub-layer (post)"""
     norm_epsilon: float = 1e-6
-    """added to the variance in layer normalisation"""
+    """small number added to the variance in layer normalisation"""
     activation: Literal["relu", "swish", "gelu"] = "relu"
-    """of the hidden units of the feed-forward blocks"""
+    """activation function of the hidden units of the feed-forward blocks"""
     biases: Literal["feed-forward", "all"] = "feed-forward"
-    """which linear maps have one: those of the feed-forward blocks, or attention and softmax too"""
+    """linear maps with a bias: those of the feed-forward blocks, or attention and softmax too"""
     start: Literal["bos", "openseq2seq"] = "bos"
-    """what stands before a sentence: bos before the target; or, as OpenSeq2Seq has it, bos before
-    the source, and a zero vector and bos before the target"""
+    """tokens before a sentence: bos before the target; or, as OpenSeq2Seq has it, bos before the
+    source, and a zero vector and bos before the target"""
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % (2 * self.heads):
@@ -113,7 +113,7 @@ class TrainingConfig:
     adam_beta2: float = 0.997
     """decay of Adam's second moment"""
     adam_epsilon: float = 1e-9
-    """added to the root of Adam's second moment"""
+    """small number added to the root of Adam's second moment"""
     label_smoothing: float = 0.1
     """probability mass spread over all wrong tokens"""
     clip_norm: float = 0.0
@@ -154,7 +154,7 @@ class EvaluationConfig:
     beam_size: int = 1
     """hypotheses kept while decoding; 1 is greedy and fast"""
     length_penalty: float = 0.6
-    """alpha of ((5+length)/6)^alpha"""
+    """alpha of the length penalty ((5+length)/6)^alpha, by which a score is divided"""
     tokens_per_batch: int = 4096
     """padded target tokens decoded at once on each rank"""
     samples: int = 5
@@ -172,9 +172,9 @@ class CheckpointConfig:
     every_steps: int = 500
     """steps between two checkpoints; the last step is always saved"""
     keep: int = 3
-    """newest model.ckpt-N kept"""
+    """number of the newest checkpoints model.ckpt-N that are kept"""
     keep_best: int = 5
-    """best_models/val_loss=X-step-N kept"""
+    """number of the best checkpoints best_models/val_loss=X-step-N that are kept"""
 
     def __post_init__(self) -> None:
         _positive(self, "checkpoints", "every_steps", "keep", "keep_best")

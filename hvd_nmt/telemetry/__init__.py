@@ -1,6 +1,6 @@
 """What the machines did during a run, and what the training reported. Never imports TensorFlow.
 
-- `gpu`      use, memory, power, clock and temperature of every GPU of this host, through NVML
+- `gpu`      use, memory, power, energy, clock and links of every GPU of this host, through NVML
 - `nvml`     the questions that are put to one GPU, each with its answer in our units
 - `network`  MB/s each way, link speed and state of every network interface of this host
 - `host`     CPU, memory and disk of this host, and the memory of this process tree

@@ -1,4 +1,4 @@
-"""What every GPU of this host does, through NVML: use, power, energy, clocks, links, processes.
+"""What every GPU of this host does, through NVML: use, power, energy, clock, links.
 
 The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says, and a GPU is known by its UUID. A
 local rank names a GPU only inside one process: its order follows CUDA_DEVICE_ORDER, and a scheduler
@@ -7,9 +7,9 @@ may hand out any subset, so an index from there would put one GPU's power on ano
 NVML's utilisation is the share of time in which *some* kernel ran. A GPU that spins inside an NCCL
 all-reduce shows 100 %, so a full GPU proves nothing; `spinning` tells it from one that computes.
 
-A sample is about ten short questions per GPU. The two dear ones, the list of processes and PCIe
-traffic (for which NVML counts 20 ms in each direction before it answers), are put to a GPU only
-once in `TURN_SAMPLES` samples, and never to two GPUs of up to that many in the same sample.
+A sample is about ten short questions per GPU. The dear one, PCIe traffic (for which NVML counts
+20 ms in each direction before it answers), is put to a GPU only once in `TURN_SAMPLES` samples, and
+never to two GPUs of up to that many in the same sample.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from hvd_nmt.telemetry import nvml
 from hvd_nmt.telemetry.rates import counted, megabytes_per_s
 
 TURN_SAMPLES = 10
-"""a GPU is asked for its PCIe traffic and its processes in one of so many samples"""
+"""a GPU is asked for its PCIe traffic in one of so many samples"""
 LOST_SAMPLES = 60
 """a GPU that fell off the bus is left alone for so many samples, then asked once more"""
 
@@ -45,7 +45,6 @@ _READERS = (
     nvml.throttle,
     nvml.temperature,
 )
-_TURN_READERS = (nvml.pcie, nvml.processes)
 
 
 def gpu_names() -> list[str]:
@@ -84,49 +83,17 @@ def spinning(sample: Mapping[str, Any]) -> bool | None:
 
 @final
 @dataclass(frozen=True)
-class MigDevice:
-    """A slice of a GPU in MIG mode."""
-
-    uuid: str
-    """its name, beginning with MIG-"""
-    name: str | None
-    """the GPU's model and the size of the slice"""
-    memory_total_bytes: int | None
-    """memory of the slice"""
-
-
-@final
-@dataclass(frozen=True)
 class Gpu:
     """What a GPU is."""
 
     index: int
-    """NVML's number for it at this start; in the order of the PCI bus, not of any rank"""
+    """NVML's number of the GPU at this start; in the order of the PCI bus, not of any rank"""
     uuid: str
-    """its name for life, beginning with GPU-"""
+    """name of the card for life, beginning with GPU-"""
     name: str
-    """its model"""
-    pci_bus_id: str | None
-    """its place, such as 00000000:3B:00.0"""
+    """model of the card"""
     memory_total_bytes: int | None
     """memory on the card"""
-    sm_clock_max_mhz: int | None
-    """highest clock of the processors"""
-    is_mig: bool
-    """it is in MIG mode; then it does not tell its utilisation"""
-    mig_devices: tuple[MigDevice, ...]
-    """its slices in MIG mode"""
-
-
-@final
-@dataclass(frozen=True)
-class MigSample:
-    """What a slice of a GPU in MIG mode tells."""
-
-    uuid: str
-    """see `MigDevice`"""
-    memory_used_bytes: int | None
-    """memory taken; None once the slice is taken apart"""
 
 
 @final
@@ -135,17 +102,15 @@ class GpuSample:
     """What a GPU did in the last moment; None where it does not tell."""
 
     index: int
-    """see `Gpu`"""
+    """NVML's number of the GPU at this start"""
     uuid: str
-    """see `Gpu`"""
+    """name of the card for life, beginning with GPU-"""
     utilisation_percent: int | None = None
     """share of the last sampling period (1/6 to 1 s) in which a kernel ran"""
     memory_activity_percent: int | None = None
     """share of that period in which the card's memory was read or written"""
     memory_used_bytes: int | None = None
     """memory taken, by all processes together"""
-    memory_total_bytes: int | None = None
-    """memory on the card"""
     power_w: float | None = None
     """power drawn"""
     power_limit_w: float | None = None
@@ -161,15 +126,11 @@ class GpuSample:
     nvlink_sent_MB_per_s: float | None = None
     """mean over the interval of all NVLinks out of the GPU, MB/s (1e6 bytes), without headers"""
     nvlink_received_MB_per_s: float | None = None
-    """likewise, into the GPU"""
+    """mean over the interval of all NVLinks into the GPU, MB/s (1e6 bytes), without headers"""
     pcie_sent_MB_per_s: float | None = None
-    """out of the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
+    """rate out of the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
     pcie_received_MB_per_s: float | None = None
-    """likewise, into the GPU"""
-    processes: list[nvml.GpuProcess] | None = None
-    """who computes on it; only in the GPU's turn"""
-    mig_devices: list[MigSample] | None = None
-    """its slices; None outside MIG mode"""
+    """rate into the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
     error: str | None = None
     """why the GPU no longer answers, such as "GPU is lost"; None while it does"""
 
@@ -183,7 +144,7 @@ class GpuProbe:
         self.unavailable: str | None = None
         """why there are no GPUs, such as "no NVML: Driver Not Loaded"; None where NVML works"""
         self.driver_version: str | None = None
-        """of the kernel driver"""
+        """version of the kernel driver"""
         self.problems: list[str] = []
         """GPUs that NVML counts but that did not answer from the start, in words"""
         self.gpus: tuple[Gpu, ...] = ()
@@ -234,28 +195,29 @@ class _Device:
     def __init__(self, index: int) -> None:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         self._handle = handle
-        migs = nvml.mig_handles(handle)
-        self.gpu = _describe(index, handle, migs)
-        self._migs = [] if migs is None else list(zip(self.gpu.mig_devices, migs, strict=True))
+        self.gpu = Gpu(
+            index=index,
+            uuid=pynvml.nvmlDeviceGetUUID(handle),
+            name=pynvml.nvmlDeviceGetName(handle),
+            memory_total_bytes=nvml.optional(nvml.memory_total_bytes, handle),
+        )
         self._readers: list[Callable[[Any], dict[str, Any]]] = [*_READERS, self._energy]
         self._energy_mj: int | None = nvml.optional(nvml.energy_mj, handle)
         self._spent_mj = 0
         self._links: nvml.LinkReading | None = nvml.optional(nvml.nvlink, handle)
         if self._links is not None:
             self._readers.append(self._nvlink)
-        if self.gpu.is_mig:
-            self._readers.append(self._mig)
         self._lost: str | None = None
         self._lost_samples = 0
 
     def sample(self, is_turn: bool) -> GpuSample:
-        """Asks the GPU, its dearer questions too if it is its turn."""
+        """Asks the GPU, the dear question too if it is its turn."""
         if self._lost_samples > 0:
             self._lost_samples -= 1
             return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=self._lost)
         values: dict[str, Any] = {}
         error = None
-        for read in [*self._readers, *(_TURN_READERS if is_turn else ())]:
+        for read in [*self._readers, *([nvml.pcie] if is_turn else [])]:
             try:
                 values.update(read(self._handle))
             except pynvml.NVMLError as problem:
@@ -284,41 +246,3 @@ class _Device:
         sent = megabytes_per_s(before.sent_bytes, now.sent_bytes, elapsed_s)
         received = megabytes_per_s(before.received_bytes, now.received_bytes, elapsed_s)
         return {"nvlink_sent_MB_per_s": sent, "nvlink_received_MB_per_s": received}
-
-    def _mig(self, handle: Any) -> dict[str, list[MigSample]]:
-        return {
-            "mig_devices": [
-                MigSample(mig.uuid, _memory(each, "memory_used_bytes")) for mig, each in self._migs
-            ]
-        }
-
-
-def _describe(index: int, handle: Any, migs: list[Any] | None) -> Gpu:
-    pci = nvml.optional(pynvml.nvmlDeviceGetPciInfo, handle)
-    max_clock = nvml.optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
-    return Gpu(
-        index=index,
-        uuid=pynvml.nvmlDeviceGetUUID(handle),
-        name=pynvml.nvmlDeviceGetName(handle),
-        pci_bus_id=None if pci is None else _text(pci.busId),
-        memory_total_bytes=_memory(handle, "memory_total_bytes"),
-        sm_clock_max_mhz=max_clock,
-        is_mig=migs is not None,
-        mig_devices=tuple(_describe_mig(mig) for mig in migs or ()),
-    )
-
-
-def _describe_mig(handle: Any) -> MigDevice:
-    return MigDevice(
-        uuid=pynvml.nvmlDeviceGetUUID(handle),
-        name=nvml.optional(pynvml.nvmlDeviceGetName, handle),
-        memory_total_bytes=_memory(handle, "memory_total_bytes"),
-    )
-
-
-def _memory(handle: Any, name: str) -> int | None:
-    return (nvml.optional(nvml.memory, handle) or {}).get(name)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

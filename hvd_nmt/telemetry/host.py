@@ -76,9 +76,9 @@ class HostSample:
     cpu_percent: float | None
     """time in which the CPUs ran something, 0 to 100 over all of them; None at no elapsed time"""
     cpu_max_percent: float | None
-    """the same of the busiest CPU: near 100 with a low mean is one thread that holds all up"""
+    """time in which the busiest CPU ran something: near 100 with a low mean, one thread holds up all"""
     steal_percent: float | None
-    """time that the hypervisor gave to other virtual machines, likewise; None where unknown"""
+    """time that the hypervisor gave to other virtual machines, 0 to 100; None where unknown"""
     load_1min: float | None
     """threads that ran or wanted to run, mean of about a minute; None where unknown"""
     memory_used_bytes: int
@@ -88,13 +88,13 @@ class HostSample:
     swapped_in_MB_per_s: float | None
     """mean over the interval, MB/s (1e6 bytes) back from the swap: above zero the host is slow"""
     swapped_out_MB_per_s: float | None
-    """likewise, into the swap"""
+    """mean over the interval, MB/s (1e6 bytes) into the swap"""
     process_tree_bytes: int
     """resident memory of this process and its descendants; pages they share count in each"""
     disk_read_MB_per_s: float | None
-    """mean over the interval of all disks, MB/s (1e6 bytes); None where the system hides them"""
+    """mean read rate of all disks, MB/s (1e6 bytes); None where the system hides them"""
     disk_written_MB_per_s: float | None
-    """likewise"""
+    """mean write rate of all disks, MB/s (1e6 bytes); None where the system hides them"""
 
 
 @final

@@ -54,9 +54,9 @@ class Nic:
     """What an interface is."""
 
     is_up: bool
-    """it is switched on and, where it has a cable, sees the other end"""
+    """the interface is switched on and, where it has a cable, sees the other end"""
     is_loopback: bool
-    """it leads back to this host, so its bytes cross no network"""
+    """the interface leads back to this host, so its bytes cross no network"""
     link_mbit_per_s: int | None
     """speed of the link in Mbit/s; None where the driver does not tell"""
 
@@ -67,34 +67,34 @@ class NicSample:
     """What an interface did since the sample before."""
 
     is_up: bool
-    """see `Nic`"""
+    """the interface is switched on and, where it has a cable, sees the other end"""
     is_loopback: bool
-    """see `Nic`"""
+    """the interface leads back to this host, so its bytes cross no network"""
     link_mbit_per_s: int | None
-    """see `Nic`"""
+    """speed of the link in Mbit/s; None where the driver does not tell"""
     sent_MB_per_s: float | None
     """mean rate out, MB/s (1e6 bytes); None in an interface's first sample and after a reset"""
     received_MB_per_s: float | None
-    """mean rate in, likewise"""
+    """mean rate in, MB/s (1e6 bytes); None in an interface's first sample and after a reset"""
     sent_bytes_total: int
     """bytes out since this probe was made; never falls, even when the counter is reset"""
     received_bytes_total: int
-    """bytes in, likewise"""
+    """bytes in since this probe was made; never falls, even when the counter is reset"""
     sent_errors_total: int
     """packets that could not be sent since this probe was made; never falls"""
     received_errors_total: int
-    """packets that came in damaged, likewise"""
+    """packets that came in damaged since this probe was made; never falls"""
     sent_drops_total: int
-    """packets thrown away on their way out, for want of room, likewise"""
+    """packets thrown away on their way out, for want of room, since this probe was made"""
     received_drops_total: int
-    """packets thrown away on their way in, likewise"""
+    """packets thrown away on their way in, for want of room, since this probe was made"""
 
 
 @final
 @dataclass(frozen=True)
 class _Reading:
     counts: dict[str, int]
-    """by the names of `_COUNTERS`"""
+    """value of each counter, by the names of `_COUNTERS`"""
     time_s: float
 
 

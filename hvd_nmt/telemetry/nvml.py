@@ -12,7 +12,7 @@ from typing import Any, final
 
 import pynvml
 
-# What a GPU of a kind cannot tell at all (MIG slices, consumer cards, old drivers), as against a
+# What a GPU of a kind cannot tell at all (MIG mode, consumer cards, old drivers), as against a
 # GPU that no longer answers.
 UNSUPPORTED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -48,26 +48,15 @@ _ALL_LINKS = 0xFFFFFFFF  # as scope of these fields: the sum over all links (nvm
 
 @final
 @dataclass(frozen=True)
-class GpuProcess:
-    """A process that computes on a GPU."""
-
-    pid: int
-    """as the host counts; inside a container the same process has another number"""
-    memory_bytes: int | None
-    """memory of the GPU that it holds; None where the driver does not tell"""
-
-
-@final
-@dataclass(frozen=True)
 class LinkReading:
     """The counters of a GPU's NVLinks at a moment."""
 
     sent_bytes: int
     """out of the GPU over all links, without headers, since the driver was loaded"""
     received_bytes: int
-    """into it, likewise"""
+    """into the GPU over all links, without headers, since the driver was loaded"""
     time_s: float
-    """when, on the monotonic clock"""
+    """moment of the reading, on the monotonic clock"""
 
 
 def utilisation(handle: Any) -> dict[str, int]:
@@ -77,9 +66,13 @@ def utilisation(handle: Any) -> dict[str, int]:
 
 
 def memory(handle: Any) -> dict[str, int]:
-    """Bytes taken and in all, of a GPU or of a MIG slice."""
-    found = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    return {"memory_used_bytes": found.used, "memory_total_bytes": found.total}
+    """Bytes taken."""
+    return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
+
+
+def memory_total_bytes(handle: Any) -> int:
+    """Bytes on the card."""
+    return pynvml.nvmlDeviceGetMemoryInfo(handle).total
 
 
 def power(handle: Any) -> dict[str, float]:
@@ -131,16 +124,6 @@ def pcie(handle: Any) -> dict[str, float]:
     return {"pcie_sent_MB_per_s": sent / 1000, "pcie_received_MB_per_s": received / 1000}
 
 
-def processes(handle: Any) -> dict[str, list[GpuProcess]]:
-    """Who computes on it."""
-    # Without a version number nvidia-ml-py answers an old driver with an error of another kind.
-    try:
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    except pynvml.NVMLError_FunctionNotFound:  # before driver 510
-        found = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(handle)
-    return {"processes": [GpuProcess(each.pid, each.usedGpuMemory) for each in found]}
-
-
 def nvlink(handle: Any) -> LinkReading:
     """The counters of all its NVLinks together."""
     fields = [(field, _ALL_LINKS) for field in _NVLINK_FIELDS]
@@ -151,17 +134,6 @@ def nvlink(handle: Any) -> LinkReading:
             raise pynvml.NVMLError(value.nvmlReturn)
     sent, received = (value.value.ullVal * 1024 for value in values)  # NVML gives KiB
     return LinkReading(sent, received, time_s)
-
-
-def mig_handles(handle: Any) -> list[Any] | None:
-    """The handles of a GPU's slices; None outside MIG mode."""
-    modes = optional(pynvml.nvmlDeviceGetMigMode, handle)
-    if modes is None or modes[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
-        return None
-    most = optional(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0
-    # The numbers may have gaps: a slice keeps its own when another is taken apart.
-    slices = (optional(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, i) for i in range(most))
-    return [mig for mig in slices if mig is not None]
 
 
 def optional(function: Callable[..., Any], *arguments: Any) -> Any:

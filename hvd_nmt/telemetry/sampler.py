@@ -255,8 +255,6 @@ def _gpu_tags(gpu: dict[str, Any]) -> dict[str, float | None]:
     reasons, spins = gpu.get("throttle_reasons"), spinning(gpu)
     tags[prefix + "throttled"] = None if reasons is None else float(bool(reasons))
     tags[prefix + "spinning"] = None if spins is None else float(spins)
-    for number, mig in enumerate(gpu.get("mig_devices") or ()):
-        tags[f"{prefix}mig/{number}/memory_used_GB"] = _gigabytes(mig["memory_used_bytes"])
     return tags
 
 

@@ -65,7 +65,7 @@ class StepTime:
     communication_s: float
     """waiting for the all-reduce though every rank has its gradients"""
     total_s: float
-    """from the end of the step before to the end of this one"""
+    """wall time from the end of the step before to the end of this one"""
 
 
 @final

@@ -6,7 +6,7 @@
  *   init CODE        what nvmlInit returns (0; 9 is NVML_ERROR_DRIVER_NOT_LOADED)
  *   dead I           GPU I is lost from the start
  *   lost I K         GPU I falls off the bus after it was asked K times for its utilisation
- *   mig I            GPU I is in MIG mode, with two slices
+ *   mig I            GPU I is in MIG mode
  *   reasons BITS     what keeps the clocks down (4: the power cap)
  *   fail SYMBOL CODE the function returns CODE (13 is NVML_ERROR_FUNCTION_NOT_FOUND)
  *   calls PATH       append the name of every function that is asked of a lost GPU to this file
@@ -24,26 +24,15 @@
 #include <unistd.h>
 
 enum {
-    SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    GPU_IS_LOST = 15,
-    MOST = 16, SLICES = 7, /* slices 0 and 2 exist */
+    SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15,
+    MOST = 16,
     UNSIGNED_LONG_LONG = 3,
     NVLINK_TX = 138, NVLINK_RX = 139
 };
 
-typedef struct { int index, slice, asked; unsigned long long millijoules, kibibytes; } Device;
+typedef struct { int index, asked; unsigned long long millijoules, kibibytes; } Device;
 typedef struct { unsigned int gpu, memory; } Utilisation;
 typedef struct { unsigned long long total, free, used; } Memory;
-typedef struct {
-    char busIdLegacy[16];
-    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
-    char busId[32];
-} Pci;
-typedef struct {
-    unsigned int pid;
-    unsigned long long usedGpuMemory;
-    unsigned int gpuInstanceId, computeInstanceId;
-} Process;
 typedef struct {
     uint32_t fieldId, scopeId;
     int64_t timestamp, latencyUsec;
@@ -51,7 +40,7 @@ typedef struct {
     union { double dVal; unsigned long long ullVal; } value;
 } FieldValue;
 
-static Device devices[MOST], slices[MOST][SLICES];
+static Device devices[MOST];
 static struct {
     int gpus, init, dead, lost, lost_after, mig, failing;
     unsigned long long reasons;
@@ -134,27 +123,18 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device **device) {
     if ((int)index == state.dead) return GPU_IS_LOST;
     *device = &devices[index];
     (*device)->index = index;
-    (*device)->slice = -1;
     return SUCCESS;
 }
 
 int nvmlDeviceGetUUID(Device *d, char *text, unsigned int size) {
     MEET_TROUBLE(d);
-    if (d->slice < 0) snprintf(text, size, "GPU-00000000-0000-0000-0000-00000000000%d", d->index);
-    else snprintf(text, size, "MIG-00000000-0000-0000-000%d-00000000000%d", d->slice, d->index);
+    snprintf(text, size, "GPU-00000000-0000-0000-0000-00000000000%d", d->index);
     return SUCCESS;
 }
 
 int nvmlDeviceGetName(Device *d, char *text, unsigned int size) {
     MEET_TROUBLE(d);
-    snprintf(text, size, d->slice < 0 ? "Tesla V100-SXM2-16GB" : "NVIDIA A100 MIG 3g.20gb");
-    return SUCCESS;
-}
-
-int nvmlDeviceGetPciInfo_v3(Device *d, Pci *pci) {
-    MEET_TROUBLE(d);
-    memset(pci, 0, sizeof *pci);
-    snprintf(pci->busId, sizeof pci->busId, "00000000:3%d:00.0", d->index);
+    snprintf(text, size, "Tesla V100-SXM2-16GB");
     return SUCCESS;
 }
 
@@ -169,9 +149,8 @@ int nvmlDeviceGetUtilizationRates(Device *d, Utilisation *rates) {
 
 int nvmlDeviceGetMemoryInfo(Device *d, Memory *memory) {
     MEET_TROUBLE(d);
-    unsigned long long gibibytes = d->slice < 0 ? 16 : 8;
-    memory->total = gibibytes << 30;
-    memory->used = (gibibytes - 6) << 30;
+    memory->total = 16ULL << 30;
+    memory->used = 10ULL << 30;
     memory->free = 6ULL << 30;
     return SUCCESS;
 }
@@ -198,12 +177,6 @@ int nvmlDeviceGetTotalEnergyConsumption(Device *d, unsigned long long *millijoul
 int nvmlDeviceGetClockInfo(Device *d, int kind, unsigned int *mhz) {
     MEET_TROUBLE(d);
     *mhz = kind == 1 ? 1380 : 877; /* 1 is NVML_CLOCK_SM */
-    return SUCCESS;
-}
-
-int nvmlDeviceGetMaxClockInfo(Device *d, int kind, unsigned int *mhz) {
-    MEET_TROUBLE(d);
-    *mhz = kind == 1 ? 1530 : 877;
     return SUCCESS;
 }
 
@@ -248,49 +221,5 @@ int nvmlDeviceGetFieldValues(Device *d, int count, FieldValue *values) {
         value->value.ullVal = d->kibibytes * (value->fieldId == NVLINK_RX ? 2 : 1);
         if (value->scopeId != UINT32_MAX) value->value.ullVal /= 6; /* one link of six */
     }
-    return SUCCESS;
-}
-
-static int processes(const Device *d, unsigned int *count, Process *found, unsigned int most) {
-    if (*count < most) {
-        *count = most;
-        return INSUFFICIENT_SIZE;
-    }
-    *count = most;
-    for (unsigned int i = 0; i < most; i++) {
-        found[i].pid = 4242 + 10 * d->index + i;
-        found[i].usedGpuMemory = i ? ~0ULL : 9ULL << 30; /* all ones: not available */
-    }
-    return SUCCESS;
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, unsigned int *count, Process *found) {
-    MEET_TROUBLE(d);
-    return processes(d, count, found, 2);
-}
-
-int nvmlDeviceGetComputeRunningProcesses_v2(Device *d, unsigned int *count, Process *found) {
-    MEET_TROUBLE(d);
-    return processes(d, count, found, 1);
-}
-
-int nvmlDeviceGetMigMode(Device *d, unsigned int *current, unsigned int *pending) {
-    MEET_TROUBLE(d);
-    *current = *pending = d->index == state.mig;
-    return SUCCESS;
-}
-
-int nvmlDeviceGetMaxMigDeviceCount(Device *d, unsigned int *count) {
-    MEET_TROUBLE(d);
-    *count = SLICES;
-    return SUCCESS;
-}
-
-int nvmlDeviceGetMigDeviceHandleByIndex(Device *d, unsigned int slice, Device **device) {
-    MEET_TROUBLE(d);
-    if (slice != 0 && slice != 2) return NOT_FOUND;
-    *device = &slices[d->index][slice];
-    (*device)->index = d->index;
-    (*device)->slice = slice;
     return SUCCESS;
 }

@@ -64,7 +64,11 @@ def test_every_gpu_is_in_the_header_and_in_every_sample(sampled, count):
             assert gpu["power_w"] == pytest.approx(250.5, rel=1e-4)
             assert gpu["throttle_reasons"] == ["power cap"]
     turns = [
-        [number for number, sample in enumerate(samples) if sample["gpus"][index]["processes"]]
+        [
+            number
+            for number, sample in enumerate(samples)
+            if sample["gpus"][index]["pcie_sent_MB_per_s"]
+        ]
         for index in range(count)
     ]
     assert [turn[0] for turn in turns] == list(range(count))
@@ -81,23 +85,14 @@ def test_nvlink_traffic_is_a_rate_over_all_links(sampled):
         assert second["nvlink_sent_MB_per_s"] is None  # GPU 1 has none
 
 
-def test_a_gpu_in_mig_mode_tells_its_slices_and_not_its_use(sampled):
-    header, samples, result = sampled("gpus 2", "mig 0")
-    split, whole = header["gpus"]
-    assert (split["is_mig"], whole["is_mig"], whole["mig_devices"]) == (True, False, [])
-    assert [(each["uuid"], each["memory_total_bytes"]) for each in split["mig_devices"]] == [
-        ("MIG-00000000-0000-0000-0000-000000000000", 8 * 2**30),
-        ("MIG-00000000-0000-0000-0002-000000000000", 8 * 2**30),
-    ]
-    assert {each["name"] for each in split["mig_devices"]} == {"NVIDIA A100 MIG 3g.20gb"}
+def test_a_gpu_in_mig_mode_does_not_tell_its_use(sampled):
+    _, samples, result = sampled("gpus 2", "mig 0")
     for sample in samples:
         split, whole = sample["gpus"]
         assert (split["utilisation_percent"], split["error"]) == (None, None)
-        assert [each["memory_used_bytes"] for each in split["mig_devices"]] == [2 * 2**30] * 2
         assert (split["memory_used_bytes"], split["power_w"]) == (10 * 2**30, 250.5)
-        assert (whole["utilisation_percent"], whole["mig_devices"]) == (98, None)
+        assert whole["utilisation_percent"] == 98
         tags = scalar_tags(sample)
-        assert tags["gpu/0/mig/1/memory_used_GB"] == pytest.approx(2.147483648)
         assert "gpu/0/utilisation_percent" not in tags
         assert tags["gpu/1/utilisation_percent"] == 98
     assert result["said"] == []
@@ -109,36 +104,29 @@ YOUNG = {
     "nvmlDeviceGetFieldValues": "nvlink_sent_MB_per_s",
     "nvmlDeviceGetPcieThroughput": "pcie_sent_MB_per_s",
     "nvmlDeviceGetPowerUsage": "power_w",
-    "nvmlDeviceGetMigMode": "mig_devices",
-    "nvmlDeviceGetMaxClockInfo": None,
 }
 
 
 @pytest.mark.parametrize("how", ["not exported", "FUNCTION_NOT_FOUND"])
 def test_functions_that_an_old_driver_lacks_cost_their_own_values(sampled, how):
-    renamed = ["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetComputeRunningProcesses_v3"]
-    missing = [*YOUNG, *renamed]
+    missing = [*YOUNG, "nvmlDeviceGetCurrentClocksEventReasons"]
     if how == "not exported":
-        header, samples, result = sampled("gpus 1", missing=missing)
+        _, samples, result = sampled("gpus 1", missing=missing)
     else:
-        header, samples, result = sampled("gpus 1", *(f"fail {name} 13" for name in missing))
+        _, samples, result = sampled("gpus 1", *(f"fail {name} 13" for name in missing))
     gpu = samples[0]["gpus"][0]
     for function, field in YOUNG.items():
-        assert field is None or gpu[field] is None, function
-    assert (header["gpus"][0]["sm_clock_max_mhz"], header["gpus"][0]["is_mig"]) == (None, False)
+        assert gpu[field] is None, function
     assert (gpu["utilisation_percent"], gpu["temperature_c"], gpu["error"]) == (97, 61, None)
-    # Two have an older name, and that is asked.
-    assert gpu["throttle_reasons"] == ["thermal"]
-    assert gpu["processes"] == [{"pid": 4242, "memory_bytes": 9 * 2**30}]
+    assert gpu["throttle_reasons"] == ["thermal"]  # it has an older name, and that is asked
     assert result["said"] == []
 
 
-def test_a_driver_that_lacks_the_older_names_too_costs_no_more(sampled):
+def test_a_driver_that_lacks_the_older_name_too_costs_no_more(sampled):
     names = ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"]
-    names += ["ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2"]
     _, samples, result = sampled("gpus 1", missing=[f"nvmlDeviceGet{name}" for name in names])
     gpu = samples[0]["gpus"][0]
-    assert (gpu["throttle_reasons"], gpu["processes"], gpu["error"]) == (None, None, None)
+    assert (gpu["throttle_reasons"], gpu["error"]) == (None, None)
     assert gpu["pcie_received_MB_per_s"] == 3000.0
     assert result["said"] == []
 
@@ -165,7 +153,7 @@ def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_other_goes_on(sampled
 def test_two_gpus_cost_less_than_a_hundredth_of_a_core(sampled):
     """CPU time per sample, which at the default of one per second is the share of a core."""
     _, samples, result = sampled("gpus 2", samples=51, interval_s=0.03)
-    assert sum(sample["gpus"][0]["processes"] is not None for sample in samples) >= 5
+    assert sum(sample["gpus"][0]["pcie_sent_MB_per_s"] is not None for sample in samples) >= 5
     assert len(samples) > 5 * TURN_SAMPLES
     print(result["cpu_s_per_sample"])
     assert result["cpu_s_per_sample"] < 0.01

@@ -248,7 +248,6 @@ def test_every_value_that_is_a_number_has_a_tag():
         "pcie_sent_MB_per_s": 3.0,
         "pcie_received_MB_per_s": 4.0,
         "memory_used_bytes": 5_000_000_000,
-        "mig_devices": [{"uuid": "MIG-1", "memory_used_bytes": 6_000_000_000}],
     }
     nic = {
         "sent_bytes_total": 1,
@@ -266,7 +265,6 @@ def test_every_value_that_is_a_number_has_a_tag():
         "gpu/1/memory_used_GB": 5.0,
         "gpu/1/throttled": 1.0,
         "gpu/1/spinning": 1.0,
-        "gpu/1/mig/0/memory_used_GB": 6.0,
         "nic/eth0/errors_total": 3,
         "nic/eth0/drops_total": 70,
         "host/load_1min": 3.5,
