@@ -76,7 +76,7 @@ class HostSample:
     cpu_percent: float | None
     """time in which the CPUs ran something, 0 to 100 over all of them; None at no elapsed time"""
     cpu_max_percent: float | None
-    """time in which the busiest CPU ran something; near 100 with a low mean: one thread is in the way"""
+    """time in which the busiest CPU ran something; near 100 with a low mean: one thread blocks"""
     steal_percent: float | None
     """time that the hypervisor gave to other virtual machines, 0 to 100; None where unknown"""
     load_1min: float | None
