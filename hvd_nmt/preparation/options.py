@@ -112,12 +112,12 @@ class Options:
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
         if self.corpus == "embedded":
-            if self.files or self.dev_size or self.languages != ("en", "de") or self._other:
+            if self.files or self.dev_size or self.languages != ("en", "de") or self._has_own_dev:
                 raise ConfigError(
                     "The embedded corpus is English to German and brings its own dev and test "
                     "parts: give no files, languages, dataset or --dev-size to it."
                 )
-        elif self._other:
+        elif self._has_own_dev:
             if (self.dataset and self.dataset_dir) or self.files or self.dev_size:
                 raise ConfigError(
                     "Give only one of --dataset and --dataset-dir, and no text files or "
@@ -168,7 +168,7 @@ class Options:
             raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
 
     @property
-    def _other(self) -> bool:
+    def _has_own_dev(self) -> bool:
         return self.dataset is not None or self.dataset_dir is not None
 
     @property

@@ -7,7 +7,7 @@ Encoding then decoding is not the identity. SentencePiece's `nmt_nfkc` rule, whi
 normalises text: NFKC (ligatures, full-width letters, "½", NBSP), white space collapsed to single
 spaces and stripped at both ends, zero-width and direction marks and U+2581 made spaces, and control
 characters dropped. A character that the training text did not hold comes back as " ⁇ ". Apart from
-that, decoding gives the text back (tests/data/test_subwords.py shows both).
+that, decoding gives the text back (tests/preparation/test_subwords.py shows both).
 """
 
 from __future__ import annotations

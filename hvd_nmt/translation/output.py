@@ -50,7 +50,7 @@ class Output:
         self._stream.flush()
         self.lines_done += lines
         if self._journal is not None:
-            os.fsync(self._stream.fileno())
+            sync(Path(self._stream.name))
             self._note(self._journal)
             self.lines_kept = self.lines_done
 

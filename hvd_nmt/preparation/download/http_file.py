@@ -61,6 +61,8 @@ class Downloader:
     Args:
         path: the file to make. `<path>.part` holds what has come so far, and `<path>.part.json`
             of which version of the file it is.
+        most_bytes: of a file; a larger one is refused.
+        limits: when to give up.
     """
 
     def __init__(self, path: Path, most_bytes: int, limits: Limits) -> None:
