@@ -29,6 +29,7 @@ UNKNOWN = "unknown"
 
 BINDING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
+_QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
 _RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is said to be rare
 
 
@@ -61,8 +62,11 @@ class Verdict:
     """the kind of each interval of the run"""
     phases: tuple[Phase, ...] = ()
     """stretches of the run, more than one where the bottleneck changed; () if unknown"""
+    slow_phase: Phase | None = None
+    """what the advice is about: of the phases that are not compute-bound, the one that took most
+    time"""
     advice: tuple[Advice, ...] = ()
-    """best first"""
+    """what would make the steps of that phase shorter, best first"""
     predicted_bytes: float | None = None
     """sent by each host in a step, by the ring law; None on one host"""
     seen_bytes: float | None = None
@@ -87,11 +91,12 @@ def verdict(run: Run) -> Verdict:
         for part in phases(counted, lambda interval: _kind(interval, run))
         for step in [mean(part)]
     )
-    network = _network(run, counted, found)
+    network, slow = _network(run, counted, found), _slow_phase(found)
+    inside = [i for i in counted if slow.first_step <= i.step <= slow.last_step]
     return Verdict(
         kind, _sentence(run, counted, found, network), shares(whole), whole.step_s, kinds, found,
-        tuple(_advice(whole, run)), network.predicted_bytes, network.seen_bytes, network.interface,
-        network.link_MB_per_s,
+        slow, tuple(_advice(slow.step, inside, run)), network.predicted_bytes, network.seen_bytes,
+        network.interface, network.link_MB_per_s,
     )  # fmt: skip
 
 
@@ -108,7 +113,8 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     counted = settled([i for i in run.intervals if _is_split(i)])
     if not counted or not run.gradient_bytes:
         return None
-    now = _step(typical(counted), run)
+    step = typical(counted)
+    now = _step(step, step.communication_s or 0.0, run)
     transfer_s = ring_bytes(run.gradient_bytes, run.ranks) / (link_MB_per_s * 1e6)
     return replace(now, transfer_s=transfer_s).total_s
 
@@ -145,9 +151,9 @@ def _crosses_network(interval: Interval, run: Run) -> bool:
     return len(set(run.hosts_of(interval))) > 1
 
 
-def _step(step: Interval, run: Run) -> Step:
-    """What the model of a step needs; the latency is not recorded."""
-    exposed_s, compute_s = step.communication_s or 0.0, step.compute_s or 0.0
+def _step(step: Interval, exposed_s: float, run: Run) -> Step:
+    """What the model of a step needs, of which so many seconds are exposed transfer of bytes."""
+    compute_s = step.compute_s or 0.0
     return Step(
         (step.step_s or 0.0) - exposed_s, compute_s, travelling_s(exposed_s, compute_s),
         crosses_network=_crosses_network(step, run),
@@ -260,6 +266,11 @@ def _network(run: Run, intervals: Sequence[Interval], found: Sequence[Phase]) ->
     return _Network(predicted, sent.bytes_per_step, sent.interface, link)
 
 
+def _slow_phase(found: Sequence[Phase]) -> Phase:
+    slow = [phase for phase in found if phase.kind != COMPUTE]
+    return max(slow or found, key=_seconds)
+
+
 def _seconds(phase: Phase) -> float:
     return (phase.step.step_s or 0.0) * phase.step.steps
 
@@ -278,7 +289,7 @@ def _sentence(
         [f"{first.kind.capitalize()} to step {first.last_step:,}", *named,
          f"{last.kind} from step {last.first_step:,} on"]
     )  # fmt: skip
-    phase = max((phase for phase in found if phase.kind != COMPUTE), key=_seconds)
+    phase = _slow_phase(found)
     whole = ", ".join(f"{percent(share)} {name}" for name, share in shares(mean(intervals)).items())
     return (
         f"{changes}. In steps {phase.first_step:,} to {phase.last_step:,} "
@@ -344,8 +355,12 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
     )
 
 
-def _advice(step: Interval, run: Run) -> list[Advice]:
-    """What would help, each with the step time it predicts for the same work."""
+def _advice(step: Interval, intervals: Sequence[Interval], run: Run) -> list[Advice]:
+    """What would help, each with the step time it predicts for the same work.
+
+    The bytes are the same in all intervals, so they do not account for more communication than the
+    quickest intervals have: that is all that fewer bytes or a faster link can save.
+    """
     step_s = step.step_s or 0.0
     found = [
         Advice("input that is ready in time", step_s - _input_s(step),
@@ -356,5 +371,6 @@ def _advice(step: Interval, run: Run) -> list[Advice]:
     ]  # fmt: skip
     found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
     if run.ranks > 1:
-        found += _step(step, run).advice()
+        steady_s = float(np.quantile([i.communication_s or 0.0 for i in intervals], _QUICKEST))
+        found += _step(step, min(steady_s, step.communication_s or 0.0), run).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

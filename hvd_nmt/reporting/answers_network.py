@@ -61,9 +61,9 @@ def _interval_kinds(verdict: bottleneck.Verdict) -> list[str]:
 
 
 def _advice(verdict: bottleneck.Verdict) -> tuple[Table, ...]:
-    step_s = verdict.step_s
-    if not verdict.advice or not step_s:
+    if not verdict.advice or verdict.slow_phase is None:
         return ()
+    step_s = verdict.slow_phase.step.step_s or 0.0
     rows = tuple(
         (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
          one.why)

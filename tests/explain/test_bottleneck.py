@@ -250,3 +250,18 @@ def test_slow_input_on_one_host_names_that_host():
     ))  # fmt: skip
     assert found.kind == bottleneck.INPUT
     assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.00 s." in found.sentence
+
+
+def test_communication_that_the_bytes_do_not_explain_is_not_blamed_on_the_network():
+    """Every other interval exposed nothing, so no link and no fewer bytes would save the rest."""
+    restless = uneven(*[(1, {"communication_s": 0.5 * (n % 2)}) for n in range(60)])
+    found = bottleneck.verdict(restless)
+    assert found.kind == bottleneck.NETWORK
+    assert found.advice == ()
+
+
+def test_the_advice_is_about_the_slow_phase():
+    found = bottleneck.verdict(uneven((40, {}), (20, CUT)))
+    assert found.slow_phase.first_step == 401
+    assert found.advice == bottleneck.verdict(uneven((60, CUT))).advice
+    assert "network" in found.advice[0].what
