@@ -15,7 +15,7 @@ from statistics import fmean, median, median_low
 import numpy as np
 
 from hvd_nmt.common.gradient import ring_bytes
-from hvd_nmt.common.units import data_size, percent
+from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.explain import traffic
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, travelling_s
@@ -319,7 +319,7 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
     kind, step, hosts = phase.kind, phase.step, run.hosts_of(phase.step)
     step_s = step.step_s or 0.0
     if kind == NETWORK:
-        text = f"{step.communication_s:.2f} of {step_s:.2f} s of a step is exposed communication"
+        text = f"{_part(step.communication_s, step_s)} of a step is exposed communication"
         if network.predicted_bytes:
             text += f"; {data_size(network.predicted_bytes)} per host and step by the ring law"
         if network.seen_bytes:
@@ -329,30 +329,41 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
         return text
     if kind == LOCAL:
         return (
-            f"{step.communication_s:.2f} of {step_s:.2f} s of a step is exposed communication "
+            f"{_part(step.communication_s, step_s)} of a step is exposed communication "
             "between the ranks of one host; it crosses no network"
         )
     if kind == INPUT:
-        text = f"ranks wait {_input_s(step):.2f} of {step_s:.2f} s of a step for a batch"
+        text = f"ranks wait {_part(_input_s(step), step_s)} of a step for a batch"
         of_host = _host_means(step.rank_input_wait_s, hosts)
         slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
         if slow != fast and of_host[slow] - of_host[fast] > BINDING_SHARE * step_s:
-            text += f": on {slow} {of_host[slow]:.2f} s, on {fast} {of_host[fast]:.2f} s"
+            waits = (f"on {host} {step_duration(of_host[host])}" for host in (slow, fast))
+            text += ": " + ", ".join(waits)
         return text
     if kind == STRAGGLER:
         lag = _lag(step, hosts)
         if not lag.who:
-            return f"ranks wait {lag.seconds:.2f} of {step_s:.2f} s of a step for the slowest"
+            return f"ranks wait {_part(lag.seconds, step_s)} of a step for the slowest"
         return (
-            f"{lag.who} computes {lag.compute_s:.2f} s where {lag.others} take "
-            f"{lag.others_compute_s:.2f} s, {lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} "
-            f"times as long, in a step of {step_s:.2f} s"
+            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
+            f"{step_duration(lag.others_compute_s)}, "
+            f"{lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} times as long, in a step of "
+            f"{step_duration(step_s)}"
         )
     return (
-        f"{step.compute_s:.2f} of {step_s:.2f} s of a step is computing, "
-        f"{step.communication_s:.2f} s exposed communication, {step.straggler_wait_s:.2f} s "
-        f"waiting for whichever rank is last, {step.input_wait_s:.2f} s waiting for input"
+        f"{_part(step.compute_s, step_s)} of a step is computing, "
+        f"{step_duration(step.communication_s or 0.0)} exposed communication, "
+        f"{step_duration(step.straggler_wait_s or 0.0)} waiting for whichever rank is last, "
+        f"{step_duration(step.input_wait_s or 0.0)} waiting for input"
     )
+
+
+def _part(seconds: float | None, step_s: float) -> str:
+    """1.20 of 1.60 s, 12 of 28 ms."""
+    seconds = seconds or 0.0
+    if step_s >= 0.1:
+        return f"{seconds:.2f} of {step_s:.2f} s"
+    return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
 
 
 def _advice(step: Interval, intervals: Sequence[Interval], run: Run) -> list[Advice]:

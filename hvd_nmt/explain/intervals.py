@@ -20,7 +20,7 @@ PARTS = {
 CHANGE_THAT_COUNTS = 0.2
 """share of a step by which one of its parts must change to make another phase of the run"""
 _SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller
-_FEWEST_INTERVALS, _LEAST_SHARE = 3, 0.1  # of a phase: intervals, and share of the time or steps
+_LEAST_SHARE = 0.1  # of the time or of the steps, that a phase must take
 _WINDOW = 5  # intervals of the running median
 _MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
 
@@ -95,9 +95,11 @@ def phases(
     ]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
 
+    fewest = max(3, len(blocks) // 20)
+
     def difference(pair: tuple[list[Interval], list[Interval]]) -> float:
         enough = all(
-            len(part) >= _FEWEST_INTERVALS
+            len(part) >= fewest
             and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
             for part in pair
         )

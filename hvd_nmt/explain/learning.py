@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hvd_nmt.common.units import duration
 from hvd_nmt.explain import student_t
 from hvd_nmt.records.record import Run
 
@@ -46,7 +47,7 @@ class Gain:
     """What more steps are expected to bring."""
 
     steps: int
-    hours: float | None
+    seconds: float | None
     """at the run's own pace, evaluations included; None without times"""
     gain: Estimate
     """in the measure; above zero is better, whichever way the measure goes"""
@@ -120,7 +121,7 @@ def fully_trained(run: Run) -> FullyTrained:
     gains = tuple(
         Gain(
             more,
-            None if pace_s is None else pace_s * more / 3600,
+            None if pace_s is None else pace_s * more,
             _estimate(sign * (draws.at(done + more) - draws.at(done))),
         )
         for more in (max(1, round(0.1 * done)), done)
@@ -145,13 +146,13 @@ def fully_trained(run: Run) -> FullyTrained:
 def _gain_sentence(verdict: Verdict, measure: str, points: Points, more: Gain) -> str:
     unit, places = ("BLEU", 1) if measure == "BLEU" else ("nats", 3)
     gain, enough = more.gain, GAIN_THAT_COUNTS[measure]
-    hours = "" if more.hours is None else f" ({more.hours:.1f} h)"
+    time = "" if more.seconds is None else f" ({duration(more.seconds)})"
     side = {"trained": "surely less than", "not trained": "surely more than"}.get(
         verdict, "which may be less or more than"
     )
     return (
         f"A curve through {len(points)} values of the {measure} from step {points[0][0]:,} to "
-        f"{points[-1][0]:,} expects {more.steps:,} more steps{hours} to bring "
+        f"{points[-1][0]:,} expects {more.steps:,} more steps{time} to bring "
         f"{gain.value:.{places}f} {unit} (90 % interval {gain.low:.{places}f} to "
         f"{gain.high:.{places}f}), {side} the {enough:g} {unit} that count."
     )

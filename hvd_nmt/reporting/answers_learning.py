@@ -33,7 +33,7 @@ def fully_trained(facts: Facts) -> Answer:
         CANNOT_TELL: _missing("evaluations", facts.run),
     }
     rows = tuple(
-        (f"{gain.steps:,}", duration(gain.hours * 3600) if gain.hours is not None else "unknown",
+        (f"{gain.steps:,}", duration(gain.seconds) if gain.seconds is not None else "unknown",
          f"{gain.gain.value:.3g}", _interval(gain.gain))
         for gain in fit.gains
     )  # fmt: skip

@@ -131,7 +131,10 @@ def average_step(facts: Facts) -> Answer:
     times = machines.step_times(facts.run)
     if times is None:
         return Answer(question, _no_step_time(facts.run), how, known=False)
-    margin = f" ± {times.margin_s:.2g} s" if times.margin_s is not None else ""
+    margin = ""
+    if times.margin_s is not None:
+        scale, unit = (1, "s") if times.mean_s >= 0.1 else (1000, "ms")
+        margin = f" ± {scale * times.margin_s:.2g} {unit}"
     answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
     evidence = [f"The median of {count(times.intervals, 'interval')} is "
                 f"{step_duration(times.median_s)}."]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from hvd_nmt.explain.intervals import PARTS
+from hvd_nmt.explain.intervals import PARTS, settled
 from hvd_nmt.explain.learning import FullyTrained
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
@@ -142,13 +142,13 @@ def gradient_norm(runs: Sequence[Run]) -> str | None:
 
 def step_parts(run: Run) -> str | None:
     """The parts of a step stacked over time; None if the steps were not taken apart."""
-    split = [i for i in run.intervals if None not in (i.compute_s, i.communication_s)]
+    split = settled([i for i in run.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
         return None
 
     def draw(axes: Axes) -> None:
         x, label = _clock(run, split)
-        parts = [binned(x, [getattr(i, name) or 0.0 for i in split]) for name in _PART_COLOURS]
+        parts = [_line(x, split, name) for name in _PART_COLOURS]
         axes.stackplot(
             parts[0][0], [y for _, y in parts], labels=[PARTS[name] for name in _PART_COLOURS],
             colors=list(_PART_COLOURS.values()), alpha=0.85, linewidth=0,
@@ -163,12 +163,14 @@ def step_time(runs: Sequence[Run]) -> str | None:
     """Wall time of a step over steps, of all runs; None if no run has any."""
 
     def draw(axes: Axes) -> None:
-        for run in runs:
-            axes.plot(*_points(run, "step_s"), label=_label(run, runs))
+        for run, timed in zip(runs, intervals, strict=True):
+            steps = [interval.step for interval in timed]
+            axes.plot(*_line(steps, timed, "step_s"), label=_label(run, runs))
         axes.set(xlabel="step", ylabel="seconds per step")
         axes.set_ylim(bottom=0)
 
-    known = any(_points(run, "step_s")[0] for run in runs)
+    intervals = [settled([i for i in run.intervals if i.step_s is not None]) for run in runs]
+    known = any(intervals)
     return draw_panels("steptime", "Step time over steps", [draw]) if known else None
 
 
@@ -245,9 +247,9 @@ def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, n
 
 
 def _step_panel(axes: Axes, run: Run, host: HostSamples) -> None:
-    timed = [i for i in run.intervals if i.time_s is not None and i.step_s is not None]
+    timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
     if timed:
-        axes.plot(*binned(_clock(run, timed)[0], [i.step_s for i in timed]), color=SERIES[0])
+        axes.plot(*_line(_clock(run, timed)[0], timed, "step_s"), color=SERIES[0])
     axes.set(ylabel="s per step")
     axes.set_ylim(bottom=0)
 
@@ -298,6 +300,18 @@ def _label(run: Run, runs: Sequence[Run]) -> str | None:
 def _points(run: Run, field: str) -> tuple[list[int], list[float]]:
     known = [(i.step, getattr(i, field)) for i in run.intervals if getattr(i, field) is not None]
     return [step for step, _ in known], [value for _, value in known]
+
+
+def _line(
+    x: Sequence[float], intervals: Sequence[Interval], name: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """A field of the intervals as a line of means that is broken between two starts of the run."""
+    points: list[tuple[float, float | None]] = []
+    for number, interval in enumerate(intervals):
+        if number and interval.start != intervals[number - 1].start:
+            points.append((points[-1][0], None))
+        points.append((x[number], getattr(interval, name)))
+    return binned([at for at, _ in points], [value for _, value in points])
 
 
 def _clock(run: Run, intervals: Sequence[Interval]) -> tuple[list[float], str]:

@@ -230,10 +230,10 @@ def test_a_noisy_run_near_the_threshold_has_no_phases():
 @pytest.mark.parametrize(
     ("hosts", "ready", "words"),
     [
-        (("a", "b", "b"), (0.4, 0.68, 0.66), "each rank on b computes 0.67 s where those on a take "
-         "0.40 s, 1.7 times as long"),
+        (("a", "b", "b"), (0.4, 0.68, 0.66), "each rank on b computes 0.670 s where those on a "
+         "take 0.400 s, 1.7 times as long"),
         (("a", "a", "b", "b"), (0.4, 0.4, 0.4, 1.6), "rank 3 on b computes 1.60 s where the others "
-         "take 0.40 s, 4.0 times as long"),
+         "take 0.400 s, 4.0 times as long"),
     ],
 )  # fmt: skip
 def test_the_slow_rank_or_host_is_named_with_its_factor(hosts, ready, words):
@@ -249,7 +249,7 @@ def test_slow_input_on_one_host_names_that_host():
         rank_ready_s=(0.4, 0.4, 1.4, 1.4), rank_input_wait_s=(0.0, 0.0, 1.0, 1.0),
     ))  # fmt: skip
     assert found.kind == bottleneck.INPUT
-    assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.00 s." in found.sentence
+    assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.0 ms." in found.sentence
 
 
 def test_communication_that_the_bytes_do_not_explain_is_not_blamed_on_the_network():

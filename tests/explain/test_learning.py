@@ -81,7 +81,7 @@ def test_an_exact_curve_gives_its_asymptote_exponent_and_gain(c):
     assert (tenth.steps, double.steps) == (2000, 20_000)
     assert double.gain.value == pytest.approx(4 - 4 * 2**-c, abs=0.02)
     assert tenth.gain.value == pytest.approx(4 - 4 * 1.1**-c, abs=0.03)
-    assert double.hours == pytest.approx(20_000 * 0.5 / 3600)
+    assert double.seconds == pytest.approx(20_000 * 0.5)
     assert found.curve[-1][0] == 40_000
     assert found.curve[-1][1].value == pytest.approx(28 - 4 * 2**-c, abs=0.1)
 
@@ -199,17 +199,17 @@ def test_the_learning_rate_is_part_of_the_evidence():
     assert "learning rate" not in learning.fully_trained(run_of(bleu=bleu)).reason
 
 
-def test_hours_are_unknown_without_times():
+def test_the_time_is_unknown_without_times():
     found = learning.fully_trained(run_of(bleu=saturating(28.0, -4.0, 1.0), step_s=None))
-    assert found.gains[1].hours is None
+    assert found.gains[1].seconds is None
     assert " h)" not in found.reason
 
 
-def test_hours_count_evaluations():
+def test_the_time_counts_evaluations():
     run = run_of(bleu=saturating(28.0, -4.0, 1.0))
     slow = tuple(dataclasses.replace(each, seconds=1000.0) for each in run.evaluations)
     found = learning.fully_trained(dataclasses.replace(run, evaluations=slow))
-    assert found.gains[1].hours == pytest.approx((20_000 * 0.5 + 12 * 1000) / 3600)
+    assert found.gains[1].seconds == pytest.approx(20_000 * 0.5 + 12 * 1000)
 
 
 def line(*points: tuple[float, float], noise: float = 0.0, seed: int = 0) -> Curve:

@@ -12,6 +12,8 @@ from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 
+STEP_S = (1.60, 1.64, 1.62, 1.70, 1.58, 1.66, 1.61, 1.63, 1.59, 1.67)  # of `two_host_run`
+
 FIGURES = {
     "loss": lambda run: plots.loss([run]),
     "bleu": lambda run: plots.bleu([run]),
@@ -82,6 +84,16 @@ def test_the_band_of_bleu_stays_within_0_and_100(two_host_run, monkeypatch):
     plots.outlook(learning.fully_trained(run))
     assert bands[0] == (0, 100)
     assert 0 <= bands[1][0] < bands[1][1] <= 100
+
+
+def test_a_resumed_run_is_drawn_start_by_start_without_its_tracing(two_host_run, monkeypatch):
+    rows = [dataclasses.replace(i, start=int(i.step > 500)) for i in two_host_run().intervals]
+    rows[6] = dataclasses.replace(rows[6], step_s=60.0)
+    drawn = []
+    monkeypatch.setattr(Axes, "plot", lambda axes, x, y, **_: drawn.append(y))
+    plots.step_time([two_host_run(intervals=tuple(rows))])
+    (seconds,) = drawn
+    np.testing.assert_allclose(seconds, [*STEP_S[:5], np.nan, *STEP_S[6:]])
 
 
 def test_the_correlation_is_written_into_the_figure():
