@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
@@ -112,8 +113,8 @@ def _read(options: Options) -> ForeignModel:
 
 def _lines(model: ForeignModel, prefix: Path) -> list[str]:
     config, run = model.config, prefix.parent
-    data = f"data        python -m hvd_nmt.prepare --vocabulary {run / 'spm.model'} --out DATA ..."
-    train = f"python -m hvd_nmt.train --config {run / 'config.yaml'} --data.directory DATA"
+    data = f"data        python -m hvd_nmt.prepare --vocabulary {run / VOCABULARY} --out DATA ..."
+    train = f"python -m hvd_nmt.train --config {run / CONFIG} --data.directory DATA"
     if model.moments:
         training = [data, f"go on       {train}"]
     elif model.reads_target_text:

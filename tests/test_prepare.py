@@ -21,6 +21,7 @@ import sentencepiece
 import mirrors
 from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.preparation import cleaning, embedded, encoding, parts, subwords, workers
@@ -101,7 +102,7 @@ def test_the_directory_holds_the_text(toy, capsys):
     train = data.manifest.parts["train"]
     assert (train.pairs_read, train.pairs, train.removed, train.truncated) == (300, 300, {}, 0)
     assert train.source.text_bytes == toy.options["train-source"].stat().st_size
-    assert train.source.input == corpus.fingerprint(toy.options["train-source"])
+    assert train.source.input == fingerprint(toy.options["train-source"])
     assert train.target.tokens == len(data.train.target.ids)
     assert data.manifest.vocabulary_pieces == data.manifest.vocabulary_size == 120
     out = capsys.readouterr().out

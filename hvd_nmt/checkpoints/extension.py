@@ -24,12 +24,12 @@ import tensorflow as tf
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import PAD
-from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.model import architectures
 from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
@@ -109,7 +109,7 @@ def write(
         if source is old.embedding or source is old.logits_bias:  # a row for each piece
             values = _grown(values[: extension.old_pieces], extension)
         weight.assign(values)
-    config = configuration.load(run_dir / CONFIG)
+    config = load_config(run_dir)
     configuration.save(dataclasses.replace(config, run_dir=output), draft / CONFIG)
     (draft / VOCABULARY).write_bytes(extension.model)
     (draft / RECORD).write_text(_record(origin, extension), encoding="utf-8")

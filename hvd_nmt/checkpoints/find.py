@@ -19,8 +19,7 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import BEST_DIR, DAMAGED_DIR
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.files import rename_together
-from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.common.files import fingerprint, rename_together
 
 _NAMED = 4
 """checkpoints that a message names, at most"""

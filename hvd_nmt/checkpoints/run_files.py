@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hvd_nmt.common.errors import DataError
+from hvd_nmt import config as configuration
+from hvd_nmt.common.errors import DataError, RunError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import Config
 from hvd_nmt.data import corpus
 
@@ -25,6 +27,19 @@ COMMANDS = "command.txt"
 ORIGIN = "init_from.json"
 LOCK = ".lock"
 TELEMETRY_DIR = "telemetry"
+
+
+def load_config(run_dir: Path) -> Config:
+    """The configuration of a run.
+
+    Raises:
+        RunError: the directory is no run directory.
+        ConfigError: its configuration cannot be read.
+    """
+    path = run_dir / CONFIG
+    if not path.exists():
+        raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
+    return configuration.load(path)
 
 
 def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
@@ -48,7 +63,7 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
             f"The training data are not in {directory} on this machine, so their size is unknown."
         ) from None
     vocabulary = run_dir / VOCABULARY
-    if vocabulary.exists() and corpus.fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+    if vocabulary.exists() and fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
         raise DataError(
             f"The data in {directory} have another vocabulary than this run, so they are not the "
             "data it was trained on."

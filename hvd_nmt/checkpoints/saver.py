@@ -30,8 +30,7 @@ from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.files import rename_together, replacing_file, sync
-from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
 
 
 class Saver:

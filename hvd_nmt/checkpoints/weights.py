@@ -18,12 +18,13 @@ from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config
 from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout, weights_by_path
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.config import freeze as parts
-from hvd_nmt.data.corpus import DataDirectory, fingerprint
+from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
 
@@ -46,9 +47,7 @@ def load_model(
         RunError: no such checkpoint, or it is damaged, or it does not fit the run's configuration
             or vocabulary.
     """
-    if not (run_dir / CONFIG).exists():
-        raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
-    config = configuration.load(run_dir / CONFIG)
+    config = load_config(run_dir)
     prefix = find(run_dir, which)
     with another_advised(prefix):
         manifest = read_manifest(names.manifest_file(prefix))

@@ -5,6 +5,7 @@
     replacing, put_in_place                             a directory
     exclusive, try_lock, is_locked                      one process at a time
     sync, require_free                                  parts of the above
+    fingerprint                                         size and SHA-256 of a file
 
 A file is written under another name, synced, renamed, and then its directory is synced: after a
 crash, also of the machine, there is the old content or the new one.
@@ -13,15 +14,38 @@ crash, also of the machine, there is the old content or the new one.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from hvd_nmt.common.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What a file is, whatever its name."""
+
+    n_bytes: int
+    """its size"""
+    sha256: str
+    """of its content, in hexadecimal"""
+
+
+def fingerprint(path: Path) -> FileFacts:
+    """Size and SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+        return FileFacts(stream.tell(), digest.hexdigest())
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

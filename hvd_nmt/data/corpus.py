@@ -31,6 +31,7 @@ from typing import Any, final
 import numpy as np
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data.text import read_lines
 
 FORMAT_VERSION = 1
@@ -162,18 +163,10 @@ class DataDirectory:
 
 
 @dataclass(frozen=True)
-class File:
-    """What a file is, whatever its name."""
-
-    n_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Side:
     """One side of one part."""
 
-    input: File
+    input: FileFacts
     """the raw file as it was given, compressed if it was"""
     text_bytes: int
     """UTF-8 text read from the raw file and cleaned, one byte per line end"""
@@ -218,7 +211,7 @@ class Manifest:
     """of the programs that made the directory"""
     parts: dict[str, Part]
     """what became of train, dev and perhaps test"""
-    files: dict[str, File]
+    files: dict[str, FileFacts]
     """every file that is part of the data"""
 
     @property
@@ -264,7 +257,7 @@ def read_manifest(directory: Path) -> Manifest:
         )
     try:
         parts = {name: _part(**part) for name, part in raw.pop("parts").items()}
-        files = {name: File(**file) for name, file in raw.pop("files").items()}
+        files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
         raw.pop("hash", None)
         manifest = Manifest(parts=parts, files=files, **raw)
         if SPM_MODEL not in files or not {"train", "dev"} <= set(parts):
@@ -279,13 +272,6 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     content = asdict(manifest) | {"hash": manifest.hash}
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
-
-
-def fingerprint(path: Path) -> File:
-    """Size and sha256 of a file."""
-    with open(path, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256")
-        return File(stream.tell(), digest.hexdigest())
 
 
 @final
@@ -348,7 +334,7 @@ def _part(source: dict[str, Any], target: dict[str, Any], **rest: Any) -> Part:
 
 
 def _side(input: dict[str, Any], **rest: Any) -> Side:
-    return Side(input=File(**input), **rest)
+    return Side(input=FileFacts(**input), **rest)
 
 
 def _parallel(path: Path, manifest: Manifest, part: str) -> ParallelCorpus:

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvd_nmt import config as configuration
+from hvd_nmt.checkpoints import run_files
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
@@ -172,13 +172,11 @@ def compute_s_of(run: Path, config: Config, ranks: int) -> float:
         ConfigError: that run trained another model.
         RunError: it recorded no steps, or its record is damaged.
     """
-    if not (run / "config.yaml").exists():
-        raise RunError(f"{run} is no run directory: it has no config.yaml.")
-    earlier = configuration.load(run / "config.yaml")
+    earlier = run_files.load_config(run)
     if earlier.model != config.model:
         raise ConfigError(
             f"The run in {run} trained another model than the one asked for: give --config "
-            f"{run / 'config.yaml'}, or --compute-s in place of --run."
+            f"{run / run_files.CONFIG}, or --compute-s in place of --run."
         )
     lines = read_metrics(run)
     times = [

@@ -238,7 +238,7 @@ def _disk(request: dict[str, Any]) -> dict[str, Any]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the run directory, or the folder it is to be made in, can be written to."""
-    from hvd_nmt.checkpoints import names
+    from hvd_nmt.checkpoints import names, run_files
     from hvd_nmt.common.files import is_locked
 
     path = Path(request.get("run_dir", "."))
@@ -251,7 +251,7 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
             file.write(b"x")
     except OSError as error:
         result["error"] = f"{folder}: {error.strerror or error}"
-    with contextlib.suppress(OSError), (path / ".lock").open("r", encoding="utf-8") as lock:
+    with contextlib.suppress(OSError), (path / run_files.LOCK).open("r", encoding="utf-8") as lock:
         if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
     files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]

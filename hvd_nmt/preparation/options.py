@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.data import corpus
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.preparation import embedded, openseq2seq_files
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.download import datasets
@@ -250,14 +250,14 @@ def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
     if options.vocabulary_sample != SAMPLE:
         found["vocabulary_sample"] = options.vocabulary_sample
     if options.vocabulary:
-        found["vocabulary"] = corpus.fingerprint(options.vocabulary).sha256
+        found["vocabulary"] = fingerprint(options.vocabulary).sha256
     if options.wrong_bytes != "stop":
         found["not_utf8"] = options.wrong_bytes
     if options.corpus == "embedded":
         # The words come from these two packages, the sentences from the generator's own code.
         words = {package: metadata.version(package) for package in ("babel", "num2words")}
         code = sorted(Path(embedded.__file__).parent.glob("*.py"))
-        hashes = "".join(corpus.fingerprint(file).sha256 for file in code)
+        hashes = "".join(fingerprint(file).sha256 for file in code)
         generator = hashlib.sha256(hashes.encode()).hexdigest()
         return found | {"seed": options.seed, "words": words, "generator": generator}
     if options.dataset_dir:
@@ -265,6 +265,6 @@ def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
             options.dataset_dir / name
             for name in (openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY)
         )
-        found["recipe"] = [corpus.fingerprint(path).sha256 for path in vocabulary]
+        found["recipe"] = [fingerprint(path).sha256 for path in vocabulary]
     digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}
     return found | {"inputs": digests}

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.common.progress import progress
-from hvd_nmt.data.corpus import File, Part, Side, fingerprint
+from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
 from hvd_nmt.preparation import cleaning, removed, workers
 from hvd_nmt.preparation.removed import RemovedPair
@@ -38,7 +39,7 @@ class Input(NamedTuple):
 
     paths: Sequence[Paths]
     """plain or .gz files, one corpus after the other"""
-    files: tuple[File, File]
+    files: tuple[FileFacts, FileFacts]
     """what all sources and all targets are; of several files, the digest of their digests"""
 
     @classmethod
@@ -68,7 +69,7 @@ class Input(NamedTuple):
 class PartState:
     """What has come of a part so far. Pairs of values are (source, target)."""
 
-    inputs: tuple[File, File]
+    inputs: tuple[FileFacts, FileFacts]
     """what the raw files are"""
     text: Paths
     """clean UTF-8 text, one sentence per line"""
@@ -103,7 +104,7 @@ class PartState:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any], directory: Path) -> PartState:
         """The inverse of `as_plain`, for text in this directory."""
-        source, target = (File(**file) for file in values["inputs"])
+        source, target = (FileFacts(**file) for file in values["inputs"])
         text = directory / values["text"][0], directory / values["text"][1]
         removed = Counter(values["removed"])
         return cls(**{**values, "inputs": (source, target), "text": text, "removed": removed})
@@ -328,12 +329,12 @@ def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
     )  # fmt: skip
 
 
-def _joined_files(files: list[File]) -> File:
+def _joined_files(files: list[FileFacts]) -> FileFacts:
     if len(files) == 1:
         return files[0]
     digests = "".join(file.sha256 for file in files)
     n_bytes = sum(file.n_bytes for file in files)
-    return File(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -23,6 +23,7 @@ import sentencepiece
 
 from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.preparation import (
@@ -264,7 +265,7 @@ def finish(build: Build, request: dict[str, Any], encoded: Parts, counted: dict[
                 for name in ("train", "dev", "test")
                 if name in encoded
             },
-            files={path.name: corpus.fingerprint(path) for path in files},
+            files={path.name: fingerprint(path) for path in files},
         )
         corpus.write_manifest(build.result, manifest)
         quality.write(build.result, quality.report(build.languages, manifest.parts, counted))

@@ -11,6 +11,7 @@ from typing import Any
 
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -110,7 +111,7 @@ class Telemetry(keras.callbacks.Callback):
         self._sampler = None
         if rank.is_first_on_host and interval_s > 0:
             self._sampler = Sampler(
-                run_dir / "telemetry" / f"{rank.host}.jsonl",
+                run_dir / TELEMETRY_DIR / f"{rank.host}.jsonl",
                 interval_s,
                 event_dir=run_dir / "tensorboard" / rank.host,
             )

@@ -17,7 +17,7 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import VOCABULARY
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.data.corpus import fingerprint
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.tokenizer import Tokenizer

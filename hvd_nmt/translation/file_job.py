@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import hvd_nmt
 from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.progress import progress, remark
 from hvd_nmt.config import command_line
-from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation import output, output_format, ranks, reader
 from hvd_nmt.translation.output_format import Columns

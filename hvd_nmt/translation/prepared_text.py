@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.run_files import CONFIG, data_of_run
+from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.data import corpus
 from hvd_nmt.translation.scoring import Text
@@ -27,10 +26,9 @@ def load(run: Path, part: str) -> tuple[Text, Text]:
         RunError: the run has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
-    if not (run / CONFIG).exists():
-        raise RunError(f"{run} is no run directory: it has no {CONFIG}.")
+    config = load_config(run)
     try:
-        directory, manifest = data_of_run(run, configuration.load(run / CONFIG))
+        directory, manifest = data_of_run(run, config)
     except DataError:
         raise MissingDataError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "

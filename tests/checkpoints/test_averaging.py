@@ -22,8 +22,8 @@ from hvd_nmt.checkpoints.names import ALL_SUFFIXES, SUFFIXES, weight_key
 from hvd_nmt.checkpoints.saver import Saver, remove, sweep
 from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.data.corpus import fingerprint
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator

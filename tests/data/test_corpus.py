@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import (
-    File,
-    Manifest,
-    ParallelCorpus,
-    Part,
-    Sentences,
-    SentencesWriter,
-    Side,
-)
+from hvd_nmt.data.corpus import Manifest, ParallelCorpus, Part, Sentences, SentencesWriter, Side
 from hvd_nmt.preparation.options import Options
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
@@ -40,7 +33,7 @@ def directory(tmp_path):
     (path / "dev.en").write_bytes(b"Hello\x0bthere\n")
     (path / "dev.de").write_text("Grüß Gott\n", encoding="utf-8")
     (path / corpus.SPM_MODEL).write_bytes(b"model")
-    side = Side(File(1, "0"), 1, 1, 1)
+    side = Side(FileFacts(1, "0"), 1, 1, 1)
     manifest = Manifest(
         format_version=corpus.FORMAT_VERSION,
         source_language="en",
@@ -54,7 +47,7 @@ def directory(tmp_path):
             "train": Part(4, 3, {"too long": 1}, 0, side, side),
             "dev": Part(1, 1, {}, 0, side, side),
         },
-        files={file.name: corpus.fingerprint(file) for file in path.iterdir()},
+        files={file.name: fingerprint(file) for file in path.iterdir()},
     )
     corpus.write_manifest(path, manifest)
     return path
@@ -119,7 +112,7 @@ def test_the_hash_follows_names_and_contents(directory):
     other = dict(manifest.files)
     other["dev.en"], other["dev.de"] = other["dev.de"], other["dev.en"]
     assert dataclasses.replace(manifest, files=other).hash != manifest.hash
-    assert manifest.vocabulary_hash == corpus.fingerprint(directory / "spm.model").sha256
+    assert manifest.vocabulary_hash == fingerprint(directory / "spm.model").sha256
 
 
 def test_a_missing_or_foreign_directory_is_named_with_the_remedy(tmp_path):

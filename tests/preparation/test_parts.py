@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.data import corpus, text
+from hvd_nmt.common.files import FileFacts
+from hvd_nmt.data import text
 from hvd_nmt.preparation import cleaning, encoding, parts, subwords, workers
 from hvd_nmt.preparation.cleaning import Cleaner, Rules
 from hvd_nmt.preparation.encoding import LengthLimit
@@ -39,7 +40,7 @@ def read(directory, source, target, how, n_files=1):
         )
         for at in range(0, len(source), size)
     ]
-    file = corpus.File(1, "0")
+    file = FileFacts(1, "0")
     out = directory / "text.en", directory / "text.de"
     part = parts.clean(Input(inputs, (file, file)), out, how)
     return part, [path.read_bytes().split(b"\n")[:-1] for path in out]

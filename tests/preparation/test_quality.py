@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_nmt.data.corpus import File, Part, Side
+from hvd_nmt.common.files import FileFacts
+from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.preparation import cleaning, quality
 from hvd_nmt.preparation.quality import Quality
 
@@ -32,7 +33,7 @@ def counted(chunks=((0, 6),), max_length=8):
 
 def report():
     """A report over PAIRS."""
-    side = Side(File(1, "0"), text_bytes=2_000_000, kept_text_bytes=1_500_000, tokens=12)
+    side = Side(FileFacts(1, "0"), text_bytes=2_000_000, kept_text_bytes=1_500_000, tokens=12)
     train = Part(10, 6, {"word ratio": 1, "a side is empty": 3}, 1, side, side)
     dev = Part(2, 2, {}, 0, side, side)
     return quality.report(("en", "de"), {"train": train, "dev": dev}, counted())
