@@ -102,8 +102,8 @@ def test_run_directory_explains_itself(toy_data: Path, toy_run: Path) -> None:
 
 
 def test_plan_comes_before_the_first_step(toy_run: Path) -> None:
-    said = (toy_run / "stdout.txt").read_text(encoding="utf-8")
-    plan = said[: said.index("step 1/40")]
+    stdout = (toy_run / "stdout.txt").read_text(encoding="utf-8")
+    plan = stdout[: stdout.index("step 1/40")]
     for word in ("ranks", "parameters", "vocabulary 120", "128 target tokens a step", "all-reduce"):
         assert word in plan
 
@@ -295,9 +295,9 @@ def test_all_ranks_end_together(
     """One sentence, from one rank; nobody waits for a rank that has left."""
     run = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path, ranks=2)
     done = run.finished()
-    said = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
+    errors = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
     assert done.returncode == 1  # horovodrun's own
-    assert len(said) == 1
-    assert words in said[0]
+    assert len(errors) == 1
+    assert words in errors[0]
     assert "hvd_nmt/" not in done.stderr  # no traceback of ours
     assert run.left_behind() == []

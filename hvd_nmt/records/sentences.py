@@ -14,6 +14,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.records.record import Run
+from hvd_nmt.telemetry.events import HYPOTHESES_DIR
 
 LENGTHS = (1, 6, 11, 16, 21, 31)
 """first number of words of each class of source lengths"""
@@ -118,7 +119,7 @@ def _bleu(sentences: Sequence[Sentence]) -> float:
 def _hypotheses(run_dir: Path, step: int | None) -> Path:
     found = {
         int(match[1]): path
-        for path in (run_dir / "hypotheses").glob("dev.*.txt")
+        for path in (run_dir / HYPOTHESES_DIR).glob("dev.*.txt")
         if (match := re.fullmatch(r"dev\.(\d+)\.txt", path.name))
     }
     if not found:

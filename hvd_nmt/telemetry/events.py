@@ -24,6 +24,8 @@ from hvd_nmt.telemetry import jsonl
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
+HYPOTHESES_DIR = "hypotheses"
+"""translations of the dev set, dev.STEP.txt"""
 _OWN_FIELDS = {"step", "time_s", "kind"}
 _NOT_FINITE = {"nan", "inf", "-inf"}
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")

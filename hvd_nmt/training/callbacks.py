@@ -14,6 +14,7 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
@@ -113,7 +114,7 @@ class Telemetry(keras.callbacks.Callback):
             self._sampler = Sampler(
                 run_dir / TELEMETRY_DIR / f"{rank.host}.jsonl",
                 interval_s,
-                event_dir=run_dir / "tensorboard" / rank.host,
+                event_dir=run_dir / TENSORBOARD_DIR / rank.host,
             )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

@@ -22,7 +22,7 @@ from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.events import HYPOTHESES_DIR, EventStore
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
@@ -184,7 +184,7 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         more={"sacrebleu_margin": scores.bleu_margin},
     )
     store.text(step, "samples", samples)
-    folder = run_dir / "hypotheses"
+    folder = run_dir / HYPOTHESES_DIR
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")

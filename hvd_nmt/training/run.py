@@ -13,12 +13,13 @@ import tensorflow as tf
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import best_first, find, newest_first, newest_verified
 from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
 from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import callbacks, cluster, dashboard, devices, horovod, run_directory, setup
 from hvd_nmt.training.evaluation import Evaluator
@@ -189,10 +190,10 @@ def _where_things_are(config: Config, seconds: float) -> str:
             f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
             f"checkpoint  {find(run, 'latest')}",
             f"best        {find(run, 'best')}",
-            f"metrics     {run / 'metrics.jsonl'}",
-            f"telemetry   {run / 'telemetry'}",
+            f"metrics     {run / METRICS_FILE}",
+            f"telemetry   {run / TELEMETRY_DIR}",
             *([f"report      {run / 'report.html'}"] if config.telemetry.report else []),
-            f"TensorBoard tensorboard --logdir {run / 'tensorboard'}",
+            f"TensorBoard tensorboard --logdir {run / TENSORBOARD_DIR}",
             f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
         ]
     )

@@ -56,7 +56,7 @@ class SaveAndEvaluate(StepCallback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
-        if self._stop_request.asked:
+        if self._stop_request.requested:
             self.model.stop_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
@@ -70,11 +70,11 @@ class SaveAndEvaluate(StepCallback):
         save = last or step % self._config.checkpoints.every_steps == 0
         val_loss = None
         # The step's own sum does not know of a signal that came since the step began.
-        stop = logs["stop"] > 0 or (evaluate and self._stop_request.any_rank_was_asked())
+        stop = logs["stop"] > 0 or (evaluate and self._stop_request.requested_on_any_rank())
         if evaluate and not stop:
             val_loss = self._evaluate(step)
             evaluate = False
-            stop = self._stop_request.any_rank_was_asked()
+            stop = self._stop_request.requested_on_any_rank()
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
         if save or stop:

@@ -92,9 +92,7 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
         average = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
-    model = TrainingModel(
-        transformer, config.training, run_setup.rank.index, run_setup.rank.size, average
-    )
+    model = TrainingModel(transformer, config.training, run_setup.rank, average)
     adam = optimizer.build(config.training, run_setup.precision, model.trained)
     model.compile(optimizer=adam)
     weights = weights_to_train(transformer, config.training.freeze)

@@ -18,6 +18,7 @@ from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
 from hvd_nmt.training import horovod
+from hvd_nmt.training.horovod import Rank
 
 
 class TrainingModel(keras.Model):
@@ -36,8 +37,7 @@ class TrainingModel(keras.Model):
     Args:
         transformer: the model.
         config: loss and seed.
-        rank: of this process.
-        ranks: their number.
+        rank: this rank.
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
     """
@@ -51,13 +51,12 @@ class TrainingModel(keras.Model):
         self,
         transformer: Transformer,
         config: TrainingConfig,
-        rank: int,
-        ranks: int,
+        rank: Rank,
         average: Transformer | None = None,
     ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer, self.average = transformer, average
-        self.config, self.rank, self.ranks = config, rank, ranks
+        self.config, self.rank = config, rank
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
 
@@ -89,7 +88,7 @@ class TrainingModel(keras.Model):
             One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, and `_OWN`.
         """
         weights = self.trained
-        seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank)
+        seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
         source_tokens, target_tokens = tf.unstack(batch["tokens"])
         with TimedTape() as tape:
             states_BxTxD = self._states(batch, dropout.Dropout(seed_2))
@@ -107,7 +106,7 @@ class TrainingModel(keras.Model):
         times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.
-        places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank, self.ranks), [-1])
+        places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
         sums = horovod.sum_over_ranks(tf.concat([summed, places_2R], 0), name="step_sums")
         norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
         with tf.control_dependencies([sums, *(gradient for gradient, _ in gradients)]):
@@ -144,7 +143,7 @@ class TrainingModel(keras.Model):
         return train_function
 
     def _logs(self, values: list[float], total_s: float) -> dict[str, Any]:
-        sums, own, ranks = len(self._SUMS), len(self._OWN), self.ranks
+        sums, own, ranks = len(self._SUMS), len(self._OWN), self.rank.size
         logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
         logs |= zip(self._OWN, values[-own:], strict=True)
         # A clock that was set back in the step must not stop the training.
@@ -155,7 +154,7 @@ class TrainingModel(keras.Model):
             "step_s": total_s,
             "rank_ready_s": ready_s,
             "rank_input_wait_s": input_wait_s,
-            "step_time": step_time(total_s, waited_s, self.rank, ready_s, input_wait_s),
+            "step_time": step_time(total_s, waited_s, self.rank.index, ready_s, input_wait_s),
         }
 
     def _states(self, batch: dict[str, tf.Tensor], drop: dropout.Dropout) -> tf.Tensor:

@@ -29,8 +29,8 @@ class StopRequest:
     )
 
     def __init__(self, announces: bool) -> None:
-        self.asked = False
-        """whether this rank was asked"""
+        self.requested = False
+        """whether a signal has asked this rank"""
         self._announces = announces
         self._previous_handlers: dict[int, Any] = {}
 
@@ -44,10 +44,10 @@ class StopRequest:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def any_rank_was_asked(self) -> bool:
+    def requested_on_any_rank(self) -> bool:
         """Whether any rank was asked up to now; all ranks must call it."""
-        asked = tf.constant(float(self.asked))
-        return float(horovod.sum_over_ranks(asked, name="stop")) > 0
+        requested = tf.constant(float(self.requested))
+        return float(horovod.sum_over_ranks(requested, name="stop")) > 0
 
     def announce(self) -> None:
         """Print the line, once. `print` cannot: the signal may have come inside of a `print`."""
@@ -57,5 +57,5 @@ class StopRequest:
                 os.write(_STDERR, self.LINE.encode())
 
     def _ask(self, number: int, frame: Any) -> None:
-        self.asked = True
+        self.requested = True
         self.announce()

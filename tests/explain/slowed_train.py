@@ -44,7 +44,7 @@ def slow_model():
 
     def late_states(model, batch, drop):
         def wait():
-            if model.rank == 1 and slow("rank"):
+            if model.rank.index == 1 and slow("rank"):
                 time.sleep(SLOW_S)
 
         with tf.control_dependencies([tf.py_function(wait, [], [])]):

@@ -60,10 +60,10 @@ def data_of(path):
     directory = corpus.load(path)
     translator = Translator(model(directory.manifest.vocabulary_size), Decoding(beam_size=1))
     sources = [directory.dev.source[index] for index in range(len(directory.dev))]
-    said = dict(translator.translate(sources))
+    hypotheses = dict(translator.translate(sources))
     targets = []
     for index in range(len(sources)):
-        ids = said[index][0].ids[: 4 + index % 16].copy()
+        ids = hypotheses[index][0].ids[: 4 + index % 16].copy()
         ids[index % 4 :: 4] = 4 + index
         targets.append(np.append(ids[ids != EOS], EOS))
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in targets])])

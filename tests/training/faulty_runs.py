@@ -134,7 +134,7 @@ def nan_on_one_rank(rank, options):
 
     def states(model, batch, drop):
         found = states_before(model, batch, drop)
-        hit = tf.logical_and(model.rank == 1, tf.equal(model.step, NAN_STEP - 1))
+        hit = tf.logical_and(model.rank.index == 1, tf.equal(model.step, NAN_STEP - 1))
         return found + tf.where(hit, float("nan"), 0.0)
 
     def after_step(guard, step, logs):

@@ -111,7 +111,7 @@ def right_optimizer_on_the_transformer(rank):
 def case_01_apply_gradients_of_local_gradients(rank):
     """The compiled optimizer is right, but the step goes around its `compute_gradients`."""
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = LocalGradients(transformer, TRAINING, rank.index, rank.size)
+    model = LocalGradients(transformer, TRAINING, rank)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
     before = refused(
@@ -127,13 +127,13 @@ class LocalGradients(TrainingModel):
         weights = self.transformer.trainable_variables
         with tf.GradientTape() as tape:
             states = self._states(batch, lambda x, rate: x)
-            loss = tf.reduce_mean(states**2 * tf.cast(self.rank + 1, tf.float32))
-            loss += tf.reduce_sum(self.transformer.embedding) * (self.rank - 1.0)
+            loss = tf.reduce_mean(states**2 * tf.cast(self.rank.index + 1, tf.float32))
+            loss += tf.reduce_sum(self.transformer.embedding) * (self.rank.index - 1.0)
         gradients = tape.gradient(loss, weights)
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None]
         self.optimizer.apply_gradients(pairs)
         self.step.assign_add(1)
-        return tf.zeros([len(self._SUMS) + 2 * self.ranks + len(self._OWN)])
+        return tf.zeros([len(self._SUMS) + 2 * self.rank.size + len(self._OWN)])
 
 
 @check
@@ -285,7 +285,7 @@ def gradients_are_exact_per_token(rank):
     own = np.count_nonzero(share["target"])
 
     def error_of(distributed, tokens):
-        made = Capture(transformer, TRAINING, rank.index, rank.size)
+        made = Capture(transformer, TRAINING, rank)
         distributed.build(weights)
         made.compile(optimizer=distributed)
         logs = made.train_step(
@@ -422,7 +422,7 @@ def all_wait_for_the_last(rank):
 
 def training_model(rank):
     transformer = Transformer(TINY, 24, "float32", 1)
-    model = TrainingModel(transformer, TRAINING, rank.index, rank.size)
+    model = TrainingModel(transformer, TRAINING, rank)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     return model, transformer
 

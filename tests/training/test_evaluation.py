@@ -178,9 +178,9 @@ def corpus_bleu(hypotheses, references):
     for order in range(1, 5):
         matched = total = 0
         for hypothesis, reference in zip(hypotheses, references, strict=True):
-            ours, theirs = ngrams(hypothesis, order), ngrams(reference, order)
-            matched += sum((ours & theirs).values())
-            total += sum(ours.values())
+            found, wanted = ngrams(hypothesis, order), ngrams(reference, order)
+            matched += sum((found & wanted).values())
+            total += sum(found.values())
         if not matched:
             return 0.0
         logs.append(math.log(matched / total))

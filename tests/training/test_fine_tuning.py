@@ -34,7 +34,7 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def tuned(toy_commands, toy_data: Path, toy_run: Path, tmp_path_factory) -> dict:
-    """Both runs, and what was said; the run that they began with is gone when one is resumed."""
+    """Both runs, and what was printed; the run that they began with is gone when one is resumed."""
     cwd = tmp_path_factory.mktemp("tuned")
     (cwd / "origin").symlink_to(toy_run)
 
@@ -165,10 +165,10 @@ def test_meta_graph_holds_the_average(tuned: dict) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         saver = tf.compat.v1.train.import_meta_graph(prefix + ".meta")
         saver.restore(session, prefix)
-        theirs = session.run("logits:0", {"source:0": source, "target:0": target})
+        imported = session.run("logits:0", {"source:0": source, "target:0": target})
     model, _ = weights.load_model(tuned["cwd"] / "whole", prefix)
-    ours = model(tf.constant(source, tf.int32), tf.constant(target, tf.int32)).numpy()
-    assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
+    found = model(tf.constant(source, tf.int32), tf.constant(target, tf.int32)).numpy()
+    assert np.abs(imported - found).max() < 1e-5 * np.abs(found).max()
 
 
 @pytest.mark.parametrize(("more", "words"), [

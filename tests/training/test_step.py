@@ -173,7 +173,7 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False):
     corpus = fixed_corpus()
     plan = BatchPlan.of(corpus, config.training.tokens_per_step, config.training.seed)
     transformer = Transformer(config.model, 64, "float32", config.training.seed)
-    training_model = TrainingModel(transformer, config.training, rank.index, rank.size)
+    training_model = TrainingModel(transformer, config.training, rank)
     training_model.compile(
         optimizer=optimizer.build(config.training, "float32", transformer.trainable_variables)
     )
