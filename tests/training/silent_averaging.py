@@ -71,26 +71,30 @@ def variables():
     return [tf.Variable(tf.ones([3, 2]), name="first"), tf.Variable(tf.ones([7]), name="second")]
 
 
-def averaging(rank, make):
-    """What `check_averaging` says to the optimizer that `make` builds for some weights."""
-    weights = variables()
-    made = make(weights)
-    made.build(weights)
-    return refused(cluster.check_averaging, made, weights, rank)
+def optimizer_check(make):
+    """A check: what `check_averaging` says to the optimizer that `make` builds for some weights."""
+
+    def answer(rank):
+        weights = variables()
+        made = make(weights, rank)
+        made.build(weights)
+        return refused(cluster.check_averaging, made, weights, rank)
+
+    answer.__name__ = make.__name__
+    return check(answer)
 
 
 # What must pass.
 
 
-@check
-def right_optimizer(rank):
-    weights = variables()
-    return averaging(rank, lambda _: optimizer.build(TRAINING, "float32", weights))
+@optimizer_check
+def right_optimizer(weights, rank):
+    return optimizer.build(TRAINING, "float32", weights)
 
 
-@check
-def right_optimizer_with_loss_scale(rank):
-    return averaging(rank, lambda weights: optimizer.build(TRAINING, "float16", weights))
+@optimizer_check
+def right_optimizer_with_loss_scale(weights, rank):
+    return optimizer.build(TRAINING, "float16", weights)
 
 
 @check
@@ -152,9 +156,9 @@ def case_02_keras_3_optimizer(rank):
     return {"errors": errors}
 
 
-@check
-def case_03_plain_optimizer(rank):
-    return averaging(rank, lambda _: optimizer.Adam())
+@optimizer_check
+def case_03_plain_optimizer(weights, rank):
+    return optimizer.Adam()
 
 
 @check
@@ -168,34 +172,23 @@ def case_03_wrapped_after_compile(rank):
     return refused(cluster.check_averaging, model.optimizer, weights, rank)
 
 
-@check
-def case_04_optimizer_loaded_from_a_saved_model(rank):
+@optimizer_check
+def case_04_optimizer_loaded_from_a_saved_model(weights, rank):
     """Horovod saves its optimizer under the class name that it wraps."""
-
-    def loaded(_):
-        saved = keras.optimizers.serialize(hvd_keras.DistributedOptimizer(keras.optimizers.Adam()))
-        return keras.optimizers.deserialize(saved)
-
-    return averaging(rank, loaded)
+    saved = keras.optimizers.serialize(hvd_keras.DistributedOptimizer(keras.optimizers.Adam()))
+    return keras.optimizers.deserialize(saved)
 
 
-@check
-def case_06_process_set_without_some_ranks(rank):
-    return averaging(
-        rank, lambda _: hvd_keras.DistributedOptimizer(
-            optimizer.Adam(), op=hvd.Sum, process_set=FIRST_ONLY
-        ),
-    )  # fmt: skip
+@optimizer_check
+def case_06_process_set_without_some_ranks(weights, rank):
+    return hvd_keras.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, process_set=FIRST_ONLY)
 
 
-@check
-def case_07_one_variable_is_local(rank):
-    def made(weights):
-        distributed = horovod.distributed_optimizer(optimizer.Adam())
-        distributed.register_local_var(weights[1])
-        return distributed
-
-    return averaging(rank, made)
+@optimizer_check
+def case_07_one_variable_is_local(weights, rank):
+    distributed = horovod.distributed_optimizer(optimizer.Adam())
+    distributed.register_local_var(weights[1])
+    return distributed
 
 
 @check
@@ -209,37 +202,26 @@ def case_08_groups_of_variables_of_one_name(rank):
 # Cases 9 to 14: averaged, but wrongly.
 
 
-@check
-def case_09_unequal_loss_scales(rank):
-    def made(weights):
-        scaled = optimizer.build(TRAINING, "float16", weights)
-        scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + rank.index))
-        return scaled
-
-    return averaging(rank, made)
+@optimizer_check
+def case_09_unequal_loss_scales(weights, rank):
+    scaled = optimizer.build(TRAINING, "float16", weights)
+    scaled._loss_scale._current_loss_scale.assign(2.0 ** (10 + rank.index))
+    return scaled
 
 
-@check
-def case_12_horovod_tensorflow_drops_op(rank):
-    return averaging(
-        rank, lambda _: hvd.DistributedOptimizer(
-            optimizer.Adam(), op=hvd.Sum, sparse_as_dense=True
-        ),
-    )  # fmt: skip
+@optimizer_check
+def case_12_horovod_tensorflow_drops_op(weights, rank):
+    return hvd.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, sparse_as_dense=True)
 
 
-@check
-def case_12_average(rank):
-    return averaging(rank, lambda _: hvd_keras.DistributedOptimizer(optimizer.Adam()))
+@optimizer_check
+def case_12_average(weights, rank):
+    return hvd_keras.DistributedOptimizer(optimizer.Adam())
 
 
-@check
-def two_backward_passes_per_step(rank):
-    return averaging(
-        rank, lambda _: hvd_keras.DistributedOptimizer(
-            optimizer.Adam(), op=hvd.Sum, backward_passes_per_step=2
-        ),
-    )  # fmt: skip
+@optimizer_check
+def two_backward_passes_per_step(weights, rank):
+    return hvd_keras.DistributedOptimizer(optimizer.Adam(), op=hvd.Sum, backward_passes_per_step=2)
 
 
 @check
