@@ -32,7 +32,7 @@ def answers(runs):
 def test_ranks_do_not_import_the_keras_that_nobody_uses(toy_commands, tmp_path):
     """Horovod would, and with it matplotlib: a fifth of what a rank imports."""
     code = (
-        "import sys, hvd_nmt.training.callbacks\n"
+        "import sys, hvd_nmt.training.run\n"
         "print('tf_keras' in sys.modules, {'keras', 'matplotlib'} & sys.modules.keys())"
     )
     done = toy_commands.run(code, cwd=tmp_path)
