@@ -1,1 +1,10 @@
-""""""
+"""What every other room may use; itself it uses none of them.
+
+errors             errors of users in one sentence, and the exit codes
+files              writing that a crash cannot spoil, and locks
+gradient           bytes of a step's gradients, and of their way around a ring of ranks
+progress           how far long work is, on standard error
+rank_environment   the environment variables that reach the ranks
+tensorflow_import  the import of TensorFlow without its noise
+units              durations, sizes, shares and counts for people to read
+"""

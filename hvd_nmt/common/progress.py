@@ -38,7 +38,7 @@ def progress(
     )
 
 
-def remark(text: str) -> None:
+def print_line(text: str) -> None:
     """A line on stderr that leaves a bar there whole."""
     if sys.stderr.isatty():
         tqdm.write(text, file=sys.stderr)

@@ -1,11 +1,15 @@
 """The configuration of a run: one tree of frozen dataclasses, presets, and YAML files.
 
-tree.py     the dataclasses, every field with meaning and unit
-presets.py  the named configurations
-values.py   YAML files, differences, wrong names
+schema         the dataclasses, every field with meaning and unit
+presets        the named configurations
+serialization  YAML files, differences, wrong names
+command_line   the command line of a run, and of any other command
+schedule       the learning rate of each step
+precision      the arithmetic that suits some hardware
+freeze         which weights `training.freeze` means
 
-`command_line` makes a command line of it. The values of a run are written to `config.yaml` in the
-run directory, which is itself a valid `--config`. No TensorFlow here.
+The values of a run are written to `config.yaml` in the run directory, which is itself a valid
+`--config`. No TensorFlow here.
 """
 
 from hvd_nmt.config.presets import presets

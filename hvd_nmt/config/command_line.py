@@ -125,6 +125,14 @@ def options(
 ) -> Options:
     """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
 
+    Args:
+        kind: the dataclass.
+        prog: command name for `--help`.
+        description: what the command does, for `--help`.
+        argv: words of the command line; None: those of this process.
+        default: values of what the words do not name; None: the defaults of the fields.
+        quiet: print no message of the parser (on all ranks but one).
+
     Raises:
         ConfigError: a combination of values that cannot work.
         SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.

@@ -61,7 +61,7 @@ def measure(
             f"{command[0]} cannot be started ({error.strerror}): make install builds Horovod."
         ) from None
     try:
-        said, _ = process.communicate(timeout=timeout_s)
+        output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _stop(process)
         raise ClusterError(
@@ -71,11 +71,17 @@ def measure(
     except BaseException:
         _stop(process)
         raise
-    return result_in(said, process.returncode)
+    return result_in(output, process.returncode)
 
 
 def launch_command(hosts: Sequence[Host], n_bytes: int, nic: str | None) -> list[str]:
-    """The words of horovodrun for one rank per slot."""
+    """The words of horovodrun for one rank per slot.
+
+    Args:
+        hosts: hosts and slots.
+        n_bytes: size of the tensor.
+        nic: interface between the hosts; None: horovodrun looks for it.
+    """
     if all(is_here(host.name) for host in hosts):
         nic = "lo"
     slots = ",".join(f"{host.name}:{host.slots}" for host in hosts)
@@ -88,13 +94,13 @@ def launch_command(hosts: Sequence[Host], n_bytes: int, nic: str | None) -> list
     ]  # fmt: skip
 
 
-def result_in(said: str, exit_code: int) -> dict[str, Any]:
+def result_in(output: str, exit_code: int) -> dict[str, Any]:
     """The result among the lines of all ranks.
 
     Raises:
         ClusterError: there is none; says what a rank or else the launcher said last.
     """
-    lines = [line.partition(">:")[2] or line for line in said.splitlines() if line.strip()]
+    lines = [line.partition(">:")[2] or line for line in output.splitlines() if line.strip()]
     for line in lines:
         if line.startswith(MARK):
             with contextlib.suppress(ValueError):

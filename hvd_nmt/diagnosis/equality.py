@@ -58,10 +58,10 @@ def _equal(
 ) -> Iterator[Check]:
     """A check per host: ok with the common value, or what it has instead of it."""
     values = {answer.host.name: value_of(answer.facts) for answer in answers}
-    told = [value for value in values.values() if value is not None]
-    if not told and missing_is_fine:
+    known = [value for value in values.values() if value is not None]
+    if not known and missing_is_fine:
         return
-    common = max(told, key=told.count) if told else None
+    common = max(known, key=known.count) if known else None
     holder = next((host for host, value in values.items() if value == common), "")
     for host, value in values.items():
         if value is None and not missing_is_fine:
@@ -76,10 +76,10 @@ def _equal(
 def _packages(answers: Sequence[Answer]) -> Iterator[Check]:
     """One check per host; a package that is needed must be there and equal, others should be."""
     versions = {answer.host.name: answer.facts["packages"] for answer in answers}
-    told = {host: packages for host, packages in versions.items() if packages is not None}
+    known = {host: packages for host, packages in versions.items() if packages is not None}
     common = {}
-    for name in {name for packages in told.values() for name in packages}:
-        found = [packages.get(name) for packages in told.values()]
+    for name in {name for packages in known.values() for name in packages}:
+        found = [packages.get(name) for packages in known.values()]
         common[name] = max(found, key=found.count)
     for host, packages in versions.items():
         if packages is None:

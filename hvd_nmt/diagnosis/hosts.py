@@ -164,11 +164,11 @@ def _ask_one(
 ) -> Answer:
     started_s = time.monotonic()
     command = probe_command(host.name, timeout_s)
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors_file:
         try:
             process = subprocess.Popen(
                 command, env=passed(os.environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=said, text=True, errors="replace", start_new_session=True,
+                stderr=errors_file, text=True, errors="replace", start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return Answer(host, error=f"{command[0]}: {error.strerror}", reached=False)
@@ -187,8 +187,8 @@ def _ask_one(
         seconds = time.monotonic() - started_s
         if isinstance(facts, dict) and clock is not None:
             return Answer(host, facts, None, True, seconds, *clock)
-        said.seek(0)
-        words = said.read().decode(errors="replace").strip().splitlines()
+        errors_file.seek(0)
+        words = errors_file.read().decode(errors="replace").strip().splitlines()
     if timed_out:
         return Answer(host, {}, f"no answer within {timeout_s:g} s", False, seconds)
     reason = words[-1].strip() if words else f"exit code {code}"

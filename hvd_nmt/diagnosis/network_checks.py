@@ -81,7 +81,13 @@ def used_nic(answers: Sequence[Answer]) -> str | None:
 def judge_all_reduce(
     answers: Sequence[Answer], result: dict[str, Any], predicted: Prediction
 ) -> list[Check]:
-    """What the measurement says about the network, and about TensorFlow and the GPUs."""
+    """What the measurement says about the network, and about TensorFlow and the GPUs.
+
+    Args:
+        answers: what each host said.
+        result: of `allreduce.measure` between them.
+        predicted: what follows from it for the run.
+    """
     found = (
         f"{data_size(predicted.gradient_bytes)} in {step_duration(predicted.communication_s)}, "
         f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {step_duration(predicted.latency_s)} latency"

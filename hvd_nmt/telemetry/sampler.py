@@ -90,7 +90,7 @@ class Sampler:
         """the last sample that was written, as in the file; None before the first"""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def start(self) -> None:
         """Starts the thread and returns at once.
@@ -219,8 +219,8 @@ class Sampler:
             return None
 
     def _say_once(self, what: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        if what not in self._warned:
+            self._warned.add(what)
             _log.warning("%s: %s", self.host, what)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import hvd_nmt
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
-from hvd_nmt.common.progress import progress, remark
+from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation import output, output_format, ranks, reader
@@ -204,7 +204,7 @@ def _write(job: FileJob, chunk: Chunk, shares: list[Share], writer: output.Outpu
     for share in shares:
         rows.update(zip(share.indices, share.rows, strict=True))
     for number, text in sorted(tuple(each) for share in shares for each in share.warnings):
-        remark(f"{job.input_name}, line {number}: {text}")
+        print_line(f"{job.input_name}, line {number}: {text}")
     count = len(chunk.lines)
     writer.write([row for index in range(count) for row in rows[index]], count)
 

@@ -55,7 +55,7 @@ def test_in_a_file_a_remark_has_a_line_of_its_own(monkeypatch):
     monkeypatch.setattr("sys.stderr", log)
     bar = progress.progress(None, "lines", done=7)
     bar.display()
-    progress.remark("line 9: too long")
+    progress.print_line("line 9: too long")
     bar.close()
     first, second = log.getvalue().splitlines()
     assert first.startswith("7 lines [00:0")
