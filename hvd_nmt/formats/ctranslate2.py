@@ -77,6 +77,11 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     Its name holds the checkpoint's and a hash of its files, so that a changed checkpoint of the
     same name is converted anew.
 
+    Args:
+        run: run directory.
+        checkpoint: see `hvd_nmt.checkpoints.find.find`.
+        quantization: of the weights.
+
     Raises:
         ConfigError, RunError, DataError: as `convert`.
     """

@@ -34,7 +34,7 @@ from hvd_nmt.formats.foreign import (
 from hvd_nmt.model.tokenizer import Tokenizer
 
 UNITS_PER_HEAD = 64
-"""of transformer-base and transformer-big; a checkpoint does not say how many heads there are"""
+"""units of a head in transformer-base and -big; a checkpoint does not say how many heads it has"""
 MAX_LENGTH = 256
 """longest sentence that the recipe evaluates and translates, subword tokens"""
 _MASTER_COPY = "FP32-master-copy/"

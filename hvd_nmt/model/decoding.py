@@ -44,7 +44,7 @@ class Decoding:
     top_p: float = 1.0
     """draw among the most probable tokens that hold this share of the probability (nucleus)"""
     seed: int = 1
-    """of the draws; a sentence's draws depend on it and on the sentence's number only"""
+    """seed of the draws; those of a sentence depend on it and on the sentence's number only"""
 
     def __post_init__(self) -> None:
         _at_least(1, beam_size=self.beam_size, n_best=self.n_best)

@@ -1,8 +1,6 @@
-"""The blocks a Transformer is made of.
+"""The blocks a Transformer is made of, but for attention.
 
-B sentences, S source and T target positions, D model width, H heads, K units per head,
-F hidden units of the feed-forward block, Q query positions (in a decoding step the hypotheses of a
-sentence), L cached keys of a head.
+B sentences, T positions, D model width, F hidden units of the feed-forward block.
 
 Weights are float32. Each block computes in the dtype of its input, so one cast at the embedding
 decides the precision of the whole stack; layer normalisation always computes in float32.
@@ -22,14 +20,17 @@ Drop = Callable[[tf.Tensor, float], tf.Tensor]
 
 
 def seeds(seed: int) -> Iterator[int]:
-    """An endless supply of different seeds, one for each initialised weight."""
+    """An endless supply of different seeds, one for each initial weight."""
     return itertools.count(seed * 100_000)
 
 
 def glorot(fan_in: int, fan_out: int, seed: int) -> keras.initializers.Initializer:
     """Uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 16).
 
-    The fans are arguments because one fused matrix holds several projections.
+    Args:
+        fan_in: inputs of a projection; not the matrix's own, which may hold several side by side.
+        fan_out: outputs of a projection.
+        seed: of the draws.
     """
     limit = math.sqrt(6 / (fan_in + fan_out))
     return keras.initializers.RandomUniform(-limit, limit, seed=seed)
@@ -41,13 +42,25 @@ class Block(keras.layers.Layer):
     def __init__(self, name: str) -> None:
         super().__init__(name=name, autocast=False, dtype="float32")
 
-    def bias(self, name: str, width: int, wanted: bool) -> tf.Variable | None:
-        """A bias [width] of zeros, if it is wanted."""
-        return self.add_weight(name, [width], initializer="zeros") if wanted else None
+    def bias_if(self, biased: bool, name: str, width: int) -> tf.Variable | None:
+        """A bias that begins with zeros.
+
+        Args:
+            biased: whether the block has one; else this is None.
+            name: of the weight.
+            width: how many numbers it has.
+        """
+        return self.add_weight(name, [width], initializer="zeros") if biased else None
 
 
 class LayerNorm(Block):
-    """Layer normalisation over the last axis in float32 (Ba et al. 2016)."""
+    """Layer normalisation over the last axis in float32 (Ba et al. 2016).
+
+    Args:
+        width: D.
+        epsilon: added to the variance.
+        name: of the block.
+    """
 
     def __init__(self, width: int, epsilon: float, name: str) -> None:
         super().__init__(name)
@@ -61,101 +74,17 @@ class LayerNorm(Block):
         return tf.cast(y_BxTxD, x_BxTxD.dtype)
 
 
-class SelfAttention(Block):
-    """Multi-head attention of a sequence over itself; one fused query-key-value matrix."""
-
-    def __init__(
-        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
-    ):
-        super().__init__(name)
-        self.heads, self.rate = heads, rate
-        self.qkv = self.add_weight(
-            "qkv", [width, 3 * width], initializer=glorot(width, width, next(seed))
-        )
-        self.output_kernel = self.add_weight(
-            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
-        )
-        self.qkv_bias = self.bias("qkv_bias", 3 * width, biased)
-        self.output_bias = self.bias("output_bias", width, biased)
-
-    def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
-        q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
-        y_BxHxTxK, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
-        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
-
-    def project(self, x_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Queries, keys and values, each [B, H, T, K]."""
-        x_BxTx3D = linear(x_BxTxD, self.qkv, self.qkv_bias)
-        return tuple(tf.unstack(split_heads(x_BxTx3D, 3, self.heads)))
-
-    def step(
-        self, x_BxQxD: tf.Tensor, cache: Cache, row_Mx1: tf.Tensor, bias_Bx1xQxL: tf.Tensor
-    ) -> tuple[tf.Tensor, Cache]:
-        """One new position of Q hypotheses, which attend to what is theirs of the L cached ones.
-
-        Args:
-            x_BxQxD: the new position.
-            cache: keys and values [B, H, L, K], with room for the new ones.
-            row_Mx1: where they are put, see `cache_rows`.
-            bias_Bx1xQxL: see `history_bias`.
-
-        Returns:
-            [B, Q, D], and the cache with the new keys and values in it.
-        """
-        q_BxHxQxK, *new = self.project(x_BxQxD)
-        slots = tf.shape(bias_Bx1xQxL)[3]
-        keys_BxHxLxK, values_BxHxLxK = (
-            _put(old, row_Mx1, x, slots) for old, x in zip(cache, new, strict=True)
-        )
-        y_BxHxQxK, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
-        y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
-        return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
-
-
-class CrossAttention(Block):
-    """Multi-head attention of the target over the encoded source."""
-
-    def __init__(
-        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
-    ):
-        super().__init__(name)
-        self.heads, self.rate = heads, rate
-        self.query = self.add_weight(
-            "query", [width, width], initializer=glorot(width, width, next(seed))
-        )
-        self.key_value = self.add_weight(
-            "key_value", [width, 2 * width], initializer=glorot(width, width, next(seed))
-        )
-        self.output_kernel = self.add_weight(
-            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
-        )
-        self.query_bias = self.bias("query_bias", width, biased)
-        self.key_value_bias = self.bias("key_value_bias", 2 * width, biased)
-        self.output_bias = self.bias("output_bias", width, biased)
-
-    def call(
-        self, x_BxTxD: tf.Tensor, keys_values: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read the source.
-
-        Args:
-            x_BxTxD: what the target reads with, T positions.
-            keys_values: of the source, each [B, H, S, K]; see `cross_keys_values`.
-            bias_Bx1x1xS: hugely negative at padding; see `padding_bias`.
-            drop: dropout of the attention weights.
-
-        Returns:
-            [B, T, D], and the attention weights [B, H, T, S] before dropout.
-        """
-        q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
-        (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
-        y_BxHxTxK, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
-        y_BxTxD = linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
-        return y_BxTxD, weights_BxHxTxS
-
-
 class FeedForward(Block):
-    """Two affine maps with an activation between them."""
+    """Two affine maps with an activation between them.
+
+    Args:
+        width: D.
+        hidden: F.
+        activation: of the hidden units.
+        rate: share dropped of the hidden units.
+        seed: supply of seeds for the initial weights.
+        name: of the block.
+    """
 
     def __init__(
         self,
@@ -182,27 +111,17 @@ class FeedForward(Block):
         return linear(drop(h_BxTxF, self.rate), self.outer, self.outer_bias)
 
 
-Cache = tuple[tf.Tensor, tf.Tensor]
-
-
-def cross_keys_values(
-    source_BxSxD: tf.Tensor, attentions: list[CrossAttention]
-) -> tuple[Cache, ...]:
-    """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
-
-    One product with the matrices of all layers side by side, wide enough to be fast.
-    """
-    kernel = tf.concat([attention.key_value for attention in attentions], 1)
-    bias = None
-    if attentions[0].key_value_bias is not None:
-        bias = tf.concat([attention.key_value_bias for attention in attentions], 0)
-    wide = linear(source_BxSxD, kernel, bias)
-    keys_values = tf.unstack(split_heads(wide, 2 * len(attentions), attentions[0].heads))
-    return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
-
-
 def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """x [..., I] times kernel [I, O] plus bias [O], in the dtype of x."""
+    """x times kernel plus bias, in the dtype of x.
+
+    Args:
+        x: [..., I].
+        kernel: [I, O].
+        bias: [O]; None: none.
+
+    Returns:
+        [..., O].
+    """
     width_in, width_out = kernel.shape
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul
     y = multiply(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))
@@ -223,108 +142,6 @@ def _narrowing_matmul(x_NxI: tf.Tensor, kernel_IxO: tf.Tensor) -> Any:
         return tf.matmul(dy_NxO, kernel_IxO, transpose_b=True), tf.transpose(dkernel_OxI)
 
     return tf.matmul(x_NxI, kernel_IxO), gradient
-
-
-def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:
-    """[B, T, P x D] to [P, B, H, T, K]: one transposition for all P fused projections."""
-    shape = tf.shape(x_BxTxPD)
-    units = x_BxTxPD.shape[-1] // (parts * heads)
-    x_BxTxPxHxK = tf.reshape(x_BxTxPD, [shape[0], shape[1], parts, heads, units])
-    return tf.transpose(x_BxTxPxHxK, [2, 0, 3, 1, 4])
-
-
-def merge_heads(x_BxHxTxK: tf.Tensor) -> tf.Tensor:
-    """[B, H, T, K] to [B, T, D]."""
-    _, heads, _, units = x_BxHxTxK.shape
-    shape = tf.shape(x_BxHxTxK)
-    return tf.reshape(tf.transpose(x_BxHxTxK, [0, 2, 1, 3]), [shape[0], shape[2], heads * units])
-
-
-def attend(
-    q_BxHxQxK: tf.Tensor,
-    k_BxHxTxK: tf.Tensor,
-    v_BxHxTxK: tf.Tensor,
-    bias: tf.Tensor | None = None,
-    drop: Drop | None = None,
-    rate: float = 0.0,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
-
-    Args:
-        q_BxHxQxK: queries, not yet scaled by K^-0.5.
-        k_BxHxTxK: keys.
-        v_BxHxTxK: values.
-        bias: 0 where a query may look, hugely negative elsewhere; broadcasts to [B, H, Q, T].
-            None: everywhere.
-        drop: dropout of the attention weights.
-        rate: share of them to drop.
-
-    Returns:
-        [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
-    """
-    logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
-    # Scaled here and not at the queries: Q x T numbers a head instead of Q x K.
-    logits_BxHxQxT *= tf.constant(q_BxHxQxK.shape[-1] ** -0.5, q_BxHxQxK.dtype)
-    if bias is not None:
-        logits_BxHxQxT += tf.cast(bias, logits_BxHxQxT.dtype)
-    weights_BxHxQxT = tf.nn.softmax(logits_BxHxQxT)
-    kept_BxHxQxT = weights_BxHxQxT if drop is None else drop(weights_BxHxQxT, rate)
-    return tf.matmul(kept_BxHxQxT, v_BxHxTxK), weights_BxHxQxT
-
-
-def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:
-    """[B, 1, 1, S]: -1e4 at padding. Finite, so a row of padding alone gives no NaN.
-
-    -1e4 fits float16 and underflows to a weight of exactly 0 beside any real logit.
-    """
-    return tf.where(is_pad_BxS, -1e4, 0.0)[:, None, None, :]
-
-
-def causal_bias(length: tf.Tensor) -> tf.Tensor:
-    """[1, 1, T, T]: -1e4 where a position would look ahead."""
-    position_T = tf.range(length)
-    return tf.where(position_T[None, :] > position_T[:, None], -1e4, 0.0)[None, None]
-
-
-def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
-    """[B, 1, Q, L = T x Q]: 0 where a cached position belongs to a hypothesis' past, else -1e4.
-
-    The cache holds what all Q hypotheses of a sentence computed at each position. A hypothesis
-    that changes its place keeps its past by looking elsewhere; nothing is moved.
-
-    Args:
-        origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position; -1
-            where it has not been yet.
-    """
-    shape, hypotheses = tf.shape(origins_BxQxT), origins_BxQxT.shape[1]
-    allowed_BxQxTxQ = tf.one_hot(origins_BxQxT, hypotheses, on_value=0.0, off_value=-1e4)
-    return tf.reshape(allowed_BxQxTxQ, [shape[0], 1, hypotheses, shape[2] * hypotheses])
-
-
-def cache_rows(bias_Bx1xQxL: tf.Tensor, heads: int, position: tf.Tensor) -> tf.Tensor:
-    """Rows of a cache [B x H x L, K] for the keys [B x H x Q, K] of one position, int32 [M, 1]."""
-    sentences, _, hypotheses, slots = tf.unstack(tf.shape(bias_Bx1xQxL))
-    first_Ax1 = (tf.range(sentences * heads) * slots + position * hypotheses)[:, None]
-    return tf.reshape(first_Ax1 + tf.range(hypotheses), [-1, 1])
-
-
-def with_room(cache_BxHxLxK: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-    """The cache with room for this many keys of each head; as it is if it has it already."""
-    more = slots - tf.shape(cache_BxHxLxK)[2]
-    longer_BxHxLxK = tf.pad(cache_BxHxLxK, [[0, 0], [0, 0], [0, more], [0, 0]])
-    _, heads, _, units = cache_BxHxLxK.shape
-    return tf.ensure_shape(longer_BxHxLxK, [None, heads, None, units])
-
-
-def _put(
-    cache_BxHxLxK: tf.Tensor, row_Mx1: tf.Tensor, new_BxHxQxK: tf.Tensor, slots: tf.Tensor
-) -> tf.Tensor:
-    # In place, with no copy of all that came before, as long as nobody else holds the old cache:
-    # so its shape is not read here either.
-    _, heads, _, units = cache_BxHxLxK.shape
-    flat_AxK, new_MxK = (tf.reshape(x, [-1, units]) for x in (cache_BxHxLxK, new_BxHxQxK))
-    flat_AxK = tf.tensor_scatter_nd_update(flat_AxK, row_Mx1, new_MxK)
-    return tf.reshape(flat_AxK, [-1, heads, slots, units])
 
 
 def _layer_norm(

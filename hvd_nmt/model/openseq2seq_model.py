@@ -16,8 +16,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, PAD
+from hvd_nmt.model.attention import Cache
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Cache, Drop
+from hvd_nmt.model.layers import Drop
 from hvd_nmt.model.transformer import Attention, Memory, Transformer, shifted
 
 

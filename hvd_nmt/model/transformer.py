@@ -6,7 +6,6 @@ head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +13,11 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.config import BOS, PAD, ModelConfig
-from hvd_nmt.model import layers
+from hvd_nmt.model import attention
+from hvd_nmt.model.attention import Cache
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Cache, Drop
+from hvd_nmt.model.layers import Drop, seeds
+from hvd_nmt.model.transformer_layers import DecoderLayer, EncoderLayer, layer_norm
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
@@ -28,141 +29,6 @@ class Memory(NamedTuple):
     keys_values: tuple[Cache, ...]
     """for each decoder layer the cross-attention keys and values, each [B, H, S, K]"""
     bias_Bx1x1xS: tf.Tensor
-
-
-class Layer(layers.Block):
-    """Sub-layers, each with its normalisation, added to the stream one after the other.
-
-    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)).
-    """
-
-    def __init__(self, config: ModelConfig, name: str) -> None:
-        super().__init__(name)
-        self.rate, self.pre_norm = config.dropout, config.norm == "pre"
-
-    def norm_before(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
-        """What a sub-layer reads of the stream."""
-        return norm(x_BxTxD) if self.pre_norm else x_BxTxD
-
-    def norm_after(self, norm: layers.LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
-        """The stream after a sub-layer's output was added."""
-        return x_BxTxD if self.pre_norm else norm(x_BxTxD)
-
-
-class EncoderLayer(Layer):
-    """Self-attention and feed-forward."""
-
-    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
-        super().__init__(config, name)
-        self.attention_norm = _layer_norm(config, "attention_norm")
-        self.attention = layers.SelfAttention(*_attention(config), seed, "attention")
-        self.feed_forward_norm = _layer_norm(config, "feed_forward_norm")
-        self.feed_forward = _feed_forward(config, seed)
-
-    def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
-        y_BxSxD = self.norm_before(self.attention_norm, x_BxSxD)
-        x_BxSxD += drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate)
-        x_BxSxD = self.norm_after(self.attention_norm, x_BxSxD)
-        y_BxSxD = self.norm_before(self.feed_forward_norm, x_BxSxD)
-        x_BxSxD += drop(self.feed_forward(y_BxSxD, drop), self.rate)
-        return self.norm_after(self.feed_forward_norm, x_BxSxD)
-
-
-class DecoderLayer(Layer):
-    """Causal self-attention, attention over the source, feed-forward."""
-
-    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
-        super().__init__(config, name)
-        self.attention_norm = _layer_norm(config, "attention_norm")
-        self.attention = layers.SelfAttention(*_attention(config), seed, "attention")
-        self.cross_attention_norm = _layer_norm(config, "cross_attention_norm")
-        self.cross_attention = layers.CrossAttention(*_attention(config), seed, "cross_attention")
-        self.feed_forward_norm = _layer_norm(config, "feed_forward_norm")
-        self.feed_forward = _feed_forward(config, seed)
-
-    def call(
-        self,
-        x_BxTxD: tf.Tensor,
-        keys_values: Cache,
-        cross_bias_Bx1x1xS: tf.Tensor,
-        causal_bias_1x1xTxT: tf.Tensor,
-        drop: Drop,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All T positions of the target at once.
-
-        Args:
-            x_BxTxD: the stream.
-            keys_values: of the source for this layer, each [B, H, S, K].
-            cross_bias_Bx1x1xS: hides the padding of the source.
-            causal_bias_1x1xTxT: hides what comes later in the target.
-            drop: dropout.
-
-        Returns:
-            The stream after this layer, and its cross-attention weights [B, H, T, S].
-        """
-        y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
-        x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
-        x_BxTxD = self.norm_after(self.attention_norm, x_BxTxD)
-        y_BxTxD = self.norm_before(self.cross_attention_norm, x_BxTxD)
-        y_BxTxD, weights_BxHxTxS = self.cross_attention(
-            y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
-        )
-        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
-        y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
-        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
-        return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
-
-    def step(
-        self,
-        x_BxQxD: tf.Tensor,
-        keys_values: Cache,
-        cross_bias_Bx1x1xS: tf.Tensor,
-        cache: Cache,
-        row_Mx1: tf.Tensor,
-        history_bias_Bx1xQxL: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
-        """One position of Q hypotheses of each sentence.
-
-        They are the queries of their sentence, so the keys and values of the source are not
-        repeated for each of them.
-
-        Args:
-            x_BxQxD: the stream at the new position.
-            keys_values: of the source for this layer, each [B, H, S, K].
-            cross_bias_Bx1x1xS: hides the padding of the source.
-            cache, row_Mx1, history_bias_Bx1xQxL: see `SelfAttention.step`.
-
-        Returns:
-            The stream after this layer, its cross-attention weights [B, H, Q, S], and the cache
-            with this position in it.
-        """
-        y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
-        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
-        x_BxQxD = self.norm_after(self.attention_norm, x_BxQxD + y_BxQxD)
-        y_BxQxD = self.norm_before(self.cross_attention_norm, x_BxQxD)
-        y_BxQxD, weights_BxHxQxS = self.cross_attention(
-            y_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
-        )
-        x_BxQxD = self.norm_after(self.cross_attention_norm, x_BxQxD + y_BxQxD)
-        y_BxQxD = self.norm_before(self.feed_forward_norm, x_BxQxD)
-        x_BxQxD += self.feed_forward(y_BxQxD, no_dropout)
-        return self.norm_after(self.feed_forward_norm, x_BxQxD), weights_BxHxQxS, cache
-
-
-def _layer_norm(config: ModelConfig, name: str) -> layers.LayerNorm:
-    return layers.LayerNorm(config.width, config.norm_epsilon, name)
-
-
-def _attention(config: ModelConfig) -> tuple[int, int, float, bool]:
-    return config.width, config.heads, config.attention_dropout, config.biases == "all"
-
-
-def _feed_forward(config: ModelConfig, seed: Iterator[int]) -> layers.FeedForward:
-    activation = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}[config.activation]
-    return layers.FeedForward(
-        config.width, config.feed_forward_width, activation, config.feed_forward_dropout, seed,
-        "feed_forward",
-    )  # fmt: skip
 
 
 class Transformer(keras.Model):
@@ -191,7 +57,7 @@ class Transformer(keras.Model):
         super().__init__(name="transformer", autocast=False, dtype="float32")
         self.config, self.vocabulary_size = config, vocabulary_size
         self.activation_dtype = tf.as_dtype(compute_dtype)
-        supply = layers.seeds(seed)
+        supply = seeds(seed)
         self.embedding = self.add_weight(
             "embedding",
             [vocabulary_size, config.width],
@@ -209,11 +75,11 @@ class Transformer(keras.Model):
         ]
         # A post-norm stack ends with a norm already.
         pre_norm = config.norm == "pre"
-        self.encoder_norm = _layer_norm(config, "encoder_norm") if pre_norm else tf.identity
+        self.encoder_norm = layer_norm(config, "encoder_norm") if pre_norm else tf.identity
         self.decoder = [
             DecoderLayer(config, supply, f"decoder_{i}") for i in range(config.decoder_layers)
         ]
-        self.decoder_norm = _layer_norm(config, "decoder_norm") if pre_norm else tf.identity
+        self.decoder_norm = layer_norm(config, "decoder_norm") if pre_norm else tf.identity
         self.logits_bias = None
         if config.biases == "all":
             self.logits_bias = self.add_weight(
@@ -229,19 +95,28 @@ class Transformer(keras.Model):
     def call(
         self, source_BxS: tf.Tensor, target_BxT: tf.Tensor, drop: Drop = no_dropout
     ) -> tf.Tensor:
-        """Logits of every target token given the source and the tokens before it, float32 BxTxV."""
+        """Logits of every target token, given the source and the tokens before it.
+
+        Args:
+            source_BxS: int32 ids, each row ending with eos and padded with 0.
+            target_BxT: the same of the target.
+            drop: dropout.
+
+        Returns:
+            float32 BxTxV.
+        """
         return self.logits(self.decode(target_BxT, self.encode(source_BxS, drop), drop))
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
         is_pad_BxS = tf.equal(source_BxS, PAD)
-        bias_Bx1x1xS = layers.padding_bias(is_pad_BxS)
+        bias_Bx1x1xS = attention.padding_bias(is_pad_BxS)
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
         x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
             x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
         x_BxSxD = self.encoder_norm(x_BxSxD)
-        keys_values = layers.cross_keys_values(
+        keys_values = attention.cross_keys_values(
             x_BxSxD, [layer.cross_attention for layer in self.decoder]
         )
         return Memory(keys_values, bias_Bx1x1xS)
@@ -284,14 +159,14 @@ class Transformer(keras.Model):
         """
         length = tf.shape(inputs_BxT)[1]
         x_BxTxD = drop(self._embed(inputs_BxT, tf.range(length)), self.config.dropout)
-        causal_bias_1x1xTxT = layers.causal_bias(length)
-        attention = []
+        causal_bias_1x1xTxT = attention.causal_bias(length)
+        weights_by_layer = []
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
             x_BxTxD, weights_BxHxTxS = layer(
                 x_BxTxD, keys_values, memory.bias_Bx1x1xS, causal_bias_1x1xTxT, drop
             )
-            attention.append(weights_BxHxTxS)
-        return self.decoder_norm(x_BxTxD), tuple(attention)
+            weights_by_layer.append(weights_BxHxTxS)
+        return self.decoder_norm(x_BxTxD), tuple(weights_by_layer)
 
     def logits(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
         """Scores of the next token, float32 BxTxV."""
@@ -331,20 +206,20 @@ class Transformer(keras.Model):
             cache with this position in it.
         """
         shape = tf.shape(origins_BxQxT)
-        cache = tf.nest.map_structure(lambda x: layers.with_room(x, shape[1] * shape[2]), cache)
+        cache = tf.nest.map_structure(lambda x: attention.with_room(x, shape[1] * shape[2]), cache)
         x_BxQxD = self._embed(ids_BxQ, position[None])
-        bias_Bx1xQxL = layers.history_bias(origins_BxQxT)
-        row_Mx1 = layers.cache_rows(bias_Bx1xQxL, self.config.heads, position)
-        attention, grown = [], []
+        bias_Bx1xQxL = attention.history_bias(origins_BxQxT)
+        row_Mx1 = attention.cache_rows(bias_Bx1xQxL, self.config.heads, position)
+        weights_by_layer, grown = [], []
         for layer, keys_values, layer_cache in zip(
             self.decoder, memory.keys_values, cache, strict=True
         ):
             x_BxQxD, weights_BxHxQxS, layer_cache = layer.step(
                 x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL
             )
-            attention.append(weights_BxHxQxS)
+            weights_by_layer.append(weights_BxHxQxS)
             grown.append(layer_cache)
-        return self.logits(self.decoder_norm(x_BxQxD)), tuple(attention), tuple(grown)
+        return self.logits(self.decoder_norm(x_BxQxD)), tuple(weights_by_layer), tuple(grown)
 
     def position_signal(self, position_T: tf.Tensor) -> tf.Tensor:
         """What tells positions from each other, float32 TxD."""

@@ -75,7 +75,7 @@ class Share(NamedTuple):
     """What a rank made of its share of a chunk."""
 
     indices: list[int]
-    """of its lines in the chunk"""
+    """places of its lines in the chunk, from 0"""
     rows: list[list[str]]
     """for each of them its lines of output"""
     warnings: list[tuple[int, str]]

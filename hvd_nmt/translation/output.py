@@ -35,7 +35,7 @@ class Output:
         self.lines_done = 0
         """lines of the input whose output is written"""
         self.lines_kept = 0
-        """of these, the lines that another start of the same job would not do again"""
+        """lines of the input that another start of the same job would not do again"""
 
     def write(self, rows: list[str], lines: int) -> None:
         """Writes the output of some lines of the input; when it returns, they are done for good.

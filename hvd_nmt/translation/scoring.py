@@ -27,7 +27,7 @@ METRICS = (sacrebleu.BLEU, sacrebleu.CHRF, sacrebleu.TER)
 RESAMPLES = 1_000
 """bootstrap resamples, behind the intervals and behind the paired bootstrap test"""
 TRIALS = 10_000
-"""of approximate randomisation"""
+"""trials of approximate randomisation"""
 SIGNIFICANT = 0.05
 """a p-value below it gets a mark"""
 Test = Literal["bs", "ar"]
@@ -52,7 +52,7 @@ class Score:
     score: float
     """BLEU and chrF2 0 to 100, higher is better; TER from 0, in percent, lower is better"""
     mean: float
-    """of the bootstrap resamples"""
+    """mean of the score over the bootstrap resamples"""
     margin: float
     """half width of the 95 % interval, which is mean - margin to mean + margin"""
     p_value: float | None
@@ -75,7 +75,7 @@ class Comparison:
     """number of references of each sentence"""
     test: Test
     seed: int
-    """of resampling"""
+    """seed of the resampling"""
 
 
 def read(path: Path) -> Text:

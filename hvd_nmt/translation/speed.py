@@ -21,13 +21,13 @@ class Speed:
 
     sentences: int
     source_tokens: int
-    """eos included, padding not"""
+    """tokens of the sentences, eos included, padding not"""
     target_tokens: int
-    """of the best translations, eos included"""
+    """tokens of the best translations, eos included"""
     seconds: float
-    """for all sentences, best of the rounds"""
+    """time for all sentences, the best of the rounds"""
     latencies_s: list[float]
-    """of sentences that are translated alone"""
+    """seconds for each of the sentences that were translated alone"""
 
 
 def measure(

@@ -8,10 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.model import layers
-from hvd_nmt.model.dropout import no_dropout
 
-BATCH, LENGTH, WIDTH, HEADS = 3, 5, 12, 3
-UNITS = WIDTH // HEADS
+BATCH, LENGTH, WIDTH = 3, 5, 12
 
 
 def normal(*shape, seed=0, scale=1.0):
@@ -69,70 +67,7 @@ def test_layer_norm_computes_in_float32_and_gives_the_dtype_it_gets(dtype):
     np.testing.assert_allclose(tf.cast(y, tf.float32), wanted, rtol=2**-8, atol=2**-10)
 
 
-# Attention
-
-
-def softmax(x):
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def heads_of(x_BxTxD):
-    """[B, T, D] to [B, H, T, K], by loops."""
-    return np.stack(
-        [x_BxTxD[:, :, h * UNITS : (h + 1) * UNITS] for h in range(HEADS)], axis=1
-    ).astype(np.float64)
-
-
-def reference(q_BxQxD, k_BxTxD, v_BxTxD, allowed_BxQxT, output_kernel_DxD):
-    """Multi-head attention with the mask as a set of allowed positions, in float64."""
-    q, k, v = map(heads_of, (q_BxQxD, k_BxTxD, v_BxTxD))
-    logits = np.einsum("bhqk,bhtk->bhqt", q, k) / np.sqrt(UNITS)
-    logits = np.where(allowed_BxQxT[:, None], logits, -np.inf)
-    y_BxHxQxK = np.einsum("bhqt,bhtk->bhqk", softmax(logits), v)
-    return np.concatenate(list(y_BxHxQxK.transpose(1, 0, 2, 3)), axis=-1) @ output_kernel_DxD
-
-
-def is_pad():
-    return np.arange(LENGTH)[None] >= np.array([5, 3, 1])[:, None]
-
-
-def test_causal_self_attention_equals_the_reference():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
-    x = normal(BATCH, LENGTH, WIDTH)
-    q, k, v = np.split(x @ attention.qkv.numpy(), 3, axis=-1)
-    allowed = np.tril(np.ones([LENGTH, LENGTH], bool))[None].repeat(BATCH, 0)
-    wanted = reference(q, k, v, allowed, attention.output_kernel.numpy())
-    found = attention(x, layers.causal_bias(tf.constant(LENGTH)), no_dropout)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_masked_self_attention_equals_the_reference():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
-    x = normal(BATCH, LENGTH, WIDTH)
-    q, k, v = np.split(x @ attention.qkv.numpy(), 3, axis=-1)
-    allowed = ~is_pad()[:, None].repeat(LENGTH, 1)
-    wanted = reference(q, k, v, allowed, attention.output_kernel.numpy())
-    found = attention(x, layers.padding_bias(tf.constant(is_pad())), no_dropout)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_cross_attention_equals_the_reference():
-    """Of each layer, though keys and values of all come from one product."""
-    attentions = [
-        layers.CrossAttention(WIDTH, HEADS, 0.0, False, layers.seeds(seed), "attention")
-        for seed in (1, 2)
-    ]
-    x, memory = normal(BATCH, 4, WIDTH), normal(BATCH, LENGTH, WIDTH, seed=1)
-    allowed = ~is_pad()[:, None].repeat(4, 1)
-    bias = layers.padding_bias(tf.constant(is_pad()))
-    remembered = layers.remember(memory, attentions)
-    for attention, keys_values in zip(attentions, remembered, strict=True):
-        k, v = np.split(memory @ attention.key_value.numpy(), 2, axis=-1)
-        q = x @ attention.query.numpy()
-        wanted = reference(q, k, v, allowed, attention.output_kernel.numpy())
-        found = attention(x, keys_values, bias, no_dropout)
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+# The rest
 
 
 def test_gradients_of_a_tall_kernel_equal_those_of_a_plain_product():
@@ -151,42 +86,6 @@ def gradients(f, *values):
     return tape.gradient(result, values)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("mask", ["padding", "causal"])
-def test_attention_weights_sum_to_one_and_are_zero_where_masked(mask, dtype):
-    seen = []
-
-    def spy(weights, rate):
-        assert rate == 0.25
-        seen.append(tf.cast(weights, tf.float32).numpy())
-        return weights
-
-    if mask == "padding":
-        bias = layers.padding_bias(tf.constant(is_pad()))
-        masked = np.broadcast_to(is_pad()[:, None, None], [BATCH, HEADS, LENGTH, LENGTH])
-    else:
-        bias = layers.causal_bias(tf.constant(LENGTH))
-        ahead = np.triu(np.ones([LENGTH, LENGTH], bool), 1)
-        masked = np.broadcast_to(ahead, [BATCH, HEADS, LENGTH, LENGTH])
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.25, False, layers.seeds(1), "attention")
-    attention(tf.cast(normal(BATCH, LENGTH, WIDTH), dtype), bias, spy)
-    (weights,) = seen
-    assert weights.shape == masked.shape
-    tolerance = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=tolerance)
-    assert np.all(weights[masked] == 0)
-    assert np.all(weights[~masked] > 0)
-
-
-def test_a_row_that_may_look_nowhere_is_finite():
-    attention = layers.SelfAttention(WIDTH, HEADS, 0.0, False, layers.seeds(1), "attention")
-    bias = layers.padding_bias(tf.ones([BATCH, LENGTH], tf.bool))
-    assert np.all(np.isfinite(attention(normal(BATCH, LENGTH, WIDTH), bias, no_dropout)))
-
-
-# The rest
-
-
 def test_feed_forward_equals_the_reference():
     block = layers.FeedForward(WIDTH, 20, tf.nn.relu, 0.5, layers.seeds(1), "feed_forward")
     block.inner_bias.assign(normal(20))
@@ -203,20 +102,6 @@ def test_feed_forward_equals_the_reference():
     wanted = hidden / 2 @ block.outer.numpy() + block.outer_bias.numpy()
     np.testing.assert_allclose(block(x, halve), wanted, rtol=1e-4, atol=1e-5)
     assert rates == [0.5]
-
-
-def test_split_and_merge_heads_are_inverse_and_keep_projections_apart():
-    x = normal(BATCH, LENGTH, 3 * WIDTH)
-    parts = layers.split_heads(x, 3, HEADS)
-    for part, wanted in zip(parts, np.split(x, 3, axis=-1), strict=True):
-        np.testing.assert_array_equal(part, heads_of(wanted))
-        np.testing.assert_array_equal(layers.merge_heads(part), wanted)
-
-
-def test_causal_bias_lets_each_position_see_itself_and_before():
-    bias = layers.causal_bias(tf.constant(4)).numpy()
-    assert bias.shape == (1, 1, 4, 4)
-    np.testing.assert_array_equal(bias[0, 0] == 0, np.tril(np.ones([4, 4], bool)))
 
 
 @pytest.mark.parametrize("fans", [(64, 64), (64, 256)])

@@ -1,0 +1,273 @@
+"""Multi-head attention, its masks, and the cache of a decoding step.
+
+B sentences, S source and T target positions, D model width, H heads, K units per head, Q query
+positions (in a decoding step the hypotheses of a sentence), L cached keys of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from hvd_nmt.model.layers import Block, Drop, glorot, linear
+
+Cache = tuple[tf.Tensor, tf.Tensor]
+"""keys and values, each [B, H, positions, K]"""
+
+
+class SelfAttention(Block):
+    """Multi-head attention of a sequence over itself; one fused query-key-value matrix.
+
+    Args:
+        width: D.
+        heads: H, which divides D.
+        rate: share dropped of the attention weights.
+        biased: whether the projections have biases.
+        seed: supply of seeds for the initial weights.
+        name: of the block.
+    """
+
+    def __init__(
+        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
+    ):
+        super().__init__(name)
+        self.heads, self.rate = heads, rate
+        self.qkv = self.add_weight(
+            "qkv", [width, 3 * width], initializer=glorot(width, width, next(seed))
+        )
+        self.output_kernel = self.add_weight(
+            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
+        )
+        self.qkv_bias = self.bias_if(biased, "qkv_bias", 3 * width)
+        self.output_bias = self.bias_if(biased, "output_bias", width)
+
+    def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
+        """All positions at once.
+
+        Args:
+            x_BxTxD: the sequence.
+            bias_Bx1xTxT: 0 where a position may look, hugely negative elsewhere; its first axes
+                may be 1.
+            drop: dropout of the attention weights.
+
+        Returns:
+            [B, T, D].
+        """
+        q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
+        y_BxHxTxK, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
+        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
+
+    def project(self, x_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Queries, keys and values, each [B, H, T, K]."""
+        x_BxTx3D = linear(x_BxTxD, self.qkv, self.qkv_bias)
+        return tuple(tf.unstack(split_heads(x_BxTx3D, 3, self.heads)))
+
+    def step(
+        self, x_BxQxD: tf.Tensor, cache: Cache, row_Mx1: tf.Tensor, bias_Bx1xQxL: tf.Tensor
+    ) -> tuple[tf.Tensor, Cache]:
+        """One new position of Q hypotheses, which attend to what is theirs of the L cached ones.
+
+        Args:
+            x_BxQxD: the new position.
+            cache: keys and values [B, H, L, K], with room for the new ones.
+            row_Mx1: where they are put, see `cache_rows`.
+            bias_Bx1xQxL: see `history_bias`.
+
+        Returns:
+            [B, Q, D], and the cache with the new keys and values in it.
+        """
+        q_BxHxQxK, *new = self.project(x_BxQxD)
+        slots = tf.shape(bias_Bx1xQxL)[3]
+        keys_BxHxLxK, values_BxHxLxK = (
+            _put(old, row_Mx1, x, slots) for old, x in zip(cache, new, strict=True)
+        )
+        y_BxHxQxK, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
+        y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
+        return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
+
+
+class CrossAttention(Block):
+    """Multi-head attention of the target over the encoded source.
+
+    Args:
+        width, heads, rate, biased, seed, name: see `SelfAttention`.
+    """
+
+    def __init__(
+        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
+    ):
+        super().__init__(name)
+        self.heads, self.rate = heads, rate
+        self.query = self.add_weight(
+            "query", [width, width], initializer=glorot(width, width, next(seed))
+        )
+        self.key_value = self.add_weight(
+            "key_value", [width, 2 * width], initializer=glorot(width, width, next(seed))
+        )
+        self.output_kernel = self.add_weight(
+            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
+        )
+        self.query_bias = self.bias_if(biased, "query_bias", width)
+        self.key_value_bias = self.bias_if(biased, "key_value_bias", 2 * width)
+        self.output_bias = self.bias_if(biased, "output_bias", width)
+
+    def call(
+        self, x_BxTxD: tf.Tensor, keys_values: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Read the source.
+
+        Args:
+            x_BxTxD: what the target reads with, T positions.
+            keys_values: of the source, each [B, H, S, K]; see `cross_keys_values`.
+            bias_Bx1x1xS: hugely negative at padding; see `padding_bias`.
+            drop: dropout of the attention weights.
+
+        Returns:
+            [B, T, D], and the attention weights [B, H, T, S] before dropout.
+        """
+        q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
+        (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
+        y_BxHxTxK, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
+        y_BxTxD = linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
+        return y_BxTxD, weights_BxHxTxS
+
+
+def cross_keys_values(
+    source_BxSxD: tf.Tensor, attentions: list[CrossAttention]
+) -> tuple[Cache, ...]:
+    """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
+
+    One product with the matrices of all layers side by side, wide enough to be fast.
+
+    Args:
+        source_BxSxD: the encoded source.
+        attentions: of the decoder layers.
+    """
+    kernel = tf.concat([attention.key_value for attention in attentions], 1)
+    bias = None
+    if attentions[0].key_value_bias is not None:
+        bias = tf.concat([attention.key_value_bias for attention in attentions], 0)
+    wide = linear(source_BxSxD, kernel, bias)
+    keys_values = tf.unstack(split_heads(wide, 2 * len(attentions), attentions[0].heads))
+    return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
+
+
+def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:
+    """One transposition for all P fused projections.
+
+    Args:
+        x_BxTxPD: the projections side by side.
+        parts: P.
+        heads: H.
+
+    Returns:
+        [P, B, H, T, K].
+    """
+    shape = tf.shape(x_BxTxPD)
+    units = x_BxTxPD.shape[-1] // (parts * heads)
+    x_BxTxPxHxK = tf.reshape(x_BxTxPD, [shape[0], shape[1], parts, heads, units])
+    return tf.transpose(x_BxTxPxHxK, [2, 0, 3, 1, 4])
+
+
+def merge_heads(x_BxHxTxK: tf.Tensor) -> tf.Tensor:
+    """[B, H, T, K] to [B, T, D]."""
+    _, heads, _, units = x_BxHxTxK.shape
+    shape = tf.shape(x_BxHxTxK)
+    return tf.reshape(tf.transpose(x_BxHxTxK, [0, 2, 1, 3]), [shape[0], shape[2], heads * units])
+
+
+def attend(
+    q_BxHxQxK: tf.Tensor,
+    k_BxHxTxK: tf.Tensor,
+    v_BxHxTxK: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    drop: Drop | None = None,
+    rate: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
+
+    Args:
+        q_BxHxQxK: queries, not yet scaled by K^-0.5.
+        k_BxHxTxK: keys.
+        v_BxHxTxK: values.
+        bias: 0 where a query may look, hugely negative elsewhere; broadcasts to [B, H, Q, T].
+            None: everywhere.
+        drop: dropout of the attention weights.
+        rate: share of them to drop.
+
+    Returns:
+        [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
+    """
+    logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
+    # Scaled here and not at the queries: Q x T numbers a head instead of Q x K.
+    logits_BxHxQxT *= tf.constant(q_BxHxQxK.shape[-1] ** -0.5, q_BxHxQxK.dtype)
+    if bias is not None:
+        logits_BxHxQxT += tf.cast(bias, logits_BxHxQxT.dtype)
+    weights_BxHxQxT = tf.nn.softmax(logits_BxHxQxT)
+    kept_BxHxQxT = weights_BxHxQxT if drop is None else drop(weights_BxHxQxT, rate)
+    return tf.matmul(kept_BxHxQxT, v_BxHxTxK), weights_BxHxQxT
+
+
+def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:
+    """[B, 1, 1, S]: -1e4 at padding. Finite, so a row of padding alone gives no NaN.
+
+    -1e4 fits float16 and underflows to a weight of exactly 0 beside any real logit.
+    """
+    return tf.where(is_pad_BxS, -1e4, 0.0)[:, None, None, :]
+
+
+def causal_bias(length: tf.Tensor) -> tf.Tensor:
+    """[1, 1, T, T]: -1e4 where a position would look ahead."""
+    position_T = tf.range(length)
+    return tf.where(position_T[None, :] > position_T[:, None], -1e4, 0.0)[None, None]
+
+
+def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
+    """[B, 1, Q, L = T x Q]: 0 where a cached position belongs to a hypothesis' past, else -1e4.
+
+    The cache holds what all Q hypotheses of a sentence computed at each position. A hypothesis
+    that changes its place keeps its past by looking elsewhere; nothing is moved.
+
+    Args:
+        origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position; -1
+            where it has not been yet.
+    """
+    shape, hypotheses = tf.shape(origins_BxQxT), origins_BxQxT.shape[1]
+    allowed_BxQxTxQ = tf.one_hot(origins_BxQxT, hypotheses, on_value=0.0, off_value=-1e4)
+    return tf.reshape(allowed_BxQxTxQ, [shape[0], 1, hypotheses, shape[2] * hypotheses])
+
+
+def cache_rows(bias_Bx1xQxL: tf.Tensor, heads: int, position: tf.Tensor) -> tf.Tensor:
+    """Where in a cache the keys of one position are put.
+
+    Args:
+        bias_Bx1xQxL: for its shape, see `history_bias`.
+        heads: H.
+        position: int32 scalar.
+
+    Returns:
+        int32 [M = B x H x Q, 1]: rows of the cache as [B x H x L, K].
+    """
+    sentences, _, hypotheses, slots = tf.unstack(tf.shape(bias_Bx1xQxL))
+    first_Ax1 = (tf.range(sentences * heads) * slots + position * hypotheses)[:, None]
+    return tf.reshape(first_Ax1 + tf.range(hypotheses), [-1, 1])
+
+
+def with_room(cache_BxHxLxK: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
+    """The cache with room for this many keys of each head; as it is if it has it already."""
+    more = slots - tf.shape(cache_BxHxLxK)[2]
+    longer_BxHxLxK = tf.pad(cache_BxHxLxK, [[0, 0], [0, 0], [0, more], [0, 0]])
+    _, heads, _, units = cache_BxHxLxK.shape
+    return tf.ensure_shape(longer_BxHxLxK, [None, heads, None, units])
+
+
+def _put(
+    cache_BxHxLxK: tf.Tensor, row_Mx1: tf.Tensor, new_BxHxQxK: tf.Tensor, slots: tf.Tensor
+) -> tf.Tensor:
+    # In place, with no copy of all that came before, as long as nobody else holds the old cache:
+    # so its shape is not read here either.
+    _, heads, _, units = cache_BxHxLxK.shape
+    flat_AxK, new_MxK = (tf.reshape(x, [-1, units]) for x in (cache_BxHxLxK, new_BxHxQxK))
+    flat_AxK = tf.tensor_scatter_nd_update(flat_AxK, row_Mx1, new_MxK)
+    return tf.reshape(flat_AxK, [-1, heads, slots, units])

@@ -1,0 +1,169 @@
+"""The layers of encoder and decoder: attention and feed-forward, each with norm and residual.
+
+B sentences, S source and T target positions, D model width, H heads, K units per head, Q hypotheses
+of a sentence in a decoding step, L cached keys of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from hvd_nmt.config import ModelConfig
+from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
+from hvd_nmt.model.dropout import no_dropout
+from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm
+
+
+class Layer(Block):
+    """Sub-layers, each with its normalisation, added to the stream one after the other.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)).
+    """
+
+    def __init__(self, config: ModelConfig, name: str) -> None:
+        super().__init__(name)
+        self.rate, self.pre_norm = config.dropout, config.norm == "pre"
+
+    def norm_before(self, norm: LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+        """What a sub-layer reads of the stream."""
+        return norm(x_BxTxD) if self.pre_norm else x_BxTxD
+
+    def norm_after(self, norm: LayerNorm, x_BxTxD: tf.Tensor) -> tf.Tensor:
+        """The stream after a sub-layer's output was added."""
+        return x_BxTxD if self.pre_norm else norm(x_BxTxD)
+
+
+class EncoderLayer(Layer):
+    """Self-attention and feed-forward.
+
+    Args:
+        config: sizes and dropout.
+        seed: supply of seeds for the initial weights.
+        name: of the layer.
+    """
+
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
+        super().__init__(config, name)
+        self.attention_norm = layer_norm(config, "attention_norm")
+        self.attention = SelfAttention(*_attention(config), seed, "attention")
+        self.feed_forward_norm = layer_norm(config, "feed_forward_norm")
+        self.feed_forward = _feed_forward(config, seed)
+
+    def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
+        """The stream after this layer, [B, S, D].
+
+        Args:
+            x_BxSxD: the stream.
+            bias_Bx1x1xS: hides the padding of the source.
+            drop: dropout.
+        """
+        y_BxSxD = self.norm_before(self.attention_norm, x_BxSxD)
+        x_BxSxD += drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate)
+        x_BxSxD = self.norm_after(self.attention_norm, x_BxSxD)
+        y_BxSxD = self.norm_before(self.feed_forward_norm, x_BxSxD)
+        x_BxSxD += drop(self.feed_forward(y_BxSxD, drop), self.rate)
+        return self.norm_after(self.feed_forward_norm, x_BxSxD)
+
+
+class DecoderLayer(Layer):
+    """Causal self-attention, attention over the source, feed-forward.
+
+    Args:
+        config, seed, name: see `EncoderLayer`.
+    """
+
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
+        super().__init__(config, name)
+        self.attention_norm = layer_norm(config, "attention_norm")
+        self.attention = SelfAttention(*_attention(config), seed, "attention")
+        self.cross_attention_norm = layer_norm(config, "cross_attention_norm")
+        self.cross_attention = CrossAttention(*_attention(config), seed, "cross_attention")
+        self.feed_forward_norm = layer_norm(config, "feed_forward_norm")
+        self.feed_forward = _feed_forward(config, seed)
+
+    def call(
+        self,
+        x_BxTxD: tf.Tensor,
+        keys_values: Cache,
+        cross_bias_Bx1x1xS: tf.Tensor,
+        causal_bias_1x1xTxT: tf.Tensor,
+        drop: Drop,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All T positions of the target at once.
+
+        Args:
+            x_BxTxD: the stream.
+            keys_values: of the source for this layer, each [B, H, S, K].
+            cross_bias_Bx1x1xS: hides the padding of the source.
+            causal_bias_1x1xTxT: hides what comes later in the target.
+            drop: dropout.
+
+        Returns:
+            The stream after this layer, and its cross-attention weights [B, H, T, S].
+        """
+        y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
+        x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
+        x_BxTxD = self.norm_after(self.attention_norm, x_BxTxD)
+        y_BxTxD = self.norm_before(self.cross_attention_norm, x_BxTxD)
+        y_BxTxD, weights_BxHxTxS = self.cross_attention(
+            y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
+        )
+        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
+        y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
+        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
+        return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
+
+    def step(
+        self,
+        x_BxQxD: tf.Tensor,
+        keys_values: Cache,
+        cross_bias_Bx1x1xS: tf.Tensor,
+        cache: Cache,
+        row_Mx1: tf.Tensor,
+        history_bias_Bx1xQxL: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
+        """One position of Q hypotheses of each sentence.
+
+        They are the queries of their sentence, so the keys and values of the source are not
+        repeated for each of them.
+
+        Args:
+            x_BxQxD: the stream at the new position.
+            keys_values: of the source for this layer, each [B, H, S, K].
+            cross_bias_Bx1x1xS: hides the padding of the source.
+            cache, row_Mx1, history_bias_Bx1xQxL: see `SelfAttention.step`.
+
+        Returns:
+            The stream after this layer, its cross-attention weights [B, H, Q, S], and the cache
+            with this position in it.
+        """
+        y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
+        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
+        x_BxQxD = self.norm_after(self.attention_norm, x_BxQxD + y_BxQxD)
+        y_BxQxD = self.norm_before(self.cross_attention_norm, x_BxQxD)
+        y_BxQxD, weights_BxHxQxS = self.cross_attention(
+            y_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
+        )
+        x_BxQxD = self.norm_after(self.cross_attention_norm, x_BxQxD + y_BxQxD)
+        y_BxQxD = self.norm_before(self.feed_forward_norm, x_BxQxD)
+        x_BxQxD += self.feed_forward(y_BxQxD, no_dropout)
+        return self.norm_after(self.feed_forward_norm, x_BxQxD), weights_BxHxQxS, cache
+
+
+def layer_norm(config: ModelConfig, name: str) -> LayerNorm:
+    """A normalisation as the configuration has it."""
+    return LayerNorm(config.width, config.norm_epsilon, name)
+
+
+def _attention(config: ModelConfig) -> tuple[int, int, float, bool]:
+    return config.width, config.heads, config.attention_dropout, config.biases == "all"
+
+
+def _feed_forward(config: ModelConfig, seed: Iterator[int]) -> FeedForward:
+    activation = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}[config.activation]
+    return FeedForward(
+        config.width, config.feed_forward_width, activation, config.feed_forward_dropout, seed,
+        "feed_forward",
+    )  # fmt: skip
