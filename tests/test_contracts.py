@@ -1,6 +1,7 @@
 """Contracts of the code base that tools can check: import directions, style, types, sizes."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,29 @@ def test_functions_are_of_a_size_to_read():
         and (lines := _lines_without_docstring(node)) > MOST_LINES_OF_A_FUNCTION
     }
     assert found == {}
+
+
+def test_no_function_takes_more_than_six_positional_parameters():
+    found = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": len(node.args.args)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and len([each for each in node.args.args if each.arg not in ("self", "cls")]) > 6
+    }
+    assert found == {}
+
+
+def test_file_names_are_unique_and_packages_list_their_rooms():
+    rooms = [path for path in MODULES if not path.name.startswith("__")]
+    assert len({path.name for path in rooms}) == len(rooms)
+    unlisted = [
+        str(path.relative_to(ROOT))
+        for path in rooms
+        if path.parent != ROOT / "hvd_nmt"
+        and not re.search(rf"\b{path.stem}\b", (path.parent / "__init__.py").read_text())
+    ]
+    assert unlisted == []
 
 
 def test_every_public_module_class_and_function_says_what_it_is():
