@@ -38,15 +38,15 @@ class Options:
     train_source: Path | None = None
     """training text, one sentence per line, UTF-8, plain or .gz"""
     train_target: Path | None = None
-    """its translation, line by line"""
+    """translation of the training text, line by line"""
     dev_source: Path | None = None
     """dev text, for the validation loss and BLEU while training"""
     dev_target: Path | None = None
-    """its translation"""
+    """translation of the dev text"""
     test_source: Path | None = None
     """test text, kept as it is"""
     test_target: Path | None = None
-    """its translation"""
+    """translation of the test text"""
     dev_size: int = 0
     """without dev files: training pairs to hold out instead, evenly spread over the corpus"""
     source_language: str = "en"

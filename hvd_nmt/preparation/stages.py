@@ -111,16 +111,10 @@ def clean(
     """
     found: dict[str, PartState] = {}
     for name in sorted(inputs, key=["dev", "test", "train"].index):
-        train = name == "train"
-        folder = build.work if train else build.result
-
-        def work(name: str = name, train: bool = train, folder: Path = folder) -> dict[str, Any]:
-            method = _keeping_all(wrong_bytes)
-            if train:
-                method = _removing(build, inputs[name], rules, wrong_bytes, found)
-            return parts.clean(inputs[name], build.paths(folder, name), method).as_plain()
-
-        plain = build.journal.stage(f"read {name}", work)
+        folder = build.work if name == "train" else build.result
+        work = partial(_clean, build, inputs[name], build.paths(folder, name), rules, wrong_bytes)
+        others = list(found) if name == "train" else None
+        plain = build.journal.stage(f"read {name}", partial(work, others))
         found[name] = PartState.from_plain(plain, folder)
     require_pairs(found["train"])
     return found
@@ -284,18 +278,18 @@ def require_pairs(train: PartState, why: str = "") -> None:
         raise DataError(f"No training pair is left of {train.pairs_read}: {counts or 'none'}{why}.")
 
 
-def _keeping_all(wrong_bytes: str) -> parts.Cleaning:
-    """How dev and test are cleaned: all their pairs stay, for a score counts them all."""
-    return parts.Cleaning(parts.keep_all, None, "stop" if wrong_bytes == "stop" else "keep")
-
-
-def _removing(
-    build: Build, raw: Input, rules: cleaning.Rules, wrong_bytes: str, others: Iterable[str]
-) -> parts.Cleaning:
-    """How train is cleaned, given the names of the other parts."""
+def _clean(
+    build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
+    held_out: Iterable[str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Cleans a part: train, given the names of the held-out parts, or one of these (None)."""
+    if held_out is None:  # all its pairs stay, for a score counts them all
+        keep = parts.Cleaning(parts.keep_all, None, "stop" if wrong_bytes == "stop" else "keep")
+        return parts.clean(raw, text, keep).as_plain()
     source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
+    cleaner = cleaning.Cleaner(rules, build.languages, (source, target))
     memory = None
     if rules.stateful:
-        memory = cleaning.Memory(rules, build.held_out_keys(others))
-    cleaner = cleaning.Cleaner(rules, build.languages, (source, target))
-    return parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.NAME)
+        memory = cleaning.Memory(rules, build.held_out_keys(held_out))
+    method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.NAME)
+    return parts.clean(raw, text, method).as_plain()
