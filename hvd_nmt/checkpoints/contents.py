@@ -32,11 +32,11 @@ _POINTER = "TensorFlow's pointer to the newest checkpoint, a few lines of text"
 # The first pattern found in a name decides. Ours first; then OpenSeq2Seq's, where it differs.
 _GROUPS = (
     ("object graph", rf"^{names.OBJECT_GRAPH}$"),
-    ("moving average", r"^ema/"),
-    ("step and loss scale", r"^(step|global_step)\b|loss_scale"),
-    ("Adam m", r"^optimizer/m/|/Adam$"),
-    ("Adam v", r"^optimizer/v/|/Adam_1$"),
-    ("optimizer scalars", r"^optimizer/(_|iterations)|beta[12]_power$"),
+    ("moving average", rf"^{names.AVERAGE}/"),
+    ("step and loss scale", rf"^({names.STEP}|global_step)\b|loss_scale"),
+    ("Adam m", rf"^{names.OPTIMIZER}/m/|/Adam$"),
+    ("Adam v", rf"^{names.OPTIMIZER}/v/|/Adam_1$"),
+    ("optimizer scalars", rf"^{names.OPTIMIZER}/(_|iterations)|beta[12]_power$"),
     ("layer norms", r"_norm/|layer_norm"),
     ("encoder attention", r"encoder/.*attention/"),
     ("encoder feed-forward", r"encoder/.*(feed_forward|ffn)/"),
@@ -297,7 +297,7 @@ def _files(prefix: Path) -> Iterable[File]:
 
 def _step(variables: Iterable[Variable], prefix: Path) -> int | None:
     for variable in variables:
-        if variable.name.split("/")[0] in ("step", "global_step") and variable.count == 1:
+        if variable.name.split("/")[0] in (names.STEP, "global_step") and variable.count == 1:
             return int(index_file.values(variable.tensor))
     return _step_in_name(prefix)
 

@@ -101,7 +101,7 @@ class Saver:
             draft = private / prefix.name
             self._state.write(os.fspath(draft))
             if self._meta is None:
-                model = getattr(self._state, "ema", self._state.model)
+                model = getattr(self._state, names.AVERAGE, self._state.model)
                 self._meta = meta_graph.export(model, self._state)
             names.file(draft, ".meta").write_bytes(self._meta)
             read_fully(draft)

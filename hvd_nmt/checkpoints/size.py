@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.names import VALUE
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import ModelConfig
@@ -84,10 +85,10 @@ def predict(
     trained = _trained(transformer, freeze)
     root = _Object(
         {
-            **({"ema": _transformer(model, vocabulary_size)} if averaged else {}),
-            "model": transformer,
-            "optimizer": _optimizer(trained, precision == "float16"),
-            "step": _variable("step", n_bytes=_COUNTER_BYTES),
+            **({names.AVERAGE: _transformer(model, vocabulary_size)} if averaged else {}),
+            names.WEIGHTS: transformer,
+            names.OPTIMIZER: _optimizer(trained, precision == "float16"),
+            names.STEP: _variable("step", n_bytes=_COUNTER_BYTES),
         }
     )
     paths = _paths(root)

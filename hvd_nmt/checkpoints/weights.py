@@ -123,7 +123,7 @@ def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> 
         )
     verify(checkpoint)
     _read(model, prefix, raw=False)
-    average = getattr(state, "ema", None)
+    average = getattr(state, names.AVERAGE, None)
     if average is not None:
         _read(average, prefix, raw=False)
     return checkpoint
