@@ -379,6 +379,19 @@ def test_11_the_relation_is_given_with_its_uncertainty_and_its_trap(two_host_run
     assert len(answers_network.traffic_pairs(questions.gather(two_host_run()))) == 10
 
 
+def test_10_and_11_the_tracing_of_every_start_is_left_out(two_host_run):
+    """One interval of 30 s a step after a resume would be all that the correlation sees."""
+    rows = [dataclasses.replace(i, start=int(i.step > 500)) for i in two_host_run().intervals]
+    rows[6] = dataclasses.replace(rows[6], step_s=30.0, compute_s=28.0)
+    resumed = two_host_run(intervals=tuple(rows))
+    assert len(answers_network.traffic_pairs(questions.gather(resumed))) == 9
+    assert "correlation with step time is r = 1.00" in said(answer(11, resumed))
+    assert answer(10, resumed).answer.startswith("1.63 s ± 0.03 s (mean of 899 steps)")
+    assert "The first interval of each start, left out: 2.50 s, 30.00 s a step." in said(
+        answer(10, resumed)
+    )
+
+
 def test_11_on_one_host_there_is_no_relation(two_host_run):
     assert answer(11, two_host_run(hosts=("v100a",) * 4)).answer.startswith("Not at all")
 
