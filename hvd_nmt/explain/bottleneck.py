@@ -302,15 +302,16 @@ def _rare_sentence(kind: str, intervals: Sequence[Interval]) -> str:
     if kind in (COMPUTE, STRAGGLER):
         return ""
     name = "input_wait_s" if kind == INPUT else "communication_s"
-    waits = sorted(((getattr(i, name) or 0.0) * i.steps for i in intervals), reverse=True)
-    most = next(n for n in range(1, len(waits) + 1) if sum(waits[:n]) >= 0.8 * sum(waits))
+    waits = np.array([(getattr(i, name) or 0.0) * i.steps for i in intervals])
+    longest_first = np.argsort(-waits)
+    shares_so_far = np.cumsum(waits[longest_first]) / max(waits.sum(), 1e-9)
+    most = 1 + int(np.searchsorted(shares_so_far, 0.8))
     if most > _RARE * len(waits):
         return ""
-    first = next(i for i in intervals if (getattr(i, name) or 0.0) * i.steps >= waits[most - 1])
-    share = percent(sum(waits[:most]) / sum(waits))
+    first = intervals[min(longest_first[:most])]
     return (
-        f" That comes and goes: {share} of it is in {most:,} of {len(waits):,} intervals, the "
-        f"first of them to step {first.step:,}."
+        f" That comes and goes: {percent(shares_so_far[most - 1])} of it is in {most:,} of "
+        f"{len(waits):,} intervals, the first of them to step {first.step:,}."
     )
 
 
