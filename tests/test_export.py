@@ -77,16 +77,3 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
         assert message in error
         assert error.count("\n") == 1
     assert not (tmp_path / "x").exists()
-
-
-def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
-    check = (
-        "import sys; from hvd_nmt import export\n"
-        "try: export.main(sys.argv[1:])\n"
-        "finally: assert 'tensorflow' not in sys.modules"
-    )
-    for words, code in ((["--help"], 0), (["--run", "x", "--too", "saved-model"], 2)):
-        done = subprocess.run([sys.executable, "-c", check, *words], capture_output=True, text=True)
-        assert done.returncode == code, done.stderr
-        assert "Traceback" not in done.stderr
-        assert "--to" in done.stdout + done.stderr

@@ -230,9 +230,10 @@ def test_sentence_without_translation_is_an_empty_line(pipe, monkeypatch):
 
 def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
     check = (
-        "import sys; from hvd_nmt import bench, evaluate, translate\n"
+        "import sys; from hvd_nmt import bench, convert, evaluate, export, translate\n"
+        "commands = (translate, evaluate, bench, export, convert)\n"
         "for words in (['--help'], ['--run', 'x', '--beem-size', '3']):\n"
-        "    for command in (translate, evaluate, bench):\n"
+        "    for command in commands:\n"
         "        try: command.main(words)\n"
         "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
         "assert 'tensorflow' not in sys.modules"
@@ -241,9 +242,10 @@ def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     codes = [line for line in done.stderr.splitlines() if line in ("0", "2")]
-    assert codes == ["0"] * 3 + ["2"] * 3
-    assert "--beam-size" in done.stdout
-    assert "--beam-size" in done.stderr
+    assert codes == ["0"] * 5 + ["2"] * 5
+    for option in ("--beam-size", "--to"):
+        assert option in done.stdout
+        assert option in done.stderr
 
 
 # What the tests below run in a process of its own, with the copying model in it.

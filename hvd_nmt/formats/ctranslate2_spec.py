@@ -46,7 +46,7 @@ def specification(
         activation=_ACTIVATIONS[config.activation],
     )
     halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
-    _Copy(halves.get(quantization, np.float32)).model(spec, model)
+    _Copy(halves.get(quantization, np.float32)).copy(spec, model)
     rows = model.vocabulary_size
     names = [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
     spec.register_source_vocabulary(names)
@@ -83,49 +83,49 @@ class _Copy:
     def __init__(self, dtype: type[np.generic]) -> None:
         self._dtype = dtype
 
-    def model(self, spec: specs.TransformerSpec, ours: Transformer) -> None:
-        embedding, table = self._array(ours.embedding), self._array(position_table(ours))
+    def copy(self, spec: specs.TransformerSpec, model: Transformer) -> None:
+        embedding, table = self._array(model.embedding), self._array(position_table(model))
         encoder, decoder = spec.encoder, spec.decoder
         for part in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
             part.weight = embedding
-        if ours.logits_bias is not None:
-            decoder.projection.bias = self._array(ours.logits_bias)
+        if model.logits_bias is not None:
+            decoder.projection.bias = self._array(model.logits_bias)
         for part in (encoder, decoder):
             part.scale_embeddings = True
             part.position_encodings.encodings = table
-        decoder.start_from_zero_embedding = isinstance(ours, OpenSeq2SeqTransformer)
-        for part, layer in zip(encoder.layer, ours.encoder, strict=True):
+        decoder.start_from_zero_embedding = isinstance(model, OpenSeq2SeqTransformer)
+        for part, layer in zip(encoder.layer, model.encoder, strict=True):
             self._self_attention(part.self_attention, layer)
             self._feed_forward(part.ffn, layer)
-        for part, layer in zip(decoder.layer, ours.decoder, strict=True):
+        for part, layer in zip(decoder.layer, model.decoder, strict=True):
             self._self_attention(part.self_attention, layer)
             self._cross_attention(part.attention, layer)
             self._feed_forward(part.ffn, layer)
-        if ours.config.norm == "pre":
-            self._norm(encoder.layer_norm, ours.encoder_norm)
-            self._norm(decoder.layer_norm, ours.decoder_norm)
+        if model.config.norm == "pre":
+            self._norm(encoder.layer_norm, model.encoder_norm)
+            self._norm(decoder.layer_norm, model.decoder_norm)
 
     def _self_attention(self, spec: Any, layer: Any) -> None:
-        ours = layer.attention
+        block = layer.attention
         self._norm(spec.layer_norm, layer.attention_norm)
-        self._linear(spec.linear[0], ours.qkv, ours.qkv_bias)
-        self._linear(spec.linear[1], ours.output_kernel, ours.output_bias)
+        self._linear(spec.linear[0], block.qkv, block.qkv_bias)
+        self._linear(spec.linear[1], block.output_kernel, block.output_bias)
 
     def _cross_attention(self, spec: Any, layer: Any) -> None:
-        ours = layer.cross_attention
+        block = layer.cross_attention
         self._norm(spec.layer_norm, layer.cross_attention_norm)
-        self._linear(spec.linear[0], ours.query, ours.query_bias)
-        self._linear(spec.linear[1], ours.key_value, ours.key_value_bias)
-        self._linear(spec.linear[2], ours.output_kernel, ours.output_bias)
+        self._linear(spec.linear[0], block.query, block.query_bias)
+        self._linear(spec.linear[1], block.key_value, block.key_value_bias)
+        self._linear(spec.linear[2], block.output_kernel, block.output_bias)
 
     def _feed_forward(self, spec: Any, layer: Any) -> None:
-        ours = layer.feed_forward
+        block = layer.feed_forward
         self._norm(spec.layer_norm, layer.feed_forward_norm)
-        self._linear(spec.linear_0, ours.inner, ours.inner_bias)
-        self._linear(spec.linear_1, ours.outer, ours.outer_bias)
+        self._linear(spec.linear_0, block.inner, block.inner_bias)
+        self._linear(spec.linear_1, block.outer, block.outer_bias)
 
-    def _norm(self, spec: Any, ours: Any) -> None:
-        spec.gamma, spec.beta = self._array(ours.scale), self._array(ours.offset)
+    def _norm(self, spec: Any, norm: Any) -> None:
+        spec.gamma, spec.beta = self._array(norm.scale), self._array(norm.offset)
 
     def _linear(self, spec: Any, kernel_IxO: tf.Tensor, bias_O: tf.Tensor | None) -> None:
         spec.weight = np.ascontiguousarray(self._array(kernel_IxO).T)

@@ -4,7 +4,7 @@
 
 The architecture is that of transformers' MarianMTModel: normalisation after each sub-layer
 (epsilon 1e-5), biases everywhere, sinusoids with wavelengths of their own, one shared matrix. Its
-decoder starts from <pad>, whose row becomes that of our bos; ours is never predicted, as theirs.
+decoder starts from <pad>, whose row becomes that of our bos; ours is never predicted, as there.
 
 Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as [out, in].
 """
@@ -58,7 +58,7 @@ def read(folder: Path) -> ForeignModel:
     vocabulary = marian_vocabulary.read(folder)
     config = _config(settings, folder / "config.json")
     _remove_derived(tensors, config, path)
-    rows, pieces = len(tensors[_SHARED]), max(filter(None, vocabulary.theirs), default=0) + 1
+    rows, pieces = len(tensors[_SHARED]), max(filter(None, vocabulary.marian_ids), default=0) + 1
     if rows != pieces:
         raise RunError(
             f"{folder / 'vocab.json'} has {pieces:,} pieces and the matrix of {path} {rows:,} rows."
@@ -192,7 +192,7 @@ def _sinusoids(length: int, width: int) -> np.ndarray:
 
 def _take_our_ids(tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, start: int) -> None:
     """Order the rows of the matrix, and the biases of the softmax, by our ids; turn the kernels."""
-    rows = [start if row is None else row for row in vocabulary.theirs]
+    rows = [start if row is None else row for row in vocabulary.marian_ids]
     for name, tensor in list(tensors.items()):
         if name.endswith(".weight") and tensor.ndim == 2 and name != _SHARED:
             tensors[name] = tensor.T
@@ -200,39 +200,39 @@ def _take_our_ids(tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, 
     bias_V = tensors.get("final_logits_bias", np.zeros([1, max(rows) + 1], np.float32))
     bias_V = bias_V.astype(np.float32).reshape(-1)[rows]
     never = [PAD, BOS, *vocabulary.unknown]
-    never += [number for number, row in enumerate(vocabulary.theirs) if row is None]
+    never += [number for number, row in enumerate(vocabulary.marian_ids) if row is None]
     bias_V[never] = NEVER
     tensors["final_logits_bias"] = bias_V
 
 
 def _table(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Path of our weight -> names of theirs that it is made of."""
+    """Path of each weight of the Transformer -> names of Marian's weights that it is made of."""
     table: dict[str, tuple[str, ...]] = {
         "embedding": (_SHARED,),
         "logits_bias": ("final_logits_bias",),
     }
 
-    def add_linear(ours: str, theirs: str, name: str, parts: str, kernel: str) -> None:
-        for path, kind in ((kernel, "weight"), (f"{name}_bias", "bias")):
-            table[f"{ours}/{path}"] = tuple(f"{theirs}{part}.{kind}" for part in parts.split())
+    def add_linear(path: str, scope: str, name: str, parts: str, kernel: str) -> None:
+        for key, kind in ((kernel, "weight"), (f"{name}_bias", "bias")):
+            table[f"{path}/{key}"] = tuple(f"{scope}{part}.{kind}" for part in parts.split())
 
-    def add_norm(ours: str, theirs: str) -> None:
-        table[f"{ours}/scale"], table[f"{ours}/offset"] = (f"{theirs}.weight",), (f"{theirs}.bias",)
+    def add_norm(path: str, scope: str) -> None:
+        table[f"{path}/scale"], table[f"{path}/offset"] = (f"{scope}.weight",), (f"{scope}.bias",)
 
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(layers):
-            ours, theirs = f"{stack}/{number}", f"model.{stack}.layers.{number}."
-            inner = f"{theirs}self_attn."
-            add_linear(f"{ours}/attention", inner, "qkv", "q_proj k_proj v_proj", "qkv")
-            add_linear(f"{ours}/attention", inner, "output", "out_proj", "output_kernel")
-            add_norm(f"{ours}/attention_norm", f"{theirs}self_attn_layer_norm")
+            path, scope = f"{stack}/{number}", f"model.{stack}.layers.{number}."
+            inner = f"{scope}self_attn."
+            add_linear(f"{path}/attention", inner, "qkv", "q_proj k_proj v_proj", "qkv")
+            add_linear(f"{path}/attention", inner, "output", "out_proj", "output_kernel")
+            add_norm(f"{path}/attention_norm", f"{scope}self_attn_layer_norm")
             if stack == "decoder":
-                cross, inner = f"{ours}/cross_attention", f"{theirs}encoder_attn."
+                cross, inner = f"{path}/cross_attention", f"{scope}encoder_attn."
                 add_linear(cross, inner, "query", "q_proj", "query")
                 add_linear(cross, inner, "key_value", "k_proj v_proj", "key_value")
                 add_linear(cross, inner, "output", "out_proj", "output_kernel")
-                add_norm(f"{cross}_norm", f"{theirs}encoder_attn_layer_norm")
-            add_linear(f"{ours}/feed_forward", theirs, "inner", "fc1", "inner")
-            add_linear(f"{ours}/feed_forward", theirs, "outer", "fc2", "outer")
-            add_norm(f"{ours}/feed_forward_norm", f"{theirs}final_layer_norm")
+                add_norm(f"{cross}_norm", f"{scope}encoder_attn_layer_norm")
+            add_linear(f"{path}/feed_forward", scope, "inner", "fc1", "inner")
+            add_linear(f"{path}/feed_forward", scope, "outer", "fc2", "outer")
+            add_norm(f"{path}/feed_forward_norm", f"{scope}final_layer_norm")
     return table

@@ -37,7 +37,7 @@ class MarianVocabulary:
 
     model: bytes
     """serialised"""
-    theirs: list[int | None]
+    marian_ids: list[int | None]
     """for each of our ids the id in vocab.json; None: bos, and rows that fill up to 8"""
     unknown: list[int]
     """our ids of pieces of source.spm that vocab.json lacks: each means <unk>"""
@@ -58,11 +58,11 @@ def read(folder: Path) -> MarianVocabulary:
     lacking = [name for name in known if name not in ids]
     joint = [[(p.piece, p.score, p.type) for p in model.pieces] for model in (source, target)]
 
-    theirs: list[int | None] = [None] * 4
-    theirs[PAD], theirs[EOS], theirs[UNK] = ids["<pad>"], ids["</s>"], ids["<unk>"]
-    theirs += [ids[name] for name in names] + [ids["<unk>"]] * len(lacking)
-    unknown = list(range(len(theirs) - len(lacking), len(theirs)))
-    theirs += [None] * (-len(theirs) % 8)
+    marian_ids: list[int | None] = [None] * 4
+    marian_ids[PAD], marian_ids[EOS], marian_ids[UNK] = ids["<pad>"], ids["</s>"], ids["<unk>"]
+    marian_ids += [ids[name] for name in names] + [ids["<unk>"]] * len(lacking)
+    unknown = list(range(len(marian_ids) - len(lacking), len(marian_ids)))
+    marian_ids += [None] * (-len(marian_ids) % 8)
 
     rare = min(p.score for p in source.pieces) - _UNKNOWN_PENALTY
     specials = {PAD: "<pad>", EOS: "</s>", BOS: "<start>", UNK: "<unk>"}
@@ -88,7 +88,7 @@ def read(folder: Path) -> MarianVocabulary:
     trainer.bos_piece, trainer.unk_piece = specials[BOS], specials[UNK]
     trainer.vocab_size = len(source.pieces)
     return MarianVocabulary(
-        source.SerializeToString(), theirs, unknown, is_joint=joint[0] == joint[1]
+        source.SerializeToString(), marian_ids, unknown, is_joint=joint[0] == joint[1]
     )
 
 

@@ -5,7 +5,7 @@
     Loss_Optimization/FP32-master-copy/ForwardPass/.../q/kernel     mixed precision: the real weight
     global_step    beta1_power    beta2_power    and the loss scaler's
 
-Kernels are [in, out] as ours, without bias in attention. What stands before a sentence differs: see
+Kernels are [in, out] as here, without bias in attention. What stands before a sentence differs: see
 `hvd_nmt.model.openseq2seq_model`.
 
 Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
@@ -124,31 +124,31 @@ def _config(weights: dict[str, np.ndarray], heads: int, prefix: Path) -> ModelCo
 
 
 def _table(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Path of our weight -> names of theirs that it is made of."""
+    """Path of each weight of the Transformer -> names of OpenSeq2Seq's that it is made of."""
     table: dict[str, tuple[str, ...]] = {"embedding": (_EMBEDDING,)}
 
-    def add(ours: str, theirs: str, **names: str) -> None:
+    def add(path: str, scope: str, **names: str) -> None:
         for name, parts in names.items():
-            table[f"{ours}/{name}"] = tuple(f"{theirs}/{part}" for part in parts.split())
+            table[f"{path}/{name}"] = tuple(f"{scope}/{part}" for part in parts.split())
 
-    def add_norm(ours: str, theirs: str) -> None:
-        add(f"{ours}norm", f"{theirs}/layer_normalization",
+    def add_norm(path: str, scope: str) -> None:
+        add(f"{path}norm", f"{scope}/layer_normalization",
             scale="layer_norm_scale", offset="layer_norm_bias")  # fmt: skip
 
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(layers):
-            ours, theirs = f"{stack}/{number}", f"transformer_{stack}/layer_{number}"
-            add_norm(f"{ours}/attention_", f"{theirs}/self_attention")
-            add(f"{ours}/attention", f"{theirs}/self_attention/self_attention",
+            path, scope = f"{stack}/{number}", f"transformer_{stack}/layer_{number}"
+            add_norm(f"{path}/attention_", f"{scope}/self_attention")
+            add(f"{path}/attention", f"{scope}/self_attention/self_attention",
                 qkv="q/kernel k/kernel v/kernel",
                 output_kernel="output_transform/kernel")  # fmt: skip
             if stack == "decoder":
-                add_norm(f"{ours}/cross_attention_", f"{theirs}/encdec_attention")
-                add(f"{ours}/cross_attention", f"{theirs}/encdec_attention/attention",
+                add_norm(f"{path}/cross_attention_", f"{scope}/encdec_attention")
+                add(f"{path}/cross_attention", f"{scope}/encdec_attention/attention",
                     query="q/kernel", key_value="k/kernel v/kernel",
                     output_kernel="output_transform/kernel")  # fmt: skip
-            add_norm(f"{ours}/feed_forward_", f"{theirs}/ffn")
-            add(f"{ours}/feed_forward", f"{theirs}/ffn/feed_foward_network",
+            add_norm(f"{path}/feed_forward_", f"{scope}/ffn")
+            add(f"{path}/feed_forward", f"{scope}/ffn/feed_foward_network",
                 inner="filter_layer/kernel", inner_bias="filter_layer/bias",
                 outer="output_layer/kernel", outer_bias="output_layer/bias")  # fmt: skip
         add_norm(f"{stack}_", f"transformer_{stack}")

@@ -66,7 +66,7 @@ class SelfAttention(Block):
     def step(
         self, x_BxQxD: tf.Tensor, cache: Cache, row_Mx1: tf.Tensor, bias_Bx1xQxL: tf.Tensor
     ) -> tuple[tf.Tensor, Cache]:
-        """One new position of Q hypotheses, which attend to what is theirs of the L cached ones.
+        """One new position of Q hypotheses, which attend to their own past among the L cached ones.
 
         Args:
             x_BxQxD: the new position.

@@ -179,7 +179,7 @@ def vocabulary(folder):
 
 def ours_of(vocabulary):
     """Marian's id -> ours, but for pad."""
-    known = enumerate(vocabulary.theirs)
+    known = enumerate(vocabulary.marian_ids)
     return {t: o for o, t in known if t is not None and o not in vocabulary.unknown and o != PAD}
 
 
@@ -207,8 +207,8 @@ def test_greedy_search_follows_the_reading(folder, model, vocabulary):
     inputs = [pad]
     for number in found.ids:
         logits = reference(tensors, source, inputs)[-1][:-1]  # <pad> is never predicted
-        assert logits[vocabulary.theirs[number]] >= logits.max() - 1e-4
-        inputs.append(vocabulary.theirs[number])
+        assert logits[vocabulary.marian_ids[number]] >= logits.max() - 1e-4
+        inputs.append(vocabulary.marian_ids[number])
 
 
 def test_another_activation(folder, tmp_path, vocabulary):
@@ -232,11 +232,11 @@ def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, ru
         wanted = [ids.get(piece, ids["<unk>"]) for piece in pieces]
         if line.startswith(">>fra<<"):
             wanted.insert(0, ids[">>fra<<"])
-        assert [vocabulary.theirs[number] for number in ours] == [*wanted, 0], line
+        assert [vocabulary.marian_ids[number] for number in ours] == [*wanted, 0], line
     numbers = ours_of(vocabulary)
     pieces = [numbers[ids[piece]] for piece in ("▁ein", "▁", "M", "an", "n") if piece in ids]
     names = {number: piece for piece, number in ids.items()}
-    expected = "".join(names[vocabulary.theirs[n]] for n in pieces).replace("▁", " ").strip()
+    expected = "".join(names[vocabulary.marian_ids[n]] for n in pieces).replace("▁", " ").strip()
     assert tokenizer.decode([pieces]) == [expected]
     assert not vocabulary.is_joint
 
