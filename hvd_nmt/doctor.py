@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
 import statistics
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ from hvd_nmt.common.units import data_size
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import allreduce, checks, hosts, network_checks, planned_run, prediction
 from hvd_nmt.diagnosis.findings import Findings
-from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, WARN, Check
@@ -93,7 +91,7 @@ def diagnose(config: DoctorConfig) -> Findings:
         ConfigError: the hosts cannot be read, or --run is of another model.
         RunError: --run is no run with steps.
     """
-    wanted = _hosts(config)
+    wanted = hosts.named(config.hosts, config.hostfile)
     ranks = sum(host.slots for host in wanted)
     compute_s = config.compute_s or None
     if config.run is not None and compute_s is None:
@@ -105,12 +103,6 @@ def diagnose(config: DoctorConfig) -> Findings:
         return Findings(run.answers, found, None)
     more, predicted = _measure(config, run, found, compute_s)
     return Findings(run.answers, [*found, *more], predicted)
-
-
-def _hosts(config: DoctorConfig) -> list[Host]:
-    if config.hostfile is not None:
-        return hosts.read_hostfile(config.hostfile)
-    return hosts.parse(config.hosts or f"{socket.gethostname()}:1")
 
 
 def _measure(

@@ -22,7 +22,8 @@ class DataConfig:
     directory: Path = Path("data/embedded-en-de")
     """directory written by hvd_nmt.prepare"""
     corpus: Literal["embedded", "files"] = "embedded"
-    """embedded: the package's own corpus, prepared on each host when missing; files: must exist"""
+    """embedded: the package's own corpus, prepared on each host where it is missing; files: data
+    that hvd_nmt.prepare has written"""
     vocabulary_size: int = 4000
     """joint SentencePiece pieces, for preparing the embedded corpus"""
     seed: int = 1

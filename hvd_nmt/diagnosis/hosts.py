@@ -64,6 +64,17 @@ class Answer:
     """how far that may be wrong: half of the shortest round trip"""
 
 
+def named(text: str, hostfile: Path | None) -> list[Host]:
+    """The hosts of a file, else those of a text such as "v100a:2,v100b:2", else this machine.
+
+    Raises:
+        ConfigError: as `parse` and `read_hostfile`.
+    """
+    if hostfile is not None:
+        return read_hostfile(hostfile)
+    return parse(text or f"{socket.gethostname()}:1")
+
+
 def parse(text: str) -> list[Host]:
     """The hosts of "v100a:2,v100b:2"; one slot where none is given.
 
