@@ -373,12 +373,11 @@ def _advice(step: Interval, intervals: Sequence[Interval], run: Run) -> list[Adv
     The bytes are the same in all intervals, so they do not account for more communication than the
     quickest intervals have: that is all that fewer bytes or a faster link can save.
     """
-    step_s = step.step_s or 0.0
+    step_s, lag = step.step_s or 0.0, _lag(step, run.hosts_of(step))
     found = [
         Advice("input that is ready in time", step_s - _input_s(step),
                "data on a local disk, more cores for reading"),
-        Advice("all ranks as fast as the typical one",
-               step_s - _lag(step, run.hosts_of(step)).seconds,
+        Advice(f"all ranks as fast as {lag.others or 'the typical one'}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
     found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.learning import Points, finite, number
 from hvd_nmt.records.record import Run
 
+_CURVE_POINTS = 300
 _SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "max_learning_rate")
 
 
 @dataclass(frozen=True)
-class Warmup:
+class RateExplanation:
     """What the plan says of the rate, and what was recorded."""
 
     sentences: tuple[str, ...]
@@ -21,6 +24,8 @@ class Warmup:
     """with the run's numbers; None if the configuration does not tell"""
     planned: Points = ()
     """rate of each recorded step by the formula; step N is the N-th update"""
+    curve: Points = ()
+    """rate by the formula at some hundred steps from the first to the last of the run"""
     peak_planned: tuple[int, float] | None = None
     peak_seen: tuple[int, float] | None = None
     """step and rate, among the recorded steps"""
@@ -28,7 +33,7 @@ class Warmup:
     """step, and recorded rate over formula minus 1"""
 
 
-def explain(run: Run) -> Warmup:
+def explain(run: Run) -> RateExplanation:
     """Explains the learning-rate plot: the formula with the run's numbers, its peak, what was seen.
 
     Args:
@@ -43,7 +48,7 @@ def explain(run: Run) -> Warmup:
     schedule = planned_schedule(run)
     if schedule is None:
         unknown = "The configuration does not tell the schedule of the learning rate."
-        return Warmup((unknown,), peak_seen=peak_seen)
+        return RateExplanation((unknown,), peak_seen=peak_seen)
     formula, peak = schedule.formula(), schedule.peak()
     words = (
         f"It rises in a straight line over {schedule.warmup_steps:,.0f} steps and then falls as "
@@ -68,9 +73,14 @@ def explain(run: Run) -> Warmup:
             f"{len(seen)} recorded rates deviate from the formula by {abs(largest[1]):.1e} of it "
             f"at most (step {largest[0]:,})."
         )
+    end = max(run.max_steps or 0, run.steps_done, 1)
+    steps = np.unique(np.linspace(1, end, _CURVE_POINTS, dtype=int)).tolist()
+    curve = tuple((step, schedule.rate(step - 1)) for step in steps)
     explained = f"Rate of the update after s updates: {formula}. {words}."
     peaked = f"By it the rate peaks at {peak[1]:.3e} in step {peak[0]:,}."
-    return Warmup((explained, peaked, compared), formula, planned, peak, peak_seen, largest)
+    return RateExplanation(
+        (explained, peaked, compared), formula, planned, curve, peak, peak_seen, largest
+    )
 
 
 def planned_schedule(run: Run) -> Schedule | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hvd_nmt.common.units import duration
 from hvd_nmt.explain import learning
 from hvd_nmt.explain.learning import Estimate
@@ -12,7 +10,6 @@ from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 CANNOT_TELL = "cannot tell"
-_CURVE_POINTS = 300
 
 
 def fully_trained(facts: Facts) -> Answer:
@@ -132,20 +129,6 @@ def learning_rate(facts: Facts) -> Answer:
     )
     table = Table("The rate by the formula", ("where", "step", "rate"), rows)
     return Answer(question, answer + ".", how, explained.sentences, (table,))
-
-
-def planned(run: Run) -> list[tuple[int, float]]:
-    """The rate that the configuration plans over the whole run.
-
-    Returns:
-        (step, rate), some hundred of them; empty if the configuration does not tell.
-    """
-    schedule = planned_schedule(run)
-    if schedule is None:
-        return []
-    last = max(run.max_steps or 0, run.steps_done, 1)
-    steps = np.unique(np.linspace(1, last, _CURVE_POINTS, dtype=int)).tolist()
-    return [(step, schedule.rate(step - 1)) for step in steps]
 
 
 def _missing(what: str, run: Run) -> str:

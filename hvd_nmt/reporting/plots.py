@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from hvd_nmt.explain.intervals import PARTS, settled
 from hvd_nmt.explain.learning import FullyTrained
+from hvd_nmt.explain.learning_rate import RateExplanation
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
@@ -97,17 +98,10 @@ def outlook(fit: FullyTrained) -> str | None:
     return draw_panels("outlook", title, [draw]) if fit.curve and fit.points else None
 
 
-def learning_rate(
-    run: Run, planned: Sequence[tuple[int, float]], peak: tuple[int, float] | None
-) -> str | None:
-    """The recorded rates on the curve of the formula, with the peak marked.
-
-    Args:
-        run: gives the recorded rates.
-        planned: steps and the rates that the configuration plans; empty if unknown.
-        peak: step and rate of the maximum; None if unknown.
-    """
+def learning_rate(run: Run, explained: RateExplanation) -> str | None:
+    """The recorded rates on the curve of the formula, with the peak marked; None without any."""
     x, y = _points(run, "learning_rate")
+    planned, peak = explained.curve, explained.peak_planned
     if not x and not planned:
         return None
 

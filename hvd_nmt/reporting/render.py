@@ -22,7 +22,6 @@ from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import (
     answers_files,
-    answers_learning,
     answers_network,
     answers_time,
     cost,
@@ -283,7 +282,7 @@ def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
             for host in run.telemetry
         ],
         5: [(plots.step_parts(run), "Means of all ranks; the parts add up to the step.")],
-        6: [(plots.learning_rate(run, answers_learning.planned(run), rate.peak_planned),
+        6: [(plots.learning_rate(run, rate),
              f"The line: {rate.formula}." if rate.formula else "As recorded.")],
         10: [(plots.step_time(one), "Mean of each logged interval.")],
         11: [(plots.against_traffic(pairs, machines.pearson(pairs), sent),

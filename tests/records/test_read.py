@@ -171,7 +171,7 @@ def test_a_run_in_progress_and_one_killed_with_9(run_dir):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "words"),
     [
         ("config.yaml", "settings"),
         ("environment.json", "versions"),
@@ -180,14 +180,14 @@ def test_a_run_in_progress_and_one_killed_with_9(run_dir):
         ("telemetry", "GPUs and network of a"),
     ],
 )
-def test_a_missing_file_is_said_and_the_rest_is_read(run_dir, name, said):
+def test_a_missing_file_is_said_and_the_rest_is_read(run_dir, name, words):
     path = run_dir / name
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
     run = read_run(run_dir)
-    assert any(said in problem for problem in run.problems)
+    assert any(words in problem for problem in run.problems)
     assert all(problem.endswith(".") and "\n" not in problem for problem in run.problems)
     assert bool(run.intervals) == (name != "metrics.jsonl")
     assert bool(run.config) == (name != "config.yaml")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from hvd_nmt.explain import bottleneck, learning, machines, traffic
+from hvd_nmt.explain import bottleneck, learning, learning_rate, machines, traffic
 from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
@@ -19,7 +19,7 @@ FIGURES = {
     "bleu": lambda run: plots.bleu([run]),
     "pseudo": plots.pseudo_bleu,
     "outlook": lambda run: plots.outlook(learning.fully_trained(run)),
-    "rate": lambda run: plots.learning_rate(run, [], None),
+    "rate": lambda run: plots.learning_rate(run, learning_rate.explain(run)),
     "norm": lambda run: plots.gradient_norm([run]),
     "step parts": plots.step_parts,
     "step time": lambda run: plots.step_time([run]),
@@ -58,7 +58,7 @@ def test_the_same_data_give_the_same_bytes(two_host_run):
 
 
 def test_the_peak_of_the_rate_is_marked(two_host_run):
-    svg = plots.learning_rate(two_host_run(), [(1, 1e-5), (400, 4.42e-3)], (400, 4.42e-3))
+    svg = plots.learning_rate(two_host_run(), learning_rate.explain(two_host_run()))
     assert "peak 0.00442 at step 400" in svg
     assert "from the configuration" in svg
 

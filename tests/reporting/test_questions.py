@@ -47,7 +47,7 @@ def answer(number, run, **changes):
     return questions.QUESTIONS[number - 1](facts)
 
 
-def said(of):
+def text_of(of):
     """Everything an answer says, but how it was computed."""
     rows = [" ".join(row) for table in of.tables for row in table.rows]
     return "\n".join([of.answer, *of.evidence, *rows])
@@ -79,28 +79,28 @@ def test_1_the_time_is_that_of_the_clock_and_where_it_went(two_host_run):
     # 20 s of start-up, 1 x 2.5 s, 99 x 1.60 s, 100 steps of each of the other nine.
     in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
     assert of.answer == f"{duration(20 + in_steps_s)} for 1,000 steps."
-    assert f"{duration(in_steps_s)} in logged steps, 2 min 30 s in 5 evaluations" in said(of)
+    assert f"{duration(in_steps_s)} in logged steps, 2 min 30 s in 5 evaluations" in text_of(of)
 
 
 def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
     run = two_host_run()
-    text = said(answer(1, run))
+    text = text_of(answer(1, run))
     assert "How long the process took to its first record is not recorded." in text
     assert "20.0 s in start-up" not in text
     known = two_host_run(started_s=run.started_s - 40, startup_s=45.0)
     of = answer(1, known)
     in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
     assert of.answer == f"{duration(60 + in_steps_s)} for 1,000 steps."
-    assert "45.0 s in start-up (imports, data, comparing the hosts)" in said(of)
-    assert "in checkpoints and pauses" in said(of)
-    assert "not recorded" not in said(of)
+    assert "45.0 s in start-up (imports, data, comparing the hosts)" in text_of(of)
+    assert "in checkpoints and pauses" in text_of(of)
+    assert "not recorded" not in text_of(of)
 
 
 @pytest.mark.parametrize("state", [SILENT, STOPPED, RUNNING])
 def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two_host_run, state):
     words = "pauses and whatever came after the last logged step or evaluation."
-    assert words in said(answer(1, two_host_run(), state=state))
-    assert "whatever" not in said(answer(1, two_host_run(), state=FINISHED))
+    assert words in text_of(answer(1, two_host_run(), state=state))
+    assert "whatever" not in text_of(answer(1, two_host_run(), state=FINISHED))
 
 
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):
@@ -116,7 +116,7 @@ def test_1_a_log_without_a_clock_has_the_time_of_its_steps(two_host_run):
     )
     of = answer(1, run)
     assert of.answer.startswith("About 27 min 11 s of training steps")
-    assert "Missing" in said(of)
+    assert "Missing" in text_of(of)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_a_log_without_a_clock_cannot_tell_whether_it_goes_on(tmp_path):
 
 def test_2_without_its_configuration_the_warm_up_is_not_known(two_host_run):
     words = "not where the warm-up ends"
-    assert words not in said(answer(2, two_host_run()))
-    assert words in said(answer(2, two_host_run(config={})))
+    assert words not in text_of(answer(2, two_host_run()))
+    assert words in text_of(answer(2, two_host_run(config={})))
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_2_and_3_too_few_evaluations_name_what_would_help(number, finished, onwa
 def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
     of = answer(4, two_host_run())
     assert of.answer.startswith("No: they computed 24 % of the time of a step")
-    assert "utilisation was 100 %. That is no evidence" in said(of)
-    assert "30 % of their power limit" in said(of)
-    assert "memory was active 12 %" in said(of)
-    assert "v100b:1 Tesla V100 90 W 30 % 12 % 100 %" in said(of)
+    assert "utilisation was 100 %. That is no evidence" in text_of(of)
+    assert "30 % of their power limit" in text_of(of)
+    assert "memory was active 12 %" in text_of(of)
+    assert "v100b:1 Tesla V100 90 W 30 % 12 % 100 %" in text_of(of)
 
 
 def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):
@@ -204,7 +204,7 @@ def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):
                   throttle_reasons=["power cap"] if of.host == "v100b" else [])
         for of in run.telemetry
     )  # fmt: skip
-    text = said(answer(4, two_host_run(telemetry=hosts)))
+    text = text_of(answer(4, two_host_run(telemetry=hosts)))
     assert "In 100 % of their samples they looked busy but drew little power" in text
     assert "The clocks of v100b:0 were held down: power cap (100 % of the samples)." in text
     assert "The clocks of v100a" not in text
@@ -227,7 +227,7 @@ def test_4_only_utilisation_is_not_enough_for_an_answer(two_host_run):
     hosts = tuple(with_gpus(of, power_w=None, memory_activity_percent=None) for of in run.telemetry)
     of = answer(4, two_host_run(intervals=rows, telemetry=hosts))
     assert not of.known
-    assert "no evidence" in said(of)
+    assert "no evidence" in text_of(of)
 
 
 def test_4_a_host_without_gpus_says_why(two_host_run):
@@ -241,16 +241,16 @@ def test_4_a_host_without_gpus_says_why(two_host_run):
     )  # fmt: skip
     of = answer(4, two_host_run(telemetry=hosts))
     assert of.answer.startswith("There was no GPU")
-    assert "Driver Not Loaded" in said(of)
-    assert "20 % busy" in said(of)
+    assert "Driver Not Loaded" in text_of(of)
+    assert "20 % busy" in text_of(of)
 
 
 def test_5_the_slow_link_is_named_with_bytes_and_what_would_help(two_host_run):
     of = answer(5, two_host_run())
     assert of.answer.startswith("Yes. Network-bound")
-    assert "Predicted: 365.3 MB sent by each host in a step; seen on eth0: 36" in said(of)
-    assert "11 network-bound" in said(of)
-    assert "float16" in said(of)
+    assert "Predicted: 365.3 MB sent by each host in a step; seen on eth0: 36" in text_of(of)
+    assert "11 network-bound" in text_of(of)
+    assert "float16" in text_of(of)
 
 
 def test_5_a_network_that_was_slow_in_a_part_of_the_run_is_named_with_its_step(two_host_run):
@@ -276,22 +276,22 @@ def test_5_one_rank_has_no_network(two_host_run):
 def test_5_ranks_of_one_host_have_no_network_to_blame(two_host_run):
     of = answer(5, two_host_run(hosts=("v100a",) * 4))
     assert of.answer.startswith("No. Communication-bound: 1.2")
-    assert "a network" not in said(of)
+    assert "a network" not in text_of(of)
 
 
 def test_5_a_log_without_parts_of_steps_gives_the_rate_that_the_ring_needs(two_host_run):
     rows = tuple(Interval(i.step, i.steps, None, step_s=i.step_s) for i in two_host_run().intervals)
     of = answer(5, two_host_run(intervals=rows, telemetry=(), source="OpenSeq2Seq"))
     assert not of.known
-    assert "365.3 MB per host and step" in said(of)
-    assert "in 1.63 s that is 224.1 MB/s" in said(of)
-    assert "Missing" in said(of)
+    assert "365.3 MB per host and step" in text_of(of)
+    assert "in 1.63 s that is 224.1 MB/s" in text_of(of)
+    assert "Missing" in text_of(of)
 
 
 def test_6_the_peak_follows_from_the_configuration(two_host_run):
     of = answer(6, two_host_run())
     assert "peak of 0.00442 at step 400" in of.answer  # 2 / sqrt(512 x 400)
-    assert "2 x 512^-0.5" in said(of)
+    assert "2 x 512^-0.5" in text_of(of)
 
 
 def test_6_a_run_within_its_warm_up_has_no_fall_to_explain(two_host_run):
@@ -315,8 +315,8 @@ def test_7_the_training_set_comes_from_its_manifest(two_host_run):
         "4.0 MB of text in 1,000 sentence pairs, that is 1,000 lines on each side; 0.05 million "
         "tokens."
     )
-    assert "1,010 pairs were read; removed: 10 by empty." in said(of)
-    assert "3 pairs cut to 128 tokens." in said(of)
+    assert "1,010 pairs were read; removed: 10 by empty." in text_of(of)
+    assert "3 pairs cut to 128 tokens." in text_of(of)
 
 
 def test_7_without_it_the_place_is_named(two_host_run):
@@ -344,7 +344,7 @@ def test_8_and_9_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
     assert "model.ckpt-9 (step 9) is made of 2 files: .data-00000-of-00001, .index." in of.answer
     of = answer(9, run, anatomy=taken, anatomy_problem="")
     assert "160 bytes of weights + 320 of Adam's two moments + 4 of everything else" in of.answer
-    assert "equal to the byte" in said(of)
+    assert "equal to the byte" in text_of(of)
     bytes_column = [int(row[3]) for row in of.tables[0].rows]
     assert sum(bytes_column[:-1]) == bytes_column[-1] == 484
 
@@ -358,8 +358,8 @@ def test_9_without_a_file_the_size_is_predicted(two_host_run):
 def test_10_the_mean_leaves_the_first_interval_out(two_host_run):
     of = answer(10, two_host_run())
     assert of.answer.startswith("1.63 s ± 0.02")
-    assert "The first interval, left out: 2.50 s a step." in said(of)
-    assert "exposed communication 1.2" in said(of)
+    assert "The first interval, left out: 2.50 s a step." in text_of(of)
+    assert "exposed communication 1.2" in text_of(of)
 
 
 def test_10_a_log_without_step_times_says_what_to_keep(two_host_run):
@@ -373,9 +373,9 @@ def test_10_a_log_without_step_times_says_what_to_keep(two_host_run):
 def test_11_the_relation_is_given_with_its_uncertainty_and_its_trap(two_host_run):
     of = answer(11, two_host_run())
     assert "r = -1.00" in of.answer
-    assert "Every host sends 36" in said(of)  # seen; the ring law says 365.3 MB
-    assert "arithmetic and no evidence" in said(of)
-    assert "exposed communication tells more" in said(of)
+    assert "Every host sends 36" in text_of(of)  # seen; the ring law says 365.3 MB
+    assert "arithmetic and no evidence" in text_of(of)
+    assert "exposed communication tells more" in text_of(of)
     assert len(answers_network.traffic_pairs(questions.gather(two_host_run()))) == 10
 
 
@@ -385,9 +385,9 @@ def test_10_and_11_the_tracing_of_every_start_is_left_out(two_host_run):
     rows[6] = dataclasses.replace(rows[6], step_s=30.0, compute_s=28.0)
     resumed = two_host_run(intervals=tuple(rows))
     assert len(answers_network.traffic_pairs(questions.gather(resumed))) == 9
-    assert "correlation with step time is r = 1.00" in said(answer(11, resumed))
+    assert "correlation with step time is r = 1.00" in text_of(answer(11, resumed))
     assert answer(10, resumed).answer.startswith("1.63 s ± 0.03 s (mean of 899 steps)")
-    assert "The first interval of each start, left out: 2.50 s, 30.00 s a step." in said(
+    assert "The first interval of each start, left out: 2.50 s, 30.00 s a step." in text_of(
         answer(10, resumed)
     )
 

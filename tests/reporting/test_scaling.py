@@ -20,14 +20,14 @@ def notes(*runs):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "cores", "said"),
+    ("ranks", "cores", "words"),
     [(4, 2, "4 ranks share 2 cores of vm, so they wait"), (2, 2, "2 ranks share 2 cores of vm, of"),
      (3, 1, "3 ranks share 1 core of vm")],
 )  # fmt: skip
-def test_ranks_that_take_the_cores_from_each_other_are_named(two_host_run, ranks, cores, said):
+def test_ranks_that_take_the_cores_from_each_other_are_named(two_host_run, ranks, cores, words):
     found = notes(two_host_run(), on_cpus(two_host_run, ("vm",) * ranks, cores))
     assert len(found) == 2
-    assert found[1].startswith(f"cpus: {said}")
+    assert found[1].startswith(f"cpus: {words}")
     assert ("more ranks than cores" in found[1]) == (ranks > cores)
 
 
