@@ -33,13 +33,13 @@ class Step:
     """A step as far as its length depends on the transfer of the gradients; seconds."""
 
     others_s: float
-    """all that is no communication: computing, waiting for input and for the slowest rank"""
+    """seconds that are no communication: computing, waiting for input and for the slowest rank"""
     compute_s: float
-    """of it, computing"""
+    """seconds of computing, a part of `others_s`"""
     transfer_s: float
-    """one all-reduce of all gradients, hidden or not"""
+    """seconds of one all-reduce of all gradients, hidden or not"""
     latency_s: float = 0.0
-    """of it, what does not depend on the number of bytes: an all-reduce of one number"""
+    """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
     crosses_network: bool = True
     """False: all ranks are on one host"""
 

@@ -43,9 +43,10 @@ QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
 _PATIENCE_S = 60.0
 """silence that a run with telemetry, or a log, may keep and still be running"""
 _CLOCKS_DIFFER_S = 60.0
-"""by so much two hosts' clocks may differ without anybody's having to think of it"""
+"""difference between the clocks of two hosts that is nothing to report"""
 _PATIENCE_INTERVALS = 4
-"""likewise, in logged intervals, where only they tell: an evaluation may lie between two"""
+"""silence in logged intervals that a run may keep where only they tell: an evaluation may lie
+between two"""
 
 
 def answers(facts: Facts) -> tuple[Answer, ...]:
