@@ -66,8 +66,9 @@ class Saver:
         """
         with _explained(self._run_dir / names.newest(step)) as prefix:
             done = self._write(prefix, step, val_loss)
-            _point_to(prefix)
-            for old in newest_first(self._run_dir)[self._keep :]:
+            complete = newest_first(self._run_dir)
+            _point_to(complete[: self._keep])
+            for old in complete[self._keep :]:
                 remove(old.prefix)
         return done
 
@@ -160,11 +161,10 @@ def _explained(prefix: Path) -> Iterator[Path]:
         ) from error
 
 
-def _point_to(prefix: Path) -> None:
-    """Update TensorFlow's own pointer, `checkpoint`, for tools that follow it."""
-    complete = [c.prefix.name for c in reversed(newest_first(prefix.parent))]
-    lines = [f"model_checkpoint_path: {json.dumps(prefix.name)}"]
-    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}" for name in complete]
-    pointer = prefix.parent / names.POINTER
+def _point_to(kept: list[Checkpoint]) -> None:
+    """Update TensorFlow's own pointer, `checkpoint`, for tools that follow it; newest first."""
+    lines = [f"model_checkpoint_path: {json.dumps(kept[0].prefix.name)}"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(c.prefix.name)}" for c in reversed(kept)]
+    pointer = kept[0].prefix.parent / names.POINTER
     with replacing_file(pointer, draft=names.private(pointer)) as draft:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import names
+from hvd_nmt.config import freeze as parts
 from hvd_nmt.model.transformer import Transformer
 
 
@@ -88,6 +89,17 @@ def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
     keyed = keyed_variables(tf.train.Checkpoint(**{names.WEIGHTS: model}))
     paths = {id(variable): names.weight_path(key) for key, variable in keyed}
     return {paths[id(weight)]: weight for weight in model.trainable_variables}
+
+
+def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
+    """The weights of a model that are not frozen, by path, in the order of `trainable_variables`.
+
+    Raises:
+        ConfigError: as `config.freeze.frozen`.
+    """
+    weights = weights_by_path(model)
+    kept = parts.frozen(list(weights), freeze) if freeze else ()
+    return {path: weight for path, weight in weights.items() if path not in kept}
 
 
 def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variable]]:

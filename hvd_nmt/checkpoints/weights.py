@@ -19,11 +19,10 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
 from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config
-from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout, weights_by_path
+from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.config import freeze as parts
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
@@ -156,17 +155,6 @@ def other_size(
         if not free and value != wanted.get(name, value):
             return name, value, wanted[name]
     return None
-
-
-def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
-    """The weights of a model that are not frozen, by path, in the order of `trainable_variables`.
-
-    Raises:
-        ConfigError: as `config.parts.frozen`.
-    """
-    weights = weights_by_path(model)
-    kept = parts.frozen(list(weights), freeze) if freeze else ()
-    return {path: weight for path, weight in weights.items() if path not in kept}
 
 
 def variables(state: tf.train.Checkpoint) -> list[tf.Variable]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints.state import run_state
-from hvd_nmt.checkpoints.weights import weights_to_train
+from hvd_nmt.checkpoints.state import run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.data.batches import BatchPlan, batches

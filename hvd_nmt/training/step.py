@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.weights import weights_to_train
+from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import cross_entropy

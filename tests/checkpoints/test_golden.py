@@ -21,7 +21,7 @@ from hvd_nmt.checkpoints import averaging, contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH, VALUE
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.checkpoints.state import keyed_variables, run_state
+from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_to_train
 from hvd_nmt.config import Config
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
@@ -81,7 +81,7 @@ def test_every_bit_of_it_is_restored_and_saved_in_the_layout_of_today(name, prec
     state = fresh(config, precision)
     weights.restore(state, golden)
     reader = tf.train.load_checkpoint(os.fspath(golden.prefix))
-    order = list(weights.weights_to_train(state.model, config.training.freeze))
+    order = list(weights_to_train(state.model, config.training.freeze))
     keys = set()
     for key, variable in keyed_variables(state):
         if (kind := key.removeprefix("optimizer/").split("/")[0]) in ("m", "v"):
@@ -112,7 +112,7 @@ def fresh(config: Config, precision: str) -> tf.train.Checkpoint:
     """What a run with this configuration saves, before its first step."""
     horovod.init()
     model, average = (Transformer(config.model, 80, precision, seed=seed) for seed in (7, 8))
-    trained = weights.weights_to_train(model, config.training.freeze)
+    trained = weights_to_train(model, config.training.freeze)
     adam = optimizer.build(config.training, precision, list(trained.values()))
     average = average if config.training.ema_decay else None
     return run_state(model, 0, optimizer.state(adam, list(trained)), average)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import index_file, size, weights
+from hvd_nmt.checkpoints import index_file, size
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
-from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
+from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import ModelConfig, TrainingConfig, presets
 from hvd_nmt.model.transformer import Transformer
@@ -32,7 +32,7 @@ def checkpoint_of(
 ) -> tf.train.Checkpoint:  # fmt: skip
     """What a run with this configuration saves."""
     transformer = Transformer(model, vocabulary_size, precision)
-    trained = weights.weights_to_train(transformer, freeze)
+    trained = weights_to_train(transformer, freeze)
     adam = optimizer.build(TrainingConfig(), precision, list(trained.values()))
     average = Transformer(model, vocabulary_size, precision) if averaged else None
     return run_state(transformer, 0, optimizer.state(adam, list(trained)), average)
