@@ -38,7 +38,8 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
     times = table["latency of one sentence, ms: median, min, max"].split()
     median, least, most = map(float, times)
     assert 0 < least <= median <= most
-    assert float(table["peak memory"].split()[0]) > 100
+    size, unit = table["peak memory"].split()
+    assert float(size) * {"MB": 1, "GB": 1000}[unit] > 100
     assert table["backend, beam, threads"].startswith("tensorflow 2 ")
 
 

@@ -173,7 +173,7 @@ FILES = ("--reference", "source", "--hypotheses")
         (("--run", "run", "--source", "long", "--reference", "source"), 3,
          "long has 31 lines, but source has 30"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
-        (("--run", "none"), 4, "none does not exist"),
+        (("--run", "none"), 4, "none is no run directory: it has no config.yaml."),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):

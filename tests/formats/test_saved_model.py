@@ -78,7 +78,7 @@ def ours(toy_run):
 
 def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
     wanted = ours.translate([plain(line) for line in LINES]).lines
-    scores = [found[0].found.score for found in wanted]
+    scores = [found[0].translation.score for found in wanted]
     assert strangers["scores"] == pytest.approx(scores, abs=1e-4)
     assert strangers["best"][1:3] == ["", ""]
     assert strangers["best"][0].strip()
