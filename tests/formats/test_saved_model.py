@@ -86,7 +86,7 @@ def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
     assert strangers["n_best"][::3] == strangers["best"]
     clear = 0
     for index, found in enumerate(wanted):
-        ranked = [one.found.score for one in found]
+        ranked = [one.translation.score for one in found]
         if len(found) > 1 and -np.diff(ranked).max() < 1e-3:
             continue  # translations that are equally good may change places
         texts = [one.text for one in found][:2]  # the third may tie with a fourth
