@@ -24,7 +24,7 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry.events import read_samples
+from hvd_nmt.telemetry import jsonl
 
 STEP_TAGS = {
     "train_loss", "learning_rate", "Loss_Optimization/global_gradient_norm", "global_step/sec",
@@ -73,7 +73,7 @@ def test_learning_rate_is_the_policys_at_each_step(toy_run: Path) -> None:
 
 
 def test_telemetry_has_samples_of_this_host(toy_run: Path) -> None:
-    samples = read_samples(toy_run / "telemetry" / f"{socket.gethostname()}.jsonl")
+    samples = jsonl.read(toy_run / "telemetry" / f"{socket.gethostname()}.jsonl")
     kinds = [sample["kind"] for sample in samples]
     assert kinds[0] == "host"
     assert kinds.count("sample") >= 3

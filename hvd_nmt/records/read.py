@@ -24,7 +24,7 @@ from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
 from hvd_nmt.records import metrics, openseq2seq_log
 from hvd_nmt.records.record import HostSamples, Run
-from hvd_nmt.telemetry import events
+from hvd_nmt.telemetry import events, jsonl
 
 Problems = list[str]
 
@@ -175,7 +175,7 @@ def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
     for path in _telemetry_files(run_dir):
         damaged: list[int] = []
         try:
-            lines = events.read_samples(path, damaged)
+            lines = list(jsonl.read(path, damaged))
         except OSError as error:
             problems.append(f"{path} cannot be read ({error.strerror or error}).")
             continue

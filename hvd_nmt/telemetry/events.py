@@ -49,24 +49,6 @@ def read_metrics(run_dir: Path, damaged: list[int] | None = None) -> list[dict[s
     return [_with_floats(line) for line in jsonl.read(path, damaged)] if path.exists() else []
 
 
-def read_samples(path: Path, damaged: list[int] | None = None) -> list[dict[str, Any]]:
-    """Reads what a host's `Sampler` has written.
-
-    Args:
-        path: `telemetry/<host>.jsonl` of a run directory.
-        damaged: as for `jsonl.read`: what was damaged is left out, and its line numbers put here.
-
-    Returns:
-        One dict per line in the order of writing: those of kind "host" begin a start of the
-        sampler, those of kind "sample" follow.
-
-    Raises:
-        RunError: if the file was damaged after it was written, and `damaged` is None.
-        FileNotFoundError: if there is no such file.
-    """
-    return list(jsonl.read(path, damaged))
-
-
 def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
     if line.get("kind") == "text":
         return line
@@ -81,18 +63,12 @@ class EventStore:
     """What rank 0 writes during training. For one thread; every call is on disk when it returns.
 
     A line that has a `step` is about the training and is replaced when a resumed run passes that
-    step again (`truncate_after`). A line without one (`record`) is about the run and stays.
+    step again (`truncate_after`). A line without one (`record`) is about the run and stays. Every
+    call raises a RunError when the disk is full, and the like.
     """
 
     def __init__(self, run_dir: Path) -> None:
-        """Continues the run's files, or begins them.
-
-        Args:
-            run_dir: the run directory; made if it is missing.
-
-        Raises:
-            RunError: if it cannot be written to.
-        """
+        """Continues the files of a run directory, or makes it and begins them."""
         self._path = run_dir / METRICS_FILE
         with self._explained():
             self._file = jsonl.JsonlFile(self._path)
@@ -118,15 +94,11 @@ class EventStore:
 
         Raises:
             ValueError: if a tag is "step", "time_s" or "kind", which are the line's own fields.
-            RunError: if the disk is full, and the like.
         """
-        more = more or {}
-        if taken := _OWN_FIELDS & {*values, *more}:
-            raise ValueError(f"A tag cannot be named {sorted(taken)}: metrics.jsonl uses the name.")
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
         with self._explained():
-            self._file.append({"step": int(step), "time_s": time_s, "kind": kind, **floats, **more})
+            self._append({"step": int(step), "time_s": time_s, "kind": kind}, floats, more or {})
             self._events.scalars(step, floats, time_s)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
@@ -134,29 +106,17 @@ class EventStore:
 
         Args:
             step: training steps done so far.
-            tag: TensorBoard's tag and the line's field.
+            tag: TensorBoard's tag and the line's field, as for `scalars`.
             markdown: the text.
-
-        Raises:
-            ValueError: if the tag is "step", "time_s" or "kind".
-            RunError: if the disk is full, and the like.
         """
-        if tag in _OWN_FIELDS:
-            raise ValueError(f"A tag cannot be named {tag!r}: metrics.jsonl uses the name.")
         time_s = time.time()
         with self._explained():
-            self._file.append({"step": int(step), "time_s": time_s, "kind": "text", tag: markdown})
-            self._events.text(step, tag, markdown, time_s)
+            own = {"step": int(step), "time_s": time_s, "kind": "text"}
+            self._append(own, {tag: markdown})
+            self._events.summary(step, text_pb(tag, markdown), time_s)
 
     def summaries(self, summaries: Iterable[summary_pb2.Summary]) -> None:
-        """Writes what TensorBoard's plugins made, to TensorBoard alone, before the first step.
-
-        Args:
-            summaries: of any plugin.
-
-        Raises:
-            RunError: if the disk is full, and the like.
-        """
+        """Writes what TensorBoard's plugins made, to TensorBoard alone, before the first step."""
         with self._explained():
             for summary in summaries:
                 self._events.summary(0, summary)
@@ -166,16 +126,17 @@ class EventStore:
 
         Args:
             kind: what happened.
-            values: JSON values.
-
-        Raises:
-            ValueError: if a name in `values` is "step", "time_s" or "kind".
-            RunError: if the disk is full, and the like.
+            values: JSON values, with names as for `scalars`.
         """
-        if taken := _OWN_FIELDS & values.keys():
-            raise ValueError(f"A value cannot be named {sorted(taken)}: the line uses the name.")
         with self._explained():
-            self._file.append({"time_s": time.time(), "kind": kind, **values})
+            self._append({"time_s": time.time(), "kind": kind}, values)
+
+    def _append(self, own: dict[str, Any], *values: Mapping[str, Any]) -> None:
+        for each in values:
+            if taken := _OWN_FIELDS & each.keys():
+                raise ValueError(f"Nothing can be named {sorted(taken)}: the line uses the name.")
+            own |= each
+        self._file.append(own)
 
     def truncate_after(self, step: int) -> int:
         """Forgets the steps beyond the checkpoint from which the run resumes.
@@ -192,7 +153,7 @@ class EventStore:
             The number of lines dropped.
 
         Raises:
-            RunError: if the file is damaged, or the disk is full, and the like.
+            RunError: if the file is damaged.
         """
         with self._explained():
             self._file.close()
@@ -204,11 +165,7 @@ class EventStore:
         return dropped
 
     def close(self) -> None:
-        """Closes the files.
-
-        Raises:
-            RunError: if something was left to write and the disk is full, and the like.
-        """
+        """Closes the files."""
         self._file.close()
         with self._explained():
             self._events.close()
@@ -233,16 +190,13 @@ class EventStore:
 
 @final
 class EventWriter:
-    """One TensorBoard event file, in a folder that is one "run" in TensorBoard."""
+    """One TensorBoard event file. Every method raises an OSError when the disk is full, etc."""
 
     def __init__(self, logdir: Path) -> None:
         """Begins a new file that TensorBoard reads after those that are there.
 
         Args:
-            logdir: the folder; made if it is missing.
-
-        Raises:
-            OSError: if the file cannot be made.
+            logdir: the folder, one "run" in TensorBoard; made if it is missing.
         """
         logdir.mkdir(parents=True, exist_ok=True)
         earlier_s = [int(m[1]) for path in logdir.iterdir() if (m := _EVENT_FILE.match(path.name))]
@@ -264,38 +218,14 @@ class EventWriter:
             step: TensorBoard's horizontal axis; must grow from call to call.
             values: by tag.
             time_s: unix time; now if None.
-
-        Raises:
-            OSError: if the disk is full, and the like.
         """
         summary = summary_pb2.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
         self.summary(step, summary, time_s)
 
-    def text(self, step: int, tag: str, markdown: str, time_s: float | None = None) -> None:
-        """Writes a text for TensorBoard's text tab.
-
-        Args:
-            step: its step.
-            tag: its name.
-            markdown: the text.
-            time_s: unix time; now if None.
-
-        Raises:
-            OSError: if the disk is full, and the like.
-        """
-        self.summary(step, text_pb(tag, markdown), time_s)
-
     def restart(self, step: int) -> None:
-        """Tells readers to drop everything from a step on; see `EventStore.truncate_after`.
-
-        Args:
-            step: the first step that is dropped.
-
-        Raises:
-            OSError: if the disk is full, and the like.
-        """
+        """Tells readers to drop everything from a step on; see `EventStore.truncate_after`."""
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._add(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
 
@@ -310,9 +240,6 @@ class EventWriter:
             step: its step.
             summary: TensorBoard's.
             time_s: unix time; now if None.
-
-        Raises:
-            OSError: if the disk is full, and the like.
         """
         wall_time = time.time() if time_s is None else time_s
         self._add(event_pb2.Event(wall_time=wall_time, step=int(step), summary=summary))

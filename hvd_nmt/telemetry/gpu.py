@@ -48,11 +48,7 @@ _READERS = (
 
 
 def gpu_names() -> list[str]:
-    """The names of all GPUs of this host in NVML's order, such as "Tesla V100-SXM2-16GB".
-
-    Returns:
-        One name per GPU; an empty list without NVML.
-    """
+    """The names of all GPUs of this host in NVML's order; [] without NVML."""
     with contextlib.closing(GpuProbe()) as probe:
         return [gpu.name for gpu in probe.gpus]
 
@@ -168,11 +164,7 @@ class GpuProbe:
         self.gpus = tuple(device.gpu for device in self._devices)
 
     def sample(self) -> list[GpuSample]:
-        """Asks every GPU.
-
-        Returns:
-            One sample per GPU, in the order of `gpus`; one that fails has its `error` set.
-        """
+        """Asks every GPU, in the order of `gpus`; one that fails has its `error` set."""
         number, self._samples = self._samples, self._samples + 1
         return [
             device.sample(is_turn=(number - position) % TURN_SAMPLES == 0)
@@ -193,8 +185,7 @@ class _Device:
     """A GPU, its handle, and what is remembered of it; the first readings are made here."""
 
     def __init__(self, index: int) -> None:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        self._handle = handle
+        self._handle = handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         self.gpu = Gpu(
             index=index,
             uuid=pynvml.nvmlDeviceGetUUID(handle),

@@ -19,10 +19,7 @@ _TREE_REFRESH_S = 10.0
 def host_facts() -> dict[str, Any]:
     """What this host is, for the head of its file.
 
-    Returns:
-        `host`, `boot_id` (changes when the host restarts; None if unknown), `kernel`, `cpu_model`,
-        `cores_physical`, `cores_logical`, `cores_usable` (those this process may run on) and
-        `memory_total_bytes`.
+    `boot_id` changes when the host restarts; `cores_usable` are those this process may run on.
     """
     return {
         "host": socket.gethostname(),
@@ -50,22 +47,22 @@ def _boot_id() -> str | None:
 
 def cpu_flags() -> set[str]:
     """Instruction-set flags of this host's processor, as the kernel names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+    return set(_cpuinfo("flags").split())
 
 
 def _cpu_model() -> str:
+    # ARM's cpuinfo has no model name.
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(wanted: str) -> str:
+    """What the kernel says of the first processor under some key; "" where it says nothing."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()  # ARM's cpuinfo has no model name
+        return ""
+    values = (line.partition(":")[2] for line in lines if line.partition(":")[0].strip() == wanted)
+    return next(values, "").strip()
 
 
 @final
@@ -113,19 +110,15 @@ class HostProbe:
         self._time_s = time.monotonic()
 
     def sample(self) -> HostSample:
-        """Reads the counters and compares them with the reading before.
-
-        Returns:
-            The rates since then, and the memory now.
-        """
+        """Reads the counters: the rates since the reading before, and the memory now."""
         cpu, cores = psutil.cpu_times(), psutil.cpu_times(percpu=True)
         swap, disk = psutil.swap_memory(), self._disk_bytes()
         time_s = time.monotonic()
         elapsed_s = time_s - self._time_s
-        read_rate = written_rate = None
+        disk_rates: list[float | None] = [None, None]
         if disk is not None and self._disk is not None:
-            read_rate = megabytes_per_s(self._disk[0], disk[0], elapsed_s)
-            written_rate = megabytes_per_s(self._disk[1], disk[1], elapsed_s)
+            pairs = zip(self._disk, disk, strict=True)
+            disk_rates = [megabytes_per_s(before, now, elapsed_s) for before, now in pairs]
         cpu_percent, steal_percent = _cpu_percent(self._cpu, cpu)
         memory = psutil.virtual_memory()
         sample = HostSample(
@@ -138,8 +131,8 @@ class HostProbe:
             swapped_in_MB_per_s=megabytes_per_s(self._swap.sin, swap.sin, elapsed_s),
             swapped_out_MB_per_s=megabytes_per_s(self._swap.sout, swap.sout, elapsed_s),
             process_tree_bytes=self._tree_bytes(),
-            disk_read_MB_per_s=read_rate,
-            disk_written_MB_per_s=written_rate,
+            disk_read_MB_per_s=disk_rates[0],
+            disk_written_MB_per_s=disk_rates[1],
         )
         self._cpu, self._cores, self._swap, self._disk = cpu, cores, swap, disk
         self._time_s = time_s

@@ -8,6 +8,7 @@ be torn, and a line that cannot be read anywhere else means that something else 
 import errno
 import json
 import math
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,6 @@ from typing import Any, final
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
-
-_BLOCK_BYTES = 1 << 16
 
 
 def read(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
@@ -52,16 +51,11 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
         RunError: if a whole line is no JSON object.
         OSError: if the file cannot be read or the new one not be written.
     """
-    kept: list[bytes] = []
-    dropped = 0
-    for line, values in _lines(path):
-        if keep(values):
-            kept.append(line)
-        else:
-            dropped += 1
-    if dropped:
+    lines = list(_lines(path))
+    kept = [line for line, values in lines if keep(values)]
+    if len(kept) < len(lines):
         write_atomically(path, b"".join(kept))
-    return dropped
+    return len(lines) - len(kept)
 
 
 def encode(values: Mapping[str, Any]) -> bytes:
@@ -113,17 +107,12 @@ def _lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[bytes
 
 
 def _cut_torn_line(file: Any) -> None:
-    end = position = file.seek(0, os.SEEK_END)
-    whole = 0  # the size of the file up to its last newline
-    while position > 0 and whole == 0:
-        start = max(0, position - _BLOCK_BYTES)
-        file.seek(start)
-        newline = file.read(position - start).rfind(b"\n")
-        if newline >= 0:
-            whole = start + newline + 1
-        position = start
-    if whole != end:
-        file.truncate(whole)
+    end = file.seek(0, os.SEEK_END)
+    if end:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            whole = content.rfind(b"\n") + 1
+        if whole != end:
+            file.truncate(whole)
 
 
 @final
@@ -131,14 +120,7 @@ class JsonlFile:
     """A file to append objects to, each of which is with the kernel when `append` returns."""
 
     def __init__(self, path: Path) -> None:
-        """Opens the file, makes its folder if need be, and cuts off a torn last line.
-
-        Args:
-            path: the file; an existing one is continued.
-
-        Raises:
-            OSError: if it cannot be opened for writing.
-        """
+        """Opens the file to continue it, or makes it with its folder; cuts off a torn last line."""
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         # No buffer of Python's: what failed to be written once is not tried again by close().
@@ -146,14 +128,7 @@ class JsonlFile:
         _cut_torn_line(self._file)
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """Writes one line.
-
-        Args:
-            values: JSON values; see `encode`.
-
-        Raises:
-            OSError: if the disk is full, the file was deleted, and the like.
-        """
+        """Writes one line, see `encode`; OSError: the disk is full, the file was deleted, etc."""
         if os.fstat(self._file.fileno()).st_nlink == 0:
             # The kernel would take the bytes and show them to nobody.
             raise FileNotFoundError(errno.ENOENT, "The file was deleted", str(self.path))

@@ -5,6 +5,7 @@ reads /proc/net/dev, and /proc/net stands for /proc/self/net, which follows the 
 thread. A thread that moved itself into another namespace with setns() would not be followed.
 """
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import final
@@ -25,10 +26,7 @@ _COUNTERS = {
 
 
 def nics() -> dict[str, "Nic"]:
-    """The interfaces of this host, loopback included, by name.
-
-    Returns:
-        Their state and link speed at this moment.
+    """The interfaces of this host at this moment, loopback included, by name.
 
     Raises:
         OSError: if the system does not tell.
@@ -36,16 +34,12 @@ def nics() -> dict[str, "Nic"]:
     return {
         name: Nic(
             is_up=stats.isup,
-            is_loopback=_is_loopback(name, stats.flags),
+            is_loopback="loopback" in stats.flags.split(",") or name == "lo",
             # psutil says 0 where the driver does not tell (virtio, loopback, a link that is down).
             link_mbit_per_s=stats.speed or None,
         )
         for name, stats in psutil.net_if_stats().items()
     }
-
-
-def _is_loopback(name: str, flags: str) -> bool:
-    return "loopback" in flags.split(",") or name == "lo"
 
 
 @final
@@ -107,11 +101,9 @@ class NetworkProbe:
         self._before = _readings()
 
     def sample(self) -> dict[str, NicSample]:
-        """Reads the counters and compares them with the reading before.
+        """Reads the counters of the interfaces there are and compares them with those before.
 
-        Returns:
-            One sample per interface that is there now, by name. Those that are down and never
-            carried a byte are left out (a host with containers has many).
+        Those that are down and never carried a byte are left out: a host with containers has many.
 
         Raises:
             OSError: if the system does not tell.
@@ -121,10 +113,10 @@ class NetworkProbe:
         samples = {}
         for name, reading in now.items():
             # An interface can come or go between the two questions; it counts from the next sample.
-            state = states.get(name)
-            if state is None or not (state.is_up or _carried(reading)):
-                continue
-            samples[name] = self._compare(name, state, reading)
+            state, counts = states.get(name), reading.counts
+            carried = counts["sent_bytes_total"] or counts["received_bytes_total"]
+            if state is not None and (state.is_up or carried):
+                samples[name] = self._compare(name, state, reading)
         self._before = now
         return samples
 
@@ -140,18 +132,8 @@ class NetworkProbe:
             ]
             for each, count in now.counts.items():
                 totals[each] += counted(before.counts[each], count)
-        return NicSample(
-            is_up=state.is_up,
-            is_loopback=state.is_loopback,
-            link_mbit_per_s=state.link_mbit_per_s,
-            sent_MB_per_s=rates[0],
-            received_MB_per_s=rates[1],
-            **totals,
-        )
-
-
-def _carried(reading: _Reading) -> bool:
-    return bool(reading.counts["sent_bytes_total"] or reading.counts["received_bytes_total"])
+        known = dataclasses.asdict(state) | totals
+        return NicSample(sent_MB_per_s=rates[0], received_MB_per_s=rates[1], **known)
 
 
 def _readings() -> dict[str, _Reading]:

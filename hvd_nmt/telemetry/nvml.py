@@ -76,8 +76,8 @@ def memory_total_bytes(handle: Any) -> int:
 
 
 def power(handle: Any) -> dict[str, float]:
-    """Watts drawn."""
-    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}  # NVML gives milliwatts
+    """Watts drawn, of which NVML gives thousandths."""
+    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
 
 
 def energy_mj(handle: Any) -> int:
@@ -137,7 +137,7 @@ def nvlink(handle: Any) -> LinkReading:
 
 
 def optional(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function; gives None where NVML answers with an error, whatever it is."""
+    """What a function gives; None where NVML answers with an error, whatever it is."""
     try:
         return function(*arguments)
     except pynvml.NVMLError:

@@ -86,18 +86,12 @@ class Sampler:
         self.interval_s = interval_s
         self.host = host or socket.gethostname()
         self.event_dir = event_dir
-        self.latest: dict[str, Any] | None = None
-        """the last sample that was written, as in the file; None before the first"""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._warned: set[str] = set()
 
     def start(self) -> None:
-        """Starts the thread and returns at once.
-
-        Raises:
-            RuntimeError: if it is running already.
-        """
+        """Starts the thread and returns at once; RuntimeError: it is running already."""
         if self._thread is not None:
             raise RuntimeError(f"The sampler of {self.path} is running already.")
         self._stopping = threading.Event()
@@ -161,7 +155,6 @@ class Sampler:
             while not stopping.wait(max(0.0, deadline_s - time.monotonic())):
                 sample = self._sample(gpus, network, host)
                 file.append(sample)
-                self.latest = sample
                 step = first_step + int(sample["monotonic_s"] - started_s)
                 # TensorBoard takes a step that does not grow for a restart and drops the old one.
                 if events and step > written_step:

@@ -1,7 +1,7 @@
 """Where a training step's time goes: input, computing, the slowest rank, the network."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import final
 
 
@@ -84,17 +84,10 @@ class StepTimeMeans:
         self._times.append(time)
 
     def take(self) -> StepTime | None:
-        """Gives the means since the last call and starts over.
-
-        Returns:
-            The mean of each part in seconds, or None when no step was added since.
-        """
+        """Gives the mean of each part since the last call, None without a step, and starts over."""
         times, self._times = self._times, []
         if not times:
             return None
         return StepTime(
-            *(
-                sum(getattr(time, field.name) for time in times) / len(times)
-                for field in fields(StepTime)
-            )
+            *(sum(part) / len(times) for part in zip(*map(astuple, times), strict=True))
         )

@@ -1,7 +1,6 @@
 """The sampler: a real thread, real files, a full disk, a folder that vanishes."""
 
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -13,7 +12,7 @@ import psutil
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hvd_nmt.telemetry.events import read_samples
+from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.host import HostProbe
 from hvd_nmt.telemetry.sampler import Sampler, next_deadline_s, scalar_tags
 
@@ -41,10 +40,9 @@ def test_an_interval_that_cannot_be_is_refused(tmp_path, interval_s):
 def test_three_seconds_of_samples(tmp_path):
     path = tmp_path / "telemetry" / "v100a.jsonl"
     events = tmp_path / "tensorboard" / "v100a"
-    with Sampler(path, 0.2, host="v100a", event_dir=events) as sampler:
+    with Sampler(path, 0.2, host="v100a", event_dir=events):
         time.sleep(3.1)
-    header, *samples = read_samples(path)
-    assert sampler.latest == samples[-1]
+    header, *samples = jsonl.read(path)
 
     assert (header["kind"], header["host"], header["interval_s"]) == ("host", "v100a", 0.2)
     assert header["boot_id"]
@@ -88,13 +86,12 @@ def test_a_second_start_continues_the_file_with_a_header_of_its_own(tmp_path):
         sampler.stop()
     with path.open("ab") as file:
         file.write(b'{"kind":"sam')
-    kinds = [line["kind"] for line in read_samples(path)]
+    kinds = [line["kind"] for line in jsonl.read(path)]
     assert kinds.count("host") == 2
     assert kinds[0] == "host"
     assert kinds[-1] == "sample"
-    steps = [
-        event.step for event in EventAccumulator(str(events)).Reload().Scalars("host/cpu_percent")
-    ]
+    shown = EventAccumulator(str(events)).Reload().Scalars("host/cpu_percent")
+    steps = [event.step for event in shown]
     assert len(steps) == 2
     assert steps[0] < steps[1]
 
@@ -132,17 +129,15 @@ def test_a_disk_that_fills_up_in_mid_run_keeps_whole_lines(tmp_path, caplog):
             time.sleep(0.1)
         assert len(caplog.records) == 1
         assert "No space left on device" in caplog.records[0].getMessage()
-        lines = read_samples(disk / "a.jsonl")
-        assert [line["kind"] for line in lines[:2]] == ["host", "sample"]
+        assert [line["kind"] for line in jsonl.read(disk / "a.jsonl")][:2] == ["host", "sample"]
     finally:
         subprocess.run(["umount", disk], check=True)
 
 
 def test_a_folder_that_is_removed_ends_the_samples(tmp_path, caplog):
     folder = tmp_path / "telemetry"
-    sampler = Sampler(folder / "a.jsonl", 0.05)
-    with sampler:
-        wait_until(lambda: sampler.latest)
+    with Sampler(folder / "a.jsonl", 0.05):
+        wait_until((folder / "a.jsonl").exists)
         shutil.rmtree(folder)
         wait_until(lambda: caplog.records)
         time.sleep(0.2)
@@ -165,53 +160,65 @@ def test_a_probe_that_fails_costs_its_own_values_and_is_told_once(tmp_path, capl
     monkeypatch.setattr(HostProbe, "sample", broken)
     with Sampler(tmp_path / "a.jsonl", 0.05, event_dir=tmp_path / "tensorboard"):
         time.sleep(0.5)
-    samples = read_samples(tmp_path / "a.jsonl")[1:]
+    _, *samples = jsonl.read(tmp_path / "a.jsonl")
     assert len(samples) >= 2
     assert all("cpu_percent" not in sample and "lo" in sample["nics"] for sample in samples)
     (message,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert "the host probe failed: ZeroDivisionError: no CPU" in message
 
 
-SAMPLE_GPUS = """
-import json, logging, time
-from pathlib import Path
-from hvd_nmt.telemetry.events import read_samples
-from hvd_nmt.telemetry.sampler import Sampler, scalar_tags
-said = []
-logging.getLogger().addHandler(type("Keep", (logging.Handler,), {{
-    "emit": lambda self, record: said.append(record.getMessage())}})())
-path = Path({path!r})
-sampler = Sampler(path, 0.05, host="v100a", event_dir=path.parent / "tensorboard")
-with sampler:
-    while not (path.exists() and len(read_samples(path)) > 5):
-        time.sleep(0.02)
-print(json.dumps([said, read_samples(path)]))
-"""
+def sampled(path: Path, count: int, interval_s: float = 0.02) -> list[dict]:
+    """The samples of this host, at least as many as wanted, after their header."""
+    with Sampler(path, interval_s, host="v100a", event_dir=path.parent / "tensorboard"):
+        wait_until(lambda: path.exists() and len(list(jsonl.read(path))) > count)
+    return list(jsonl.read(path))
 
 
-def test_gpus_in_the_header_and_in_every_sample(run_python, fake_nvml, tmp_path):
-    path = tmp_path / "v100a.jsonl"
-    script = SAMPLE_GPUS.format(path=str(path))
-    said, (header, first, *_, last) = run_python(script, **fake_nvml("gpus 2", "lost 1 2"))
-    assert [gpu["name"] for gpu in header["gpus"]] == ["Tesla V100-SXM2-16GB"] * 2
-    assert header["gpu_driver_version"] == "535.161.08"
-    assert header["gpu_unavailable"] is None
-    assert [gpu["uuid"] for gpu in first["gpus"]] == [gpu["uuid"] for gpu in header["gpus"]]
-    assert (first["gpus"][1]["power_w"], first["gpus"][1]["error"]) == (250.501, None)
-    assert (last["gpus"][1]["power_w"], last["gpus"][1]["error"]) == (None, "GPU is lost")
-    assert last["gpus"][0]["power_w"] == 250.5
-    uuid = header["gpus"][1]["uuid"]
-    assert said == [f"v100a: GPU 1 ({uuid}) does not answer: GPU is lost"]
-
-    tags = scalar_tags(first)
-    assert tags["gpu/0/utilisation_percent"] == 97
-    assert tags["gpu/1/memory_used_GB"] == pytest.approx(10.73741824)
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_gpus_in_the_header_and_in_every_sample(nvml_library, tmp_path, caplog, count):
+    nvml_library.gpus = count
+    header, *samples = sampled(tmp_path / "v100a.jsonl", 4)
+    uuids = [f"GPU-00000000-0000-0000-0000-00000000000{index}" for index in range(count)]
+    assert [(gpu["uuid"], gpu["name"]) for gpu in header["gpus"]] == [
+        (uuid, "Tesla V100-SXM2-16GB") for uuid in uuids
+    ]
+    assert (header["gpu_driver_version"], header["gpu_unavailable"]) == ("535.161.08", None)
+    assert caplog.records == []
+    for number, sample in enumerate(samples, start=1):
+        assert (sample["kind"], sample["host"]) == ("sample", "v100a")
+        assert [gpu["uuid"] for gpu in sample["gpus"]] == uuids
+        for gpu in sample["gpus"]:
+            assert gpu["energy_j"] == 250.5 * number
+            assert gpu["power_w"] == 250.5 + gpu["index"] / 1000
+            assert gpu["throttle_reasons"] == ["power cap"]
+            assert bool(gpu["pcie_sent_MB_per_s"]) == ((number - 1 - gpu["index"]) % 10 == 0)
+    tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"]
+    assert ("gpu/0/power_w" in tags) == (count > 0)
     assert "gpu/1/temperature_c" not in tags
-    assert "gpu/1/power_w" not in scalar_tags(last)
-    assert (
-        "gpu/0/power_w"
-        in EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"]
-    )
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_other_goes_on(
+    nvml_library, tmp_path, caplog
+):
+    nvml_library.gpus, nvml_library.lost_after = 2, {1: 3}
+    header, *samples = sampled(tmp_path / "v100a.jsonl", 25)
+    for number, sample in enumerate(samples, start=1):
+        good, bad = sample["gpus"]
+        assert (good["utilisation_percent"], good["error"]) == (97, None)
+        assert good["energy_j"] == pytest.approx(250.5 * number)
+        assert bad["uuid"] == header["gpus"][1]["uuid"]
+        if number <= 3:
+            assert (bad["utilisation_percent"], bad["error"]) == (98, None)
+            assert scalar_tags(sample)["gpu/1/memory_used_GB"] == pytest.approx(10.73741824)
+        else:
+            silent = {"index", "uuid", "error"}
+            assert bad["error"] == "GPU is lost"
+            assert {value for name, value in bad.items() if name not in silent} == {None}
+            assert not [tag for tag in scalar_tags(sample) if tag.startswith("gpu/1/")]
+    (said,) = [record.getMessage() for record in caplog.records]
+    uuid = header["gpus"][1]["uuid"]
+    assert said == f"v100a: GPU 1 ({uuid}) does not answer: GPU is lost"
+    assert nvml_library.asked_of_lost == ["UtilizationRates"]
 
 
 def test_tags_of_a_sample_are_flat_and_an_idle_interface_has_none():
@@ -233,35 +240,20 @@ def test_tags_of_a_sample_are_flat_and_an_idle_interface_has_none():
 
 
 def test_every_value_that_is_a_number_has_a_tag():
-    gpu = {
-        "index": 1,
-        "utilisation_percent": 99,
-        "memory_activity_percent": 4,
-        "power_w": 80.0,
-        "power_limit_w": 300.0,
-        "energy_j": 12.5,
-        "sm_clock_mhz": 1530,
-        "throttle_reasons": ["power cap"],
-        "temperature_c": 61,
-        "nvlink_sent_MB_per_s": 1.0,
-        "nvlink_received_MB_per_s": 2.0,
-        "pcie_sent_MB_per_s": 3.0,
-        "pcie_received_MB_per_s": 4.0,
-        "memory_used_bytes": 5_000_000_000,
-    }
+    rates = {
+        "utilisation_percent": 99, "memory_activity_percent": 4, "power_w": 80.0,
+        "power_limit_w": 300.0, "energy_j": 12.5, "sm_clock_mhz": 1530, "temperature_c": 61,
+        "nvlink_sent_MB_per_s": 1.0, "nvlink_received_MB_per_s": 2.0,
+        "pcie_sent_MB_per_s": 3.0, "pcie_received_MB_per_s": 4.0,
+    }  # fmt: skip
+    gpu = {"index": 1, "throttle_reasons": ["power cap"], "memory_used_bytes": 5_000_000_000}
     nic = {
-        "sent_bytes_total": 1,
-        "received_bytes_total": 1,
-        "sent_errors_total": 1,
-        "received_errors_total": 2,
-        "sent_drops_total": 30,
-        "received_drops_total": 40,
-    }
-    tags = scalar_tags({"gpus": [gpu], "nics": {"eth0": nic}, "load_1min": 3.5})
-    flat = {name: gpu[name] for name in list(gpu)[1:] if isinstance(gpu[name], int | float)}
-    del flat["memory_used_bytes"]
+        "sent_bytes_total": 1, "received_bytes_total": 1, "sent_errors_total": 1,
+        "received_errors_total": 2, "sent_drops_total": 30, "received_drops_total": 40,
+    }  # fmt: skip
+    tags = scalar_tags({"gpus": [gpu | rates], "nics": {"eth0": nic}, "load_1min": 3.5})
     assert tags == {
-        **{f"gpu/1/{name}": value for name, value in flat.items()},
+        **{f"gpu/1/{name}": value for name, value in rates.items()},
         "gpu/1/memory_used_GB": 5.0,
         "gpu/1/throttled": 1.0,
         "gpu/1/spinning": 1.0,
@@ -271,14 +263,14 @@ def test_every_value_that_is_a_number_has_a_tag():
     }
 
 
-def test_it_costs_less_than_a_hundredth_of_a_core(tmp_path):
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_it_costs_less_than_a_hundredth_of_a_core(nvml_library, tmp_path, gpus):
     """CPU time per sample, at the default of one per second; the children are read every 10 s."""
-    path = tmp_path / "a.jsonl"
+    nvml_library.gpus = gpus
     used_before_s = sum(psutil.Process().cpu_times()[:2])
-    with Sampler(path, 0.02, event_dir=tmp_path / "tensorboard"):
+    with Sampler(tmp_path / "a.jsonl", 0.02, event_dir=tmp_path / "tensorboard"):
         time.sleep(3.0)
     used_s = sum(psutil.Process().cpu_times()[:2]) - used_before_s
-    samples = len(path.read_text().splitlines()) - 1
-    print(json.dumps({"samples": samples, "cpu_ms_per_sample": 1000 * used_s / samples}))
-    assert samples > 50
-    assert used_s / samples < 0.01
+    _, *samples = jsonl.read(tmp_path / "a.jsonl")
+    assert len(samples) > 50
+    assert used_s / len(samples) < 0.01
