@@ -75,7 +75,7 @@ class Variable:
     group: str
     """one of `GROUPS`"""
     tensor: index_file.Tensor
-    """its type, shape and place"""
+    """type, shape and place of the values"""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class Group:
     """values of all of them"""
     n_bytes: int
     share: float
-    """of the data file, 0 to 1"""
+    """share of the data file, 0 to 1"""
 
 
 @dataclass(frozen=True)

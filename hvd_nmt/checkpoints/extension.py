@@ -50,9 +50,9 @@ class Parity(NamedTuple):
     """What the extension has changed for sentences that hold no new piece: it must be nothing."""
 
     sentences: int
-    """that were looked at"""
+    """sentences that were looked at"""
     with_new: int
-    """of these, sentences that hold a new piece: they are to have other ids"""
+    """sentences looked at that hold a new piece: they are to have other ids"""
     other_ids: int
     """sentences without one whose ids have changed"""
     other_translations: int

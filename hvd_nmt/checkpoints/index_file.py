@@ -38,14 +38,14 @@ class Tensor:
 
     name: str
     dtype: str
-    """as NumPy calls it; "string" and "bfloat16" are not NumPy's"""
+    """type of the values as NumPy calls it; "string" and "bfloat16" are not NumPy's"""
     shape: tuple[int, ...]
     path: Path
-    """the data file that holds it"""
+    """data file that holds the tensor"""
     offset: int
-    """bytes before it in that file"""
+    """bytes before the tensor in the data file"""
     n_bytes: int
-    """of its values; of a string with its length and checksum"""
+    """bytes of the tensor's values; a string's length and checksum count too"""
 
     @property
     def count(self) -> int:

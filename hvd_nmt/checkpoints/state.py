@@ -37,7 +37,7 @@ class AdamState:
     v: dict[str, tf.Variable]
     """second moments by the path of their weight"""
     loss_scale: Any = None
-    """in float16 the trackable object with current_loss_scale and good_steps"""
+    """trackable object, in float16 alone, with current_loss_scale and good_steps"""
 
 
 def run_state(

@@ -32,9 +32,9 @@ class FileFacts:
     """What a file is, whatever its name."""
 
     n_bytes: int
-    """its size"""
+    """size of the file"""
     sha256: str
-    """of its content, in hexadecimal"""
+    """SHA-256 of the file's content, in hexadecimal"""
 
 
 def fingerprint(path: Path) -> FileFacts:

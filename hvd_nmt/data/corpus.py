@@ -173,7 +173,7 @@ class Side:
     kept_text_bytes: int
     """UTF-8 text of the pairs that were kept, one byte per line end"""
     tokens: int
-    """of the pairs that were kept, eos counted; 0 for "test", which is not encoded"""
+    """tokens of the pairs that were kept, eos counted; 0 for "test", which is not encoded"""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Manifest:
     request: dict[str, Any]
     """the settings and inputs that the directory was made from"""
     versions: dict[str, str]
-    """of the programs that made the directory"""
+    """versions of the programs that made the directory"""
     parts: dict[str, Part]
     """what became of train, dev and perhaps test"""
     files: dict[str, FileFacts]

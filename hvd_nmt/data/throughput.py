@@ -19,7 +19,7 @@ class Throughput(NamedTuple):
 
     sentences: int
     steps: int
-    """of an epoch"""
+    """steps of an epoch"""
     plan_s: float
     """making the plan of an epoch, lengths included"""
     plan_mb: float

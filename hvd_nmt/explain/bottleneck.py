@@ -38,7 +38,7 @@ class Phase:
     """Steps of a run with one bottleneck."""
 
     kind: str
-    """as that of a `Verdict`"""
+    """kind of bottleneck, as that of a `Verdict`"""
     first_step: int
     last_step: int
     step: Interval

@@ -50,7 +50,7 @@ class Gain:
     seconds: float | None
     """at the run's own pace, evaluations included; None without times"""
     gain: Estimate
-    """in the measure; above zero is better, whichever way the measure goes"""
+    """gain in the measure; above zero is better, whichever way the measure goes"""
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class FullyTrained:
 
     verdict: Verdict
     reason: str
-    """with the numbers"""
+    """reason in words, with the numbers"""
     measure: str | None = None
     """"BLEU", "validation loss" or "training loss" """
     points: Points = ()
-    """that the curve was fitted to"""
+    """points that the curve was fitted to"""
     exponent: Estimate | None = None
     """c"""
     asymptote: Estimate | None = None
     """a, after endless steps"""
     gains: tuple[Gain, ...] = ()
-    """of 10 % and of 100 % more steps"""
+    """gains of 10 % and of 100 % more steps"""
     curve: tuple[tuple[int, Estimate], ...] = ()
     """the curve from the first point to twice the steps"""
 
@@ -80,7 +80,7 @@ class Overfitting:
 
     verdict: Literal["overfitting", "not overfitting", "cannot tell"]
     reason: str
-    """with the numbers"""
+    """reason in words, with the numbers"""
     best: tuple[int, float] | None = None
     """step and value of the lowest validation loss"""
     last: tuple[int, float] | None = None

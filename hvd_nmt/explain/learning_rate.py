@@ -21,7 +21,7 @@ class RateExplanation:
 
     sentences: tuple[str, ...]
     formula: str | None = None
-    """with the run's numbers; None if the configuration does not tell"""
+    """formula with the run's numbers; None if the configuration does not tell"""
     planned: Points = ()
     """rate of each recorded step by the formula; step N is the N-th update"""
     curve: Points = ()

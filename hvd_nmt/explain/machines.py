@@ -26,19 +26,19 @@ class StepTimes:
     """The wall time of a step in seconds, without the first interval of each start."""
 
     mean_s: float
-    """over all steps"""
+    """mean over all steps"""
     margin_s: float | None
     """half width of the mean's 95 % interval, from the spread of the intervals; None below 4"""
     median_s: float
-    """of the intervals"""
+    """median over the intervals"""
     low_s: float
-    """of the intervals: 5 % are faster"""
+    """time that 5 % of the intervals are faster than"""
     high_s: float
-    """of the intervals: 5 % are slower"""
+    """time that 5 % of the intervals are slower than"""
     intervals: int
     steps: int
     first_s: tuple[float, ...]
-    """of the intervals that were left out, because they hold the tracing of the graph"""
+    """times of the intervals that were left out, because they hold the tracing of the graph"""
 
 
 def step_times(run: Run) -> StepTimes | None:

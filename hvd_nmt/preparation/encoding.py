@@ -27,7 +27,7 @@ class LengthLimit(NamedTuple):
     """The longest sentence that is kept, and what becomes of a longer one."""
 
     tokens: int
-    """of a sentence, eos counted"""
+    """tokens of a sentence, eos counted"""
     skip: bool
     """leave out a pair with a longer side; otherwise that side is cut"""
 

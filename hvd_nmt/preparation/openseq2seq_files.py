@@ -175,7 +175,7 @@ class _State(NamedTuple):
 class _Block(NamedTuple):
     encoded: EncodedBlock
     text_bytes: list[int]
-    """of the lines of pieces, as they were read: of the sources, of the targets"""
+    """bytes of the lines of pieces, as they were read: of the sources, of the targets"""
     text: list[list[bytes]]
     """lines put together from the pieces, except of train"""
 

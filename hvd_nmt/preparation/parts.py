@@ -82,11 +82,11 @@ class PartState:
     truncated: int = 0
     """pairs kept with a side cut to the greatest length"""
     text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """of the text read, cleaned, one byte per line end"""
+    """bytes of the text read, cleaned, one byte per line end; (source, target)"""
     kept_text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """the same of the pairs that are kept"""
+    """bytes of the text of the pairs that are kept, cleaned; (source, target)"""
     tokens: list[int] = field(default_factory=lambda: [0, 0])
-    """of the pairs that are kept, eos counted; 0 before they are encoded"""
+    """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
 
     def finished(self) -> Part:
         """What the manifest records."""
@@ -228,7 +228,7 @@ class _HeldOut(NamedTuple):
     """Which training pairs leave for dev pairs."""
 
     indices: set[int]
-    """of the dev pairs among the training pairs"""
+    """places of the dev pairs among the training pairs"""
     sources: set[bytes]
     targets: set[bytes]
 
@@ -253,7 +253,7 @@ class _Cleaned(NamedTuple):
     text_bytes: tuple[int, int]
     kept: tuple[bytes, bytes]
     keys: np.ndarray | None
-    """of the kept pairs, if asked for"""
+    """keys of the kept pairs, if asked for"""
     numbers: list[int]
     """line numbers of the kept pairs, if their keys are asked for"""
     removed: Counter[str]

@@ -100,7 +100,7 @@ class Run:
     saved_step: int | None = None
     """the step of its newest checkpoint"""
     finished: bool = False
-    """it says so itself; where it says nothing, its last checkpoint is of its last step"""
+    """the run says that it ended; where it says nothing, its last checkpoint is of its last step"""
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None
@@ -114,7 +114,7 @@ class Run:
     environment: dict[str, Any] = dataclasses.field(default_factory=dict)
     """environment.json"""
     manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """of the training data: lines, bytes, tokens, truncated; {} if not here"""
+    """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     telemetry: tuple[HostSamples, ...] = ()

@@ -19,7 +19,7 @@ class Facts:
     run: Run
     verdict: Verdict
     anatomy: Anatomy | None
-    """of the newest checkpoint; None if there is none to read"""
+    """anatomy of the newest checkpoint; None if there is none to read"""
     anatomy_problem: str
     """why there is none, one sentence; "" if there is one"""
     state: str

@@ -20,7 +20,7 @@ class Price:
 
     amount: float
     currency: str
-    """as it was given, such as EUR or $; "" if none was"""
+    """currency as it was given, such as EUR or $; "" if none was"""
 
     def times(self, units: float) -> str:
         """The price of so many units, in words."""
@@ -32,9 +32,9 @@ class Prices:
     """What the reader pays; None where it was not said."""
 
     per_hour: Price | None = None
-    """of one host for one hour"""
+    """price of one host for one hour"""
     per_kwh: Price | None = None
-    """of electric energy"""
+    """price of a kilowatt-hour of electric energy"""
 
 
 def price(text: str, option: str) -> Price:

@@ -56,7 +56,7 @@ class Rank:
     """This process among all processes of the run."""
 
     index: int
-    """of this process among all ranks, from 0"""
+    """number of this process among all ranks, from 0"""
     size: int
     """number of ranks"""
     local_rank: int

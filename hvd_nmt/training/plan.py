@@ -20,7 +20,7 @@ class Plan:
     """Derived numbers of a run."""
 
     config: Config
-    """of the run"""
+    """all settings of the run"""
     data: DataDirectory
     """prepared data"""
     batch_plan: BatchPlan

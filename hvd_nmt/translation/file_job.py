@@ -77,7 +77,7 @@ class Share(NamedTuple):
     indices: list[int]
     """places of its lines in the chunk, from 0"""
     rows: list[list[str]]
-    """for each of them its lines of output"""
+    """lines of output of each line in `indices`"""
     warnings: list[tuple[int, str]]
     """number of a line of the input, and what its reader should know"""
 

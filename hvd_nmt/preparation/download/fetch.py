@@ -35,7 +35,7 @@ class Remote:
     digest: str | None = None
     """sha256:... or md5:... of its content, where known"""
     n_bytes: int = 0
-    """its size, where known, else 0"""
+    """size of the file, where known, else 0"""
 
     @property
     def name(self) -> str:

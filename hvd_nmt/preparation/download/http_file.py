@@ -40,7 +40,7 @@ class Limits:
     most_bytes: int = 4_000_000_000
     """largest file of unknown size; one of known size may have twice that"""
     connect_s: float = 20.0
-    """to reach the server"""
+    """seconds to reach the server"""
     silence_s: float = 60.0
     """without a byte"""
     slowest_bytes_per_s: float = 1000.0
@@ -48,7 +48,7 @@ class Limits:
     attempts: int = 5
     """tries in a row that bring nothing"""
     wait_s: float = 1.0
-    """before another try, doubled before each further one"""
+    """seconds before another try, doubled before each further one"""
 
 
 USUAL = Limits()
