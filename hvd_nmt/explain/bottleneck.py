@@ -81,11 +81,10 @@ class Verdict:
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
     kinds = tuple(_kind(i, run) if _is_split(i) else UNKNOWN for i in run.intervals)
-    counted = settled([i for i in run.intervals if _is_split(i)])
+    counted = _counted(run)
     if not counted:
         return Verdict(UNKNOWN, _why_unknown(run), {}, _median_step_s(run), kinds)
     whole = mean(counted)
-    kind = _kind(whole, run)
     found = tuple(
         Phase(_kind(step, run), part[0].step - part[0].steps + 1, part[-1].step, step)
         for part in phases(counted, lambda interval: _kind(interval, run))
@@ -93,10 +92,10 @@ def verdict(run: Run) -> Verdict:
     )
     network, slow = _network(run, counted, found), _slow_phase(found)
     inside = [i for i in counted if slow.first_step <= i.step <= slow.last_step]
+    sentence, advice = _sentence(run, whole, counted, found, network), _advice(slow, inside, run)
     return Verdict(
-        kind, _sentence(run, counted, found, network), shares(whole), whole.step_s, kinds, found,
-        slow, tuple(_advice(slow.step, inside, run)), network.predicted_bytes, network.seen_bytes,
-        network.interface, network.link_MB_per_s,
+        _kind(whole, run), sentence, shares(whole), whole.step_s, kinds, found, slow, tuple(advice),
+        **vars(network),
     )  # fmt: skip
 
 
@@ -110,7 +109,7 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     Returns:
         None where the run does not tell.
     """
-    counted = settled([i for i in run.intervals if _is_split(i)])
+    counted = _counted(run)
     if not counted or not run.gradient_bytes:
         return None
     step = typical(counted)
@@ -183,22 +182,23 @@ def _lag(step: Interval, hosts: Sequence[str]) -> _Lag:
     where = f" on {hosts[rank]}" if rank < len(hosts) else ""
     lag = _Lag(computing[rank] - usual_s, f"rank {rank}{where}", "the others",
                computing[rank], usual_s)  # fmt: skip
-    of_host = _host_means(computing, hosts)
-    slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
-    if slow == fast or of_host[slow] - of_host[fast] < 1.01 * lag.seconds:
+    (slow, slow_s), (fast, fast_s) = _slowest_and_fastest(computing, hosts)
+    if slow == fast or slow_s - fast_s < 1.01 * lag.seconds:
         return lag
-    return _Lag(of_host[slow] - of_host[fast], f"each rank on {slow}", f"those on {fast}",
-                of_host[slow], of_host[fast])  # fmt: skip
+    return _Lag(slow_s - fast_s, f"each rank on {slow}", f"those on {fast}", slow_s, fast_s)
 
 
-def _host_means(seconds: Sequence[float], hosts: Sequence[str]) -> dict[str, float]:
-    """Mean over the ranks of each host; empty where the hosts are not known."""
-    if len(hosts) != len(seconds):
-        return {}
-    return {
-        host: fmean(s for s, name in zip(seconds, hosts, strict=True) if name == host)
-        for host in dict.fromkeys(hosts)
-    }
+def _slowest_and_fastest(
+    seconds: Sequence[float], hosts: Sequence[str]
+) -> tuple[tuple[str, float], tuple[str, float]]:
+    """Hosts with the mean over their ranks; twice the same where the hosts are not known."""
+    ranks_of: dict[str, list[float]] = {}
+    if len(hosts) == len(seconds):
+        for host, rank_s in zip(hosts, seconds, strict=True):
+            ranks_of.setdefault(host, []).append(rank_s)
+    means = {host: fmean(ranks_s) for host, ranks_s in ranks_of.items()} or {"": 0.0}
+    slow, fast = (end(means, key=means.__getitem__) for end in (max, min))
+    return (slow, means[slow]), (fast, means[fast])
 
 
 def _input_s(step: Interval) -> float:
@@ -209,12 +209,13 @@ def _input_s(step: Interval) -> float:
 
 
 def shares(interval: Interval) -> dict[str, float]:
-    """Parts of a step's time by their names in `PARTS`, in the order in which they happen.
-
-    They sum to 1.
-    """
+    """Parts of a step's time, which sum to 1, by their names in `PARTS` and in its order."""
     step_s = interval.step_s or 1.0
     return {name: (getattr(interval, field) or 0.0) / step_s for field, name in PARTS.items()}
+
+
+def _counted(run: Run) -> list[Interval]:
+    return settled([interval for interval in run.intervals if _is_split(interval)])
 
 
 def _is_split(interval: Interval) -> bool:
@@ -276,24 +277,23 @@ def _seconds(phase: Phase) -> float:
 
 
 def _sentence(
-    run: Run, intervals: Sequence[Interval], found: Sequence[Phase], network: _Network
-) -> str:
-    if len(found) == 1:
-        (phase,) = found
-        rare = _rare_sentence(phase.kind, intervals)
-        return f"{phase.kind.capitalize()}: {_reason(phase, run, network)}.{rare}"
-    named = [f"{phase.kind} from step {phase.first_step:,} to {phase.last_step:,}"
-             for phase in found[1:-1]]  # fmt: skip
-    first, last = found[0], found[-1]
-    changes = ", ".join(
-        [f"{first.kind.capitalize()} to step {first.last_step:,}", *named,
-         f"{last.kind} from step {last.first_step:,} on"]
-    )  # fmt: skip
+    run: Run, whole: Interval, intervals: Sequence[Interval], found: Sequence[Phase],
+    network: _Network,
+) -> str:  # fmt: skip
     phase = _slow_phase(found)
-    whole = ", ".join(f"{percent(share)} {name}" for name, share in shares(mean(intervals)).items())
+    reason = _reason(phase, run, network)
+    if len(found) == 1:
+        return f"{phase.kind.capitalize()}: {reason}.{_rare_sentence(phase.kind, intervals)}"
+    first, *between, last = found
+    changes = [
+        f"{first.kind.capitalize()} to step {first.last_step:,}",
+        *(f"{p.kind} from step {p.first_step:,} to {p.last_step:,}" for p in between),
+        f"{last.kind} from step {last.first_step:,} on",
+    ]
+    times = ", ".join(f"{percent(share)} {name}" for name, share in shares(whole).items())
     return (
-        f"{changes}. In steps {phase.first_step:,} to {phase.last_step:,} "
-        f"{_reason(phase, run, network)}. The time of all steps: {whole}."
+        f"{', '.join(changes)}. In steps {phase.first_step:,} to {phase.last_step:,} {reason}. "
+        f"The time of all steps: {times}."
     )
 
 
@@ -335,11 +335,9 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
         )
     if kind == INPUT:
         text = f"ranks wait {_part(_input_s(step), step_s)} of a step for a batch"
-        of_host = _host_means(step.rank_input_wait_s, hosts)
-        slow, fast = (end(of_host, key=of_host.__getitem__, default="") for end in (max, min))
-        if slow != fast and of_host[slow] - of_host[fast] > BINDING_SHARE * step_s:
-            waits = (f"on {host} {step_duration(of_host[host])}" for host in (slow, fast))
-            text += ": " + ", ".join(waits)
+        ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
+        if ends[0][1] - ends[1][1] > BINDING_SHARE * step_s:
+            text += ": " + ", ".join(f"on {host} {step_duration(wait_s)}" for host, wait_s in ends)
         return text
     if kind == STRAGGLER:
         lag = _lag(step, hosts)
@@ -360,19 +358,20 @@ def _reason(phase: Phase, run: Run, network: _Network) -> str:
 
 
 def _part(seconds: float | None, step_s: float) -> str:
-    """1.20 of 1.60 s, 12 of 28 ms."""
+    """1.20 of 1.60 s, 12.0 of 28.0 ms."""
     seconds = seconds or 0.0
     if step_s >= 0.1:
         return f"{seconds:.2f} of {step_s:.2f} s"
     return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
 
 
-def _advice(step: Interval, intervals: Sequence[Interval], run: Run) -> list[Advice]:
-    """What would help, each with the step time it predicts for the same work.
+def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advice]:
+    """What would help in a phase, each with the step time it predicts for the same work.
 
     The bytes are the same in all intervals, so they do not account for more communication than the
     quickest intervals have: that is all that fewer bytes or a faster link can save.
     """
+    step = phase.step
     step_s, lag = step.step_s or 0.0, _lag(step, run.hosts_of(step))
     found = [
         Advice("input that is ready in time", step_s - _input_s(step),

@@ -94,7 +94,6 @@ def phases(
         [b for b, _ in group] for _, group in itertools.groupby(labelled, lambda pair: pair[1])
     ]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
-
     fewest = max(3, len(blocks) // 20)
 
     def difference(pair: tuple[list[Interval], list[Interval]]) -> float:

@@ -119,28 +119,20 @@ def fully_trained(run: Run) -> FullyTrained:
     sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
     draws = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
     gains = tuple(
-        Gain(
-            more,
-            None if pace_s is None else pace_s * more,
-            _estimate(sign * (draws.at(done + more) - draws.at(done))),
-        )
+        Gain(more, pace_s and pace_s * more,
+             _estimate(sign * (draws.at(done + more) - draws.at(done))))
         for more in (max(1, round(0.1 * done)), done)
-    )
+    )  # fmt: skip
     enough, doubled = GAIN_THAT_COUNTS[measure], gains[-1].gain
     verdict: Verdict = "not trained" if doubled.low > enough else "cannot tell"
     if doubled.high < min(enough, max(0.0, doubled.low + 2 * enough)):  # level, or surely worse
         verdict = "trained"
     steps = np.unique(np.geomspace(points[0][0], 2 * done, 40).astype(int)).tolist()
+    reason = _gain_sentence(verdict, measure, points, gains[-1]) + _rate_sentence(run)
     return FullyTrained(
-        verdict,
-        _gain_sentence(verdict, measure, points, gains[-1]) + _rate_sentence(run),
-        measure,
-        points,
-        _estimate(draws.c_D),
-        _estimate(draws.at(math.inf)),
-        gains,
-        tuple((step, _estimate(draws.at(step))) for step in steps),
-    )
+        verdict, reason, measure, points, _estimate(draws.c_D), _estimate(draws.at(math.inf)),
+        gains, tuple((step, _estimate(draws.at(step))) for step in steps),
+    )  # fmt: skip
 
 
 def _gain_sentence(verdict: Verdict, measure: str, points: Points, more: Gain) -> str:
@@ -305,7 +297,13 @@ def overfitting(run: Run) -> Overfitting:
     above = float(values[-len(tail) :].mean()) - best[1]
     counts = GAIN_THAT_COUNTS["validation loss"]
     learns = training_trend is None or training_trend.value < max(0.0, trend.value)
-    turned = learns and best[0] < tail[0][0] and above > max(5 * noise, counts)
+    verdict: Literal["overfitting", "not overfitting", "cannot tell"] = "cannot tell"
+    if learns and best[0] < tail[0][0] and above > max(5 * noise, counts):
+        verdict = "overfitting"
+    elif move < counts:
+        verdict = "not overfitting"
+    elif learns and trend.low > 0:
+        verdict = "overfitting"
     reason = (
         f"From step {tail[0][0]:,} to {tail[-1][0]:,} the validation loss moves by "
         f"{_signed(trend)} per 1,000 steps over {len(tail)} evaluations"
@@ -315,20 +313,7 @@ def overfitting(run: Run) -> Overfitting:
     reason += f". The lowest validation loss is {best[1]:.4f} at step {best[0]:,}, " + (
         "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
     )
-    return Overfitting(
-        "overfitting"
-        if turned
-        else "not overfitting"
-        if move < counts
-        else "overfitting"
-        if learns and trend.low > 0
-        else "cannot tell",
-        reason,
-        best,
-        last,
-        trend,
-        training_trend,
-    )
+    return Overfitting(verdict, reason, best, last, trend, training_trend)
 
 
 def _signed(trend: Estimate) -> str:

@@ -20,10 +20,8 @@ class RateExplanation:
     """What the plan says of the rate, and what was recorded."""
 
     sentences: tuple[str, ...]
-    formula: str | None = None
-    """formula with the run's numbers; None if the configuration does not tell"""
-    planned: Points = ()
-    """rate of each recorded step by the formula; step N is the N-th update"""
+    schedule: Schedule | None = None
+    """that of the run's configuration; None if it does not tell"""
     curve: Points = ()
     """rate by the formula at some hundred steps from the first to the last of the run"""
     peak_planned: tuple[int, float] | None = None
@@ -36,12 +34,8 @@ class RateExplanation:
 def explain(run: Run) -> RateExplanation:
     """Explains the learning-rate plot: the formula with the run's numbers, its peak, what was seen.
 
-    Args:
-        run: with `training.learning_rate`, `training.warmup_steps` and `model.width` (or
-            `training.schedule_width`) in its configuration; else only what was seen is told.
-
-    Returns:
-        The explanation.
+    Step N is the N-th update. Without a schedule in the run's configuration only what was seen is
+    told.
     """
     seen = finite((each.step, each.learning_rate) for each in run.intervals)
     peak_seen = max(seen, key=lambda point: point[1], default=None)
@@ -49,22 +43,17 @@ def explain(run: Run) -> RateExplanation:
     if schedule is None:
         unknown = "The configuration does not tell the schedule of the learning rate."
         return RateExplanation((unknown,), peak_seen=peak_seen)
-    formula, peak = schedule.formula(), schedule.peak()
+    peak = schedule.peak()
     words = (
-        f"It rises in a straight line over {schedule.warmup_steps:,.0f} steps and then falls as "
-        "one over the root of the step"
+        f"Rate of the update after s updates: {schedule.formula()}. It rises in a straight line "
+        f"over {schedule.warmup_steps:,.0f} steps and then falls as one over the root of the step"
     )
     if schedule.cools_down:
         words += (
             f"; over the last {schedule.cooldown_steps:,.0f} steps it also falls in a straight "
             "line to 0"
         )
-    planned = tuple((step, schedule.rate(step - 1)) for step, _ in seen)
-    off = [
-        (step, value / rate - 1)
-        for (step, value), (_, rate) in zip(seen, planned, strict=True)
-        if rate > 0
-    ]
+    off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
     largest = max(off, key=lambda point: abs(point[1]), default=None)
     compared = "No learning rate was recorded to compare with."
     if peak_seen is not None and largest is not None:
@@ -76,19 +65,14 @@ def explain(run: Run) -> RateExplanation:
     end = max(run.max_steps or 0, run.steps_done, 1)
     steps = np.unique(np.linspace(1, end, _CURVE_POINTS, dtype=int)).tolist()
     curve = tuple((step, schedule.rate(step - 1)) for step in steps)
-    explained = f"Rate of the update after s updates: {formula}. {words}."
     peaked = f"By it the rate peaks at {peak[1]:.3e} in step {peak[0]:,}."
     return RateExplanation(
-        (explained, peaked, compared), formula, planned, curve, peak, peak_seen, largest
+        (words + ".", peaked, compared), schedule, curve, peak, peak_seen, largest
     )
 
 
 def planned_schedule(run: Run) -> Schedule | None:
-    """The schedule in a run's configuration, which may be of a foreign or an older run.
-
-    Returns:
-        The schedule; None if a number that it needs is missing.
-    """
+    """That of a run's configuration, foreign and older ones too; None if a number is missing."""
     training = run.config.get("training", {})
     factor, warmup, cooldown, last, cap = (number(training.get(name)) for name in _SCHEDULE)
     width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import correlation, fmean, median, quantiles, stdev
 from typing import Any
@@ -47,20 +48,15 @@ def step_times(run: Run) -> StepTimes | None:
     if not timed:
         return None
     counted = settled(timed)
-    left_out = {i.step for i in timed} - {i.step for i in counted}
     values = [i.step_s or 0.0 for i in counted]
     steps = sum(i.steps for i in counted)
     spread = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
+    mean_s = sum((i.step_s or 0.0) * i.steps for i in counted) / steps
+    kept = {i.step for i in counted}
     return StepTimes(
-        mean_s=sum((i.step_s or 0.0) * i.steps for i in counted) / steps,
-        margin_s=_margin(values),
-        median_s=median(values),
-        low_s=spread[0],
-        high_s=spread[-1],
-        intervals=len(values),
-        steps=steps,
-        first_s=tuple(i.step_s or 0.0 for i in timed if i.step in left_out),
-    )
+        mean_s, _margin(values), median(values), spread[0], spread[-1], len(values), steps,
+        first_s=tuple(i.step_s or 0.0 for i in timed if i.step not in kept),
+    )  # fmt: skip
 
 
 def steps_done(run: Run) -> int:
@@ -119,21 +115,22 @@ class GpuUse:
 def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     """Each GPU of each host, in the hosts' order; empty without GPU samples."""
     return tuple(
-        _use(host, index, list(in_steps(run, host.samples)))
+        _use(host, index, in_steps(run, host.samples))
         for host in run.telemetry
         for index in sorted({g["index"] for s in host.samples for g in s.get("gpus", [])})
     )
 
 
-def in_steps(run: Run, samples: Sequence[Sample]) -> Iterator[Sample]:
+def in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
     """The samples taken while training steps ran: not at the start, not in an evaluation."""
     spans = [span for span in map(span_s, run.intervals) if span]
-    position = 0
-    for sample in samples:
-        while position < len(spans) and spans[position][1] < sample["time_s"]:
-            position += 1
-        if position < len(spans) and spans[position][0] <= sample["time_s"]:
-            yield sample
+    ends_s = [end_s for _, end_s in spans]
+    positions = (bisect_left(ends_s, sample["time_s"]) for sample in samples)
+    return [
+        sample
+        for sample, n in zip(samples, positions, strict=True)
+        if n < len(spans) and spans[n][0] <= sample["time_s"]
+    ]
 
 
 def cpu_percent(run: Run) -> float | None:
@@ -172,8 +169,8 @@ def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
 
 
 def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
-    known = {gpu["index"]: gpu for gpu in host.header.get("gpus", [])}.get(index, {})
-    rows = [gpu for s in working for gpu in s.get("gpus", []) if gpu["index"] == index]
+    known = _gpu(host.header, index)
+    rows = [gpu for sample in working if (gpu := _gpu(sample, index))]
 
     def mean(field: str) -> float | None:
         values = [row[field] for row in rows if row.get(field) is not None]
@@ -219,8 +216,9 @@ def _energy(host: HostSamples, index: int) -> tuple[float, float]:
     return drawn_j, covered_s
 
 
-def _gpu(sample: Sample, index: int) -> Sample:
-    return next((gpu for gpu in sample.get("gpus", []) if gpu["index"] == index), {})
+def _gpu(line: Sample, index: int) -> Sample:
+    """What a sample or a header says of a GPU."""
+    return next((gpu for gpu in line.get("gpus", []) if gpu["index"] == index), {})
 
 
 def _margin(values: Sequence[float]) -> float | None:

@@ -7,7 +7,9 @@ counts, and only where that start did steps: the pause between two starts is no 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -48,23 +50,15 @@ def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
 
 def rates(run: Run) -> list[tuple[Interval, float]]:
     """Intervals with the rate at which a host sent meanwhile: MB/s of 1e6 bytes, mean of hosts."""
-    found = []
     series = [rates for host in run.telemetry if (rates := _sent_rates(host))]
-    positions = [0] * len(series)
+    found = []
     for interval in run.intervals:
-        span = span_s(interval)
-        if span is None:
-            continue
-        means = []
-        for number, rates in enumerate(series):
-            inside = []
-            while positions[number] < len(rates) and rates[positions[number]][0] <= span[1]:
-                time_s, rate = rates[positions[number]]
-                if time_s >= span[0]:
-                    inside.append(rate)
-                positions[number] += 1
-            if inside:
-                means.append(fmean(inside))
+        begin_s, end_s = span_s(interval) or (math.inf, -math.inf)
+        inside = [
+            rates[bisect_left(rates, (begin_s,)) : bisect_right(rates, (end_s, math.inf))]
+            for rates in series
+        ]
+        means = [fmean(rate for _, rate in part) for part in inside if part]
         if means:
             found.append((interval, fmean(means)))
     return found
@@ -72,12 +66,8 @@ def rates(run: Run) -> list[tuple[Interval, float]]:
 
 def main_interface(host: HostSamples) -> str | None:
     """The network card, loopback apart, that sent most; None where none sent anything."""
-    sent: dict[str, float] = defaultdict(float)
-    for before, after in same_start(host.samples):
-        for name, n_bytes in _sent_between(before, after).items():
-            sent[name] += n_bytes
-    busiest = max(sent, key=lambda name: sent[name], default=None)
-    return busiest if busiest and sent[busiest] > 0 else None
+    sent = sum((_sent_between(*pair) for pair in same_start(host.samples)), Counter[str]())
+    return max(sent, key=lambda name: sent[name], default=None)
 
 
 def same_start(samples: Sequence[Sample]) -> list[tuple[Sample, Sample]]:
@@ -98,17 +88,14 @@ def span_s(interval: Interval) -> tuple[float, float] | None:
 
 def _host_traffic(host: HostSamples, clock: _StepClock) -> Traffic | None:
     pairs = same_start(host.samples)
-    sent: dict[str, float] = defaultdict(float)
-    steps, newest = 0.0, {}
+    sent, steps, newest = Counter[str](), 0.0, Sample()
     for (before, after), between in zip(pairs, clock.steps_between(pairs), strict=True):
-        grown = _sent_between(before, after) if between else {}
-        if grown:
+        if between and (grown := _sent_between(before, after)):
+            sent.update(grown)
             steps, newest = steps + between, after
-        for name, n_bytes in grown.items():
-            sent[name] += n_bytes
     if not sent:
         return None
-    name = max(sent, key=lambda nic: sent[nic])
+    name = max(sent, key=lambda card: sent[card])
     link = newest["nics"].get(name, {}).get("link_mbit_per_s")
     return Traffic(name, sent[name] / steps, link / 8 if link else None)
 
@@ -139,7 +126,7 @@ class _StepClock:
         return list(np.where(inside_P, done_Px2[:, 1] - done_Px2[:, 0], 0.0).tolist())
 
 
-def _sent_between(before: Sample, after: Sample) -> dict[str, float]:
+def _sent_between(before: Sample, after: Sample) -> Counter[str]:
     """Bytes that each card but the loopback sent between two samples of a start."""
     cards = before.get("nics", {})
     grown = {
@@ -147,7 +134,7 @@ def _sent_between(before: Sample, after: Sample) -> dict[str, float]:
         for name, nic in after.get("nics", {}).items()
         if name in cards and not nic["is_loopback"]
     }
-    return {name: n_bytes for name, n_bytes in grown.items() if n_bytes >= 0}
+    return Counter({name: n_bytes for name, n_bytes in grown.items() if n_bytes >= 0})
 
 
 def _sent_rates(host: HostSamples) -> list[tuple[float, float]]:

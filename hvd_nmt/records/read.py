@@ -12,13 +12,7 @@ import yaml
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.names import newest_step
-from hvd_nmt.checkpoints.run_files import (
-    CONFIG,
-    ENVIRONMENT,
-    LOCK,
-    TELEMETRY_DIR,
-    data_of_run,
-)
+from hvd_nmt.checkpoints.run_files import CONFIG, ENVIRONMENT, LOCK, TELEMETRY_DIR, data_of_run
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config

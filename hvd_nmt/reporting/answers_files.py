@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.reporting.answer import Answer, Facts, Table
@@ -172,14 +170,3 @@ def _predicted_size(facts: Facts, question: str, how: str) -> Answer:
         f"= {whole:,} bytes, and a few counters. Not compared with a file: {facts.anatomy_problem}",
         how, known=False,
     )  # fmt: skip
-
-
-def config_rows(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """A nested configuration as dotted names and values."""
-    rows = []
-    for name, value in config.items():
-        if isinstance(value, dict):
-            rows += config_rows(value, f"{prefix}{name}.")
-        else:
-            rows.append((prefix + str(name), str(value)))
-    return rows

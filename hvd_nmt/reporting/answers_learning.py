@@ -5,7 +5,7 @@ from __future__ import annotations
 from hvd_nmt.common.units import duration
 from hvd_nmt.explain import learning
 from hvd_nmt.explain.learning import Estimate
-from hvd_nmt.explain.learning_rate import explain, planned_schedule
+from hvd_nmt.explain.learning_rate import explain
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
@@ -91,7 +91,8 @@ def learning_rate(facts: Facts) -> Answer:
         "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
         "(s+1)^-0.5). The points are the recorded rates."
     )
-    explained, schedule = explain(run), planned_schedule(run)
+    explained = explain(run)
+    schedule = explained.schedule
     if schedule is None:
         seen = ""
         if explained.peak_seen:
@@ -119,14 +120,12 @@ def learning_rate(facts: Facts) -> Answer:
         )
     if cooldown_steps:
         answer += f"; over the last {cooldown_steps:,} steps it also falls in a straight line to 0"
-    rows = tuple(
-        (name, f"{at:,}", f"{value:.3g}")
-        for name, (at, value) in (
-            ("first step", (1, schedule.rate(0))),
-            ("peak", (step, rate)),
-            ("end of the run", (last, schedule.rate(last - 1))),
-        )
+    where = (
+        ("first step", 1, schedule.rate(0)),
+        ("peak", step, rate),
+        ("end of the run", last, schedule.rate(last - 1)),
     )
+    rows = tuple((name, f"{at:,}", f"{value:.3g}") for name, at, value in where)
     table = Table("The rate by the formula", ("where", "step", "rate"), rows)
     return Answer(question, answer + ".", how, explained.sentences, (table,))
 

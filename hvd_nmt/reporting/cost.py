@@ -72,9 +72,10 @@ def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
     run = facts.run
     question = "How much energy did the run take, and what did it cost?"
     how = (
-        "Energy: the power that NVML reports for each GPU, integrated over the samples by "
-        "trapezoids; pauses between samples are left out. CPUs, fans and power supplies are not in "
-        "it. Rent: hosts x hours from the start of the run to its last record x the price per hour."
+        "Energy: each GPU's own counter, read by NVML; where a GPU has none, its power integrated "
+        "over the samples by trapezoids, without pauses between samples. CPUs, fans and power "
+        "supplies are not in it. Rent: hosts x hours from the start of the run to its last record "
+        "x the price per hour."
     )
     uses = [use for use in machines.gpu_use(run) if use.energy_j is not None]
     energy_j = sum(use.energy_j or 0.0 for use in uses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from markupsafe import Markup, escape
@@ -16,7 +17,7 @@ def sentence(text: object) -> str:
     """As `markdown_text`, but what is between two backticks stays code."""
     parts = re.split(r"`([^`]+)`", " ".join(str(text).split()))
     return "".join(
-        f"`{_without_tags(part)}`" if number % 2 else _escaped(part)
+        f"`{html.escape(part, quote=False)}`" if number % 2 else _escaped(part)
         for number, part in enumerate(parts)
     )
 
@@ -32,8 +33,4 @@ def with_code(text: object) -> Markup:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]])", r"\\\1", _without_tags(text))
-
-
-def _without_tags(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]])", r"\\\1", html.escape(text, quote=False))

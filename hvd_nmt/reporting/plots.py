@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from hvd_nmt.explain.learning_rate import RateExplanation
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
-from hvd_nmt.reporting.svg import INK, SERIES, draw_panels
+from hvd_nmt.reporting.svg import INK, SERIES, Draw, draw_panels
 
 MOST_POINTS = 240
 """points of a curve over time; more samples are averaged"""
@@ -54,8 +55,7 @@ def bleu(runs: Sequence[Run]) -> str | None:
                 continue
             colour = SERIES[number % len(SERIES)]
             x, y = [e.step for e in scored], np.array([e.bleu for e in scored])
-            axes.plot(x, y, "o-", color=colour, markersize=3,
-                      label=_label(run, runs))  # fmt: skip
+            axes.plot(x, y, "o-", color=colour, markersize=3, label=_label(run, runs))
             margins = [e.bleu_margin for e in scored]
             if None not in margins:
                 band = np.array(margins)
@@ -107,8 +107,7 @@ def learning_rate(run: Run, explained: RateExplanation) -> str | None:
 
     def draw(axes: Axes) -> None:
         if planned:
-            axes.plot(*zip(*planned, strict=True), color=SERIES[0],
-                      label="from the configuration")  # fmt: skip
+            axes.plot(*zip(*planned, strict=True), color=SERIES[0], label="from the configuration")
         if x:
             some = slice(None, None, 1 + len(x) // MOST_POINTS)
             axes.plot(x[some], y[some], "o", color=SERIES[1], markersize=2.2, label="recorded")
@@ -123,15 +122,28 @@ def learning_rate(run: Run, explained: RateExplanation) -> str | None:
 
 def gradient_norm(runs: Sequence[Run]) -> str | None:
     """Norm of the whole gradient over steps, of all runs; None if no run has any."""
+    lines = [_points(run, "gradient_norm") for run in runs]
+    return _over_steps("norm", "Gradient norm", "gradient norm", runs, lines)
 
+
+def step_time(runs: Sequence[Run]) -> str | None:
+    """Wall time of a step over steps, of all runs; None if no run has any."""
+    timed = [settled([i for i in run.intervals if i.step_s is not None]) for run in runs]
+    lines = [_line([i.step for i in of], of, "step_s") for of in timed]
+    return _over_steps("steptime", "Step time", "seconds per step", runs, lines)
+
+
+def _over_steps(
+    name: str, title: str, label: str, runs: Sequence[Run], lines: Sequence[tuple[Any, Any]]
+) -> str | None:
     def draw(axes: Axes) -> None:
-        for run in runs:
-            axes.plot(*_points(run, "gradient_norm"), label=_label(run, runs))
-        axes.set(xlabel="step", ylabel="gradient norm")
+        for run, (x, y) in zip(runs, lines, strict=True):
+            axes.plot(x, y, label=_label(run, runs))
+        axes.set(xlabel="step", ylabel=label)
         axes.set_ylim(bottom=0)
 
-    known = any(_points(run, "gradient_norm")[0] for run in runs)
-    return draw_panels("norm", "Gradient norm over steps", [draw]) if known else None
+    known = any(len(x) for x, _ in lines)
+    return draw_panels(name, f"{title} over steps", [draw]) if known else None
 
 
 def step_parts(run: Run) -> str | None:
@@ -153,21 +165,6 @@ def step_parts(run: Run) -> str | None:
     return draw_panels("step-parts", "Where the time of a step goes, over the run", [draw])
 
 
-def step_time(runs: Sequence[Run]) -> str | None:
-    """Wall time of a step over steps, of all runs; None if no run has any."""
-
-    def draw(axes: Axes) -> None:
-        for run, timed in zip(runs, intervals, strict=True):
-            steps = [interval.step for interval in timed]
-            axes.plot(*_line(steps, timed, "step_s"), label=_label(run, runs))
-        axes.set(xlabel="step", ylabel="seconds per step")
-        axes.set_ylim(bottom=0)
-
-    intervals = [settled([i for i in run.intervals if i.step_s is not None]) for run in runs]
-    known = any(intervals)
-    return draw_panels("steptime", "Step time over steps", [draw]) if known else None
-
-
 def host_panels(run: Run, host: HostSamples) -> str | None:
     """A host over time in panels with one clock: step time, GPUs (or CPU), network card.
 
@@ -177,20 +174,48 @@ def host_panels(run: Run, host: HostSamples) -> str | None:
     """
     if len(host.samples) < 2:
         return None
-    panels = [lambda axes: _step_panel(axes, run, host)]
-    if any(sample.get("gpus") for sample in host.samples):
-        panels += [
-            lambda axes: _gpu_panel(axes, run, host, ("power_w",), "GPU power, W"),
-            lambda axes: _gpu_panel(
-                axes, run, host, ("utilisation_percent", "memory_activity_percent"), "GPU, %"
-            ),
-        ]
+    scale, clock = _scale(run)
+    begun_s = host.samples[0]["time_s"] if run.started_s is None else run.started_s
+    x = [(sample["time_s"] - begun_s) / scale for sample in host.samples]
+    gpus_of = [sample.get("gpus", []) for sample in host.samples]
+    indices = sorted({gpu["index"] for gpus in gpus_of for gpu in gpus})
+
+    def panel(
+        label: str, lines: Sequence[tuple[int, str, str, list[Any]]], top: Any = None
+    ) -> Draw:
+        """Lines are: number of the colour, style, name, a value for each sample."""
+
+        def draw(axes: Axes) -> None:
+            for colour, style, name, values in lines:
+                axes.plot(*binned(x, values), style, color=SERIES[colour % len(SERIES)], label=name)
+            axes.set(ylabel=label)
+            axes.set_ylim(0, top)
+
+        return draw
+
+    def of_gpus(label: str, fields: dict[str, str]) -> Draw:
+        """A colour for each GPU, a style for each field; fields with what the legend says."""
+        return panel(label, [
+            (number, style, f"GPU {index}{what}",
+             [next((g.get(field) for g in gpus if g["index"] == index), None) for gpus in gpus_of])
+            for number, index in enumerate(indices)
+            for (field, what), style in zip(fields.items(), "-:", strict=False)
+        ])  # fmt: skip
+
+    panels = [lambda axes: _step_panel(axes, run)]
+    if indices:
+        share = {"utilisation_percent": " busy", "memory_activity_percent": " memory"}
+        panels += [of_gpus("GPU power, W", {"power_w": ""}), of_gpus("GPU, %", share)]
     else:
-        panels.append(lambda axes: _cpu_panel(axes, run, host))
-    if main_interface(host):
-        panels.append(lambda axes: _nic_panel(axes, run, host))
-    label = _scale(run)[1]
-    return draw_panels(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, label)
+        busy, stolen = ([s.get(f"{of}_percent") for s in host.samples] for of in ("cpu", "steal"))
+        panels.append(panel("CPU, %", [(0, "-", "busy", busy), (1, "-", "stolen", stolen)], 105))
+    if card := main_interface(host):
+        readings = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
+        panels.append(panel("MB/s", [
+            (number, "-", f"{card} {way}", [nic.get(f"{way}_MB_per_s") for nic in readings])
+            for number, way in enumerate(("sent", "received"))
+        ]))  # fmt: skip
+    return draw_panels(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, clock)
 
 
 def against_traffic(
@@ -229,57 +254,18 @@ def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, n
     Returns:
         float64 [points] twice: means of x and of y, NaN where no y of a point is known.
     """
-    groups = min(MOST_POINTS, len(x))
-    values = np.array([np.nan if value is None else value for value in y], np.float64)
-    parts = zip(np.array_split(np.asarray(x, np.float64), groups),
-                np.array_split(values, groups), strict=True)  # fmt: skip
-    rows = [
-        (of_x.mean(), of_y[known].mean() if (known := ~np.isnan(of_y)).any() else np.nan)
-        for of_x, of_y in parts
-    ]
-    return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    parts = np.array_split(np.arange(len(x)), max(1, min(MOST_POINTS, len(x))))
+    at, values = np.asarray(x, np.float64), np.array(y, np.float64)  # None becomes NaN
+    known = [part[~np.isnan(values[part])] for part in parts if len(part)]
+    means = [values[part].mean() if len(part) else np.nan for part in known]
+    return np.array([at[part].mean() for part in parts if len(part)]), np.array(means)
 
 
-def _step_panel(axes: Axes, run: Run, host: HostSamples) -> None:
+def _step_panel(axes: Axes, run: Run) -> None:
     timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
     if timed:
         axes.plot(*_line(_clock(run, timed)[0], timed, "step_s"), color=SERIES[0])
     axes.set(ylabel="s per step")
-    axes.set_ylim(bottom=0)
-
-
-def _gpu_panel(axes: Axes, run: Run, host: HostSamples, fields: Sequence[str], label: str) -> None:
-    indices = sorted({gpu["index"] for sample in host.samples for gpu in sample.get("gpus", [])})
-    x = _sampled_clock(run, host)
-    for number, index in enumerate(indices):
-        for field, line in zip(fields, ("-", ":"), strict=False):
-            values = [
-                next((g.get(field) for g in s.get("gpus", []) if g["index"] == index), None)
-                for s in host.samples
-            ]
-            what = {"utilisation_percent": " busy", "memory_activity_percent": " memory"}
-            axes.plot(*binned(x, values), line, color=SERIES[number % len(SERIES)],
-                      label=f"GPU {index}{what.get(field, '')}")  # fmt: skip
-    axes.set(ylabel=label)
-    axes.set_ylim(bottom=0)
-
-
-def _cpu_panel(axes: Axes, run: Run, host: HostSamples) -> None:
-    x = _sampled_clock(run, host)
-    for number, (field, name) in enumerate((("cpu_percent", "busy"), ("steal_percent", "stolen"))):
-        values = [sample.get(field) for sample in host.samples]
-        axes.plot(*binned(x, values), color=SERIES[number], label=name)
-    axes.set(ylabel="CPU, %")
-    axes.set_ylim(0, 105)
-
-
-def _nic_panel(axes: Axes, run: Run, host: HostSamples) -> None:
-    interface = main_interface(host)
-    x = _sampled_clock(run, host)
-    for number, way in enumerate(("sent", "received")):
-        values = [s.get("nics", {}).get(interface, {}).get(f"{way}_MB_per_s") for s in host.samples]
-        axes.plot(*binned(x, values), color=SERIES[number], label=f"{interface} {way}")
-    axes.set(ylabel="MB/s")
     axes.set_ylim(bottom=0)
 
 
@@ -315,12 +301,6 @@ def _clock(run: Run, intervals: Sequence[Interval]) -> tuple[list[float], str]:
         return [float(interval.step) for interval in intervals], "step"
     scale, label = _scale(run)
     return [(time_s - run.started_s) / scale for time_s in times if time_s is not None], label
-
-
-def _sampled_clock(run: Run, host: HostSamples) -> list[float]:
-    scale, _ = _scale(run)
-    begun_s = host.samples[0]["time_s"] if run.started_s is None else run.started_s
-    return [(sample["time_s"] - begun_s) / scale for sample in host.samples]
 
 
 def _scale(run: Run) -> tuple[float, str]:

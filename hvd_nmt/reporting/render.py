@@ -6,8 +6,8 @@ import dataclasses
 import datetime
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,8 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.explain import learning, learning_rate, machines
-from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import (
-    answers_files,
     answers_network,
     answers_time,
     cost,
@@ -30,7 +28,7 @@ from hvd_nmt.reporting import (
     questions,
     scaling,
 )
-from hvd_nmt.reporting.answer import Answer, Facts, Table
+from hvd_nmt.reporting.answer import Facts, Table
 
 HTML, MARKDOWN = "report.html", "report.md"
 MOST_SAMPLES = 5
@@ -38,57 +36,10 @@ _NUMBER = re.compile(r"[-+]?\d[\d,.]*(e[-+]\d+)?( (%|x|s|ms|min|h|d|MB|B|W|J|Wh|
 _NO_NUMBER = ("", "unknown", "not encoded")
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A figure of the page."""
-
-    svg: str
-    caption: str
-
-
-@dataclass(frozen=True)
-class Card:
-    """A number of the headline."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A question on the page."""
-
-    number: int
-    anchor: str
-    answer: Answer
-    plots: tuple[Plot, ...]
-
-
-@dataclass(frozen=True)
-class Page:
-    """A run on the page."""
-
-    anchor: str
-    name: str
-    state: str
-    about: str
-    cards: tuple[Card, ...]
-    verdict: Verdict
-    answers: tuple[Entry, ...]
-    energy: Answer
-    samples: Table | None
-    problems: tuple[str, ...]
-    settings: tuple[Table, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Several runs side by side."""
-
-    table: Table
-    notes: tuple[str, ...]
-    plots: tuple[Plot, ...]
+Plot = tuple[str, str]
+"""SVG and caption of a figure"""
+Card = tuple[str, str, str]
+"""name, value and note of a number of the headline"""
 
 
 def write(
@@ -98,36 +49,29 @@ def write(
     now_s: float | None = None,
     ended: bool = False,
 ) -> list[Path]:
-    """Writes the report of one run, or of several side by side.
+    """Writes the report of one run, or of several side by side, and returns its two files.
 
     Args:
-        runs: their records, at least one.
+        runs: as for `rendered`; so are `prices` (without them the cost is not said) and `ended`.
         folder: where report.html and report.md go; made if it is missing.
-        prices: of hosts and energy, for what the run cost.
         now_s: unix time of the report; the time now if None.
-        ended: the caller knows that the runs go on no more, finished or not.
-
-    Returns:
-        The two files.
 
     Raises:
         RunError: the folder cannot be written.
     """
     now_s = time.time() if now_s is None else now_s
-    html, markdown = rendered(runs, prices or cost.Prices(), now_s, ended)
-    written = []
-    for name, text in ((HTML, html), (MARKDOWN, markdown)):
-        path = folder / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / HTML, folder / MARKDOWN]
+    texts = rendered(runs, prices or cost.Prices(), now_s, ended)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts, strict=True):
             write_atomically(path, text.encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            raise RunError(
-                f"The report cannot be written to {folder} ({error.strerror or error}): make room, "
-                "or give another folder with --output."
-            ) from None
-        written.append(path)
-    return written
+    except OSError as error:
+        raise RunError(
+            f"The report cannot be written to {folder} ({error.strerror or error}): make room, or "
+            "give another folder with --output."
+        ) from None
+    return paths
 
 
 def rendered(
@@ -140,9 +84,6 @@ def rendered(
         prices: of hosts and energy.
         now_s: unix time of the report.
         ended: the caller knows that the runs go on no more, finished or not.
-
-    Returns:
-        HTML and Markdown.
     """
     runs = _distinct(runs)
     gathered = [questions.gather(run, now_s, ended) for run in runs]
@@ -187,65 +128,70 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
     ]
 
 
-def _page(anchor: str, facts: Facts, prices: cost.Prices) -> Page:
-    run = facts.run
-    drawn = _plots(anchor, facts)
-    entries = tuple(
-        Entry(number, f"{anchor}-q{number}", answer, tuple(drawn.get(number, ())))
+def _page(anchor: str, facts: Facts, prices: cost.Prices) -> dict[str, Any]:
+    """What the templates show of a run."""
+    run, plots_of = facts.run, _plots(facts)
+    answers = [
+        (number, f"{anchor}-q{number}", answer,
+         _drawn(f"{anchor}-{number}", plots_of.get(number, [])))
         for number, answer in enumerate(questions.answers(facts), start=1)
-    )
-    settings = (
-        Table("Configuration", ("name", "value"), tuple(answers_files.config_rows(run.config))),
-        Table("Environment", ("name", "value"),
-              tuple(answers_files.config_rows({k: v for k, v in run.environment.items()
-                                               if k != "samples"}))),
-    )  # fmt: skip
-    return Page(
-        anchor=anchor,
-        name=run.name,
-        state=answers_time.state_sentence(facts),
-        about=_about(run),
-        cards=_cards(facts),
-        verdict=facts.verdict,
-        answers=entries,
-        energy=cost.energy_and_cost(facts, prices),
-        samples=_samples(run),
-        problems=run.problems,
-        settings=tuple(table for table in settings if table.rows),
-    )
+    ]  # fmt: skip
+    environment = {name: value for name, value in run.environment.items() if name != "samples"}
+    settings = [
+        Table(title, ("name", "value"), tuple(_dotted(values)))
+        for title, values in (("Configuration", run.config), ("Environment", environment))
+    ]
+    return {
+        "anchor": anchor,
+        "name": run.name,
+        "state": answers_time.state_sentence(facts),
+        "about": _about(run),
+        "cards": _cards(facts),
+        "verdict": facts.verdict,
+        "answers": answers,
+        "energy": cost.energy_and_cost(facts, prices),
+        "samples": _samples(run),
+        "problems": run.problems,
+        "settings": [table for table in settings if table.rows],
+    }
+
+
+def _dotted(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested configuration as dotted names and values."""
+    rows = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            rows += _dotted(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + str(name), str(value)))
+    return rows
 
 
 def _about(run: Run) -> str:
-    hosts = {host: run.hosts.count(host) for host in run.hosts}
     facts = [f"Recorded by {run.source}"]
-    if hosts:
-        where = ", ".join(f"{host}:{number}" for host, number in hosts.items())
+    if run.hosts:
+        where = ", ".join(f"{host}:{ranks}" for host, ranks in Counter(run.hosts).items())
         facts.append(f"{count(run.ranks, 'rank')} on {where}")
     if run.parameters:
         facts.append(f"{run.parameters:,} parameters")
     return "; ".join(facts) + "."
 
 
-def _cards(facts: Facts) -> tuple[Card, ...]:
-    run, wall_s = facts.run, machines.wall_s(facts.run)
-    training_s = machines.training_s(run)
-    if wall_s is not None:
-        since = "first" if run.startup_s is None else "start"
-        time_card = Card("Time", duration(wall_s), f"{since} to last record")
-    else:
-        time_card = Card("Time", duration(training_s) if training_s else "unknown", "in steps only")
-    steps = f"of {run.max_steps:,}" if run.max_steps else ""
+def _cards(facts: Facts) -> list[Card]:
+    run, wall_s, training_s = facts.run, machines.wall_s(facts.run), machines.training_s(facts.run)
+    seconds, since = wall_s, f"{'first' if run.startup_s is None else 'start'} to last record"
+    if wall_s is None:
+        seconds, since = training_s or None, "in steps only"
     times, tokens = machines.step_times(run), machines.tokens_per_s(run)
     tokens = tokens or run.environment.get("average_tokens_per_s")
-    cards = [
-        time_card,
-        Card("Steps", f"{machines.steps_done(run):,}", steps),
-        Card("Step time", step_duration(times.mean_s) if times else "unknown", "mean"),
-        Card("Speed", f"{tokens:,.0f} tokens/s" if tokens else "unknown",
-             "source + target, all ranks"),
+    planned = f"of {run.max_steps:,}" if run.max_steps else ""
+    return [
+        ("Time", "unknown" if seconds is None else duration(seconds), since),
+        ("Steps", f"{machines.steps_done(run):,}", planned),
+        ("Step time", step_duration(times.mean_s) if times else "unknown", "mean"),
+        ("Speed", f"{tokens:,.0f} tokens/s" if tokens else "unknown", "source + target, all ranks"),
         _bleu_card(run),
-    ]  # fmt: skip
-    return tuple(cards)
+    ]
 
 
 def _bleu_card(run: Run) -> Card:
@@ -253,19 +199,19 @@ def _bleu_card(run: Run) -> Card:
     if scored:
         best = max(scored, key=lambda e: e.bleu or 0.0)
         margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
-        return Card("Best BLEU", f"{best.bleu:.1f}{margin}", f"sacreBLEU, dev, step {best.step:,}")
+        return "Best BLEU", f"{best.bleu:.1f}{margin}", f"sacreBLEU, dev, step {best.step:,}"
     pseudo = [e.pseudo_bleu for e in run.evaluations if e.pseudo_bleu is not None]
     note = f"only pseudo-BLEU, last {pseudo[-1]:.3f}: no quality" if pseudo else "never evaluated"
-    return Card("Best BLEU", "unknown", note)
+    return "Best BLEU", "unknown", note
 
 
-def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
+def _plots(facts: Facts) -> dict[int, list[tuple[str | None, str]]]:
     """The figures of each question."""
     run, one = facts.run, [facts.run]
     rate, trained = learning_rate.explain(run), learning.fully_trained(run)
     pairs = answers_network.traffic_pairs(facts)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
-    drawn: dict[int, list[tuple[str | None, str]]] = {
+    return {
         2: [
             (plots.outlook(trained), "What was measured, and the fitted curve to twice the steps "
              "with its 90 % band."),
@@ -283,43 +229,34 @@ def _plots(anchor: str, facts: Facts) -> dict[int, list[Plot]]:
         ],
         5: [(plots.step_parts(run), "Means of all ranks; the parts add up to the step.")],
         6: [(plots.learning_rate(run, rate),
-             f"The line: {rate.formula}." if rate.formula else "As recorded.")],
+             f"The line: {rate.schedule.formula()}." if rate.schedule else "As recorded.")],
         10: [(plots.step_time(one), "Mean of each logged interval.")],
         11: [(plots.against_traffic(pairs, machines.pearson(pairs), sent),
               "A point is an interval. On the curve, rate x time gives the bytes of one step.")]
         if len(set(run.hosts)) > 1 else [],
     }  # fmt: skip
-    return {
-        number: [
-            Plot(_renamed(svg, f"{anchor}-{number}-{index}"), caption)
-            for index, (svg, caption) in enumerate(found) if svg
-        ]
-        for number, found in drawn.items()
-    }  # fmt: skip
 
 
-def _renamed(svg: str, prefix: str) -> str:
-    """Gives the shapes of a figure names that no other figure of the page has."""
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-", svg)
+def _drawn(prefix: str, plots_found: Sequence[tuple[str | None, str]]) -> list[Plot]:
+    """The figures for which there were data, their shapes named as in no other of the page."""
+    return [
+        (re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}-{index}-", svg), caption)
+        for index, (svg, caption) in enumerate(plots_found) if svg
+    ]  # fmt: skip
 
 
-def _comparison(gathered: Sequence[Facts]) -> Comparison:
+def _comparison(gathered: Sequence[Facts]) -> dict[str, Any]:
     runs = [facts.run for facts in gathered]
-    drawn = (
-        (plots.loss(runs), "Loss of all runs: lines while training, points on the dev set."),
-        (plots.bleu(runs), "BLEU of all runs."),
-        (plots.step_time(runs), "Step time of all runs."),
-        (plots.gradient_norm(runs), "Gradient norm of all runs."),
-    )  # fmt: skip
-    return Comparison(
-        scaling.table(gathered, [_bleu_card(run).value for run in runs]),
-        tuple(scaling.notes(gathered)),
-        tuple(
-            Plot(_renamed(svg, f"all-{index}"), caption)
-            for index, (svg, caption) in enumerate(drawn)
-            if svg
-        ),
-    )
+    return {
+        "table": scaling.table(gathered, [_bleu_card(run)[1] for run in runs]),
+        "notes": scaling.notes(gathered),
+        "plots": _drawn("all", [
+            (plots.loss(runs), "Loss of all runs: lines while training, points on the dev set."),
+            (plots.bleu(runs), "BLEU of all runs."),
+            (plots.step_time(runs), "Step time of all runs."),
+            (plots.gradient_norm(runs), "Gradient norm of all runs."),
+        ]),
+    }  # fmt: skip
 
 
 def _samples(run: Run) -> Table | None:

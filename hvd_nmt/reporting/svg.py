@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 import matplotlib
@@ -29,30 +30,15 @@ INK = "#0a0b0c"
 SERIES = ("#0a1b01", "#0a1b02", "#0a1b03", "#0a1b04", "#0a1b05", "#0a1b06")
 """of data: become the CSS variables --s1 to --s6"""
 _STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 8,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.prop_cycle": cycler(color=SERIES),
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": INK,
-    "grid.alpha": 0.15,
-    "grid.linewidth": 0.5,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
+    "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 8,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
+    "axes.prop_cycle": cycler(color=SERIES), "axes.grid": True, "axes.axisbelow": True,
+    "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
     "text.parse_math": False,
-}
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
+                     "ytick.color", "grid.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+}  # fmt: skip
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 Draw = Callable[[Axes], None]
 
@@ -100,13 +86,9 @@ def _inline(svg: str, title: str) -> str:
     assert view is not None
     head = (
         f'<svg viewBox="{view[1]}" xmlns="http://www.w3.org/2000/svg" role="img" '
-        f'aria-label="{_escaped(title)}">'
+        f'aria-label="{escape(title)}">'
     )
     svg = head + svg[svg.index(">") + 1 :]
     for number, stand_in in enumerate(SERIES, start=1):
         svg = svg.replace(stand_in, f"var(--s{number})")
     return svg.replace(INK, "currentColor").strip()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

@@ -296,11 +296,11 @@ def with_training(run: Run, **values: float) -> Run:
 
 def test_the_schedule_is_explained_and_agrees():
     found = learning_rate.explain(run_of(rate=recipe_rate, intervals=200))
-    assert found.formula == "2 x 512^-0.5 x min((s+1) x 1000^-1.5, (s+1)^-0.5)"
+    assert found.schedule.formula() == "2 x 512^-0.5 x min((s+1) x 1000^-1.5, (s+1)^-0.5)"
     assert found.peak_planned == (1000, pytest.approx(2 * 512**-0.5 * 1000**-0.5))
     assert found.peak_seen == (1000, pytest.approx(found.peak_planned[1]))
     assert abs(found.largest_deviation[1]) < 1e-12
-    assert found.planned[0] == (100, pytest.approx(float(recipe_rate([100])[0])))
+    assert found.schedule.rate(99) == pytest.approx(float(recipe_rate([100])[0]))
     assert "1,000 steps" in found.sentences[0]
     assert "2.795e-03" in found.sentences[1]
 
@@ -309,8 +309,8 @@ def test_transformer_base_has_the_recipe_s_known_rates():
     run = run_of(rate=lambda steps: recipe_rate(steps, 8000), last=300_000, intervals=6)
     found = learning_rate.explain(with_training(run, warmup_steps=8000, max_steps=300_000))
     assert found.peak_planned == (8000, pytest.approx(9.88e-4, rel=1e-3))
-    assert dict(found.planned)[50_000] == pytest.approx(3.95e-4, rel=2e-3)
-    assert dict(found.planned)[300_000] == pytest.approx(1.614e-4, rel=1e-3)
+    assert found.schedule.rate(49_999) == pytest.approx(3.95e-4, rel=2e-3)
+    assert found.schedule.rate(299_999) == pytest.approx(1.614e-4, rel=1e-3)
 
 
 def test_a_rate_off_the_formula_is_found():
@@ -330,7 +330,7 @@ def test_the_cooldown_is_in_the_formula():
 
     run = with_training(run_of(rate=cooled), cooldown_steps=5000, max_steps=20_000)
     found = learning_rate.explain(run)
-    assert found.formula.endswith("x min(1, (20000 - s) / 5000)")
+    assert found.schedule.formula().endswith("x min(1, (20000 - s) / 5000)")
     assert abs(found.largest_deviation[1]) < 1e-9
     assert "last 5,000 steps" in found.sentences[0]
 
@@ -346,12 +346,12 @@ def test_a_cap_and_another_width_as_openseq2seq_has_them():
     run = with_training(run_of(), max_learning_rate=1e-3, schedule_width=128)
     found = learning_rate.explain(run)
     assert found.peak_planned[1] == 1e-3
-    assert found.formula.startswith("min(2 x 128^-0.5")
+    assert found.schedule.formula().startswith("min(2 x 128^-0.5")
 
 
 def test_what_is_unknown_of_the_schedule_is_said():
     found = learning_rate.explain(dataclasses.replace(run_of(rate=recipe_rate), config={}))
-    assert found.formula is None
+    assert found.schedule is None
     assert found.peak_seen is not None
     assert "does not tell" in found.sentences[0]
     assert "No learning rate" in learning_rate.explain(run_of()).sentences[2]

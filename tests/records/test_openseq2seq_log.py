@@ -281,11 +281,7 @@ def test_a_resumed_run_counts_steps_done_again_once(tmp_path):
         (51, 10, None),
         (71, 20, 1.5),
     ]
-    assert [(each.step, each.loss) for each in run.evaluations] == [
-        (1, 9.5),
-        (31, 7.5),
-        (51, 6.9),
-    ]
+    assert [(each.step, each.loss) for each in run.evaluations] == [(1, 9.5), (31, 7.5), (51, 6.9)]
 
 
 def write_events(folder: Path, losses: dict[int, float], begun_s: int = 1_900_000_000) -> Path:

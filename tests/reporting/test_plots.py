@@ -96,6 +96,10 @@ def test_a_resumed_run_is_drawn_start_by_start_without_its_tracing(two_host_run,
     np.testing.assert_allclose(seconds, [*STEP_S[:5], np.nan, *STEP_S[6:]])
 
 
+def test_a_run_without_step_times_beside_one_with_them_stops_no_figure(two_host_run, tmp_path):
+    assert plots.step_time([two_host_run(), Run("empty", tmp_path, "hvd_nmt")]) is not None
+
+
 def test_the_correlation_is_written_into_the_figure():
     pairs = [(100.0, 2.0), (120.0, 1.8), (150.0, 1.4), (200.0, 1.0)]
     svg = plots.against_traffic(pairs, machines.pearson(pairs), None)
