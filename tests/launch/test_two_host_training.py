@@ -83,8 +83,8 @@ def test_the_checkpoint_can_be_read(trained):
     reader = tf.train.load_checkpoint(os.fspath(trained[0] / f"model.ckpt-{STEPS}"))
     types = reader.get_variable_to_dtype_map()
     floats = [reader.get_tensor(name) for name, dtype in types.items() if dtype == tf.float32]
-    # Weights and Adam's two moments, and one number: the learning rate.
-    assert sum(values.nbytes for values in floats) == 3 * gradient_bytes(trained) + 4
+    # Weights and Adam's two moments.
+    assert sum(values.nbytes for values in floats) == 3 * gradient_bytes(trained)
     assert reader.get_tensor("step/.ATTRIBUTES/VARIABLE_VALUE") == STEPS
 
 
