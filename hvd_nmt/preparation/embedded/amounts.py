@@ -10,9 +10,9 @@ from babel.numbers import (
 )
 from babel.units import format_unit
 
-from hvd_nmt.preparation.embedded.frame import Entry, Pool, pool_of, same
+from hvd_nmt.preparation.embedded.frame import Entry, Pool, joined, pool_of, same
 from hvd_nmt.preparation.embedded.places import COUNTRIES, country
-from hvd_nmt.preparation.embedded.words import DE, EN, cardinal, clean, ordinal
+from hvd_nmt.preparation.embedded.words import DE, EN, cardinal, clean, in_both, ordinal
 
 # Currency -> what a small sum is a multiple of.
 _CURRENCIES = {
@@ -69,28 +69,21 @@ def _ordinal(number: int) -> Entry:
 
 
 def _decimal(number: float) -> Entry:
-    return same(*(clean(format_decimal(number, locale=locale)) for locale in (EN, DE)))
+    return in_both(lambda locale: format_decimal(number, locale=locale))
 
 
 def _million(millions: float) -> Entry:
-    return same(
-        *(
-            clean(
-                format_compact_decimal(
-                    round(millions * 1e6), format_type="long", locale=locale, fraction_digits=1
-                )
-            )
-            for locale in (EN, DE)
+    number = round(millions * 1e6)
+    return in_both(
+        lambda locale: format_compact_decimal(
+            number, format_type="long", locale=locale, fraction_digits=1
         )
     )
 
 
 def _percent(halves: int) -> Entry:
-    return same(
-        *(
-            clean(format_percent(halves / 200, _PERCENT[locale.language], locale=locale))
-            for locale in (EN, DE)
-        )
+    return in_both(
+        lambda locale: format_percent(halves / 200, _PERCENT[locale.language], locale=locale)
     )
 
 
@@ -98,27 +91,29 @@ def _price(index: int) -> Entry:
     euros, rest = divmod(index, 3 * 5)
     cents, currency = (0, 20, 50, 75, 95)[rest // 3], ("EUR", "USD", "GBP")[rest % 3]
     amount = euros + 2 + cents / 100
-    return same(*(clean(format_currency(amount, currency, locale=locale)) for locale in (EN, DE)))
+    return in_both(lambda locale: format_currency(amount, currency, locale=locale))
 
 
-def _currency_names(code: str) -> tuple[str, str]:
+def _currency_name(code: str) -> Entry:
     """Names a currency in the plural, as objects of a verb in running text."""
     english, german = (clean(get_currency_name(code, 2, locale)) for locale in (EN, DE))
     # CLDR capitalises "Dänische Kronen" as a heading. "Schweizer" is a capital in itself.
     adjective, _, noun = german.partition(" ")
     if noun and adjective.endswith("e"):
         german = german[0].lower() + german[1:]
-    return english, german
+    return same(english, german)
 
 
-def _sum_of_money(code: str, multiple: int) -> tuple[str, str]:
-    amount = _decimal(multiple * _CURRENCIES[code])
-    english, german = _currency_names(code)
-    return f"{amount.english['text']} {english}", f"{amount.german['text']} {german}"
+def _sum_of_money(code: str, multiple: int) -> Entry:
+    amount, currency = _decimal(multiple * _CURRENCIES[code]), _currency_name(code)
+    return same(
+        f"{amount.english['text']} {currency.english['text']}",
+        f"{amount.german['text']} {currency.german['text']}",
+    )
 
 
 def _money(index: int) -> Entry:
-    return same(*_sum_of_money(list(_CURRENCIES)[index // 98], 2 + index % 98))
+    return _sum_of_money(list(_CURRENCIES)[index // 98], 2 + index % 98)
 
 
 def _exchange(index: int) -> Entry:
@@ -126,9 +121,9 @@ def _exchange(index: int) -> Entry:
     codes = list(_CURRENCIES)
     source, target = divmod(pair, len(codes) - 1)
     target += target >= source
-    english, german = _sum_of_money(codes[source], 2 + multiple)
-    other = _currency_names(codes[target])
-    return Entry({"text": english, "into": other[0]}, {"text": german, "into": other[1]})
+    return joined(
+        text=_sum_of_money(codes[source], 2 + multiple), into=_currency_name(codes[target])
+    )
 
 
 def _local_pool() -> Pool:
@@ -137,11 +132,10 @@ def _local_pool() -> Pool:
 
     def make(index: int) -> Entry:
         code, currency = pairs[index // 98]
-        land = country(code)
-        english, german = _sum_of_money(currency, 2 + index % 98)
+        land, amount = country(code), _sum_of_money(currency, 2 + index % 98)
         return Entry(
-            {"country": land.english["text"], "text": english},
-            {"in": land.german["in"], "text": german},
+            {"country": land.english["text"], **amount.english},
+            {"in": land.german["in"], **amount.german},
         )
 
     return Pool(98 * len(pairs), make)
@@ -149,7 +143,7 @@ def _local_pool() -> Pool:
 
 def _measure(number: float, unit: str) -> Entry:
     value = int(number) if number == int(number) else number
-    return same(*(clean(format_unit(value, unit, "long", locale=locale)) for locale in (EN, DE)))
+    return in_both(lambda locale: format_unit(value, unit, "long", locale=locale))
 
 
 def _quantities() -> list[Entry]:
@@ -169,11 +163,7 @@ def _quantities() -> list[Entry]:
 
 
 def _size(long: float, wide: float) -> Entry:
-    both = [_measure(long, "length-meter"), _measure(wide, "length-meter")]
-    return Entry(
-        {"long": both[0].english["text"], "wide": both[1].english["text"]},
-        {"long": both[0].german["text"], "wide": both[1].german["text"]},
-    )
+    return joined(long=_measure(long, "length-meter"), wide=_measure(wide, "length-meter"))
 
 
 def _sums() -> list[Entry]:
@@ -183,11 +173,7 @@ def _sums() -> list[Entry]:
     entries = []
     # Capitalised in German: it follows a colon and is a whole sentence.
     for a, b, result, english, german in triples:
-        (en_a, de_a), (en_b, de_b), (en_c, de_c) = cardinal(a), cardinal(b), cardinal(result)
-        entries.append(
-            Entry(
-                {"task": f"{en_a} {english} {en_b}", "result": en_c},
-                {"task": f"{de_a.capitalize()} {german} {de_b}", "result": de_c},
-            )
-        )
+        (en_a, de_a), (en_b, de_b) = cardinal(a), cardinal(b)
+        task = same(f"{en_a} {english} {en_b}", f"{de_a.capitalize()} {german} {de_b}")
+        entries.append(joined(task=task, result=same(*cardinal(result))))
     return entries

@@ -4,7 +4,6 @@ import datetime
 import functools
 from collections.abc import Callable, Sequence
 
-from babel import Locale
 from babel.dates import (
     format_date,
     format_skeleton,
@@ -15,8 +14,8 @@ from babel.dates import (
 )
 from babel.units import format_unit
 
-from hvd_nmt.preparation.embedded.frame import Entry, Pool, pool_of, same
-from hvd_nmt.preparation.embedded.words import DE, EN, ONE, cardinal, clean
+from hvd_nmt.preparation.embedded.frame import Entry, Pool, joined, pool_of, same
+from hvd_nmt.preparation.embedded.words import DE, EN, ONE, cardinal, clean, in_both
 
 _FIRST_DATE = datetime.date(1950, 1, 1)
 _LAST_DATE = datetime.date(2025, 12, 31)
@@ -43,10 +42,10 @@ def pools() -> dict[str, Pool]:
         "deadline": _date_pool(_FIRST_PLAN, _LAST_PLAN, _long_date),
         "recent": _date_pool(_FIRST_RECENT, _LAST_DATE, _long_date),
         "day": _date_pool(leap_year, datetime.date(2028, 12, 31), _day_of_year),
-        "month": pool_of([same(_month(EN, number), _month(DE, number)) for number in range(1, 13)]),
-        "weekday": pool_of([same(_weekday(EN, n), _weekday(DE, n)) for n in range(7)]),
+        "month": pool_of([_month(number) for number in range(1, 13)]),
+        "weekday": pool_of([_weekday(number) for number in range(7)]),
         "year": pool_of([same(str(y), str(y)) for y in range(1950, 2026)]),
-        "time": pool_of([same(*_time(5 * n)) for n in range(288)]),
+        "time": pool_of([_time(5 * n) for n in range(288)]),
         "period": pool_of(_periods(range(420, 1141, 15), (30, 45, 60, 90, 120, 180, 240))),
         "opening": pool_of(_periods(range(480, 661, 15), range(420, 661, 15))),
         "clock": pool_of([same(*_clock(h, m)) for h in range(1, 13) for m in range(0, 60, 5)]),
@@ -70,46 +69,40 @@ def _date_pool(
 
 
 def _long_date(date: datetime.date) -> Entry:
-    return same(*(clean(format_date(date, "long", locale=locale)) for locale in (EN, DE)))
+    return in_both(lambda locale: format_date(date, "long", locale=locale))
 
 
 def _full_date(date: datetime.date) -> Entry:
     # CLDR's "Dienstag, 3. März 2020" cannot follow "am": the date stands in apposition, dative.
-    german = f"{_weekday(DE, date.weekday())}, dem {_long_date(date).german['text']}"
+    weekday = _weekday(date.weekday()).german["text"]
+    german = f"{weekday}, dem {_long_date(date).german['text']}"
     return same(clean(format_date(date, "full", locale=EN)), german)
 
 
 def _day_of_year(date: datetime.date) -> Entry:
-    return same(*(clean(format_skeleton("MMMMd", date, locale=locale)) for locale in (EN, DE)))
+    return in_both(lambda locale: format_skeleton("MMMMd", date, locale=locale))
 
 
-def _month(locale: Locale, number: int) -> str:
-    return clean(get_month_names("wide", locale=locale)[number])
+def _month(number: int) -> Entry:
+    return in_both(lambda locale: get_month_names("wide", locale=locale)[number])
 
 
-def _weekday(locale: Locale, number: int) -> str:
-    return clean(get_day_names("wide", locale=locale)[number])
+def _weekday(number: int) -> Entry:
+    return in_both(lambda locale: get_day_names("wide", locale=locale)[number])
 
 
 @functools.cache
-def _time(minute_of_day: int) -> tuple[str, str]:
+def _time(minute_of_day: int) -> Entry:
     time = datetime.time(minute_of_day // 60, minute_of_day % 60)
-    english, german = (clean(format_time(time, "short", locale=locale)) for locale in (EN, DE))
-    return english, german
+    return in_both(lambda locale: format_time(time, "short", locale=locale))
 
 
 def _periods(starts: Sequence[int], lengths: Sequence[int]) -> list[Entry]:
-    entries = []
-    for start in starts:
-        for length in lengths:
-            both = [_time(start), _time(start + length)]
-            entries.append(
-                Entry(
-                    {"start": both[0][0], "end": both[1][0]},
-                    {"start": both[0][1], "end": both[1][1]},
-                )
-            )
-    return entries
+    return [
+        joined(start=_time(start), end=_time(start + length))
+        for start in starts
+        for length in lengths
+    ]
 
 
 def _clock(hour: int, minute: int) -> tuple[str, str]:

@@ -31,7 +31,15 @@ def same(english: str, german: str) -> Entry:
     return Entry({"text": english}, {"text": german})
 
 
-@dataclass(frozen=True)
+def joined(**entries: Entry) -> Entry:
+    """An entry whose forms are the texts of others."""
+    return Entry(
+        {form: entry.english["text"] for form, entry in entries.items()},
+        {form: entry.german["text"] for form, entry in entries.items()},
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Pool:
     """Entries numbered from 0, made when first drawn because CLDR formatting is slow."""
 
@@ -41,7 +49,7 @@ class Pool:
     """Index -> entry; must be a pure function."""
     skew: float = 1.0
     """Above 1, low indices (short and common things, by convention) are drawn more often."""
-    _made: dict[int, Entry] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[int, Entry] = field(default_factory=dict)
 
     def draw(self, rng: random.Random) -> int:
         """An index in [0, size).
@@ -52,10 +60,9 @@ class Pool:
 
     def entry(self, index: int) -> Entry:
         """The entry of an index in [0, size), always the same object for the same index."""
-        found = self._made.get(index)
-        if found is None:
-            found = self._made[index] = self.make(index)
-        return found
+        if index not in self._made:
+            self._made[index] = self.make(index)
+        return self._made[index]
 
 
 def pool_of(entries: Sequence[Entry], skew: float = 1.0) -> Pool:
@@ -83,12 +90,9 @@ class Frame:
     def draw(self, rng: random.Random) -> tuple[str, str]:
         """Fills the slots at random; returns the English and the German sentence."""
         indices: list[int] = []
-        for position, pool in enumerate(self.pools):
+        for pool in self.pools:
             index = pool.draw(rng)
-            while any(
-                pool is self.pools[earlier] and index == indices[earlier]
-                for earlier in range(position)
-            ):
+            while (pool, index) in zip(self.pools, indices, strict=False):
                 index = pool.draw(rng)
             indices.append(index)
         return self.fill(indices)

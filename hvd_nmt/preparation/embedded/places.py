@@ -5,8 +5,8 @@ import functools
 from babel.core import get_global
 from babel.languages import get_territory_language_info
 
-from hvd_nmt.preparation.embedded.frame import Entry, Pool, pool_of, same
-from hvd_nmt.preparation.embedded.words import DE, DEFINITE, EN, clean, listed
+from hvd_nmt.preparation.embedded.frame import Entry, Pool, pool_of
+from hvd_nmt.preparation.embedded.words import DE, DEFINITE, EN, clean, in_both, listed
 
 # Left out: territories that are not countries, and names that CLDR writes in a way no sentence
 # can take ("Congo - Kinshasa", "Myanmar (Burma)") or that hold an "and" themselves.
@@ -127,23 +127,24 @@ def _with_article(gender: str, name: str, dative_name: str, island: bool) -> dic
 
 def _city(zone: str) -> Entry:
     last = zone.split("/")[-1].replace("_", " ")
-    names = [clean(locale.time_zones.get(zone, {}).get("city", last)) for locale in (EN, DE)]
-    return same(*names)
+    return in_both(lambda locale: locale.time_zones.get(zone, {}).get("city", last))
 
 
 def _spots() -> list[Entry]:
     territory = get_global("zone_territories")
-    pairs = []
+    entries = []
     for zone in _ZONES:
         code = territory.get(zone)
         # "Manila auf den Philippinen" is right but "Havanna auf Kuba" reads like a harbour.
         if code in COUNTRIES and (code not in _ISLANDS or code in _GERMAN_GENDER):
-            pairs.append((_city(zone), country(code)))
-    return [
-        Entry({**city.english, "country": land.english["text"]},
-              {**city.german, "in": land.german["in"]})
-        for city, land in pairs
-    ]  # fmt: skip
+            (english, german), land = _city(zone), country(code)
+            entries.append(
+                Entry(
+                    {**english, "country": land.english["text"]},
+                    {**german, "in": land.german["in"]},
+                )
+            )
+    return entries
 
 
 def _language(code: str) -> Entry:

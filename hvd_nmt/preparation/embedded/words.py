@@ -3,10 +3,12 @@
 import functools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from babel import Locale
 from num2words import num2words
+
+from hvd_nmt.preparation.embedded.frame import Entry, same
 
 EN = Locale("en")
 DE = Locale("de")
@@ -43,6 +45,11 @@ def clean(text: str) -> str:
     return unicodedata.normalize("NFC", " ".join(text.split()))
 
 
+def in_both(text: Callable[[Locale], str]) -> Entry:
+    """An entry of what a function of Babel says in English and in German."""
+    return same(clean(text(EN)), clean(text(DE)))
+
+
 def listed(text: str) -> tuple[str, ...]:
     """Splits a table in the source that is easier to read as running text, at blanks."""
     return tuple(text.split())
@@ -60,10 +67,8 @@ def cardinal(number: int) -> tuple[str, str]:
 @functools.cache
 def ordinal(number: int) -> tuple[str, str]:
     """An ordinal number from 1 to 99 in words: "third" and the German weak nominative "dritte"."""
-    return (
-        clean(num2words(number, lang="en", to="ordinal")),
-        clean(num2words(number, lang="de", to="ordinal")),
-    )
+    english, german = (num2words(number, lang=lang, to="ordinal") for lang in ("en", "de"))
+    return clean(english), clean(german)
 
 
 def declined(gender: str, noun: str) -> dict[str, str]:
