@@ -38,26 +38,14 @@ class FileFacts:
 
 
 def fingerprint(path: Path) -> FileFacts:
-    """Size and SHA-256 of a file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Size and SHA-256 of a file."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
         return FileFacts(stream.tell(), digest.hexdigest())
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file, or replaces it; a reader sees the old content or the new one.
-
-    Args:
-        path: of the file.
-        content: bytes, or text, which is written as UTF-8.
-
-    Raises:
-        OSError: it cannot be written; the old file stays.
-    """
+    """Writes a file (text as UTF-8) or replaces it: a reader sees the old content or the new."""
     with replacing_file(path) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -66,12 +54,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def replacing_file(path: Path, draft: Path | None = None) -> Iterator[Path]:
     """Lets a file be written under another name and puts it in place when the block ends.
 
-    Args:
-        path: of the file; replaced if it is there.
-        draft: the other name, on the same file system; by default a hidden one next to the file.
-
-    Yields:
-        The name to write the file under; after an error it is removed.
+    Yields that name: `draft`, on the same file system, or by default a hidden one next to the file.
+    After an error it is removed, and an old file stays.
     """
     draft = draft or path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -82,28 +66,15 @@ def replacing_file(path: Path, draft: Path | None = None) -> Iterator[Path]:
 
 
 def rename_durably(draft: Path, path: Path) -> None:
-    """Renames a complete file so that no crash leaves a part of it under the new name.
-
-    Args:
-        draft: on the same file system.
-        path: its new name; replaced if it is there.
-
-    Raises:
-        OSError: it cannot be synced or renamed.
-    """
+    """Renames a complete file so that no crash leaves a part of it under the new name."""
     sync(draft)
     rename_together([(draft, path)])
 
 
 def rename_together(renames: Sequence[tuple[Path, Path]]) -> None:
-    """Renames files in their order and syncs their new directories.
+    """Renames files or directories in their order and syncs their new directories.
 
-    Args:
-        renames: for each file, or directory, its name and its new one on the same file system. What
-            must be on the disk before it has the new name is synced by the caller.
-
-    Raises:
-        OSError: one cannot be renamed; those before it are.
+    What must be on the disk before it has the new name is synced by the caller.
     """
     for old, new in renames:
         os.replace(old, new)
@@ -124,11 +95,7 @@ def try_lock(stream: IO[Any]) -> bool:
 
 
 def is_locked(stream: IO[Any]) -> bool:
-    """Whether another process on this host holds the `try_lock` of an open file.
-
-    Raises:
-        OSError: the file system has no locks.
-    """
+    """Whether another process on this host holds the `try_lock` of an open file."""
     try:
         fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -165,14 +132,8 @@ def exclusive(path: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """Builds a directory under another name and puts it in place when it is complete.
 
-    Use inside `exclusive(path)`. Whatever goes wrong, `path` stays as it was. After a crash between
-    the two renames that replace an older directory, the next `exclusive(path)` puts it back.
-
-    Args:
-        path: the directory to make; replaced if it is there.
-
-    Yields:
-        An empty directory beside it. It is renamed to `path` at the end, or removed after an error.
+    Use inside `exclusive(path)`. Yields an empty directory beside `path`; at the end it replaces
+    what is there, and after an error it is removed and `path` stays as it was.
     """
     partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:
@@ -188,12 +149,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def require_free(path: Path, option: str = "--out") -> None:
     """See that an output replaces nothing: its place is free, or an empty directory.
 
-    Args:
-        path: of the output.
-        option: that names it on the command line.
-
     Raises:
-        ConfigError: something is there.
+        ConfigError: something is there; it names the option of the command line.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} is there already: choose another {option}, or remove it first.")
@@ -204,13 +161,6 @@ def put_in_place(directory: Path, path: Path) -> None:
 
     Use inside `exclusive(path)`. At a crash between the two renames of a replacement, the next
     `exclusive(path)` puts the old directory back.
-
-    Args:
-        directory: on the same file system.
-        path: its new name.
-
-    Raises:
-        OSError: it cannot be written or renamed.
     """
     for file in (*directory.rglob("*"), directory):
         sync(file)

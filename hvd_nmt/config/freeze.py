@@ -17,13 +17,11 @@ _STACKS = {"encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decod
 
 
 def frozen(paths: Sequence[str], patterns: str) -> set[str]:
-    """The paths of the weights that stay as they are.
+    """The paths, of those of all weights of a model, that stay as they are.
 
-    Args:
-        paths: of all weights of a model.
-        patterns: `training.freeze`: separated by commas or spaces; each is a glob in which `*` also
-            stands for slashes, and names what is below it too. `encoder` and `decoder` include
-            their last normalisation.
+    `patterns` is `training.freeze`: separated by commas or spaces, each is a glob in which `*` also
+    stands for slashes, and names what is below it too. `encoder` and `decoder` include their last
+    normalisation.
 
     Raises:
         ConfigError: a pattern names no weight, or together they leave none to train.

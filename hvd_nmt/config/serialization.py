@@ -16,11 +16,7 @@ from hvd_nmt.config.schema import Config
 
 
 def load(path: Path, default: Config | None = None) -> Config:
-    """Read a YAML file of configuration values over a default.
-
-    Args:
-        path: YAML file, such as config.yaml of a run.
-        default: values of keys that the file does not name.
+    """Read a YAML file of configuration values, such as config.yaml of a run, over a default.
 
     Raises:
         ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name

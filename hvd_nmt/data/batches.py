@@ -175,9 +175,6 @@ class BatchPlan:
             corpus: training pairs.
             tokens_per_step: real target tokens of one step over all ranks.
             seed: seed of all epochs.
-
-        Raises:
-            ConfigError: as the class.
         """
         return cls(corpus.source.lengths, corpus.target.lengths, tokens_per_step, seed)
 
@@ -210,12 +207,7 @@ class BatchPlan:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Shapes of the batches of a rank that has the most rows, by the steps' places in `order`.
 
-        Args:
-            epoch: an epoch of this plan.
-            size: number of ranks.
-
-        Returns:
-            rows, padded source lengths and padded target lengths, each int64 [steps].
+        Returns rows, padded source lengths and padded target lengths, each int64 [steps].
         """
         first = np.sort(epoch.first)
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
@@ -231,9 +223,6 @@ class BatchPlan:
         A padded length is at most that of the longest sentence. A step has tokens_per_step target
         tokens and less than one sentence more, so it has at most as many rows as sentences of the
         shortest kind fit into that. Far fewer shapes come up, see `hvd_nmt.data.throughput`.
-
-        Args:
-            size: number of ranks.
         """
         longest, shortest = int(self.target_lengths.max()), int(self.target_lengths.min())
         most = min((self.tokens_per_step + longest) // shortest, len(self.target_lengths))

@@ -43,14 +43,10 @@ DATASETS = ("wmt16-en-de", "multi30k-en-de")
 
 
 def load(directory: str | Path, verify: bool = False) -> DataDirectory:
-    """Opens a prepared data directory.
+    """Opens a directory that `hvd_nmt.prepare` has made. The ids are memory-mapped, not read.
 
-    Every file is checked to be there with the size that the manifest records. The ids are
-    memory-mapped, not read.
-
-    Args:
-        directory: where `hvd_nmt.prepare` put it.
-        verify: read every file and compare its sha256 too.
+    Every file is checked to be there with the size that the manifest records; `verify`: also to
+    have the same sha256.
 
     Raises:
         DataError: the directory is missing, is something else, or is damaged.
@@ -292,12 +288,7 @@ class SentencesWriter:
         self._header_bytes = self._write_header()
 
     def append(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        """Appends some sentences.
-
-        Args:
-            ids: integers [tokens], one sentence after the other, eos included.
-            lengths: integers [sentences], tokens of each.
-        """
+        """Appends some sentences: all their ids with eos in a row, and the tokens of each."""
         self._stream.write(ids.astype(self._dtype, copy=False).tobytes())
         self._lengths.append(lengths.astype(np.int64))
         self.tokens += len(ids)

@@ -146,11 +146,7 @@ class Cleaner:
         )
 
     def __call__(self, source: str, target: str) -> tuple[str | None, Pair]:
-        """Cleans a pair.
-
-        Args:
-            source: a raw line without its end, control characters still in it.
-            target: its translation.
+        """Cleans a raw pair, control characters still in it.
 
         Returns:
             The name of the rule that removes the pair, None if it stays, and the cleaned pair, as
@@ -225,8 +221,7 @@ class Memory:
     def rules_of(self, keys: np.ndarray) -> list[str | None]:
         """The rule that removes each of the next pairs, or None.
 
-        Args:
-            keys: uint64 [pairs, 2], as from `keys`, of pairs that no other rule removes.
+        `keys` are those of pairs that no other rule removes, uint64 [pairs, 2].
         """
         rules: list[str | None] = [None] * len(keys)
         if self._seen is not None:
@@ -239,12 +234,9 @@ class Memory:
 
 
 def keys(pairs: Sequence[Pair]) -> np.ndarray:
-    """A hash of each side of each pair, the same in every process and on every host.
+    """A hash of each side of each pair, uint64 [pairs, 2], the same on every host.
 
     Two of five million different texts share one with a probability of less than one in a million.
-
-    Returns:
-        uint64 [pairs, 2].
     """
     digests = [
         blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -260,11 +252,7 @@ def pair_keys(keys: np.ndarray) -> np.ndarray:
 
 
 def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
-    """Which sides of training pairs are sentences of another part.
-
-    Args:
-        keys: uint64 [pairs, 2] of training pairs.
-        held_out: uint64 [pairs, 2] of the other part.
+    """Which sides of training pairs are sentences of another part, by the `keys` of both.
 
     Returns:
         bool [pairs, 2]: the source is one of its sources, the target is one of its targets.

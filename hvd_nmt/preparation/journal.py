@@ -58,10 +58,8 @@ class Journal:
     def stage(self, name: str, work: Callable[[], Any]) -> Any:
         """Does a stage, unless it is done, and returns what it found.
 
-        Args:
-            name: of the stage, different from all others.
-            work: writes files into `directory` (over any that an earlier try left), and returns
-                plain JSON values.
+        `work` writes files into `directory` (over any that an earlier try left), and returns plain
+        JSON values.
         """
         line = self._done.get(name)
         if line is None:
@@ -106,9 +104,6 @@ def discard(directory: Path) -> None:
 
     The journal is emptied first, so that it tells of no file that is gone, and removed last, for
     it is the sign of a work directory.
-
-    Raises:
-        OSError: it cannot be removed.
     """
     journal = directory / JOURNAL
     if not journal.is_file():

@@ -73,11 +73,7 @@ def parts(directory: Path, languages: tuple[str, str]) -> dict[str, Paths]:
 
 
 def pieces_of(path: Path, model_path: Path) -> list[str]:
-    """The pieces of m_common.vocab, by id.
-
-    Args:
-        path: the vocabulary.
-        model_path: the model, which must have the same pieces.
+    """The pieces of m_common.vocab, by id; the model must have the same.
 
     Raises:
         DataError: they cannot be read, differ, or their first ids are not those of the recipe.
@@ -135,9 +131,8 @@ def read(
 def write(directory: Path, data: DataDirectory) -> None:
     """Writes prepared data as the recipe's files, training pairs in a shuffled order.
 
-    Args:
-        directory: the folder; replaced if it is there. Use it inside `exclusive(directory)`.
-        data: prepared data. Of a sentence that was cut only what was kept is written.
+    The directory is replaced if it is there: use it inside `exclusive(directory)`. Of a sentence
+    that was cut only what was kept is written.
     """
     model = subwords.load(data.spm_path.read_bytes())
     pieces = [piece for piece, _ in vocabulary.read(data.spm_vocab_path)]

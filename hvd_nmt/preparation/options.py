@@ -231,10 +231,6 @@ def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
 
     A setting that came in later is left out where it is at its default, so that directories
     prepared before it are still known to be done.
-
-    Args:
-        options: of the command.
-        inputs: of each part.
     """
     found: dict[str, Any] = {
         "corpus": options.corpus,

@@ -26,20 +26,13 @@ from hvd_nmt.data.text import read_lines
 
 
 def train(lines: Iterable[str], vocabulary_size: int) -> bytes:
-    """Trains one BPE vocabulary for both languages.
+    """Trains one BPE vocabulary for both languages; returns the serialised model.
 
     The result depends on the lines and the size alone: BPE counts exactly, without chance, and
-    neither paths nor the number of cores are written into the model. Every character of the text
-    gets a piece (coverage 1.0). Lines longer than 4,192 bytes, SentencePiece's limit, do not take
-    part.
-
-    Args:
-        lines: sentences of both languages.
-        vocabulary_size: number of pieces wanted, rounded up to a multiple of 8. A corpus too small
-            for that many gives as many pieces as it has.
-
-    Returns:
-        The serialised model.
+    neither paths nor the number of cores are written into the model. The size is rounded up to a
+    multiple of 8; a corpus too small for that many pieces gives as many as it has. Every character
+    of the text gets a piece (coverage 1.0). Lines longer than 4,192 bytes, SentencePiece's limit,
+    do not take part.
 
     Raises:
         DataError: there is no text, or the vocabulary is too small for its characters.

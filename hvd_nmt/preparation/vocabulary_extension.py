@@ -50,11 +50,7 @@ class Extension(NamedTuple):
 
 
 def with_words(model: bytes, path: Path) -> Extension:
-    """Makes every word of a file a single piece.
-
-    Args:
-        model: the old vocabulary, serialised.
-        path: text; its words are taken as they stand in a sentence, with a space before.
+    """Makes every word of a text file a single piece, as in a sentence, with a space before.
 
     Raises:
         DataError: the file cannot be read, holds no word that is not a piece already, or the model
