@@ -304,9 +304,7 @@ DOCUMENTS = st.recursive(
 
 
 @settings(
-    deadline=None,
-    max_examples=100,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     st.one_of(

@@ -20,8 +20,7 @@ def test_the_rate_of_the_recipe(step):
 
 
 @pytest.mark.parametrize(
-    ("step", "rate"),
-    [(7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4)],
+    ("step", "rate"), [(7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4)]
 )
 def test_the_schedule_has_the_recipes_values(step, rate):
     digits = len(f"{rate:.10e}".partition("e")[0].rstrip("0")) - 2
