@@ -17,7 +17,19 @@ from hvd_nmt.config.schema import (
 
 def presets() -> dict[str, tuple[str, Config]]:
     """The named configurations: name -> (one line of explanation, configuration)."""
-    demo = _demo()
+    demo = Config(
+        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
+        training=TrainingConfig(
+            max_steps=800,
+            tokens_per_step=2048,
+            learning_rate=1.0,
+            warmup_steps=300,
+            adam_beta2=0.98,
+        ),
+        # Five evaluations at least: with fewer, no report can tell whether a run overfits.
+        evaluation=EvaluationConfig(every_steps=100, sentences=200),
+        checkpoints=CheckpointConfig(every_steps=200),
+    )
     small = dataclasses.replace(
         demo,
         run_dir=Path("runs/small"),
@@ -32,13 +44,8 @@ def presets() -> dict[str, tuple[str, Config]]:
         small,
         run_dir=Path("runs/multi30k"),
         data=DataConfig(Path("data/multi30k"), corpus="files", vocabulary_size=8000),
-        training=TrainingConfig(
-            max_steps=2000,
-            tokens_per_step=1024,
-            learning_rate=0.6,
-            warmup_steps=500,
-            cooldown_steps=700,
-            adam_beta2=0.98,
+        training=dataclasses.replace(
+            small.training, tokens_per_step=1024, learning_rate=0.6, cooldown_steps=700
         ),
     )
     base = dataclasses.replace(
@@ -66,20 +73,3 @@ def presets() -> dict[str, tuple[str, Config]]:
         "base": ("the recipe: transformer-base, 6+6 layers, 512 wide, vocabulary 32,768", base),
         "big": ("transformer-big, 6+6 layers, 1024 wide", big),
     }
-
-
-def _demo() -> Config:
-    """Few minutes on two cores."""
-    return Config(
-        model=ModelConfig(2, 2, 128, 4, 512, max_length=96),
-        training=TrainingConfig(
-            max_steps=800,
-            tokens_per_step=2048,
-            learning_rate=1.0,
-            warmup_steps=300,
-            adam_beta2=0.98,
-        ),
-        # Five evaluations at least: with fewer, no report can tell whether a run overfits.
-        evaluation=EvaluationConfig(every_steps=100, sentences=200),
-        checkpoints=CheckpointConfig(every_steps=200),
-    )

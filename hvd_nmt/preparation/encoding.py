@@ -123,8 +123,8 @@ def encoded_block(
     counts = {rule: int(pairs.sum()) for rule, pairs in removed.items() if pairs.any()}
     source, target = ids
     if counts:
-        source, target = _chosen(*source, kept), _chosen(*target, kept)
-    n_bytes = (np.fromiter(map(len, side), np.int64, len(side)) + 1 for side in lines)
+        source, target = ((flat[np.repeat(kept, lengths)], lengths[kept]) for flat, lengths in ids)
+    n_bytes = (np.array([len(line) + 1 for line in side], np.int64) for side in lines)
     source_bytes, target_bytes = (int(sizes[kept].sum()) for sizes in n_bytes)
     return EncodedBlock(
         kept=(_cut(*source, max_length), _cut(*target, max_length)),
@@ -148,8 +148,9 @@ def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     too_long = np.zeros(block.pairs, bool)
     if limit.skip:
         most = _PIECE_CHARACTERS * limit.tokens
-        pairs = zip(lines[0], lines[1], strict=True)
-        too_long = np.array([_over(*pair, most_characters=most) for pair in pairs])
+        # UTF-8 has at least one byte for a character, so nearly all lines need no decoding.
+        for side in lines:
+            too_long |= [len(line) > most and len(line.decode()) > most for line in side]
         too_long |= np.maximum(source[1], target[1]) > limit.tokens
     quality = Quality(limit.tokens)
     if want_quality:
@@ -158,22 +159,9 @@ def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     return encoded_block(lines, (source, target), {TOO_LONG: too_long}, limit.tokens, quality)
 
 
-def _over(source: bytes, target: bytes, most_characters: int) -> bool:
-    """Whether a side has more characters than that."""
-    # UTF-8 has at least one byte for a character, so nearly all lines need no decoding.
-    return any(
-        len(side) > most_characters and len(side.decode()) > most_characters
-        for side in (source, target)
-    )
-
-
 def _flat(sentences: list[list[int]]) -> Ids:
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     return np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths
-
-
-def _chosen(ids: np.ndarray, lengths: np.ndarray, kept: np.ndarray) -> Ids:
-    return ids[np.repeat(kept, lengths)], lengths[kept]
 
 
 def _cut(ids: np.ndarray, lengths: np.ndarray, max_length: int) -> Ids:

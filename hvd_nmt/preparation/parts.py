@@ -190,16 +190,19 @@ def hold_out(
             "hold out fewer."
         )
     chosen = {(2 * i + 1) * train.pairs // (2 * pairs) for i in range(pairs)}
-    dev_pairs = [pair for index, pair in enumerate(read_pairs(*train.text)) if index in chosen]
+    dev_pairs = [
+        (source.encode(), target.encode())
+        for index, (source, target) in enumerate(read_pairs(*train.text))
+        if index in chosen
+    ]
     dev = PartState(train.inputs, dev_text, pairs_read=pairs, pairs=pairs)
     block = _joined(dev_pairs)
     with _writing(dev_text) as write:
         write(block)
     dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
 
-    sources = {source.encode() for source, _ in dev_pairs}
-    targets = {target.encode() for _, target in dev_pairs} if targets_too else set()
-    held_out = _HeldOut(chosen, sources, targets)
+    sources = {source for source, _ in dev_pairs}
+    targets = {target for _, target in dev_pairs} if targets_too else set()
     left = PartState(
         train.inputs, rest, train.pairs_read, removed=train.removed.copy(),
         text_bytes=list(train.text_bytes),
@@ -208,37 +211,23 @@ def hold_out(
     with _writing(rest) as write, progress(train.pairs, "pairs", "holding dev pairs out") as bar:
         for some in pair_blocks(*train.text):
             kept = []
-            for index, pair in enumerate(_split(some.source, some.target), start=done):
-                if rule := held_out.rule(index, pair):
-                    left.removed[rule] += 1
+            for index, (source, target) in enumerate(_split(some.source, some.target), start=done):
+                if index in chosen:
+                    left.removed[HELD_OUT] += 1
+                elif source in sources:
+                    left.removed[IN_DEV] += 1
+                elif target in targets:
+                    left.removed[TARGET_IN_DEV] += 1
                 else:
-                    kept.append(pair)
+                    kept.append((source, target))
             done += some.pairs
             bar.update(some.pairs)
             left.pairs += len(kept)
-            raw = _ended(source for source, _ in kept), _ended(target for _, target in kept)
-            left.kept_text_bytes = [
-                count + len(side) for count, side in zip(left.kept_text_bytes, raw, strict=True)
-            ]
-            write(raw)
+            block = _joined(kept)
+            for side in (0, 1):
+                left.kept_text_bytes[side] += len(block[side])
+            write(block)
     return left, dev
-
-
-class _HeldOut(NamedTuple):
-    """Which training pairs leave for dev pairs."""
-
-    indices: set[int]
-    """places of the dev pairs among the training pairs"""
-    sources: set[bytes]
-    targets: set[bytes]
-
-    def rule(self, index: int, pair: tuple[bytes, bytes]) -> str | None:
-        """Why a training pair leaves; None if it stays."""
-        if index in self.indices:
-            return HELD_OUT
-        if pair[0] in self.sources:
-            return IN_DEV
-        return TARGET_IN_DEV if pair[1] in self.targets else None
 
 
 class _Job(NamedTuple):
@@ -287,7 +276,6 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
             wrong = {i for i, pair in raw if not all(map(_is_utf8, pair))}
     kept: list[tuple[str, str]] = []
     numbers: list[int] = []
-    counts: Counter[str] = Counter()
     removed_pairs: list[RemovedPair] = []
     first = job.before + block.first
     for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
@@ -296,16 +284,15 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
         if rule is None:
             kept.append(pair)
             numbers.append(number)
-            continue
-        counts[rule] += 1
-        removed_pairs.append((number, rule, (source, target)))
+        else:
+            removed_pairs.append((number, rule, (source, target)))
     return _Cleaned(
         pairs_read=block.pairs,
         text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
-        kept=_joined(kept),
+        kept=_joined([(source.encode(), target.encode()) for source, target in kept]),
         keys=cleaning.keys(kept) if want_keys else None,
         numbers=numbers if want_keys else [],
-        removed=counts,
+        removed=Counter(rule for _, rule, _ in removed_pairs),
         removed_pairs=removed_pairs,
     )
 
@@ -316,17 +303,16 @@ def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
     rules = memory.rules_of(cleaned.keys)
     if not any(rules):
         return cleaned
-    pairs = list(_split(*cleaned.kept))
-    counts = cleaned.removed + Counter(filter(None, rules))
+    kept: list[tuple[bytes, bytes]] = []
     removed_pairs = list(cleaned.removed_pairs)
-    for number, rule, pair in zip(cleaned.numbers, rules, pairs, strict=True):
-        if rule is not None:
-            removed_pairs.append((number, rule, (pair[0].decode(), pair[1].decode())))
-    kept = [pair for rule, pair in zip(rules, pairs, strict=True) if rule is None]
-    return cleaned._replace(
-        kept=(_ended(source for source, _ in kept), _ended(target for _, target in kept)),
-        removed=counts, removed_pairs=sorted(removed_pairs),
-    )  # fmt: skip
+    pairs = zip(cleaned.numbers, rules, _split(*cleaned.kept), strict=True)
+    for number, rule, (source, target) in pairs:
+        if rule is None:
+            kept.append((source, target))
+        else:
+            removed_pairs.append((number, rule, (source.decode(), target.decode())))
+    counts = cleaned.removed + Counter(filter(None, rules))
+    return cleaned._replace(kept=_joined(kept), removed=counts, removed_pairs=sorted(removed_pairs))
 
 
 def _joined_files(files: list[FileFacts]) -> FileFacts:
@@ -357,15 +343,10 @@ def _split(source: bytes, target: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield from zip(*sides, strict=True)
 
 
-def _joined(pairs: Sequence[tuple[str, str]]) -> tuple[bytes, bytes]:
-    return (
-        _ended(source.encode() for source, _ in pairs),
-        _ended(target.encode() for _, target in pairs),
-    )
-
-
-def _ended(lines: Iterable[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
+def _joined(pairs: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+    """The inverse of `_split`."""
+    source, target = (b"".join(pair[side] + b"\n" for pair in pairs) for side in (0, 1))
+    return source, target
 
 
 @contextmanager
