@@ -39,7 +39,7 @@ def pieces(model):
 
 
 def lists(sentences):
-    return [sentences[i].tolist() for i in range(len(sentences))]
+    return [sentence.tolist() for sentence in sentences]
 
 
 def text(pieces, ids):
@@ -74,18 +74,12 @@ def test_a_sentence_depends_on_nothing_beside_it(pieces, sentences):
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences, share):
     """The same distribution: means over all sentences agree within 3 %."""
-    ours = np.mean([
-        len(SubwordDropout(pieces, share, seed, 1000).sentences(sentences, ALL, 0, 0).ids)
-        for seed in range(4)
-    ])  # fmt: skip
-    theirs = np.mean([
-        sum(
-            len(model.encode(line, enable_sampling=True, alpha=share, nbest_size=-1)) + 1
-            for line in LINES
-        ) for _ in range(4)
-    ])  # fmt: skip
+    dropouts = [SubwordDropout(pieces, share, seed, 1000) for seed in range(4)]
+    ours = sum(len(dropout.sentences(sentences, ALL, 0, 0).ids) for dropout in dropouts)
+    sampling = {"enable_sampling": True, "alpha": share, "nbest_size": -1}
+    theirs = sum(len(model.encode(line, **sampling)) + 1 for line in 4 * LINES)
     assert ours == pytest.approx(theirs, rel=0.03)
-    assert ours > 1.1 * len(sentences.ids)
+    assert ours > 1.1 * 4 * len(sentences.ids)
 
 
 def test_almost_everything_refused_gives_characters(pieces, sentences):
@@ -132,13 +126,10 @@ def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
 def test_golden_segmentation(pieces, sentences):
     """It must never change unnoticed: a resumed run would see other pieces."""
     found = SubwordDropout(pieces, 0.3, 7, 128).sentences(sentences, np.arange(2), 5, 1)
-    assert [" ".join(pieces[i][0] for i in ids) for ids in lists(found)] == GOLDEN
-
-
-GOLDEN = [
-    "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
-    "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
-]
+    assert [" ".join(pieces[i][0] for i in ids) for ids in lists(found)] == [
+        "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
+        "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
+    ]
 
 
 def test_a_vocabulary_without_merges_is_refused(tmp_path):

@@ -11,32 +11,21 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.data.text import is_blank, read_lines, read_pairs
 
 # Everything that some reader takes for a line end, and the bytes that break decoders.
-NASTY = [
-    b"\n",
-    b"\r\n",
-    b"\r",
-    b"\x0b",
-    b"\x0c",
-    b"\x1c",
-    b"\x1d",
-    b"\x1e",
-    b"\x00",
-    b"\t",
-    b"\x7f",
+NASTY = [bytes([byte]) for byte in b"\n\r\x0b\x0c\x1c\x1d\x1e\x00\t\x7f\xff\xc3 "]
+NASTY += [
     "\x85\u2028\u2029\u00a0\u3000\ufeff\ufffdäß😀".encode(),
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"\xc3",
-    b"\xc0\xaf",
     b"\xef\xbb\xbf",
+    b"\r\n",
     b"word",
-    b" ",
 ]
+NASTY += [b"word", b"\xed\xa0\x80", b"\xc0\xaf"]
 
 
-def test_a_line_ends_at_lf_only():
-    raw = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj\nlast".encode()
-    assert list(read_lines(io.BytesIO(raw))) == ["a b c d e f g h i j", "last"]
+def files(tmp_path, source, target):
+    """The paths of two files of these bytes."""
+    (tmp_path / "a.en").write_bytes(source)
+    (tmp_path / "a.de").write_bytes(target)
+    return tmp_path / "a.en", tmp_path / "a.de"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +33,8 @@ def test_a_line_ends_at_lf_only():
     [
         (b"", []),
         (b"\n", [""]),
+        ("a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i\rj\nlast".encode(),
+         ["a b c d e f g h i j", "last"]),
         (b"a\nb", ["a", "b"]),
         (b"a\nb\n", ["a", "b"]),
         (b"a\r\nb\n\r\n", ["a", "b", ""]),
@@ -55,7 +46,7 @@ def test_a_line_ends_at_lf_only():
         (b"a\x00b\tc\n", ["a b c"]),
         ("a\u00a0b\u3000c\n".encode(), ["a\u00a0b\u3000c"]),
     ],
-)
+)  # fmt: skip
 def test_the_policy(raw, lines):
     assert list(read_lines(io.BytesIO(raw))) == lines
 
@@ -69,9 +60,7 @@ def test_wrong_bytes_stop_strict_reading_with_file_line_and_remedy(tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_is_named_with_its_remedy(tmp_path, encoding):
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    source.write_text("one\ntwo\n")
-    target.write_bytes("\ufeffeins\nzwei\n".encode(encoding))
+    source, target = files(tmp_path, b"one\ntwo\n", "\ufeffeins\nzwei\n".encode(encoding))
     says = r"a\.de is UTF-16 and not UTF-8: convert .* `iconv -f UTF-16 -t UTF-8`"
     with pytest.raises(DataError, match=says):
         list(read_lines(target))
@@ -97,9 +86,7 @@ def test_lenient_reading_gives_one_line_per_lf(raw):
     # What is written from here has the same lines for every other reader.
     for line in lines:
         assert len(line.splitlines()) <= 1
-    assert all(
-        character.isprintable() or character >= "\xa0" for line in lines for character in line
-    )
+        assert all(character.isprintable() or character >= "\xa0" for character in line)
 
 
 def test_gz_by_name_and_torn_gz(tmp_path):
@@ -121,29 +108,20 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_pairs(tmp_path):
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    source.write_bytes(b"a\n\nc")
-    target.write_bytes(b"x\r\ny\r\nz\r\n")
-    assert list(read_pairs(source, target)) == [("a", "x"), ("", "y"), ("c", "z")]
+    pair = files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n")
+    assert list(read_pairs(*pair)) == [("a", "x"), ("", "y"), ("c", "z")]
 
 
 @pytest.mark.parametrize(("n_source", "n_target"), [(3, 5), (5, 3), (1, 1000)])
 def test_unequal_files_name_both_counts(tmp_path, n_source, n_target):
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    source.write_text("x\n" * n_source)
-    target.write_text("y\n" * n_target)
-    with pytest.raises(
-        DataError, match=rf"a\.en has {n_source} lines, but .*a\.de has {n_target}:"
-    ):
-        list(read_pairs(source, target))
+    says = rf"a\.en has {n_source} lines, but .*a\.de has {n_target}:"
+    with pytest.raises(DataError, match=says):
+        list(read_pairs(*files(tmp_path, b"x\n" * n_source, b"y\n" * n_target)))
 
 
 def test_an_empty_file_is_named(tmp_path):
-    source, target = tmp_path / "a.en", tmp_path / "a.de"
-    source.write_text("x\n")
-    target.write_bytes(b"")
     with pytest.raises(DataError, match=r"a\.de is empty"):
-        list(read_pairs(source, target))
+        list(read_pairs(*files(tmp_path, b"x\n", b"")))
 
 
 def test_blank():

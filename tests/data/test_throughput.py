@@ -7,7 +7,7 @@ import pytest
 
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
-from hvd_nmt.data.throughput import Throughput, measure
+from hvd_nmt.data.throughput import measure
 
 
 def corpus_of(n_pairs, seed=0):
@@ -28,15 +28,12 @@ def large():
 
 
 @pytest.fixture(scope="module")
-def found(large) -> Throughput:
+def found(large):
     return measure(large, 25_000, seconds=1.0)
 
 
-def test_little_padding_at_the_size_of_the_recipe(found):
+def test_little_padding_and_far_fewer_shapes_than_possible_at_the_size_of_the_recipe(found):
     assert found.padding < 0.05
-
-
-def test_far_fewer_shapes_than_possible(found, large):
     assert found.shapes <= min(found.steps, found.most_shapes)
     assert found.most_shapes == (25_100 // 2) * 100 * 100
 
@@ -59,9 +56,8 @@ def test_the_bound_on_shapes_holds():
 def test_the_plan_of_a_large_corpus_is_small(large):
     """500 MB for 4.5 million pairs are 111 bytes a pair."""
     tracemalloc.start()
-    BatchPlan.of(ParallelCorpus(*(
-        Sentences(side.ids, side.offsets) for side in (large.source, large.target)
-    )), 25_000, 1).epoch(0)  # fmt: skip
+    sides = (Sentences(side.ids, side.offsets) for side in (large.source, large.target))
+    BatchPlan.of(ParallelCorpus(*sides), 25_000, 1).epoch(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 111 * len(large)
