@@ -17,9 +17,7 @@ def test_ring_law(gradient_bytes, ranks, sent):
     assert ring_bytes(gradient_bytes, ranks) == sent
 
 
-def test_a_ring_counted_link_by_link():
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_a_ring_counted_link_by_link(ranks):
     """N ranks pass pieces of 1/N: N-1 times to add them up, N-1 times to hand the sums around."""
-    for ranks in range(2, 9):
-        piece = 840 / ranks
-        sent = sum(piece for _ in range(ranks - 1)) + sum(piece for _ in range(ranks - 1))
-        assert ring_bytes(840, ranks) == pytest.approx(sent)
+    assert ring_bytes(840, ranks) == pytest.approx(sum([840 / ranks] * (ranks - 1) * 2))
