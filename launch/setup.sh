@@ -12,6 +12,10 @@
 #   CUDA_WHEELS=0|1     CUDA and cuDNN for TensorFlow from PyPI (3 GB); 1 if a GPU is here
 #   EXTRAS=dev,ctranslate2
 set -euo pipefail
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+fi
 
 horovod_version=0.28.1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
