@@ -47,37 +47,34 @@ class Route:
     """between pieces of 10 bytes"""
 
 
-class Server:
+class Server(ThreadingHTTPServer):
     """Serves `routes` (path -> Route) at `url`; `requests` is a list of (path, headers)."""
 
     def __init__(self, routes: dict[str, Route]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.routes = routes
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self._server = _Quiet(("127.0.0.1", 0), _Handler)
-        self._server.owner = self
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
+        self.url = f"http://127.0.0.1:{self.server_port}"
 
     def ranges(self) -> list[str | None]:
         """The Range header of each request."""
         return [headers.get("Range") for _, headers in self.requests]
 
-    def close(self) -> None:
-        """Ends the server."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no news."""
 
 
 @contextlib.contextmanager
 def serving(routes: dict[str, Route]) -> Iterator[Server]:
     """A server for the time of a block."""
-    server = Server(routes)
-    try:
-        yield server
-    finally:
-        server.close()
+    with Server(routes) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def folder_routes(folder: Path) -> dict[str, Route]:
@@ -89,10 +86,10 @@ def folder_routes(folder: Path) -> dict[str, Route]:
     }
 
 
-def tar(members: dict[str, bytes], compressed: bool = True) -> bytes:
-    """A tar archive of plain files."""
+def tar(members: dict[str, bytes]) -> bytes:
+    """A compressed tar archive of plain files."""
     stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz" if compressed else "w") as archive:
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
@@ -121,9 +118,8 @@ def build_wmt(folder: Path, pairs: dict[str, list[tuple[str, str]]]) -> None:
     train = pairs["train"]
     third = len(train) // 3
     contents = (train[:third], train[third : 2 * third], train[2 * third :])
-    for (path, members), part in zip(
-        WMT.items(), (*contents, pairs["dev"], pairs["test"]), strict=True
-    ):
+    parts = *contents, pairs["dev"], pairs["test"]
+    for (path, members), part in zip(WMT.items(), parts, strict=True):
         files = {}
         for side, member in enumerate(members):
             lines = [pair[side] for pair in part]
@@ -135,22 +131,14 @@ def build_wmt(folder: Path, pairs: dict[str, list[tuple[str, str]]]) -> None:
         target.write_bytes(tar(files))
 
 
-class _Quiet(ThreadingHTTPServer):
-    owner: Server
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up is no news."""
-
-
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Quiet
+    server: Server
 
     def do_GET(self) -> None:
         self.close_connection = True
-        owner = self.server.owner
-        owner.requests.append((self.path, dict(self.headers)))
-        route = owner.routes.get(self.path)
+        self.server.requests.append((self.path, dict(self.headers)))
+        route = self.server.routes.get(self.path)
         if route is None:
             self._plain(404)
         elif route.statuses:
@@ -175,11 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, route: Route) -> None:
         body, etag = route.body, f'"{route.version}"'
-        asked = self.headers.get("Range", "")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        if route.heeds_if_range and self.headers.get("If-Range", etag) != etag:
-            start = 0
-        if not route.ranges:
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        other_version = self.headers.get("If-Range", etag) != etag
+        if not route.ranges or (route.heeds_if_range and other_version):
             start = 0
         if start > len(body):
             self._plain(416)

@@ -76,8 +76,6 @@ class Quality:
 
     def merge(self, other: Quality) -> None:
         """Adds what another has counted of other pairs."""
-        if other.max_length != self.max_length:
-            raise ValueError(f"max_length {other.max_length} and {self.max_length}")
         self._histograms += other._histograms
         self._tokens += other._tokens
         self._longest = np.maximum(self._longest, other._longest)

@@ -17,27 +17,21 @@ def path(tmp_path):
 
 def test_a_finished_stage_is_not_done_again(path):
     journal = Journal(path, {"a": (1, 2)})
-    assert journal.stage("one", lambda: {"n": (1, 2), "é\u2028": None}) == {
-        "n": [1, 2], "é\u2028": None
-    }  # fmt: skip
+    found = {"n": [1, 2], "é\u2028": None}
+    assert journal.stage("one", lambda: {"n": (1, 2), "é\u2028": None}) == found
     journal = Journal(path, {"a": [1, 2]})
-    assert journal.has("one")
-    assert not journal.has("two")
-    assert journal.stage("one", never) == {"n": [1, 2], "é\u2028": None}
+    assert (journal.has("one"), journal.has("two")) == (True, False)
+    assert journal.stage("one", never) == found
     assert journal.stage("two", lambda: None) is None
     assert journal.resumed == ["one"]
     assert list(journal.seconds) == ["one", "two"]
 
 
-def test_a_stage_that_fails_is_done_again(path):
-    with pytest.raises(AssertionError):
-        Journal(path, {}).stage("one", never)
-    assert Journal(path, {}).stage("one", lambda: 1) == 1
-
-
-def test_another_request_starts_from_nothing(path):
+def test_a_stage_that_fails_or_is_of_another_request_is_done_again(path):
     journal = Journal(path, {"a": 1})
-    journal.stage("one", lambda: (path / "file").write_text("x"))
+    with pytest.raises(AssertionError):
+        journal.stage("one", never)
+    assert Journal(path, {"a": 1}).stage("one", lambda: (path / "file").write_text("x")) == 1
     journal = Journal(path, {"a": 2})
     assert [file.name for file in path.iterdir()] == [JOURNAL]
     assert journal.stage("one", lambda: "new") == "new"
@@ -68,7 +62,9 @@ def test_a_journal_that_cannot_be_read_is_none(path, raw):
 
 def test_a_directory_of_something_else_is_never_removed(path):
     path.mkdir()
-    Journal(path, {"a": 1})  # an empty one may be filled
+    # An empty one may be filled.
+    Journal(path, {"a": 1}).stage("one", lambda: (path / "folder").mkdir())
+    discard(path)
     discard(path)
     path.mkdir()
     (path / "thesis.tex").write_text("precious")
@@ -76,10 +72,3 @@ def test_a_directory_of_something_else_is_never_removed(path):
     with pytest.raises(DataError, match=r"x\.work is wanted for unfinished work and holds"):
         Journal(path, {"a": 1})
     assert [file.name for file in path.iterdir()] == ["thesis.tex"]
-
-
-def test_discard(path):
-    Journal(path, {}).stage("one", lambda: (path / "folder").mkdir())
-    discard(path)
-    discard(path)
-    assert not path.exists()

@@ -8,6 +8,7 @@ import pytest
 
 from hvd_nmt import prepare
 from hvd_nmt.data import corpus, vocabulary
+from hvd_nmt.data.text import read_pairs
 from hvd_nmt.preparation import subwords
 from hvd_nmt.preparation.openseq2seq_files import MODEL, VOCABULARY
 
@@ -51,11 +52,9 @@ def test_ids_are_lines_of_the_vocabulary(folder, model):
     assert code == 0
     data = corpus.load(out, verify=True)
     processor = subwords.load(model)
-    for side, lines in zip((data.train.source, data.train.target), zip(*PAIRS, strict=True),
-                           strict=True):  # fmt: skip
-        assert [side[i].tolist() for i in range(300)] == [
-            [*processor.encode(line), 1] for line in lines
-        ]
+    sides = zip(data.train.source, data.train.target, strict=True)
+    for ids, lines in zip(sides, PAIRS, strict=True):
+        assert [side.tolist() for side in ids] == [[*processor.encode(line), 1] for line in lines]
     assert data.text("dev") == tuple(map(list, zip(*PAIRS[:9], strict=True)))
     assert data.text("test") == tuple(map(list, zip(*PAIRS[:5], strict=True)))
     assert data.spm_path.read_bytes() == model
@@ -89,7 +88,7 @@ def test_long_sentences_as_in_the_recipe(folder, how):
     if how == "truncate":
         assert lengths == [min(n, 6) + 1 for n in numbers]
         assert (part.truncated, part.removed) == (5, {})
-        assert all(data.train.source[i][-1] == 1 for i in range(len(numbers)))
+        assert all(ids[-1] == 1 for ids in data.train.source)
     else:
         assert lengths == [n + 1 for n in numbers if n <= 6]
         assert (part.truncated, part.removed) == (0, {"too long": 5})
@@ -104,12 +103,9 @@ def test_what_is_written_comes_back(folder):
     for name in (MODEL, VOCABULARY):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
 
-    def lines(folder):
-        return list(zip(*(path.read_bytes().split(b"\n") for path in paths(folder, "train")),
-                        strict=True))  # fmt: skip
-
-    assert lines(again) != lines(folder)
-    assert sorted(lines(again)) == sorted(lines(folder))
+    ours, theirs = (list(read_pairs(*paths(made, "train"))) for made in (again, folder))
+    assert ours != theirs
+    assert sorted(ours) == sorted(theirs)
 
 
 def test_a_folder_in_the_way_is_not_replaced(folder, capsys):

@@ -1,6 +1,7 @@
 """Chunks leave no seam, in whatever number of processes; what is removed is counted and named."""
 
 import gzip
+import os
 from collections import Counter
 from itertools import islice, pairwise
 
@@ -24,22 +25,14 @@ def cleaner(rules=NONE):
     return Cleaner(rules, ("en", "de"), ("a", "b"))
 
 
-def written(directory, name, lines):
-    path = directory / name
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
-
-
 def read(directory, source, target, how, n_files=1):
     """Reads two lists of raw lines, in so many files one after the other."""
-    size = -(-len(source) // n_files)
-    inputs = [
-        tuple(
-            written(directory, f"raw{at}.{name}", side[at : at + size])
-            for name, side in (("en", source), ("de", target))
-        )
-        for at in range(0, len(source), size)
-    ]
+    size, inputs = -(-len(source) // n_files), []
+    for at in range(0, len(source), size):
+        paths = directory / f"raw{at}.en", directory / f"raw{at}.de"
+        for path, side in zip(paths, (source, target), strict=True):
+            path.write_bytes(b"".join(line + b"\n" for line in side[at : at + size]))
+        inputs.append(paths)
     file = FileFacts(1, "0")
     out = directory / "text.en", directory / "text.de"
     part = parts.clean(Input(inputs, (file, file)), out, how)
@@ -128,7 +121,7 @@ def test_wrong_bytes_stop_or_are_replaced(tmp_path):
     assert part.removed == {}
 
 
-def test_a_draft_survives_as_plain_values(part, tmp_path):
+def test_a_part_survives_as_plain_values(part, tmp_path):
     part.removed["x"] = 3
     assert PartState.from_plain(part.as_plain(), tmp_path) == part
 
@@ -150,16 +143,14 @@ def test_work_comes_back_in_order_and_errors_at_their_place():
 
 def test_jobs_are_taken_only_as_fast_as_results():
     taken = []
-    results = workers.in_order(double, (taken.append(i) or i for i in range(100)), settings=0,
-                               workers=2)  # fmt: skip
+    jobs = (taken.append(i) or i for i in range(100))
+    results = workers.in_order(double, jobs, settings=0, workers=2)
     next(results)
     assert len(taken) < 10
     results.close()
 
 
 def die(state, job):
-    import os
-
     os._exit(1)
 
 

@@ -23,8 +23,7 @@ def model():
 
 
 def test_the_ids_of_the_recipe(model):
-    names = [model.id_to_piece(piece) for piece in range(4)]
-    assert names == ["<pad>", "</s>", "<s>", "<unk>"]
+    assert [model.id_to_piece(i) for i in range(4)] == ["<pad>", "</s>", "<s>", "<unk>"]
     assert (subwords.PAD, subwords.EOS, subwords.BOS, subwords.UNK) == (0, 1, 2, 3)
     assert (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) == (0, 1, 2, 3)
 
@@ -32,11 +31,8 @@ def test_the_ids_of_the_recipe(model):
 def test_the_size_is_rounded_up_to_a_multiple_of_8():
     assert [subwords.rounded_up(n) for n in (0, 1, 8, 9, 32_768)] == [0, 8, 8, 16, 32_768]
     assert subwords.load(subwords.train(LINES, 101)).get_piece_size() == 104
-
-
-def test_a_small_corpus_gives_fewer_pieces():
-    pieces = subwords.load(subwords.train(LINES, 8000)).get_piece_size()
-    assert 100 < pieces < 8000
+    # A small corpus gives fewer pieces.
+    assert 100 < subwords.load(subwords.train(LINES, 8000)).get_piece_size() < 8000
 
 
 def test_training_is_deterministic():
@@ -44,17 +40,9 @@ def test_training_is_deterministic():
         "import hashlib; from hvd_nmt.preparation import subwords;"
         f"print(hashlib.sha256(subwords.train({LINES!r}, 200)).hexdigest())"
     )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(hashes) == 1
+    environments = ({"PYTHONHASHSEED": seed, "PYTHONPATH": "."} for seed in "12")
+    command = [sys.executable, "-c", script]
+    assert len({subprocess.check_output(command, env=each) for each in environments}) == 1
 
 
 def test_every_character_has_a_piece(model):
@@ -110,9 +98,8 @@ def test_too_many_characters_is_a_sentence_to_the_user():
 
 def test_the_vocabulary_file_lists_piece_and_score(model, tmp_path):
     subwords.write_vocabulary(model, tmp_path / "spm.vocab")
-    lines = (tmp_path / "spm.vocab").read_bytes().decode().split("\n")
-    assert lines.pop() == ""
-    assert [line.split("\t")[0] for line in lines] == [
-        model.id_to_piece(piece) for piece in range(model.get_piece_size())
-    ]
-    assert all(float(line.split("\t")[1]) <= 0 for line in lines)
+    text = (tmp_path / "spm.vocab").read_bytes().decode()
+    assert text.endswith("\n")
+    pieces, scores = zip(*(line.split("\t") for line in text[:-1].split("\n")), strict=True)
+    assert list(pieces) == [model.id_to_piece(i) for i in range(model.get_piece_size())]
+    assert all(float(score) <= 0 for score in scores)

@@ -39,9 +39,8 @@ def restored(grown: vocabulary_extension.Extension, ids: list[int]) -> list[int]
 
 
 def test_every_word_of_the_file_is_one_piece(words: vocabulary_extension.Extension) -> None:
-    assert cut(words.model, "Ωmega Kindergarten Gartenhaus 日本") == [
-        "▁Ωmega", "▁Kindergarten", "▁Gartenhaus", "▁日本"
-    ]  # fmt: skip
+    pieces = ["▁Ωmega", "▁Kindergarten", "▁Gartenhaus", "▁日本"]
+    assert cut(words.model, "Ωmega Kindergarten Gartenhaus 日本") == pieces
     assert not {"▁Gartenhaus", "▁日本"} & set(cut(OLD, "Gartenhaus 日本"))
 
 
@@ -51,45 +50,37 @@ def test_ids_and_rows(words: vocabulary_extension.Extension) -> None:
     assert (words.old_pieces, new.get_piece_size()) == (old.get_piece_size(), total)
     assert total <= words.rows < total + 8
     assert words.rows % 8 == 0
-    for number in range(total):
-        wanted = (
-            words.pieces[number - words.old_pieces] if number >= words.old_pieces
-            else old.id_to_piece(number)
-        )  # fmt: skip
-        assert new.id_to_piece(number) == wanted
+    wanted = [old.id_to_piece(i) for i in range(old.get_piece_size())] + words.pieces
+    assert [new.id_to_piece(i) for i in range(total)] == wanted
     assert len(words.parts) == len(words.pieces) == len(set(words.pieces))
 
 
 def test_text_without_a_new_piece_keeps_its_ids(words: vocabulary_extension.Extension) -> None:
     old, new = subwords.load(OLD), subwords.load(words.model)
-    for line in LINES[:4]:
-        assert new.encode(line.replace("Haus", "Hut")) == old.encode(line.replace("Haus", "Hut"))
+    lines = [line.replace("Haus", "Hut") for line in LINES]
+    assert new.encode(lines) == old.encode(lines)
 
 
 def test_new_pieces_refine_the_old_cut(words: vocabulary_extension.Extension) -> None:
     """Whatever was merged before is merged before: a new piece stands for whole old ones."""
     old, new = subwords.load(OLD), subwords.load(words.model)
     for line in [*LINES[:4], "Der Kindergarten im Gartenhaus: Ω, 日 und 本日!"]:
-        ids = new.encode(line)
-        unknown = [number for number in restored(words, ids) if number == subwords.UNK]
-        assert [i for i in restored(words, ids) if i != subwords.UNK] == [
-            i for i in old.encode(line) if i != subwords.UNK
-        ]
-        assert len(unknown) >= old.encode(line).count(subwords.UNK)  # neighbours were one
+        ids, before = restored(words, new.encode(line)), old.encode(line)
+        known = [i for i in before if i != subwords.UNK]
+        assert [i for i in ids if i != subwords.UNK] == known
+        assert ids.count(subwords.UNK) >= before.count(subwords.UNK)  # neighbours were one
 
 
 def test_text_gives_its_most_frequent_pieces(tmp_path: Path) -> None:
     text = "Gartenzaun Gartenzaun Gartenzaun, Zaun 12km ß€ Zaunkönig\n" * 3
-    with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
-        file.write(text)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(text.encode()))
     grown = vocabulary_extension.with_text(OLD, tmp_path / "text.gz", 9)
     assert len(grown.pieces) == 9
     assert grown.pieces[:3] == ["z", "€", "ö"]  # unknown characters first, the frequent before
     assert "▁Gartenzaun" in cut(grown.model, "Ein Gartenzaun.")
     assert len(grown.pieces[3]) < len("▁Gartenzaun")
     assert not [p for p in grown.pieces[3:] if not p.removeprefix(SPACE).isalpha()]
-    again = vocabulary_extension.with_text(OLD, tmp_path / "text.gz", 9)
-    assert again == grown
+    assert vocabulary_extension.with_text(OLD, tmp_path / "text.gz", 9) == grown
     new = subwords.load(grown.model)
     assert restored(grown, new.encode(text)) == subwords.load(OLD).encode(text)
     assert len(new.encode(text)) < len(subwords.load(OLD).encode(text))
