@@ -5,6 +5,7 @@ A damaged line, or a value of another type than this package writes, is left out
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
 
-"""of runs that do not record their gradient's bytes: these always sent float32"""
 _LAST_TIME_S = 1e11
 """unix time, in the year 5138: beyond it lies no record"""
 _LARGEST = 1e300
@@ -48,12 +48,7 @@ _EVALUATION = {
 
 
 def read_lines(run_dir: Path, problems: list[str]) -> list[Line]:
-    """The lines of a run, in their order, without what cannot be believed.
-
-    Args:
-        run_dir: the run directory.
-        problems: gets one sentence for each kind of damage.
-    """
+    """The lines of a run, without what cannot be believed, of which `problems` gets sentences."""
     path = run_dir / events.METRICS_FILE
     if not path.exists():
         problems.append(f"{path} is missing, so nothing is known of the run's steps.")
@@ -66,14 +61,13 @@ def read_lines(run_dir: Path, problems: list[str]) -> list[Line]:
         return []
     if damaged:
         problems.append(damage_sentence(path, damaged))
-    wrong: dict[str, int] = {}
-    kept = [_valid(line, wrong) for line in lines]
+    wrong = Counter(name for line in lines for name in line if not _is_valid(name, line[name]))
     if wrong:
         named = ", ".join(f"{name} ({number:,})" for name, number in wrong.items())
         problems.append(
             f"{path} has values of a type that hvd_nmt does not write, which are left out: {named}."
         )
-    return kept
+    return [{name: of for name, of in line.items() if _is_valid(name, of)} for line in lines]
 
 
 def damage_sentence(path: Path, damaged: list[int]) -> str:
@@ -169,29 +163,25 @@ def _interval(line: Line, steps: int, start: int) -> Interval:
     )  # fmt: skip
 
 
-def _valid(line: Line, wrong: dict[str, int]) -> Line:
-    """A line without the values that are not of the type that this package writes."""
-    kept = dict(line)
-    for name in [name for name in line if not _IS_VALID.get(name, _is_anything)(line[name])]:
-        del kept[name]
-        wrong[name] = wrong.get(name, 0) + 1
-    return kept
-
-
-def _is_anything(value: Any) -> bool:
-    return True
+def _is_valid(name: str, value: Any) -> bool:
+    """Whether a value is of the type that this package writes under this name."""
+    return name not in _VALID or _VALID[name](value)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_size(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < _LARGEST
+
+
 def _is_count(value: Any) -> bool:
-    return _is_step(value) and value >= 1
+    return isinstance(value, int) and _is_size(value) and value >= 1
 
 
-def _is_step(value: Any) -> bool:
-    return isinstance(value, int) and _is_size(value)
+def _is_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
 
 
 def is_time(value: Any) -> bool:
@@ -204,20 +194,14 @@ def is_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
-
-
-def _is_size(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < _LARGEST
-
-
-_IS_VALID: dict[str, Callable[[Any], bool]] = {
+_VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys([*_INTERVAL.values(), *_EVALUATION.values()], _is_number),
     **dict.fromkeys([name for name in _INTERVAL.values() if name.endswith("_s")], _is_size),
+    **dict.fromkeys(["eval_seconds", "gradient_bytes", "sent_bytes_per_step"], _is_size),
+    **dict.fromkeys(["steps", "first_step", "parameters"], _is_count),
+    **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
+    **dict.fromkeys(["time_s", "process_started_s"], is_time),
+    "step": lambda value: isinstance(value, int) and _is_size(value),
     "kind": lambda value: isinstance(value, str),
-    "eval_seconds": _is_size, "step": _is_step, "steps": _is_count, "first_step": _is_count,
-    "parameters": _is_count, "gradient_bytes": _is_size, "sent_bytes_per_step": _is_size,
-    "time_s": is_time, "process_started_s": is_time, "hosts": is_texts,
-    "rank_ready_s": _is_numbers, "rank_input_wait_s": _is_numbers,
-}  # fmt: skip
+    "hosts": is_texts,
+}

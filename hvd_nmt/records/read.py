@@ -24,13 +24,7 @@ Problems = list[str]
 
 
 def read_any_run(path: Path) -> Run:
-    """Reads a run, whichever program wrote it.
-
-    Args:
-        path: a run directory of this package, or the log file of an OpenSeq2Seq run.
-
-    Returns:
-        The run.
+    """Reads a run directory of this package, or the log file of an OpenSeq2Seq run.
 
     Raises:
         RunError: there is nothing at the path, or it is neither of the two.
@@ -48,12 +42,6 @@ def read_run(run_dir: Path) -> Run:
     Any file of it may be missing or damaged: what it would tell is then unknown, and `problems`
     says so. A torn last line, which a killed run leaves, does not exist. Steps that were done again
     after a resume count once, as they were done last.
-
-    Args:
-        run_dir: `run_dir` of the run's configuration.
-
-    Returns:
-        The run.
 
     Raises:
         RunError: the directory is missing or is no run directory.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,19 +96,17 @@ def bleu_by_length(
     Returns:
         The classes that have a sentence, shortest first.
     """
-    classes = []
-    for first, next_first in itertools.pairwise([*first_lengths, None]):
-        assert first is not None
-        members = [
-            sentence
-            for sentence in sentences
-            if first <= len(sentence.source.split())
-            and (next_first is None or len(sentence.source.split()) < next_first)
-        ]
-        if members:
-            name = f"{first}+" if next_first is None else f"{first}-{next_first - 1}"
-            classes.append(LengthClass(name, len(members), _bleu(members)))
-    return classes
+    members: dict[int, list[Sentence]] = {}
+    for sentence in sentences:
+        number = bisect_right(first_lengths, len(sentence.source.split()))
+        members.setdefault(number, []).append(sentence)
+    upper = itertools.pairwise(first_lengths)
+    names = [*(f"{first}-{after - 1}" for first, after in upper), f"{first_lengths[-1]}+"]
+    return [
+        LengthClass(name, len(members[number]), _bleu(members[number]))
+        for number, name in enumerate(names, start=1)
+        if number in members
+    ]
 
 
 def _bleu(sentences: Sequence[Sentence]) -> float:

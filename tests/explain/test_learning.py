@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,48 +13,39 @@ import pytest
 from hvd_nmt.explain import learning, learning_rate
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
-CONFIG = {
-    "model": {"width": 512},
-    "training": {
-        "learning_rate": 2.0,
-        "warmup_steps": 1000,
-        "cooldown_steps": 0,
-        "max_steps": 40_000,
-    },
-}
+TRAINING = {
+    "learning_rate": 2.0, "warmup_steps": 1000, "cooldown_steps": 0, "max_steps": 40_000
+}  # fmt: skip
+CONFIG = {"model": {"width": 512}, "training": TRAINING}
 Curve = Callable[[np.ndarray], np.ndarray]
 
 
 def run_of(
-    *,
-    bleu: Curve | None = None,
-    loss: Curve | None = None,
-    training: Curve | None = None,
-    evaluations: int = 12,
-    intervals: int = 80,
-    last: int = 20_000,
-    step_s: float | None = 0.5,
-    rate: Curve | None = None,
-) -> Run:
-    """A run with these curves over its steps."""
-    steps = np.linspace(0, last, evaluations + 1)[1:].astype(int)
-    bleus = bleu(steps) if bleu else [None] * evaluations
-    losses = loss(steps) if loss else [None] * evaluations
-    scores = zip(steps.tolist(), bleus, losses, strict=True)
-    logged = np.linspace(0, last, intervals + 1)[1:].astype(int)
-    values = training(logged) if training else [None] * intervals
-    rates = rate(logged) if rate else [None] * intervals
-    return Run(
-        name="made",
-        path=Path("made"),
-        source="hvd_nmt",
-        config=CONFIG,
-        evaluations=tuple(Evaluation(s, None, bleu=b, loss=x) for s, b, x in scores),
+    *, bleu: Curve | None = None, loss: Curve | None = None, training: Curve | None = None,
+    rate: Curve | None = None, evaluations: int = 12, intervals: int = 80, last: int = 20_000,
+    step_s: float | None = 0.5, **fields: Any,
+) -> Run:  # fmt: skip
+    """A run with these curves over its steps; other fields of it are as given."""
+
+    def rows(number: int, *curves: Curve | None) -> Iterator[tuple[Any, ...]]:
+        steps = np.linspace(0, last, number + 1)[1:].astype(int)
+        columns = [curve(steps).tolist() if curve else [None] * number for curve in curves]
+        return zip(steps.tolist(), *columns, strict=True)
+
+    made = Run(
+        "made", Path("made"), "hvd_nmt", config=CONFIG,
+        evaluations=tuple(Evaluation(s, None, x, b) for s, x, b in rows(evaluations, loss, bleu)),
         intervals=tuple(
             Interval(s, last // intervals, None, step_s=step_s, loss=x, learning_rate=r)
-            for s, x, r in zip(logged.tolist(), values, rates, strict=True)
+            for s, x, r in rows(intervals, training, rate)
         ),
-    )
+    )  # fmt: skip
+    return dataclasses.replace(made, **fields)
+
+
+def trained(**curves: Any) -> learning.FullyTrained:
+    """What `fully_trained` says of a run with these curves."""
+    return learning.fully_trained(run_of(**curves))
 
 
 def saturating(a: float, b: float, c: float, noise: float = 0.0, seed: int = 0) -> Curve:
@@ -66,14 +58,9 @@ def saturating(a: float, b: float, c: float, noise: float = 0.0, seed: int = 0) 
     return curve
 
 
-def holds(estimate: learning.Estimate, true: float) -> bool:
-    """Whether the interval has the true value in it."""
-    return estimate.low <= true <= estimate.high
-
-
 @pytest.mark.parametrize("c", [0.5, 1.0, 2.0])
 def test_an_exact_curve_gives_its_asymptote_exponent_and_gain(c):
-    found = learning.fully_trained(run_of(bleu=saturating(28.0, -4.0, c)))
+    found = trained(bleu=saturating(28.0, -4.0, c))
     assert found.measure == "BLEU"
     assert found.asymptote.value == pytest.approx(28.0, abs=0.05)
     assert found.exponent.value == pytest.approx(c, rel=0.005)
@@ -89,35 +76,31 @@ def test_an_exact_curve_gives_its_asymptote_exponent_and_gain(c):
 @pytest.mark.parametrize(("b", "c", "evaluations"), [(-4.0, 0.7, 12), (-0.2, 2.0, 6)])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(b, c, evaluations):
     noisy = [
-        learning.fully_trained(
-            run_of(bleu=saturating(28.0, b, c, noise=0.3, seed=seed), evaluations=evaluations)
-        )
+        trained(bleu=saturating(28.0, b, c, noise=0.3, seed=seed), evaluations=evaluations)
         for seed in range(40)
     ]
-    assert sum(holds(found.gains[1].gain, -b + b * 2**-c) for found in noisy) >= 32  # 36 are meant
-    assert sum(holds(found.asymptote, 28.0) for found in noisy) >= 32
+    for true, estimates in ((-b + b * 2**-c, [found.gains[1].gain for found in noisy]),
+                            (28.0, [found.asymptote for found in noisy])):  # fmt: skip
+        assert sum(each.low <= true <= each.high for each in estimates) >= 32  # 36 are meant
 
 
 @pytest.mark.parametrize(("b", "verdict"), [(-6.0, "not trained"), (-0.15, "trained")])
 def test_the_verdict_on_bleu(b, verdict):
-    found = learning.fully_trained(run_of(bleu=saturating(30.0, b, 0.8, noise=0.05)))
+    found = trained(bleu=saturating(30.0, b, 0.8, noise=0.05))
     assert found.verdict == verdict
     assert ("surely more" in found.reason) == (verdict == "not trained")
 
 
 def test_a_flat_measure_is_trained_and_one_that_falls_gains_nothing():
-    flat = learning.fully_trained(run_of(bleu=saturating(30.0, 0.0, 1.0, noise=0.05)))
-    assert flat.verdict == "trained"
-    falling = learning.fully_trained(run_of(bleu=saturating(25.0, 5.0, 0.5, noise=0.05)))
+    assert trained(bleu=saturating(30.0, 0.0, 1.0, noise=0.05)).verdict == "trained"
+    falling = trained(bleu=saturating(25.0, 5.0, 0.5, noise=0.05))
     assert falling.verdict == "trained"
     assert falling.gains[1].gain.high < 0
 
 
 def test_noise_alone_cannot_tell():
     verdicts = [
-        learning.fully_trained(
-            run_of(bleu=saturating(30.0, 0.0, 1.0, noise=5.0, seed=seed), evaluations=8)
-        ).verdict
+        trained(bleu=saturating(30.0, 0.0, 1.0, noise=5.0, seed=seed), evaluations=8).verdict
         for seed in range(25)
     ]
     assert verdicts.count("cannot tell") >= 22
@@ -130,26 +113,24 @@ def test_an_outlier_does_not_bend_the_curve():
         values[-2] -= 15.0
         return values
 
-    found = learning.fully_trained(run_of(bleu=with_outlier, evaluations=20))
+    found = trained(bleu=with_outlier, evaluations=20)
     assert found.gains[1].gain.value == pytest.approx(2.0, abs=0.3)
 
 
 def test_the_measure_is_the_best_that_has_enough_values():
     bleu, loss = saturating(28.0, -4.0, 1.0), saturating(1.5, 0.4, 0.5)
-    few = run_of(bleu=bleu, loss=loss, training=loss, evaluations=4)
-    found = learning.fully_trained(few)
-    assert found.measure == "training loss"
-    assert found.verdict == "not trained"
+    few = {"bleu": bleu, "loss": loss, "training": loss, "evaluations": 4}
+    found = trained(**few)
+    assert (found.measure, found.verdict) == ("training loss", "not trained")
     assert found.gains[1].gain.value == pytest.approx(0.4 - 0.4 * 2**-0.5, abs=0.02)
-    some = dataclasses.replace(few, evaluations=run_of(loss=loss).evaluations)
+    some = dataclasses.replace(run_of(**few), evaluations=run_of(loss=loss).evaluations)
     assert learning.fully_trained(some).measure == "validation loss"
     assert learning.fully_trained(some).asymptote.value == pytest.approx(1.5, abs=0.05)
-    nan = run_of(bleu=lambda steps: bleu(steps) * np.nan, loss=loss)
-    assert learning.fully_trained(nan).measure == "validation loss"
+    assert trained(bleu=lambda x: bleu(x) * np.nan, loss=loss).measure == "validation loss"
 
 
 def test_no_loss_is_expected_below_zero():
-    found = learning.fully_trained(run_of(loss=saturating(0.0, 0.2, 1.0, noise=0.01)))
+    found = trained(loss=saturating(0.0, 0.2, 1.0, noise=0.01))
     assert found.asymptote.low > -0.05
     assert found.gains[1].gain.high < 0.25
 
@@ -160,7 +141,7 @@ def test_no_curve_of_bleu_leaves_0_to_100(level, gain, seed):
     def bounded(steps: np.ndarray) -> np.ndarray:
         return saturating(level, gain, 1.0, noise=1.5, seed=seed)(steps).clip(0, 100)
 
-    found = learning.fully_trained(run_of(bleu=bounded, evaluations=6))
+    found = trained(bleu=bounded, evaluations=6)
     for estimate in (found.asymptote, *(estimate for _, estimate in found.curve)):
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 100
     assert found.gains[1].gain.high <= 100 - found.curve[0][1].low
@@ -176,36 +157,31 @@ def test_pseudo_bleu_is_not_taken_for_quality():
 @pytest.mark.parametrize("evaluations", [0, 1, 3])
 def test_few_values_cannot_tell(evaluations):
     run = run_of(loss=saturating(1.5, 0.4, 0.5), evaluations=max(1, evaluations), intervals=3)
-    run = dataclasses.replace(run, evaluations=run.evaluations[:evaluations])
-    assert learning.fully_trained(run).verdict == "cannot tell"
-    assert learning.overfitting(run).verdict == "cannot tell"
-    empty = Run("empty", Path("empty"), "hvd_nmt")
-    assert learning.fully_trained(empty).verdict == "cannot tell"
-    assert learning.overfitting(empty).verdict == "cannot tell"
+    few = dataclasses.replace(run, evaluations=run.evaluations[:evaluations])
+    for each in (few, Run("empty", Path("empty"), "hvd_nmt")):
+        assert learning.fully_trained(each).verdict == "cannot tell"
+        assert learning.overfitting(each).verdict == "cannot tell"
 
 
 def test_a_run_in_its_warm_up_is_not_trained():
-    found = learning.fully_trained(run_of(bleu=saturating(28.0, 0.0, 1.0), last=900))
+    found = trained(bleu=saturating(28.0, 0.0, 1.0), last=900)
     assert found.verdict == "not trained"
     assert "warm-up" in found.reason
 
 
 def test_the_learning_rate_is_part_of_the_evidence():
     bleu = saturating(28.0, -4.0, 1.0)
-    high = run_of(bleu=bleu, rate=lambda steps: np.full(len(steps), 1e-3))
-    assert "still at 100%" in learning.fully_trained(high).reason
-    low = run_of(bleu=bleu, rate=lambda steps: np.linspace(1e-3, 1e-6, len(steps)))
-    assert "cooled down" in learning.fully_trained(low).reason
-    assert "learning rate" not in learning.fully_trained(run_of(bleu=bleu)).reason
+    high = trained(bleu=bleu, rate=lambda steps: np.full(len(steps), 1e-3))
+    assert "still at 100%" in high.reason
+    low = trained(bleu=bleu, rate=lambda steps: np.linspace(1e-3, 1e-6, len(steps)))
+    assert "cooled down" in low.reason
+    assert "learning rate" not in trained(bleu=bleu).reason
 
 
-def test_the_time_is_unknown_without_times():
-    found = learning.fully_trained(run_of(bleu=saturating(28.0, -4.0, 1.0), step_s=None))
-    assert found.gains[1].seconds is None
-    assert " h)" not in found.reason
-
-
-def test_the_time_counts_evaluations():
+def test_the_time_counts_evaluations_and_is_unknown_without_times():
+    timeless = trained(bleu=saturating(28.0, -4.0, 1.0), step_s=None)
+    assert timeless.gains[1].seconds is None
+    assert " h)" not in timeless.reason
     run = run_of(bleu=saturating(28.0, -4.0, 1.0))
     slow = tuple(dataclasses.replace(each, seconds=1000.0) for each in run.evaluations)
     found = learning.fully_trained(dataclasses.replace(run, evaluations=slow))
@@ -216,10 +192,8 @@ def line(*points: tuple[float, float], noise: float = 0.0, seed: int = 0) -> Cur
     """Straight lines between (step, value), with noise."""
 
     def curve(steps: np.ndarray) -> np.ndarray:
-        random = np.random.default_rng(seed)
-        return np.interp(steps, *zip(*points, strict=True)) + noise * random.standard_normal(
-            len(steps)
-        )
+        off = noise * np.random.default_rng(seed).standard_normal(len(steps))
+        return np.interp(steps, *zip(*points, strict=True)) + off
 
     return curve
 
@@ -228,12 +202,8 @@ FALLING = line((0, 6.0), (10_000, 2.0), (20_000, 1.0), noise=0.02)
 
 
 def test_a_rising_validation_loss_is_overfitting():
-    run = run_of(
-        loss=line((0, 6.0), (10_000, 2.0), (20_000, 2.5), noise=0.01),
-        training=FALLING,
-        evaluations=20,
-    )
-    found = learning.overfitting(run)
+    loss = line((0, 6.0), (10_000, 2.0), (20_000, 2.5), noise=0.01)
+    found = learning.overfitting(run_of(loss=loss, training=FALLING, evaluations=20))
     assert found.verdict == "overfitting"
     assert found.best[0] == 10_000
     assert found.last == (20_000, pytest.approx(2.5, abs=0.05))
@@ -282,20 +252,19 @@ def test_a_training_loss_that_rises_as_well_is_not_overfitting():
     assert learning.overfitting(run_of(loss=both, training=steeper)).verdict == "cannot tell"
 
 
-def recipe_rate(steps: Sequence[int] | np.ndarray, warm: int = 1000, factor: float = 2.0):
+def recipe_rate(steps: Sequence[int] | np.ndarray, warm: int = 1000):
     """transformer_policy at the N-th update, width 512."""
     steps = np.asarray(steps, float)
-    return factor * 512**-0.5 * np.minimum(steps * warm**-1.5, steps**-0.5)
+    return 2.0 * 512**-0.5 * np.minimum(steps * warm**-1.5, steps**-0.5)
 
 
-def with_training(run: Run, **values: float) -> Run:
-    """The run with other settings of the schedule."""
-    training = {**CONFIG["training"], **values}
-    return dataclasses.replace(run, config={**CONFIG, "training": training})
+def explained(training: dict[str, float], **curves: Any) -> learning_rate.RateExplanation:
+    """What is said of a run with these settings of the schedule."""
+    return learning_rate.explain(run_of(**curves, config={**CONFIG, "training": training}))
 
 
 def test_the_schedule_is_explained_and_agrees():
-    found = learning_rate.explain(run_of(rate=recipe_rate, intervals=200))
+    found = explained(TRAINING, rate=recipe_rate, intervals=200)
     assert found.schedule.formula() == "2 x 512^-0.5 x min((s+1) x 1000^-1.5, (s+1)^-0.5)"
     assert found.peak_planned == (1000, pytest.approx(2 * 512**-0.5 * 1000**-0.5))
     assert found.peak_seen == (1000, pytest.approx(found.peak_planned[1]))
@@ -306,8 +275,8 @@ def test_the_schedule_is_explained_and_agrees():
 
 
 def test_transformer_base_has_the_recipe_s_known_rates():
-    run = run_of(rate=lambda steps: recipe_rate(steps, 8000), last=300_000, intervals=6)
-    found = learning_rate.explain(with_training(run, warmup_steps=8000, max_steps=300_000))
+    training = TRAINING | {"warmup_steps": 8000, "max_steps": 300_000}
+    found = explained(training, rate=lambda steps: recipe_rate(steps, 8000), last=300_000)
     assert found.peak_planned == (8000, pytest.approx(9.88e-4, rel=1e-3))
     assert found.schedule.rate(49_999) == pytest.approx(3.95e-4, rel=2e-3)
     assert found.schedule.rate(299_999) == pytest.approx(1.614e-4, rel=1e-3)
@@ -319,7 +288,7 @@ def test_a_rate_off_the_formula_is_found():
         rates[39] *= 2
         return rates
 
-    found = learning_rate.explain(run_of(rate=doubled_once))
+    found = explained(TRAINING, rate=doubled_once)
     assert found.largest_deviation == (10_000, pytest.approx(1.0))
     assert "1.0e+00" in found.sentences[2]
 
@@ -328,30 +297,27 @@ def test_the_cooldown_is_in_the_formula():
     def cooled(steps: np.ndarray) -> np.ndarray:
         return recipe_rate(steps) * np.minimum(1, (20_000 - steps + 1) / 5000)
 
-    run = with_training(run_of(rate=cooled), cooldown_steps=5000, max_steps=20_000)
-    found = learning_rate.explain(run)
+    found = explained(TRAINING | {"cooldown_steps": 5000, "max_steps": 20_000}, rate=cooled)
     assert found.schedule.formula().endswith("x min(1, (20000 - s) / 5000)")
     assert abs(found.largest_deviation[1]) < 1e-9
     assert "last 5,000 steps" in found.sentences[0]
 
 
 def test_a_cooldown_that_begins_in_the_warm_up_moves_the_peak():
-    run = with_training(run_of(), cooldown_steps=1000, max_steps=1000)
-    assert learning_rate.explain(run).peak_planned[0] in (500, 501)
-    short = with_training(run_of(), max_steps=300)
-    assert learning_rate.explain(short).peak_planned[0] == 300
+    cooled = explained(TRAINING | {"cooldown_steps": 1000, "max_steps": 1000})
+    assert cooled.peak_planned[0] in (500, 501)
+    assert explained(TRAINING | {"max_steps": 300}).peak_planned[0] == 300
 
 
 def test_a_cap_and_another_width_as_openseq2seq_has_them():
-    run = with_training(run_of(), max_learning_rate=1e-3, schedule_width=128)
-    found = learning_rate.explain(run)
+    found = explained(TRAINING | {"max_learning_rate": 1e-3, "schedule_width": 128})
     assert found.peak_planned[1] == 1e-3
     assert found.schedule.formula().startswith("min(2 x 128^-0.5")
 
 
 def test_what_is_unknown_of_the_schedule_is_said():
-    found = learning_rate.explain(dataclasses.replace(run_of(rate=recipe_rate), config={}))
+    found = learning_rate.explain(run_of(rate=recipe_rate, config={}))
     assert found.schedule is None
     assert found.peak_seen is not None
     assert "does not tell" in found.sentences[0]
-    assert "No learning rate" in learning_rate.explain(run_of()).sentences[2]
+    assert "No learning rate" in explained(TRAINING).sentences[2]
