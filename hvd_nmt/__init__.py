@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hvd_nmt.common.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from hvd_nmt.reporting.run_summary import RunSummary
     from hvd_nmt.translation.settings import Settings
     from hvd_nmt.translation.trained_model import TrainedModel
-
-__version__ = "0.2.0"
 
 # Horovod's Keras support needs Keras 2, and TensorFlow decides between Keras 2 and 3 when it is
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.
@@ -79,12 +78,3 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
     from hvd_nmt.reporting.run_summary import RunSummary
 
     return RunSummary(read_any_run(Path(path)))
-
-
-def code_hash() -> str:
-    """Give the sha256 over all modules of the package and their paths, equal where the code is."""
-    root = Path(__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

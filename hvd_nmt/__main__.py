@@ -11,8 +11,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from hvd_nmt import __version__
 from hvd_nmt.common.errors import ConfigError, reported
+from hvd_nmt.common.version import __version__
 
 # Not asked of the modules themselves: importing some of them takes seconds.
 COMMANDS = {

@@ -24,9 +24,9 @@ from typing import Any
 
 import sentencepiece
 
-from hvd_nmt import code_hash
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import exclusive, put_in_place, require_free
+from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import openseq2seq_files, stages, subwords

@@ -7,4 +7,5 @@ progress           how far long work is, on standard error
 rank_environment   the environment variables that reach the ranks
 tensorflow_import  the import of TensorFlow without its noise
 units              durations, sizes, shares and counts for people to read
+version            which hvd_nmt this is: version, and hash of the code
 """

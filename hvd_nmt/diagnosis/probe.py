@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hvd_nmt
+from hvd_nmt.common.version import code_hash
 
 MARK = "hvd_nmt.probe "
 CLOCK = "clock"
@@ -112,7 +112,7 @@ def _packages(request: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _code(request: dict[str, Any]) -> str:
-    return hvd_nmt.code_hash()
+    return code_hash()
 
 
 def _horovod(request: dict[str, Any]) -> dict[str, bool]:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.preparation import (

@@ -13,10 +13,10 @@ from typing import Any
 
 import jinja2
 
-from hvd_nmt import __version__
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.units import count, duration, step_duration
+from hvd_nmt.common.version import __version__
 from hvd_nmt.explain import learning, learning_rate, machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import (

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-import hvd_nmt
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
+from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
 from hvd_nmt.telemetry.gpu import gpu_names
@@ -78,7 +78,7 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
         "data hash": data.manifest.hash,
         "vocabulary hash": data.manifest.vocabulary_hash,
         "configuration": hashlib.sha256(repr(settings).encode()).hexdigest(),
-        "code of hvd_nmt": hvd_nmt.code_hash(),
+        "code of hvd_nmt": code_hash(),
         "Python version": platform.python_version(),
         "TensorFlow version": tf.__version__,
         "Horovod version": horovod.build_info()["version"],
@@ -233,7 +233,7 @@ def _is_prepared(config: DataConfig) -> bool:
 def environment(hosts: list[str], precision: str) -> dict[str, Any]:
     """What a run ran on, for environment.json."""
     return {
-        "hvd_nmt": hvd_nmt.__version__,
+        "hvd_nmt": __version__,
         "commit": _commit(),
         "hosts": hosts,
         "python": platform.python_version(),
@@ -242,7 +242,7 @@ def environment(hosts: list[str], precision: str) -> dict[str, Any]:
         "precision": precision,
         "platform": platform.platform(),
         "gpus": gpu_names(),
-        "code": hvd_nmt.code_hash(),
+        "code": code_hash(),
     }
 
 
@@ -252,7 +252,7 @@ def _commit() -> str | None:
     if git is None:
         return None
     done = subprocess.run(
-        [git, "-C", os.fspath(Path(hvd_nmt.__file__).parent), "rev-parse", "--short=12", "HEAD"],
+        [git, "-C", os.fspath(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],
         capture_output=True,
         text=True,
         check=False,

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import hvd_nmt
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.progress import print_line, progress
+from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation import output, output_format, ranks, reader
@@ -122,7 +122,7 @@ def run(job: FileJob) -> None:
             # Once: a run that still trains may have another best one a moment later.
             prefixes = engine.find_checkpoints(job.run, job.checkpoints)
             hashes = engine.manifest_hashes(prefixes)
-        group.require_equal({"checkpoint": hashes, "code of hvd_nmt": hvd_nmt.code_hash()})
+        group.require_equal({"checkpoint": hashes, "code of hvd_nmt": code_hash()})
         writer: output.Output | None = None
         chunks: Iterator[Chunk] = iter(())
         with group.raise_on_all_ranks():
@@ -239,5 +239,5 @@ def _identity(job: FileJob, checkpoints: list[str]) -> output.Job:
         name: fingerprint(path).sha256 if path and path.is_file() else None
         for name, path in files.items()
     }
-    facts |= {"checkpoint": checkpoints, "version": hvd_nmt.__version__, "score": bool(job.target)}
+    facts |= {"checkpoint": checkpoints, "version": __version__, "score": bool(job.target)}
     return facts | dataclasses.asdict(job.columns) | job.settings.output_options()

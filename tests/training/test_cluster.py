@@ -25,7 +25,6 @@ one, and without an error. What stops each of them here:
 """
 
 import ast
-import os
 import socket
 from pathlib import Path
 
@@ -268,19 +267,3 @@ def test_all_ranks_wait_for_the_last_one(answers):
         others_s = RANKS - 1 - answer["rank"]
         assert answer["late_s"] == pytest.approx(others_s, abs=0.9)
         assert answer["late_s"] >= others_s - 0.5
-
-
-def test_the_code_hash_sees_any_byte_of_any_module(tmp_path, monkeypatch):
-    package = tmp_path / "hvd_nmt"
-    (package / "deep").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "deep" / "module.py").write_text("x = 1\n")
-    monkeypatch.setattr(cluster.hvd_nmt, "__file__", os.fspath(package / "__init__.py"))
-
-    first = cluster.hvd_nmt.code_hash()
-    assert cluster.hvd_nmt.code_hash() == first
-    (package / "deep" / "module.py").write_text("x = 2\n")
-    second = cluster.hvd_nmt.code_hash()
-    (package / "deep" / "module.py").rename(package / "deep" / "renamed.py")
-
-    assert len({first, second, cluster.hvd_nmt.code_hash()}) == 3

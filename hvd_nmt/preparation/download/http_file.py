@@ -20,11 +20,11 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError, ProtocolError
 from urllib3.util.retry import Retry
 
-from hvd_nmt import __version__
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import rename_durably
 from hvd_nmt.common.progress import progress
 from hvd_nmt.common.units import data_size
+from hvd_nmt.common.version import __version__
 
 _MOST_REDIRECTS = 8
 _AT_ONCE_BYTES = 1 << 18
