@@ -71,11 +71,12 @@ def measure(config: Config, steps: int, warmup_steps: int) -> Benchmark | None:
     run_setup = setup.agree_on_setup(config, rank)
     model, _ = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)
-    recorder = _Recorder(warmup_steps + steps)
+    total = warmup_steps + steps
+    recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
     model.fit(
-        setup.dataset(run_setup, 0),
-        steps_per_epoch=warmup_steps + steps,
+        setup.dataset(run_setup, 0, total),
+        steps_per_epoch=total,
         verbose=0,
         callbacks=[recorder],
     )

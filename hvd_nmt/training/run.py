@@ -139,10 +139,11 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
     if config.telemetry.timeline_steps:
         path = config.run_dir / "horovod-timeline.json"
         every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
+    steps = config.training.max_steps - start
     try:
         model.fit(
-            setup.dataset(run_setup, start),
-            steps_per_epoch=config.training.max_steps - start,
+            setup.dataset(run_setup, start, steps),
+            steps_per_epoch=steps,
             verbose=0,
             callbacks=every_step,
         )

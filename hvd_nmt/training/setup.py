@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -127,13 +128,20 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
     )
 
 
-def dataset(run_setup: RunSetup, start_step: int) -> tf.data.Dataset:
-    """This rank's batches from a step on, without end, prepared beside the training."""
+def dataset(run_setup: RunSetup, start_step: int, steps: int) -> tf.data.Dataset:
+    """This rank's batches, prepared beside the training.
+
+    Args:
+        run_setup: what all ranks have agreed on.
+        start_step: steps done before the first batch.
+        steps: number of batches; after the last one no thread works on the input any more.
+    """
     data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
-        for batch in batches(data, plan, start, rank.index, rank.size, run_setup.dropout):
+        endless = batches(data, plan, start, rank.index, rank.size, run_setup.dropout)
+        for batch in itertools.islice(endless, steps):
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,
@@ -142,4 +150,10 @@ def dataset(run_setup: RunSetup, start_step: int) -> tf.data.Dataset:
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = {"source": ids, "target": ids, "tokens": tf.TensorSpec([2], tf.float32)}
-    return tf.data.Dataset.from_generator(rows, output_signature=signature).prefetch(8)
+    # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
+    # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the
+    # tuning thread (`Model::OptimizeLoop`) that one of them wakes may sleep for one more period.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    rows_ahead = tf.data.Dataset.from_generator(rows, output_signature=signature).prefetch(8)
+    return rows_ahead.with_options(options)
