@@ -100,13 +100,11 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
         command: name of the command, put before the sentence.
         speak: False on ranks whose error another rank reports too.
     """
-    outcome = Outcome()
+    outcome, message = Outcome(), ""
     try:
         yield outcome
     except UserError as error:
-        outcome.exit_code = error.exit_code
-        if speak:
-            print(f"{command}: {error}", file=sys.stderr)
+        outcome.exit_code, message = error.exit_code, str(error)
     except BrokenPipeError:
         # Whoever read the output, such as `head`, has enough. Python flushes stdout once more at
         # exit and must not fail then.
@@ -114,14 +112,10 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise
+        name = f"{error.filename}: " if error.filename else ""
         outcome.exit_code = ConfigError.exit_code
-        if speak:
-            name = f"{error.filename}: " if error.filename else ""
-            print(
-                f"{command}: {name}{error.strerror}: mend that, or name another place.",
-                file=sys.stderr,
-            )
+        message = f"{name}{error.strerror}: mend that, or name another place."
     except KeyboardInterrupt:
-        outcome.exit_code = 130
-        if speak:
-            print(f"{command}: interrupted.", file=sys.stderr)
+        outcome.exit_code, message = 130, "interrupted."
+    if message and speak:
+        print(f"{command}: {message}", file=sys.stderr)

@@ -51,11 +51,7 @@ def save(config: Config, path: Path) -> None:
 
 def as_plain(config: Any) -> dict[str, Any]:
     """The configuration as nested dictionaries of plain values."""
-    return {
-        field.name: as_plain(value) if dataclasses.is_dataclass(value) else _plain(value)
-        for field in dataclasses.fields(config)
-        for value in [getattr(config, field.name)]
-    }
+    return dataclasses.asdict(config, dict_factory=_plain)
 
 
 def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
@@ -111,8 +107,8 @@ def _converted(old: Any, value: Any, where: str) -> Any:
     raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r:.60}.")
 
 
-def _plain(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, Path) else value
+def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: os.fspath(v) if isinstance(v, Path) else v for name, v in items}
 
 
 def nearest(name: str, names: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def batches(
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
             sentences = epoch_plan.sentences(at)
-            tokens = epoch_plan.source_tokens(at), epoch_plan.target_tokens(at)
+            tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             pairs = corpus
             if dropout is not None:
                 pairs = dropout.pairs(corpus, sentences, epoch)
@@ -198,9 +198,8 @@ class BatchPlan:
             np.add.reduceat(lengths[order], edges[:-1], dtype=np.int64)[shuffled]
             for lengths in (self.source_lengths, self.target_lengths)
         )
-        return EpochPlan(
-            order, edges[:-1][shuffled], edges[1:][shuffled], source_tokens, target_tokens
-        )
+        first, last = edges[:-1][shuffled], edges[1:][shuffled]
+        return EpochPlan(order, first, last, source_tokens, target_tokens)
 
     def padded_shapes(
         self, epoch: EpochPlan, size: int
@@ -242,15 +241,15 @@ class EpochPlan:
         order: int64 [sentences], a permutation of the corpus; steps are slices of it.
         first: int64 [steps], where each step starts in `order`, in the order of training.
         last: int64 [steps], where each step ends.
-        step_source_tokens: int64 [steps], real source tokens over all ranks.
-        step_target_tokens: int64 [steps], real target tokens over all ranks.
+        source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
+        target_tokens: int64 [steps], real target tokens over all ranks, eos counted.
     """
 
     order: np.ndarray
     first: np.ndarray
     last: np.ndarray
-    step_source_tokens: np.ndarray
-    step_target_tokens: np.ndarray
+    source_tokens: np.ndarray
+    target_tokens: np.ndarray
 
     @property
     def steps(self) -> int:
@@ -260,14 +259,6 @@ class EpochPlan:
     def sentences(self, step: int) -> np.ndarray:
         """int64 corpus indices of a step's sentences, in an order that no rank count changes."""
         return self.order[self.first[step] : self.last[step]]
-
-    def source_tokens(self, step: int) -> int:
-        """Real source tokens of a step over all ranks, eos counted."""
-        return int(self.step_source_tokens[step])
-
-    def target_tokens(self, step: int) -> int:
-        """Real target tokens of a step over all ranks, eos counted."""
-        return int(self.step_target_tokens[step])
 
 
 def _sorted_by_length(

@@ -25,7 +25,6 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 import numpy as np
@@ -296,12 +295,7 @@ class SentencesWriter:
     def __enter__(self) -> SentencesWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._stream.seek(0)
             # NumPy keeps room in the header for the length to grow, for just this use.
@@ -311,11 +305,8 @@ class SentencesWriter:
         self._stream.close()
 
     def _write_header(self) -> int:
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self.tokens,),
-        }
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.tokens,)}
         np.lib.format.write_array_header_1_0(self._stream, header)
         return self._stream.tell()
 

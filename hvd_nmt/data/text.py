@@ -72,8 +72,7 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tup
     """Yields the line pairs of two line-aligned files.
 
     Raises:
-        DataError: a file cannot be read, is empty, is not UTF-8, or the files have different
-            numbers of lines. The last is known only at the end: use nothing before that.
+        DataError: as `pair_blocks` and `block_lines`.
     """
     names = str(source_path), str(target_path)
     for block in pair_blocks(source_path, target_path):

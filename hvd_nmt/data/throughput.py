@@ -93,5 +93,5 @@ def _padding(plan: BatchPlan, epoch: EpochPlan, size: int) -> tuple[float, int]:
     """Share of pad in all batches of an epoch, and the number of their different shapes."""
     rows, source, target = plan.padded_shapes(epoch, size)
     padded = int((rows * size * (source + target)).sum())
-    real = int(epoch.step_source_tokens.sum() + epoch.step_target_tokens.sum())
+    real = int(epoch.source_tokens.sum() + epoch.target_tokens.sum())
     return 1 - real / padded, len(np.unique(np.stack((rows, source, target)), axis=1).T)

@@ -107,11 +107,10 @@ class Rules:
                 f"--min-words {self.min_words} and --max-words {self.max_words} let no pair "
                 "through: use for example 1 and 80."
             )
-        for name in ("max_word_ratio", "max_character_ratio"):
-            ratio = getattr(self, name)
+        ratios = {"word": self.max_word_ratio, "character": self.max_character_ratio}
+        for of, ratio in ratios.items():
             if not (ratio == 0 or 1 <= ratio < float("inf")):
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--{flag} must be 0 (any) or at least 1, not {ratio:g}.")
+                raise ConfigError(f"--max-{of}-ratio must be 0 (any) or at least 1, not {ratio:g}.")
         if self.longest_word < 0:
             raise ConfigError(f"--longest-word must be 0 (any) or more, not {self.longest_word}.")
         if not 0 <= self.min_script_share <= 1:

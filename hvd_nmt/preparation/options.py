@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -87,8 +87,7 @@ class Options:
         if self.write_recipe and self.write_recipe.resolve() == self.out.resolve():
             raise ConfigError("--write-recipe must be another directory than --out.")
         for part in ("train", "dev", "test"):
-            sides = getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
-            if sides.count(None) == 1:
+            if self._sides(part).count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
         self._check_origin()
         self._check_unused()
@@ -173,12 +172,11 @@ class Options:
     @property
     def files(self) -> dict[str, Paths]:
         """The source and target file of each part that was given."""
-        given = {
-            "train": (self.train_source, self.train_target),
-            "dev": (self.dev_source, self.dev_target),
-            "test": (self.test_source, self.test_target),
-        }
-        return {part: (s, t) for part, (s, t) in given.items() if s is not None and t is not None}
+        given = ((part, *self._sides(part)) for part in ("train", "dev", "test"))
+        return {part: (source, target) for part, source, target in given if source and target}
+
+    def _sides(self, part: str) -> tuple[Path | None, Path | None]:
+        return getattr(self, f"{part}_source"), getattr(self, f"{part}_target")
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -215,15 +213,13 @@ def find_inputs(options: Options) -> dict[str, Input]:
     Raises:
         DataError: it cannot be had or read.
     """
-    paths: Mapping[str, Sequence[Paths]]
     if options.dataset:
-        paths = datasets.download(options.dataset, options.cache, options.mirror)
-    elif options.dataset_dir:
+        found = datasets.download(options.dataset, options.cache, options.mirror)
+        return {part: Input.of(paths) for part, paths in found.items()}
+    files = options.files
+    if options.dataset_dir:
         files = openseq2seq_files.parts(options.dataset_dir, options.languages)
-        paths = {part: [pair] for part, pair in files.items()}
-    else:
-        paths = {part: [pair] for part, pair in options.files.items()}
-    return {part: Input.of(found) for part, found in paths.items()}
+    return {part: Input.of([paths]) for part, paths in files.items()}
 
 
 def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
@@ -253,10 +249,7 @@ def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
         words = {package: metadata.version(package) for package in ("babel", "num2words")}
         return found | {"seed": options.seed, "words": words, "generator": embedded.TEXT_VERSION}
     if options.dataset_dir:
-        vocabulary = (
-            options.dataset_dir / name
-            for name in (openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY)
-        )
-        found["recipe"] = [fingerprint(path).sha256 for path in vocabulary]
+        names = openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY
+        found["recipe"] = [fingerprint(options.dataset_dir / name).sha256 for name in names]
     digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}
     return found | {"inputs": digests}

@@ -55,10 +55,10 @@ class Quality:
         source_lengths: Sequence[int] | np.ndarray,
         target_lengths: Sequence[int] | np.ndarray,
     ) -> None:
-        """Counts some pairs.
+        """Counts some cleaned pairs.
 
         Args:
-            pairs: the cleaned text.
+            pairs: their text.
             source_lengths: tokens of each source, eos counted, not cut to max_length.
             target_lengths: the same of the targets.
         """
@@ -105,16 +105,12 @@ class Quality:
         }
 
     def _lengths(self, side: int, n_pairs: int) -> dict[str, Any]:
-        histogram = self._histograms[side]
-        until = np.cumsum(histogram)
-        percentiles = {
-            f"p{percent}": int(np.searchsorted(until, n_pairs * percent / 100)) if n_pairs else 0
-            for percent in (5, 50, 95, 99)
-        }
+        histogram, percents = self._histograms[side], (5, 50, 95, 99)
+        places = np.searchsorted(np.cumsum(histogram), np.array(percents) * n_pairs / 100)
         return {
             "tokens": int(self._tokens[side]),
             "mean": round(float(self._tokens[side]) / max(1, n_pairs), 3),
-            **percentiles,
+            **{f"p{percent}": int(at) for percent, at in zip(percents, places, strict=True)},
             "longest": int(self._longest[side]),
             "histogram": np.trim_zeros(histogram, "b").tolist(),
         }
@@ -205,13 +201,12 @@ def _side(side: Side) -> dict[str, Any]:
 def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     """Counts the training pairs that leak, and the pairs of the other part that they give away."""
     found = leaks(held_out, train)
-    both = np.isin(pair_keys(held_out), pair_keys(train))
     return {
         "pairs": len(held_out),
         "train_pairs": int(leaks(train, held_out).any(axis=1).sum()),
         "source": int(found[:, 0].sum()),
         "target": int(found[:, 1].sum()),
-        "both": int(both.sum()),
+        "both": int(np.isin(pair_keys(held_out), pair_keys(train)).sum()),
     }
 
 
@@ -230,11 +225,9 @@ def _percent(count: int, of: int) -> str:
 def _draw(path: Path, report: Mapping[str, Any]) -> None:
     """Draws both histograms. No pyplot: a figure here is a value without global state."""
     # Here and not above: worker processes that only count need not load a drawing library.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 3.6), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     limit = report["max_length"]
     for side, colour in zip(SIDES, ("#1f6fb4", "#d2691e"), strict=True):
@@ -244,13 +237,13 @@ def _draw(path: Path, report: Mapping[str, Any]) -> None:
         axes.step(lengths, of["histogram"], where="mid", color=colour, label=label)
         axes.fill_between(lengths, of["histogram"], step="mid", color=colour, alpha=0.15)
     over = report["over_max_length"]
-    axes.axvline(limit, color="0.3", linestyle="--", linewidth=1.0,
-                 label=f"limit {limit}: {_pairs(over)} are longer")  # fmt: skip
+    label = f"limit {limit}: {_pairs(over)} are longer"
+    axes.axvline(limit, color="0.3", linestyle="--", linewidth=1.0, label=label)
     rightmost = max(report["lengths"][side]["p99"] for side in SIDES)
     axes.set_xlim(0, 1.1 * max(limit, rightmost))
     axes.set_ylim(bottom=0)
-    axes.set(xlabel="tokens in a sentence, with eos", ylabel="sentences",
-             title=f"Lengths of {over['of']:,} training pairs")  # fmt: skip
+    axes.set(xlabel="tokens in a sentence, with eos", ylabel="sentences")
+    axes.set_title(f"Lengths of {over['of']:,} training pairs")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(edgecolor="none")
     # Without the program's name the same data give the same bytes.

@@ -138,12 +138,9 @@ def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> d
         return [part.as_plain() for part in parts.hold_out(train, pairs, dev, rest, targets_too)]
 
     rest, dev = build.journal.stage("hold out", work)
-    found = {
-        "train": PartState.from_plain(rest, build.work),
-        "dev": PartState.from_plain(dev, build.result),
-    }
-    require_pairs(found["train"])
-    return found
+    left = PartState.from_plain(rest, build.work)
+    require_pairs(left)
+    return {"train": left, "dev": PartState.from_plain(dev, build.result)}
 
 
 def make_vocabulary(
@@ -185,11 +182,8 @@ def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict
 
     train, counted = build.journal.stage("encode train", lambda: work("train"))
     dev, _ = build.journal.stage("encode dev", lambda: work("dev"))
-    encoded = {
-        "train": PartState.from_plain(train, build.work),
-        "dev": PartState.from_plain(dev, build.result),
-    }
-    return {**clean_parts, **encoded}, counted
+    encoded = {**clean_parts, "train": PartState.from_plain(train, build.work)}
+    return encoded | {"dev": PartState.from_plain(dev, build.result)}, counted
 
 
 def from_openseq2seq(
@@ -254,11 +248,7 @@ def finish(build: Build, request: dict[str, Any], encoded: Parts, counted: dict[
             max_length=build.limit.tokens,
             request=request,
             versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
-            parts={
-                name: encoded[name].finished()
-                for name in ("train", "dev", "test")
-                if name in encoded
-            },
+            parts={n: encoded[n].finished() for n in ("train", "dev", "test") if n in encoded},
             files={path.name: fingerprint(path) for path in files},
         )
         corpus.write_manifest(build.result, manifest)
@@ -268,11 +258,7 @@ def finish(build: Build, request: dict[str, Any], encoded: Parts, counted: dict[
 
 
 def require_pairs(train: PartState, why: str = "") -> None:
-    """See that there is something to train on.
-
-    Raises:
-        DataError: no training pair is left.
-    """
+    """See that there is something to train on, or raise DataError."""
     if not train.pairs:
         counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
         raise DataError(f"No training pair is left of {train.pairs_read}: {counts or 'none'}{why}.")
@@ -288,8 +274,6 @@ def _clean(
         return parts.clean(raw, text, keep).as_plain()
     source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
     cleaner = cleaning.Cleaner(rules, build.languages, (source, target))
-    memory = None
-    if rules.stateful:
-        memory = cleaning.Memory(rules, build.held_out_keys(held_out))
+    memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
     method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.NAME)
     return parts.clean(raw, text, method).as_plain()

@@ -24,25 +24,25 @@ def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
         f"{name} {stage_s:.1f} s" + " (before)" * (name in journal.resumed)
         for name, stage_s in journal.seconds.items()
     )
-    lines = [
-        quality.table(report),
-        f"vocabulary: {manifest.vocabulary_pieces:,} joint pieces, "
-        f"{manifest.vocabulary_size:,} embedding rows"
-        f"{_another_size(wanted_pieces, manifest.vocabulary_pieces)}",
-        f"time: {stages}",
-        f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}",
+    pieces = manifest.vocabulary_pieces
+    another_size = ""
+    if wanted_pieces not in (0, pieces):
+        why = "the number is rounded up to a multiple of 8"
+        if pieces < wanted_pieces:
+            why = "the text gives no more"
+        another_size = f" ({wanted_pieces:,} pieces were asked for; {why})"
+    cut = [
+        f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
+        for name, part in reversed(manifest.parts.items())
+        if part.truncated
     ]
-    for name, part in manifest.parts.items():
-        if part.truncated:
-            lines.insert(1, f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens")
-    return "\n".join(lines)
-
-
-def _another_size(wanted: int, pieces: int) -> str:
-    """Why there are not as many pieces as were asked for; nothing if there are."""
-    if not wanted or wanted == pieces:
-        return ""
-    why = "the number is rounded up to a multiple of 8"
-    if pieces < wanted:
-        why = "the text gives no more"
-    return f" ({wanted:,} pieces were asked for; {why})"
+    return "\n".join(
+        [
+            quality.table(report),
+            *cut,
+            f"vocabulary: {pieces:,} joint pieces, {manifest.vocabulary_size:,} embedding rows"
+            f"{another_size}",
+            f"time: {stages}",
+            f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}",
+        ]
+    )

@@ -57,8 +57,7 @@ def with_words(model: bytes, path: Path) -> Extension:
             is not one of byte-pair encoding.
     """
     growing = _Growing(model)
-    words = list(growing.words(read_lines(path)))
-    for word in words:
+    for word in list(growing.words(read_lines(path))):  # all in the old pieces
         for character in word:
             growing.add_character(character)
         pieces = growing.merged(word)
@@ -156,14 +155,12 @@ class _Growing:
         """A word as the vocabulary with its new pieces cuts it."""
         scores, pieces = self._scores, list(word)
         while True:
-            found = [
-                (-scores[left + right], place)
-                for place, (left, right) in enumerate(pairwise(pieces)) if left + right in scores
-            ]  # fmt: skip
+            sums = enumerate(map("".join, pairwise(pieces)))
+            found = [(-scores[both], place, both) for place, both in sums if both in scores]
             if not found:
                 return pieces
-            place = min(found)[1]
-            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+            _, place, both = min(found)
+            pieces[place : place + 2] = [both]
 
     def finished(self) -> Extension:
         """The new model."""
@@ -171,10 +168,8 @@ class _Growing:
         new = b"".join(_field(1, _piece(name, self._scores[name])) for name in self.parts)
         size = _field(2, bytes([4 << 3]) + _varint(total))  # TrainerSpec.vocab_size
         model = subwords.load(self._model + new + size).serialized_model_proto()
-        return Extension(
-            model, self._old, subwords.rounded_up(total), list(self.parts),
-            list(self.parts.values()),
-        )  # fmt: skip
+        pieces, parts = list(self.parts), list(self.parts.values())
+        return Extension(model, self._old, subwords.rounded_up(total), pieces, parts)
 
     def _append(self, piece: str, parts: list[int]) -> None:
         self.ids[piece] = self.parts[piece] = parts

@@ -78,10 +78,7 @@ class Dataset:
     def corpora(self) -> dict[str, list[Corpus]]:
         """The same with test sets looked up."""
         return {
-            part: [
-                one.corpus(self.languages) if isinstance(one, SacrebleuTestSet) else one
-                for one in found
-            ]
+            part: [one if isinstance(one, Corpus) else one.corpus(self.languages) for one in found]
             for part, found in self.parts.items()
         }
 
@@ -194,25 +191,19 @@ def _fetched(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -
 
 
 def _downloaded(corpus: Corpus, folder: Path, mirror: str | None, limits: Limits) -> list[Path]:
-    paths = []
-    for remote in corpus.remotes:
-        path = fetch(remote, folder, mirror, limits)
+    paths = [fetch(remote, folder, mirror, limits) for remote in corpus.remotes]
+    for remote, path in zip(corpus.remotes, paths, strict=True):
         if mirror is not None and remote.digest is not None:
             kind, _, digest = remote.digest.partition(":")
             if pooch.file_hash(str(path), kind) != digest:
                 print(f"{path} came from a mirror and is not the original file.", file=sys.stderr)
-        paths.append(path)
     return paths
 
 
 def _unpacked(path: Path, corpus: Corpus, folder: Path, bound: bool) -> Files:
-    """The plain text of both members of an archive, made if it is not there.
+    """The plain text of both members of an archive, made in `folder` if it is not there.
 
-    Args:
-        path: the archive.
-        corpus: what is in it.
-        folder: where the text goes.
-        bound: the number of lines must be that of the table.
+    If `bound`, the number of lines must be that of the table.
     """
     assert corpus.members is not None
     texts = _texts(folder)
@@ -225,15 +216,20 @@ def _unpacked(path: Path, corpus: Corpus, folder: Path, bound: bool) -> Files:
         }
         try:
             archive.extract(path, raw)
-            counts = _written(list(raw.values()), files)
+            for member, file in zip(raw.values(), files, strict=True):
+                if file.suffix == ".txt":
+                    _parse_sgm(member, file)
+                else:
+                    rename_together([(member, file)])
         except archive.DamagedError:
             forget(path)  # the next try shall fetch it again
             raise
         finally:
             for left in raw.values():
                 left.unlink(missing_ok=True)
-        for file, lines in zip(files, counts, strict=True):
-            texts[file.name] = {"of": digest, "bytes": file.stat().st_size, "lines": lines}
+        for file in files:
+            facts = {"of": digest, "bytes": file.stat().st_size, "lines": _lines_of(file)}
+            texts[file.name] = facts
         write_atomically(folder / _TEXTS, json.dumps(texts, indent=1, sort_keys=True) + "\n")
     _check_lines(files, [texts[file.name]["lines"] for file in files], corpus.pairs, bound)
     return files[0], files[1]
@@ -253,23 +249,9 @@ def _text_name(member: str) -> str:
 
 
 def _is_whole(file: Path, digest: str, texts: dict[str, Any]) -> bool:
-    known = texts.get(file.name)
-    return (
-        known is not None
-        and known["of"] == digest
-        and file.is_file()
-        and file.stat().st_size == known["bytes"]
-    )
-
-
-def _written(raw: list[Path], files: tuple[Path, ...]) -> list[int]:
-    """Puts unpacked files into place as plain text, and counts their lines."""
-    for path, file in zip(raw, files, strict=True):
-        if file.suffix == ".txt":
-            _parse_sgm(path, file)
-        else:
-            rename_together([(path, file)])
-    return [_lines_of(file) for file in files]
+    known = texts.get(file.name, {})
+    whole = file.is_file() and file.stat().st_size == known.get("bytes")
+    return whole and known["of"] == digest
 
 
 def _parse_sgm(path: Path, text: Path) -> None:

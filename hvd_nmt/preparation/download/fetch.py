@@ -1,15 +1,12 @@
 """A file from the network, complete or not there, and the same every time.
 
-A download goes on where it stopped, if the server offers ranges and says that the file is still
-the same; it is renamed into place only when it is complete and its digest is right. Where no digest
-is known beforehand, the first download is recorded in `sha256.json` beside the files, and later
-ones must match. Addresses are http(s) only, also after redirects, and never go from https back to
-http.
+A download goes on where it stopped; it is renamed into place only when it is complete and its
+digest is right. Where no digest is known beforehand, that of the first download is recorded in
+`sha256.json` beside the files, and later ones must match.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -20,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pooch
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import exclusive, write_atomically
+from hvd_nmt.common.files import exclusive, fingerprint, write_atomically
 from hvd_nmt.preparation.download.http_file import USUAL, Downloader, Limits, shown
 
 DIGESTS = "sha256.json"
@@ -69,14 +66,11 @@ def fetch(remote: Remote, folder: Path, mirror: str | None = None, limits: Limit
         if mirror is None and remote.digest:
             digest = remote.digest
         known_bytes = remote.n_bytes if mirror is None else 0
-        downloader = (
-            Downloader(path, 2 * known_bytes or limits.most_bytes, limits)
-            if local is None
-            else _Copier(local)
-        )
+        most_bytes = 2 * known_bytes or limits.most_bytes
+        downloader = _Copier(local) if local else Downloader(path, most_bytes, limits)
         _retrieve(url, path, digest, downloader)
-        if recorded is None or digest != f"sha256:{recorded}":
-            _record(path)
+        if recorded is None or digest != f"sha256:{recorded}":  # new, or renewed
+            _record(path, fingerprint(path).sha256)
     return path
 
 
@@ -89,7 +83,7 @@ def forget(path: Path) -> None:
     """Removes a file that `fetch` returned and its record: its content turned out to be useless."""
     with exclusive(path.parent):
         path.unlink(missing_ok=True)
-        _write_record(path, None)
+        _record(path, None)
 
 
 def _retrieve(url: str, path: Path, digest: str | None, downloader: Downloader | _Copier) -> None:
@@ -156,17 +150,8 @@ def _recorded(folder: Path) -> dict[str, str]:
         ) from None
 
 
-def _record(path: Path) -> None:
-    """Records a file's digest: what it is at its first download, or after it was renewed."""
-    with open(path, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    _write_record(path, digest)
-
-
-def _write_record(path: Path, digest: str | None) -> None:
-    records = _recorded(path.parent)
-    records.pop(path.name, None)
-    if digest is not None:
-        records[path.name] = digest
+def _record(path: Path, digest: str | None) -> None:
+    records = _recorded(path.parent) | {path.name: digest}
+    records = {name: known for name, known in records.items() if known}
     text = json.dumps(records, indent=1, sort_keys=True) + "\n"
     write_atomically(path.parent / DIGESTS, text)

@@ -1,7 +1,9 @@
 """A file fetched over HTTP: goes on where it stopped, tries again, and knows its limits.
 
 What fails before the file's bytes come (the connection, a busy server) is tried again by urllib3;
-redirects are followed by requests. What breaks off later is resumed here, with another request.
+redirects are followed by requests. What breaks off later is resumed here, with another request, if
+the server offers ranges and says that the file is still the same. Addresses are http(s) only, also
+after redirects, and never go from https back to http.
 """
 
 from __future__ import annotations
@@ -88,8 +90,7 @@ class Downloader:
                     failures = 1 if self._so_far() > before else failures + 1
                     if failures >= self._limits.attempts:
                         raise DataError(self._sorry(url, _reason(error))) from None
-                    wait_s = self._limits.wait_s * 2 ** (failures - 1)
-                    time.sleep(min(_LONGEST_WAIT_S, wait_s))
+                    time.sleep(min(_LONGEST_WAIT_S, self._limits.wait_s * 2 ** (failures - 1)))
                 except requests.RequestException as error:
                     raise DataError(self._sorry(url, _reason(error))) from None
         self._check_kind(url)
@@ -143,10 +144,8 @@ class Downloader:
                     stream.write(piece)
                     if stream.tell() > self._most_bytes:
                         self._too_large(url)
-        if total is not None and self._so_far() != total:
-            raise _BrokenOffError(
-                f"the connection ended after {self._so_far():,} of {total:,} bytes"
-            )
+        if total is not None and (done := self._so_far()) != total:
+            raise _BrokenOffError(f"the connection ended after {done:,} of {total:,} bytes")
 
     def _goes_on(self, response: requests.Response, start: int) -> bool:
         """Whether the answer continues what there is. Not every server heeds If-Range."""
