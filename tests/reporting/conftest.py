@@ -57,23 +57,11 @@ def telemetry(host: str, rows: tuple[Interval, ...]) -> HostSamples:
         sent = SENT_BYTES / 1e6 / (row.step_s or 1.0)
         total += sent * 10e6
         nic = {
-            "is_loopback": False,
-            "link_mbit_per_s": 2000,
-            "sent_MB_per_s": sent,
-            "received_MB_per_s": sent,
-            "sent_bytes_total": total,
-            "received_bytes_total": total,
-        }
-        gpus = [
-            {
-                "index": n,
-                "uuid": f"GPU-{n}",
-                "utilisation_percent": 100,
-                "power_w": 90.0,
-                "memory_activity_percent": 12,
-            }
-            for n in (0, 1)
-        ]
+            "is_loopback": False, "link_mbit_per_s": 2000, "sent_MB_per_s": sent,
+            "received_MB_per_s": sent, "sent_bytes_total": total, "received_bytes_total": total,
+        }  # fmt: skip
+        use = {"utilisation_percent": 100, "power_w": 90.0, "memory_activity_percent": 12}
+        gpus = [{"index": n, "uuid": f"GPU-{n}", **use} for n in (0, 1)]
         samples.append({"kind": "sample", "time_s": time_s, "host": host, "gpus": gpus,
                         "nics": {"eth0": nic}, "cpu_percent": 20.0})  # fmt: skip
     return HostSamples(host, header, samples)
@@ -81,7 +69,7 @@ def telemetry(host: str, rows: tuple[Interval, ...]) -> HostSamples:
 
 @pytest.fixture(scope="session")
 def two_host_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Makes the run; fields can be given another value."""
+    """Makes the run; its fields, and those of its intervals, can be given another value."""
     path: Path = tmp_path_factory.mktemp("made")
     rows = intervals()
     evaluations = tuple(
@@ -97,7 +85,11 @@ def two_host_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]
         telemetry=tuple(telemetry(host, rows) for host in HOSTS),
     )  # fmt: skip
 
-    def make(**changes: Any) -> Run:
-        return dataclasses.replace(run, **changes)
+    def make(of_interval: Callable[[Interval], dict[str, Any]] | None = None, **fields: Any) -> Run:
+        made = dataclasses.replace(run, **fields)
+        if of_interval is None:
+            return made
+        changed = (dataclasses.replace(i, **of_interval(i)) for i in made.intervals)
+        return dataclasses.replace(made, intervals=tuple(changed))
 
     return make

@@ -28,7 +28,8 @@ CONFIG = {
     "model": {"width": 512},
     "training": {"learning_rate": 2.0, "warmup_steps": 400, "cooldown_steps": 0},
 }
-STEPS_S = (1.60, 1.64, 1.62, 1.70, 1.58, 1.66, 1.61, 1.63, 1.59, 1.67)
+# 1 x 2.5 s, 99 x 1.60 s, 100 steps of each of the other nine.
+IN_STEPS_S = 2.5 + 99 * 1.60 + 100 * (1.64 + 1.62 + 1.70 + 1.58 + 1.66 + 1.61 + 1.63 + 1.59 + 1.67)
 SIDE = {"text_bytes": 9, "input": {"n_bytes": 9, "sha256": ""}}
 PART = {
     "pairs_read": 1010, "pairs": 1000, "removed": {"empty": 10, "too long": 0}, "truncated": 3,
@@ -75,11 +76,9 @@ def test_an_empty_record_answers_nothing_and_says_what_is_missing(tmp_path):
 
 
 def test_1_the_time_is_that_of_the_clock_and_where_it_went(two_host_run):
-    of = answer(1, two_host_run())
-    # 20 s of start-up, 1 x 2.5 s, 99 x 1.60 s, 100 steps of each of the other nine.
-    in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
-    assert of.answer == f"{duration(20 + in_steps_s)} for 1,000 steps."
-    assert f"{duration(in_steps_s)} in logged steps, 2 min 30 s in 5 evaluations" in text_of(of)
+    of = answer(1, two_host_run())  # with 20 s of start-up
+    assert of.answer == f"{duration(20 + IN_STEPS_S)} for 1,000 steps."
+    assert f"{duration(IN_STEPS_S)} in logged steps, 2 min 30 s in 5 evaluations" in text_of(of)
 
 
 def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
@@ -87,10 +86,8 @@ def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
     text = text_of(answer(1, run))
     assert "How long the process took to its first record is not recorded." in text
     assert "20.0 s in start-up" not in text
-    known = two_host_run(started_s=run.started_s - 40, startup_s=45.0)
-    of = answer(1, known)
-    in_steps_s = 2.5 + 99 * 1.60 + 100 * sum(STEPS_S[1:])
-    assert of.answer == f"{duration(60 + in_steps_s)} for 1,000 steps."
+    of = answer(1, two_host_run(started_s=run.started_s - 40, startup_s=45.0))
+    assert of.answer == f"{duration(60 + IN_STEPS_S)} for 1,000 steps."
     assert "45.0 s in start-up (imports, data, comparing the hosts)" in text_of(of)
     assert "in checkpoints and pauses" in text_of(of)
     assert "not recorded" not in text_of(of)
@@ -104,60 +101,39 @@ def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two
 
 
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):
-    run = two_host_run(finished=False, max_steps=2000)
-    of = answer(1, run)
+    of = answer(1, two_host_run(finished=False, max_steps=2000))
     assert "so far, at step 1,000 of 2,000; about 27 min" in of.answer
 
 
 def test_1_a_log_without_a_clock_has_the_time_of_its_steps(two_host_run):
-    intervals = [dataclasses.replace(i, time_s=None) for i in two_host_run().intervals]
-    run = two_host_run(
-        intervals=tuple(intervals), telemetry=(), started_s=None, ended_s=None, source="OpenSeq2Seq"
-    )
-    of = answer(1, run)
+    nothing = {"telemetry": (), "started_s": None, "ended_s": None}
+    of = answer(1, two_host_run(lambda i: {"time_s": None}, source="OpenSeq2Seq", **nothing))
     assert of.answer.startswith("About 27 min 11 s of training steps")
     assert "Missing" in text_of(of)
 
 
 @pytest.mark.parametrize(
-    ("silent_s", "finished", "state"),
-    [(12, False, RUNNING), (3600, False, SILENT), (3600, True, FINISHED)],
-)
-def test_whether_a_run_goes_on_is_told_by_its_last_sign_of_life(
-    silent_s, finished, state, two_host_run
-):
-    run = two_host_run(finished=finished)
-    facts = questions.gather(run, now_s=run.ended_s + silent_s)
-    assert facts.state == state
-    assert answers_time.state_sentence(facts) == {
-        RUNNING: "Still running: last record 12 s ago.",
-        SILENT: "Ended without saying so: last record 1 h ago.",
-        FINISHED: "Finished.",
-    }[state]  # fmt: skip
-
-
-def test_a_clock_in_the_future_is_no_sign_of_life(two_host_run):
-    run = two_host_run(finished=False)
-    facts = questions.gather(run, now_s=run.ended_s - 7200)
-    assert facts.state == AHEAD
-    assert answers_time.state_sentence(facts) == (
-        "Whether it still runs cannot be told: its last record is 2 h in the future, so a clock is "
-        "wrong, that of its host or of this one."
-    )
-    assert questions.gather(run, now_s=run.ended_s - 5).state == RUNNING
-    assert questions.gather(two_host_run(), now_s=run.ended_s - 7200).state == FINISHED
-    held = two_host_run(finished=False, locked=True)
-    assert answers_time.state_sentence(questions.gather(held, run.ended_s - 7200)) == (
-        "Still running: last record 0 s ago."
-    )
-
-
-def test_a_run_whose_end_is_known_is_not_running(two_host_run):
-    run = two_host_run(finished=False)
-    facts = questions.gather(run, now_s=run.ended_s + 1, ended=True)
-    assert answers_time.state_sentence(facts) == "Stopped before its last step."
-    assert "killed" not in questions.answers(facts)[0].answer
-    assert questions.gather(two_host_run(), now_s=run.ended_s, ended=True).state == FINISHED
+    ("silent_s", "fields", "ended", "state", "sentence"),
+    [
+        (12, {}, False, RUNNING, "Still running: last record 12 s ago."),
+        (3600, {}, False, SILENT, "Ended without saying so: last record 1 h ago."),
+        (3600, {"finished": True}, False, FINISHED, "Finished."),
+        # A clock in the future is no sign of life.
+        (-7200, {}, False, AHEAD, "Whether it still runs cannot be told: its last record is 2 h in "
+         "the future, so a clock is wrong, that of its host or of this one."),
+        (-5, {}, False, RUNNING, "Still running: last record 0 s ago."),
+        (-7200, {"finished": True}, False, FINISHED, "Finished."),
+        (-7200, {"locked": True}, False, RUNNING, "Still running: last record 0 s ago."),
+        # The end is known.
+        (1, {}, True, STOPPED, "Stopped before its last step."),
+        (0, {"finished": True}, True, FINISHED, "Finished."),
+    ],
+)  # fmt: skip
+def test_whether_a_run_goes_on(silent_s, fields, ended, state, sentence, two_host_run):
+    run = two_host_run(**{"finished": False} | fields)
+    facts = questions.gather(run, run.ended_s + silent_s, ended)
+    assert (facts.state, answers_time.state_sentence(facts)) == (state, sentence)
+    assert ("killed" in questions.answers(facts)[0].answer) == (state == SILENT)
 
 
 def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
@@ -198,48 +174,38 @@ def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
 
 
 def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):
-    run = two_host_run()
-    hosts = tuple(
-        with_gpus(of, memory_activity_percent=3, power_limit_w=300.0,
-                  throttle_reasons=["power cap"] if of.host == "v100b" else [])
-        for of in run.telemetry
-    )  # fmt: skip
-    text = text_of(answer(4, two_host_run(telemetry=hosts)))
+    a, b = (with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=[])
+            for of in two_host_run().telemetry)  # fmt: skip
+    run = two_host_run(telemetry=(a, with_gpus(b, throttle_reasons=["power cap"])))
+    text = text_of(answer(4, run))
     assert "In 100 % of their samples they looked busy but drew little power" in text
     assert "The clocks of v100b:0 were held down: power cap (100 % of the samples)." in text
     assert "The clocks of v100a" not in text
 
 
 def test_4_a_gpu_that_computes_all_the_time_is_used_however_low_its_utilisation(two_host_run):
-    run = two_host_run()
-    rows = [
-        dataclasses.replace(i, communication_s=0.01, compute_s=i.step_s - 0.03)
-        for i in run.intervals
+    hosts = [
+        with_gpus(of, utilisation_percent=60, power_w=270.0) for of in two_host_run().telemetry
     ]
-    hosts = tuple(with_gpus(of, utilisation_percent=60, power_w=270.0) for of in run.telemetry)
-    of = answer(4, two_host_run(intervals=tuple(rows), telemetry=hosts))
+    of = answer(4, two_host_run(
+        lambda i: {"communication_s": 0.01, "compute_s": i.step_s - 0.03}, telemetry=tuple(hosts)
+    ))  # fmt: skip
     assert of.answer == "Yes, as far as time goes: 98 % of a step was computing."
 
 
 def test_4_only_utilisation_is_not_enough_for_an_answer(two_host_run):
-    run = two_host_run()
-    rows = tuple(dataclasses.replace(i, compute_s=None) for i in run.intervals)
-    hosts = tuple(with_gpus(of, power_w=None, memory_activity_percent=None) for of in run.telemetry)
-    of = answer(4, two_host_run(intervals=rows, telemetry=hosts))
+    hosts = (with_gpus(of, power_w=None, memory_activity_percent=None)
+             for of in two_host_run().telemetry)  # fmt: skip
+    of = answer(4, two_host_run(lambda i: {"compute_s": None}, telemetry=tuple(hosts)))
     assert not of.known
     assert "no evidence" in text_of(of)
 
 
 def test_4_a_host_without_gpus_says_why(two_host_run):
-    run = two_host_run()
-    hosts = tuple(
-        HostSamples(
-            of.host, {"gpu_unavailable": "no NVML: Driver Not Loaded"},
-            [{**sample, "gpus": []} for sample in of.samples],
-        )
-        for of in run.telemetry
-    )  # fmt: skip
-    of = answer(4, two_host_run(telemetry=hosts))
+    header = {"gpu_unavailable": "no NVML: Driver Not Loaded"}
+    hosts = (HostSamples(of.host, header, [{**sample, "gpus": []} for sample in of.samples])
+             for of in two_host_run().telemetry)  # fmt: skip
+    of = answer(4, two_host_run(telemetry=tuple(hosts)))
     assert of.answer.startswith("There was no GPU")
     assert "Driver Not Loaded" in text_of(of)
     assert "20 % busy" in text_of(of)
@@ -254,22 +220,16 @@ def test_5_the_slow_link_is_named_with_bytes_and_what_would_help(two_host_run):
 
 
 def test_5_a_network_that_was_slow_in_a_part_of_the_run_is_named_with_its_step(two_host_run):
-    rows = tuple(
-        i if i.step > 500 else dataclasses.replace(i, communication_s=0.02, step_s=0.43)
-        for i in two_host_run().intervals
-    )
-    of = answer(5, two_host_run(intervals=rows))
+    fast = {"communication_s": 0.02, "step_s": 0.43}
+    of = answer(5, two_host_run(lambda i: fast if i.step <= 500 else {}))
     assert of.answer.startswith(
         "For a part of the run. Compute-bound to step 500, network-bound from step 501 on. In"
     )
 
 
 def test_5_one_rank_has_no_network(two_host_run):
-    rows = tuple(
-        dataclasses.replace(i, communication_s=0.0, compute_s=1.6, step_s=1.62)
-        for i in two_host_run().intervals
-    )
-    of = answer(5, two_host_run(hosts=("v100a",), intervals=rows))
+    alone = {"communication_s": 0.0, "compute_s": 1.6, "step_s": 1.62}
+    of = answer(5, two_host_run(lambda i: alone, hosts=("v100a",)))
     assert of.answer.startswith("No: one rank has nobody")
 
 
@@ -295,9 +255,8 @@ def test_6_the_peak_follows_from_the_configuration(two_host_run):
 
 
 def test_6_a_run_within_its_warm_up_has_no_fall_to_explain(two_host_run):
-    of = answer(6, two_host_run(max_steps=300, config=dict(
-        CONFIG, training=dict(CONFIG["training"], max_steps=300)
-    )))  # fmt: skip
+    config = {**CONFIG, "training": {**CONFIG["training"], "max_steps": 300}}
+    of = answer(6, two_host_run(max_steps=300, config=config))
     assert "the warm-up of 400 steps is longer than the run" in of.answer
     assert "falls" not in of.answer
 
@@ -381,15 +340,13 @@ def test_11_the_relation_is_given_with_its_uncertainty_and_its_trap(two_host_run
 
 def test_10_and_11_the_tracing_of_every_start_is_left_out(two_host_run):
     """One interval of 30 s a step after a resume would be all that the correlation sees."""
-    rows = [dataclasses.replace(i, start=int(i.step > 500)) for i in two_host_run().intervals]
-    rows[6] = dataclasses.replace(rows[6], step_s=30.0, compute_s=28.0)
-    resumed = two_host_run(intervals=tuple(rows))
+    tracing = {600: {"step_s": 30.0, "compute_s": 28.0}}
+    resumed = two_host_run(lambda i: {"start": int(i.step > 500), **tracing.get(i.step, {})})
     assert len(answers_network.traffic_pairs(questions.gather(resumed))) == 9
     assert "correlation with step time is r = 1.00" in text_of(answer(11, resumed))
     assert answer(10, resumed).answer.startswith("1.63 s ± 0.03 s (mean of 899 steps)")
-    assert "The first interval of each start, left out: 2.50 s, 30.00 s a step." in text_of(
-        answer(10, resumed)
-    )
+    left_out = "The first interval of each start, left out: 2.50 s, 30.00 s a step."
+    assert left_out in text_of(answer(10, resumed))
 
 
 def test_11_on_one_host_there_is_no_relation(two_host_run):
