@@ -57,15 +57,10 @@ class Page(html.parser.HTMLParser):
             self.headings.append(text.strip())
 
 
-@pytest.fixture
-def real_figures():
-    """Asked for by tests that look at the figures."""
-
-
 @pytest.fixture(autouse=True)
 def quick_figures(request, monkeypatch):
-    """Drawing takes a second."""
-    if "real_figures" not in request.fixturenames:
+    """Drawing takes a second, and only some tests look at the figures."""
+    if "figures" not in request.node.name:
         blank = '<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><path id="p" /></svg>'
         monkeypatch.setattr(plots, "draw_panels", lambda *_, **__: blank)
 
@@ -79,8 +74,7 @@ def text_of(page):
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
-@pytest.mark.usefixtures("real_figures")
-def test_the_page_is_well_formed_and_needs_nothing_else(two_host_run):
+def test_the_page_with_figures_is_well_formed_and_needs_nothing_else(two_host_run):
     page, text, _ = rendered(two_host_run())
     assert page.problems == []
     assert page.references == []
@@ -119,22 +113,16 @@ def hostile_run(two_host_run, tmp_path):
         row = " | ".join(3 * [HOSTILE.replace("|", "\\|")])
         store.text(9, "samples", f"| a | b | c |\n|---|---|---|\n| {row} |")
     run = two_host_run()
-    telemetry = tuple(
-        dataclasses.replace(
-            of, host=HOSTILE,
-            header={"gpus": [{"index": 0, "name": HOSTILE}]},
-        )
-        for of in run.telemetry
-    )  # fmt: skip
+    header = {"gpus": [{"index": 0, "name": HOSTILE}]}
+    telemetry = (dataclasses.replace(of, host=HOSTILE, header=header) for of in run.telemetry)
     return two_host_run(
         name=HOSTILE, path=tmp_path, source=HOSTILE, hosts=(HOSTILE, "b"),
         config={HOSTILE: {HOSTILE: HOSTILE}}, environment={"a": HOSTILE}, problems=(HOSTILE,),
-        telemetry=telemetry,
+        telemetry=tuple(telemetry),
     )  # fmt: skip
 
 
-@pytest.mark.usefixtures("real_figures")
-def test_nothing_of_a_run_becomes_markup(hostile_run):
+def test_nothing_of_a_run_and_its_figures_becomes_markup(hostile_run):
     page, text, markdown = rendered(hostile_run)
     assert page.problems == []
     assert "script" not in page.tags
@@ -142,12 +130,8 @@ def test_nothing_of_a_run_becomes_markup(hostile_run):
     assert "&lt;script&gt;" in text
     assert "<script" not in markdown
     assert "</svg>" not in markdown
-    code = re.sub(r"`[^`]*`", "", markdown.replace("\\`", ""))
-    assert "<" not in code
-
-
-def test_a_cell_of_markdown_stays_one_cell(hostile_run):
-    *_, markdown = rendered(hostile_run)
+    assert "<" not in re.sub(r"`[^`]*`", "", markdown.replace("\\`", ""))
+    # A cell stays one cell.
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     samples = next(i for i, row in enumerate(rows) if row.startswith("| source"))
     for row in rows[samples : samples + 3]:
@@ -164,14 +148,10 @@ def test_a_record_of_nothing_still_makes_a_page(tmp_path):
     assert "nan" not in text_of(text)
 
 
-@pytest.mark.usefixtures("real_figures")
-def test_a_run_that_diverged_still_makes_a_page(two_host_run):
-    rows = [
-        dataclasses.replace(i, loss=math.nan, gradient_norm=math.inf) if n > 3 else i
-        for n, i in enumerate(two_host_run().intervals)
-    ]
-    scored = [dataclasses.replace(e, loss=math.nan) for e in two_host_run().evaluations]
-    page, *_ = rendered(two_host_run(intervals=tuple(rows), evaluations=tuple(scored)))
+def test_a_run_that_diverged_still_makes_a_page_with_figures(two_host_run):
+    lost = {"loss": math.nan, "gradient_norm": math.inf}
+    scored = tuple(dataclasses.replace(e, loss=math.nan) for e in two_host_run().evaluations)
+    page, *_ = rendered(two_host_run(lambda i: lost if i.step > 300 else {}, evaluations=scored))
     assert page.problems == []
 
 
@@ -184,19 +164,16 @@ def test_a_run_that_goes_on_and_one_that_was_killed_say_so(two_host_run):
 
 def test_several_runs_are_compared_with_the_one_of_fewest_ranks(two_host_run):
     one = two_host_run(name="one", hosts=("v100a",))
-    four = two_host_run(
-        name="four",
-        intervals=tuple(
-            dataclasses.replace(i, tokens_per_s=2 * i.tokens_per_s) for i in one.intervals
-        ),
-    )
+    four = two_host_run(lambda i: {"tokens_per_s": 2 * i.tokens_per_s}, name="four")
     page, text, markdown = rendered(four, one)
     assert page.problems == []
     rows = [line for line in markdown.splitlines() if line.startswith(("| one", "| four"))]
-    assert rows[0].startswith("| four | 4 | 2 |")
-    assert " 50 % |" in rows[0]  # twice the tokens with four times the ranks
-    assert rows[1].startswith("| one | 1 | 1 |")
-    assert " 100 % |" in rows[1]
+    # Twice the tokens with four times the ranks.
+    for row, begin, efficiency in zip(
+        rows, ("| four | 4 | 2 |", "| one | 1 | 1 |"), (50, 100), strict=True
+    ):
+        assert row.startswith(begin)
+        assert f" {efficiency} % |" in row
     assert "Loss of all runs: " in text
     assert page.headings.count("Was the network the bottleneck?") == 2
 
