@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hvd_nmt.checkpoints.contents import Anatomy
 from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Run
 
-RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-SILENT, NO_CLOCK, AHEAD = "silent", "no clock", "ahead of this clock"
+
+class State(StrEnum):
+    """Whether a run goes on."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """before it was finished, and it says so"""
+    SILENT = "silent"
+    """it ended without saying so"""
+    NO_CLOCK = "no clock"
+    AHEAD = "ahead of this clock"
+    """which cannot be right"""
 
 
 @dataclass(frozen=True)
@@ -22,9 +34,7 @@ class Facts:
     """anatomy of the newest checkpoint; None if there is none to read"""
     anatomy_problem: str
     """why there is none, one sentence; "" if there is one"""
-    state: str
-    """running, finished, stopped before it was, silent (it ended without saying so), no clock, or
-    ahead of this clock, which cannot be right"""
+    state: State
     silent_s: float | None
     """seconds since the last sign of life, below 0 only if ahead; None without a clock"""
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from statistics import fmean
 
 from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import PARTS
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting.answer import (
-    AHEAD,
-    FINISHED,
-    NO_CLOCK,
-    RUNNING,
-    SILENT,
-    STOPPED,
-    Answer,
-    Facts,
-    Table,
-)
+from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
 _ENOUGH_FOR_TENTHS = 10
 """intervals below which nine tenths of them mean nothing"""
@@ -27,6 +18,10 @@ _ENOUGH_FOR_TENTHS = 10
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
 _SHARE_WORTH_SAYING = 0.05
+_GET_CLOCK = (
+    "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
+    "TensorBoard events (`wall_time`), which were not found beside the log."
+)
 _NVIDIA_SMI = (
     "nvidia-smi --query-gpu=timestamp,index,power.draw,power.limit,utilization.memory,"
     "utilization.gpu --format=csv -l 1"
@@ -48,15 +43,14 @@ def how_long(facts: Facts) -> Answer:
     wall_s = machines.wall_s(run)
     if run.started_s is None or wall_s is None:
         if training_s is None:
-            text = "The record has neither a clock nor step times. " + _get_clock()
+            text = f"The record has neither a clock nor step times. {_GET_CLOCK}"
             return Answer(question, text, how, known=False)
         return Answer(
             question,
             f"About {duration(training_s)} of training steps; start-up, evaluations and "
             "checkpoints come on top, how long they took is not in the log.",
-            how,
-            (f"{count(run.steps_done, 'step')} with logged step times.", "Missing: "
-             + _get_clock()),
+            how, (f"{count(run.steps_done, 'step')} with logged step times.",
+                  f"Missing: {_GET_CLOCK}"),
         )  # fmt: skip
     evidence = [f"From {_utc(run.started_s)} to {_utc(run.started_s + wall_s)}."]
     if run.startup_s is None and run.source == "hvd_nmt":
@@ -69,37 +63,31 @@ def how_long(facts: Facts) -> Answer:
 def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
     run = facts.run
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
-    evaluations = f"{duration(sum(times))} in {count(len(times), 'evaluation')}, "
-    if run.source != "hvd_nmt":
-        evaluations = ""
     rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
-    inside = "" if evaluations else " (evaluations included, as the log measures it)"
-    startup = "start-up, "
-    if run.startup_s is not None:
-        startup = ""
-        evaluations += (
-            f"{duration(run.startup_s)} in start-up (imports, data, comparing the hosts), "
-        )
-    rest = f"{startup}checkpoints and pauses"
-    if facts.state != FINISHED:
-        rest = (
-            f"{startup}checkpoints, pauses and whatever came after the last logged step or "
-            "evaluation"
-        )
-    return (
-        f"{duration(training_s)} in logged steps{inside}, {evaluations}{duration(rest_s)} in "
-        f"{rest}."
-    )
+    parts = [f"{duration(training_s)} in logged steps"]
+    if run.source == "hvd_nmt":
+        parts.append(f"{duration(sum(times))} in {count(len(times), 'evaluation')}")
+    else:
+        parts[0] += " (evaluations included, as the log measures it)"
+    rest = "checkpoints and pauses"
+    if facts.state != State.FINISHED:
+        rest = "checkpoints, pauses and whatever came after the last logged step or evaluation"
+    if run.startup_s is None:
+        rest = f"start-up, {rest}"
+    else:
+        startup = duration(run.startup_s)
+        parts.append(f"{startup} in start-up (imports, data, comparing the hosts)")
+    return ", ".join([*parts, f"{duration(rest_s)} in {rest}."])
 
 
 def _duration_sentence(facts: Facts, wall_s: float) -> str:
     run = facts.run
     planned = f" of {run.max_steps:,}" if run.max_steps else ""
-    if facts.state == FINISHED:
+    if facts.state == State.FINISHED:
         return f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
     times = machines.step_times(run)
     left = (run.max_steps or 0) - run.steps_done
-    if facts.state == RUNNING:
+    if facts.state == State.RUNNING:
         text = f"{duration(wall_s)} so far, at step {run.steps_done:,}{planned}"
         if times and left > 0:
             text += (
@@ -108,16 +96,9 @@ def _duration_sentence(facts: Facts, wall_s: float) -> str:
             )
         return text + "."
     text = f"{duration(wall_s)} until the last record at step {run.steps_done:,}{planned}."
-    if facts.state == SILENT:
+    if facts.state == State.SILENT:
         text += " The run did not say that it ended: it was killed or it crashed."
     return text
-
-
-def _get_clock() -> str:
-    return (
-        "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
-        "TensorBoard events (`wall_time`), which were not found beside the log."
-    )
 
 
 def average_step(facts: Facts) -> Answer:
@@ -155,10 +136,8 @@ def average_step(facts: Facts) -> Answer:
 
 def _no_step_time(run: Run) -> str:
     if run.source == "hvd_nmt":
-        return (
-            "No step time was recorded: wait for the first logged interval (training.log_every "
-            "steps)."
-        )
+        first = "wait for the first logged interval (training.log_every steps)"
+        return f"No step time was recorded: {first}."
     if run.intervals:
         return (
             "The log has losses but no time of a step. OpenSeq2Seq prints a line `time per step = "
@@ -169,9 +148,8 @@ def _no_step_time(run: Run) -> str:
 
 def _parts_sentence(facts: Facts) -> str:
     step_s = facts.verdict.step_s or 0.0
-    parts = ", ".join(
-        f"{step_duration(share * step_s)} {name}" for name, share in facts.verdict.shares.items()
-    )
+    shares = facts.verdict.shares.items()
+    parts = ", ".join(f"{step_duration(share * step_s)} {name}" for name, share in shares)
     return f"Of a step of {step_duration(step_s)}: {parts}."
 
 
@@ -206,18 +184,20 @@ def gpus_used(facts: Facts) -> Answer:
     )
     evidence = []
     limits = [u.power_w / u.power_limit_w for u in uses if u.power_w and u.power_limit_w]
-    power = f"They drew {percent(sum(limits) / len(limits))} of their power limit" if limits else ""
     activity = [u.memory_activity_percent for u in uses if u.memory_activity_percent is not None]
-    if activity:
-        power += ", and their" if power else "Their"
-        power += f" memory was active {sum(activity) / len(activity):.0f} % of the time"
-    if power:
-        evidence.append(power + ".")
     busy = [u.utilisation_percent for u in uses if u.utilisation_percent is not None]
+    if limits:
+        power = f"They drew {percent(fmean(limits))} of their power limit"
+        active = (
+            f", and their memory was active {fmean(activity):.0f} % of the time" if activity else ""
+        )
+        evidence.append(f"{power}{active}.")
+    elif activity:
+        evidence.append(f"Their memory was active {fmean(activity):.0f} % of the time.")
     if busy:
         evidence.append(
-            f"nvidia-smi's utilisation was {sum(busy) / len(busy):.0f} %. That is no evidence for "
-            "a busy GPU: it also counts the waiting inside an all-reduce."
+            f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
+            "GPU: it also counts the waiting inside an all-reduce."
         )
     evidence += _gpu_states(uses)
     if computing is None:
@@ -234,9 +214,9 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
     """What the samples say of GPUs that only wait or are held back."""
     found = []
     shares = [use.spinning for use in uses if use.spinning is not None]
-    if shares and sum(shares) / len(shares) >= _SHARE_WORTH_SAYING:
+    if shares and fmean(shares) >= _SHARE_WORTH_SAYING:
         found.append(
-            f"In {percent(sum(shares) / len(shares))} of their samples they looked busy but drew "
+            f"In {percent(fmean(shares))} of their samples they looked busy but drew "
             "little power and hardly touched their memory: the sign of waiting inside a collective."
         )
     for use in uses:
@@ -251,7 +231,7 @@ def _gpu_sentence(computing: float, limits: list[float]) -> str:
     if computing < FULLY_COMPUTING:
         return f"No: they computed {percent(computing)} of the time of a step and waited the rest."
     text = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
-    if limits and sum(limits) / len(limits) < 0.6:
+    if limits and fmean(limits) < 0.6:
         text += (
             " But they drew far less than their power limit, so the kernels are too small to fill "
             "the GPUs: try more tokens per step or float16."
@@ -261,17 +241,14 @@ def _gpu_sentence(computing: float, limits: list[float]) -> str:
 
 def _gpu_row(use: machines.GpuUse) -> tuple[str, ...]:
     share = use.power_w / use.power_limit_w if use.power_w and use.power_limit_w else None
-    return (
-        f"{use.host}:{use.index} {use.name}",
-        "unknown" if use.power_w is None else f"{use.power_w:.0f} W",
-        "unknown" if share is None else percent(share),
-        _percentage(use.memory_activity_percent),
-        _percentage(use.utilisation_percent),
+    measured = (
+        (use.power_w, "W"),
+        (use.memory_activity_percent, "%"),
+        (use.utilisation_percent, "%"),
     )
-
-
-def _percentage(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0f} %"
+    power, *activity = (f"{v:.0f} {unit}" if v is not None else "unknown" for v, unit in measured)
+    limit = "unknown" if share is None else percent(share)
+    return (f"{use.host}:{use.index} {use.name}", power, limit, *activity)
 
 
 def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> Answer:
@@ -299,20 +276,16 @@ def state_sentence(facts: Facts) -> str:
     """Whether the run goes on, in one sentence."""
     silent_s = facts.silent_s or 0.0
     ago = duration(silent_s) if silent_s >= 60 else f"{silent_s:.0f} s"
-    if facts.state == FINISHED:
-        return "Finished."
-    if facts.state == RUNNING:
-        return f"Still running: last record {ago} ago."
-    if facts.state == STOPPED:
-        return "Stopped before its last step."
-    if facts.state == AHEAD:
-        return (
-            f"Whether it still runs cannot be told: its last record is {duration(-silent_s)} in "
-            "the future, so a clock is wrong, that of its host or of this one."
-        )
-    if facts.state == NO_CLOCK:
-        return "The log does not say that it ended, and it has no clock to tell by."
-    return f"Ended without saying so: last record {ago} ago."
+    return {
+        State.FINISHED: "Finished.",
+        State.RUNNING: f"Still running: last record {ago} ago.",
+        State.STOPPED: "Stopped before its last step.",
+        State.AHEAD: f"Whether it still runs cannot be told: its last record is "
+                     f"{duration(-silent_s)} in the future, so a clock is wrong, that of its host "
+                     "or of this one.",
+        State.NO_CLOCK: "The log does not say that it ended, and it has no clock to tell by.",
+        State.SILENT: f"Ended without saying so: last record {ago} ago.",
+    }[facts.state]  # fmt: skip
 
 
 def _utc(time_s: float) -> str:

@@ -14,16 +14,7 @@ from hvd_nmt.common.errors import UserError
 from hvd_nmt.explain import bottleneck, machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
-from hvd_nmt.reporting.answer import (
-    AHEAD,
-    FINISHED,
-    NO_CLOCK,
-    RUNNING,
-    SILENT,
-    STOPPED,
-    Answer,
-    Facts,
-)
+from hvd_nmt.reporting.answer import Answer, Facts, State
 
 QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
     answers_time.how_long,
@@ -66,26 +57,26 @@ def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
     taken_apart, problem = _anatomy(run)
     last_s = machines.last_record_s(run)
     silent_s = None if last_s is None else now_s - last_s
-    state = STOPPED if ended and not run.finished else _state(run, silent_s)
-    if silent_s is not None and state != AHEAD:
+    state = State.STOPPED if ended and not run.finished else _state(run, silent_s)
+    if silent_s is not None and state != State.AHEAD:
         silent_s = max(0.0, silent_s)
     return Facts(run, bottleneck.verdict(run), taken_apart, problem, state, silent_s)
 
 
-def _state(run: Run, silent_s: float | None) -> str:
+def _state(run: Run, silent_s: float | None) -> State:
     if run.finished:
-        return FINISHED
+        return State.FINISHED
     if run.locked is not None:
-        return RUNNING if run.locked else SILENT
+        return State.RUNNING if run.locked else State.SILENT
     if silent_s is None:
-        return NO_CLOCK
+        return State.NO_CLOCK
     if silent_s < -_CLOCKS_DIFFER_S:
-        return AHEAD
+        return State.AHEAD
     patience_s = _PATIENCE_S
     if not any(host.samples for host in run.telemetry):
         lasted = [i.step_s * i.steps for i in run.intervals if i.step_s is not None]
         patience_s += _PATIENCE_INTERVALS * (median(lasted) if lasted else 0.0)
-    return RUNNING if silent_s <= patience_s else SILENT
+    return State.RUNNING if silent_s <= patience_s else State.SILENT
 
 
 def _anatomy(run: Run) -> tuple[contents.Anatomy | None, str]:

@@ -10,7 +10,7 @@ from hvd_nmt.checkpoints import contents
 from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting import questions
-from hvd_nmt.reporting.answer import Answer, Facts
+from hvd_nmt.reporting.answer import Answer, Facts, State
 
 
 @final
@@ -52,8 +52,8 @@ class RunSummary:
         return self.facts.verdict
 
     @property
-    def state(self) -> str:
-        """Whether the run is running, finished, stopped or silent, as `Facts.state` says."""
+    def state(self) -> State:
+        """Whether the run goes on; equal to a word such as "running" or "finished"."""
         return self.facts.state
 
     @cached_property

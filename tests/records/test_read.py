@@ -22,7 +22,7 @@ from hvd_nmt.records import read
 from hvd_nmt.records.read import read_any_run, read_run
 from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting import questions
-from hvd_nmt.reporting.answer import FINISHED
+from hvd_nmt.reporting.answer import State
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventStore
 
@@ -218,7 +218,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir):
     run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (100, True)
     assert says(run, "came to step 100 is known from its newest checkpoint")
-    assert questions.gather(run).state == FINISHED
+    assert questions.gather(run).state == State.FINISHED
     (run_dir / "model.ckpt-100.index").unlink()
     run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (75, False)

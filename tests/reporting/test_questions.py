@@ -9,7 +9,7 @@ from hvd_nmt.checkpoints import contents, index_file
 from hvd_nmt.common.units import duration
 from hvd_nmt.records.record import HostSamples, Interval, Run
 from hvd_nmt.reporting import answers_network, answers_time, questions
-from hvd_nmt.reporting.answer import AHEAD, FINISHED, NO_CLOCK, RUNNING, SILENT, STOPPED
+from hvd_nmt.reporting.answer import State
 
 NAMES = (
     "How long did the run take?",
@@ -93,11 +93,11 @@ def test_1_the_time_before_the_first_record_is_said_by_itself(two_host_run):
     assert "not recorded" not in text_of(of)
 
 
-@pytest.mark.parametrize("state", [SILENT, STOPPED, RUNNING])
+@pytest.mark.parametrize("state", [State.SILENT, State.STOPPED, State.RUNNING])
 def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two_host_run, state):
     words = "pauses and whatever came after the last logged step or evaluation."
     assert words in text_of(answer(1, two_host_run(), state=state))
-    assert "whatever" not in text_of(answer(1, two_host_run(), state=FINISHED))
+    assert "whatever" not in text_of(answer(1, two_host_run(), state=State.FINISHED))
 
 
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):
@@ -115,35 +115,35 @@ def test_1_a_log_without_a_clock_has_the_time_of_its_steps(two_host_run):
 @pytest.mark.parametrize(
     ("silent_s", "fields", "ended", "state", "sentence"),
     [
-        (12, {}, False, RUNNING, "Still running: last record 12 s ago."),
-        (3600, {}, False, SILENT, "Ended without saying so: last record 1 h ago."),
-        (3600, {"finished": True}, False, FINISHED, "Finished."),
+        (12, {}, False, State.RUNNING, "Still running: last record 12 s ago."),
+        (3600, {}, False, State.SILENT, "Ended without saying so: last record 1 h ago."),
+        (3600, {"finished": True}, False, State.FINISHED, "Finished."),
         # A clock in the future is no sign of life.
-        (-7200, {}, False, AHEAD, "Whether it still runs cannot be told: its last record is 2 h in "
-         "the future, so a clock is wrong, that of its host or of this one."),
-        (-5, {}, False, RUNNING, "Still running: last record 0 s ago."),
-        (-7200, {"finished": True}, False, FINISHED, "Finished."),
-        (-7200, {"locked": True}, False, RUNNING, "Still running: last record 0 s ago."),
+        (-7200, {}, False, State.AHEAD, "Whether it still runs cannot be told: its last record is "
+         "2 h in the future, so a clock is wrong, that of its host or of this one."),
+        (-5, {}, False, State.RUNNING, "Still running: last record 0 s ago."),
+        (-7200, {"finished": True}, False, State.FINISHED, "Finished."),
+        (-7200, {"locked": True}, False, State.RUNNING, "Still running: last record 0 s ago."),
         # The end is known.
-        (1, {}, True, STOPPED, "Stopped before its last step."),
-        (0, {"finished": True}, True, FINISHED, "Finished."),
+        (1, {}, True, State.STOPPED, "Stopped before its last step."),
+        (0, {"finished": True}, True, State.FINISHED, "Finished."),
     ],
 )  # fmt: skip
 def test_whether_a_run_goes_on(silent_s, fields, ended, state, sentence, two_host_run):
     run = two_host_run(**{"finished": False} | fields)
     facts = questions.gather(run, run.ended_s + silent_s, ended)
     assert (facts.state, answers_time.state_sentence(facts)) == (state, sentence)
-    assert ("killed" in questions.answers(facts)[0].answer) == (state == SILENT)
+    assert ("killed" in questions.answers(facts)[0].answer) == (state == State.SILENT)
 
 
 def test_a_sample_of_a_host_is_a_sign_of_life_too(two_host_run):
     run = two_host_run(finished=False, ended_s=1.7e9)  # in a long evaluation
-    assert questions.gather(run, now_s=run.intervals[-1].time_s + 15).state == RUNNING
+    assert questions.gather(run, now_s=run.intervals[-1].time_s + 15).state == State.RUNNING
 
 
 def test_a_log_without_a_clock_cannot_tell_whether_it_goes_on(tmp_path):
     facts = questions.gather(Run("log", tmp_path, "OpenSeq2Seq", intervals=(Interval(1, 1, None),)))
-    assert facts.state == NO_CLOCK
+    assert facts.state == State.NO_CLOCK
 
 
 def test_2_without_its_configuration_the_warm_up_is_not_known(two_host_run):

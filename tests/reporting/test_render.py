@@ -59,7 +59,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(autouse=True)
 def quick_figures(request, monkeypatch):
-    """Drawing takes a second, and only some tests look at the figures."""
+    """Drawing takes a second: only tests with figures in their name get real ones."""
     if "figures" not in request.node.name:
         blank = '<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><path id="p" /></svg>'
         monkeypatch.setattr(plots, "draw_panels", lambda *_, **__: blank)
