@@ -27,14 +27,12 @@ def training_set(facts: Facts) -> Answer:
         f"{data_size(kept)} of text in {train['pairs']:,} sentence pairs, that is "
         f"{train['pairs']:,} lines on each side; {tokens / 1e6:,.2f} million tokens."
     )
-    evidence = []
-    removed = {rule: n for rule, n in train["removed"].items() if n}
-    if removed:
-        rules = ", ".join(f"{n:,} by {rule}" for rule, n in removed.items())
-        evidence.append(f"{train['pairs_read']:,} pairs were read; removed: {rules}.")
-    else:
-        evidence.append(f"{train['pairs_read']:,} pairs were read and none removed.")
-    evidence.append(f"{count(train['truncated'], 'pair')} cut to {manifest['max_length']} tokens.")
+    rules = ", ".join(f"{n:,} by {rule}" for rule, n in train["removed"].items() if n)
+    removed = f"; removed: {rules}." if rules else " and none removed."
+    evidence = [
+        f"{train['pairs_read']:,} pairs were read{removed}",
+        f"{count(train['truncated'], 'pair')} cut to {manifest['max_length']} tokens.",
+    ]
     files = manifest.get("files", {})
     on_disk = sum(file["n_bytes"] for name, file in files.items() if name.startswith("train."))
     if on_disk:
@@ -92,16 +90,12 @@ def checkpoint_files(facts: Facts) -> Answer:
     return Answer(
         question,
         f"{found.prefix.name}{step} is made of {count(len(found.files), 'file')}: "
-        + ", ".join(_ending(found, file.name) for file in found.files) + ".",
+        + ", ".join(f.name.removeprefix(found.prefix.name) or f.name for f in found.files) + ".",
         how,
         (f"It holds {count(len(found.variables), 'variable')}, of which {found.parameters:,} "
          "values are the weights of the model.",),
         (Table("Files", ("file", "bytes", "what is in it"), rows),),
     )  # fmt: skip
-
-
-def _ending(found: contents.Anatomy, name: str) -> str:
-    return name.removeprefix(found.prefix.name) or name
 
 
 def checkpoint_size(facts: Facts) -> Answer:
@@ -117,8 +111,10 @@ def checkpoint_size(facts: Facts) -> Answer:
     if found is None:
         return _predicted_size(facts, question, how)
     groups = found.groups()
-    weights = sum(group.n_bytes for group in groups if group.name in contents.WEIGHTS)
-    adam = sum(group.n_bytes for group in groups if group.name in ("Adam m", "Adam v"))
+    weights, adam, average = (
+        sum(group.n_bytes for group in groups if group.name in names)
+        for names in (contents.WEIGHTS, ("Adam m", "Adam v"), (contents.AVERAGE,))
+    )
     rest = found.data_bytes - weights - adam
     total = sum(file.n_bytes for file in found.files)
     answer = (
@@ -143,7 +139,6 @@ def checkpoint_size(facts: Facts) -> Answer:
         f"{found.parameters:,} weights x 4 bytes = {found.parameters * _FLOAT_BYTES:,} bytes; "
         f"{moments}."
     )
-    average = sum(group.n_bytes for group in groups if group.name == contents.AVERAGE)
     if average:
         evidence.append(f"The moving average of the weights takes {average:,} bytes more.")
     rows = [

@@ -30,9 +30,9 @@ def fully_trained(facts: Facts) -> Answer:
         CANNOT_TELL: _missing("evaluations", facts.run),
     }
     rows = tuple(
-        (f"{gain.steps:,}", duration(gain.seconds) if gain.seconds is not None else "unknown",
-         f"{gain.gain.value:.3g}", _interval(gain.gain))
-        for gain in fit.gains
+        (f"{more.steps:,}", "unknown" if more.seconds is None else duration(more.seconds),
+         f"{more.gain.value:.3g}", _interval(more.gain))
+        for more in fit.gains
     )  # fmt: skip
     unit = "points" if fit.measure == "BLEU" else "nats"
     head = ("more steps", "time", f"gain in {fit.measure}, {unit}", "90 % interval")
@@ -63,22 +63,18 @@ def overfitting(facts: Facts) -> Answer:
         "two losses differ is no sign of it: training is measured with dropout."
     )
     found = learning.overfitting(facts.run)
-    answers = {
-        "overfitting": "Yes.",
-        "not overfitting": "No.",
-        CANNOT_TELL: _missing("validation losses", facts.run),
-    }
-    answer = answers[found.verdict]
-    if found.verdict == "overfitting" and found.best is not None:
-        answer += (
-            f" The best model is that of step {found.best[0]:,}; it is kept in best_models. More "
-            "dropout or more data would help."
+    if found.best is None or found.last is None or found.verdict == CANNOT_TELL:
+        answer = _missing("validation losses", facts.run)
+    elif found.verdict == "overfitting":
+        answer = (
+            f"Yes. The best model is that of step {found.best[0]:,}; it is kept in best_models. "
+            "More dropout or more data would help."
         )
-    elif found.best is not None and found.last is not None and found.verdict == "not overfitting":
-        answer += f" The validation loss was lowest ({found.best[1]:.4f}) at step {found.best[0]:,}"
-        same = found.best == found.last
-        answer += (
-            ", the last." if same else f" and is {found.last[1]:.4f} at step {found.last[0]:,}."
+    else:
+        since = f" and is {found.last[1]:.4f} at step {found.last[0]:,}."
+        answer = (
+            f"No. The validation loss was lowest ({found.best[1]:.4f}) at step {found.best[0]:,}"
+            + (", the last." if found.best == found.last else since)
         )
     return Answer(question, answer, how, (found.reason,), known=found.verdict != CANNOT_TELL)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.explain import bottleneck, machines, traffic
@@ -9,6 +11,8 @@ from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
+
+_ALONE = "No: one rank has nobody to exchange gradients with."
 
 
 def network_bound(facts: Facts) -> Answer:
@@ -28,36 +32,26 @@ def network_bound(facts: Facts) -> Answer:
     if verdict.kind == bottleneck.UNKNOWN:
         return _unmeasured_network(facts, question, how)
     kinds = {phase.kind for phase in verdict.phases}
+    short = "Yes." if verdict.kind == bottleneck.NETWORK else _ALONE if _is_alone(run) else "No."
     if bottleneck.NETWORK in kinds and len(kinds) > 1:
-        answer = "For a part of the run. " + verdict.sentence
-    elif verdict.kind == bottleneck.NETWORK:
-        answer = "Yes. " + verdict.sentence
-    elif _is_alone(run):
-        answer = "No: one rank has nobody to exchange gradients with. " + verdict.sentence
-    else:
-        answer = "No. " + verdict.sentence
+        short = "For a part of the run."
     evidence = []
     if verdict.predicted_bytes:
         text = f"Predicted: {data_size(verdict.predicted_bytes)} sent by each host in a step"
         if verdict.seen_bytes:
-            off = verdict.seen_bytes / verdict.predicted_bytes - 1
-            seen = f"{data_size(verdict.seen_bytes)} ({100 * off:+.1f} %)"
-            text += f"; seen on {verdict.interface}: {seen}"
+            off = 100 * (verdict.seen_bytes / verdict.predicted_bytes - 1)
+            seen = data_size(verdict.seen_bytes)
+            text += f"; seen on {verdict.interface}: {seen} ({off:+.1f} %)"
         evidence.append(text + ".")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if verdict.kind != bottleneck.NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
-    evidence += _interval_kinds(verdict)
-    return Answer(question, answer, how, tuple(evidence), _advice(verdict))
-
-
-def _interval_kinds(verdict: bottleneck.Verdict) -> list[str]:
-    kinds = {kind: verdict.per_interval.count(kind) for kind in dict.fromkeys(verdict.per_interval)}
-    if len(verdict.per_interval) < 2:
-        return []
-    each = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items())
-    return [f"Interval by interval: {each}."]
+    if len(verdict.per_interval) > 1:
+        kinds_seen = Counter(verdict.per_interval).items()
+        each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
+        evidence.append(f"Interval by interval: {each}.")
+    return Answer(question, f"{short} {verdict.sentence}", how, tuple(evidence), _advice(verdict))
 
 
 def _advice(verdict: bottleneck.Verdict) -> tuple[Table, ...]:
@@ -81,7 +75,7 @@ def _is_alone(run: Run) -> bool:
 def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
     run, verdict = facts.run, facts.verdict
     if _is_alone(run):
-        return Answer(question, "No: one rank has nobody to exchange gradients with.", how)
+        return Answer(question, _ALONE, how)
     evidence = []
     if run.gradient_bytes:
         ranks = run.ranks if run.ranks > 1 else 4
@@ -128,15 +122,15 @@ def step_and_traffic(facts: Facts) -> Answer:
             "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
             how, known=False,
         )  # fmt: skip
-    related, evidence = machines.pearson(pairs), []
+    related = machines.pearson(pairs)
     rates = sorted(rate for rate, _ in pairs)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
-    evidence.append(
+    evidence = [
         f"Every host sends {per_step}, whatever happens, so mean rate x step time is constant: "
         "slow steps show a low rate whether or not the network is their cause. That part of the "
         "relation is arithmetic and no evidence."
-    )
+    ]
     text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
     if related:
         text += (

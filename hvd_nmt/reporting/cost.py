@@ -79,26 +79,24 @@ def energy_and_cost(facts: Facts, prices: Prices) -> Answer:
     )
     uses = [use for use in machines.gpu_use(run) if use.energy_j is not None]
     energy_j = sum(use.energy_j or 0.0 for use in uses)
-    kwh = energy_j / _J_PER_KWH
-    sentences, evidence = [], []
-    tables: tuple[Table, ...] = ()
-    if uses:
-        sentences.append(f"The GPUs took {_energy(energy_j)}.")
-        if run.steps_done:
-            evidence.append(f"{energy_j / run.steps_done:,.1f} J of GPU energy a step.")
-        rows = tuple(
-            (f"{use.host}:{use.index} {use.name}", _energy(use.energy_j or 0.0),
-             f"{(use.energy_j or 0.0) / use.measured_s:.0f} W", duration(use.measured_s))
-            for use in uses
-        )  # fmt: skip
-        tables = (Table("GPU energy", ("GPU", "energy", "mean power", "measured for"), rows),)
-    else:
-        sentences.append(
+    if not uses:
+        unknown = (
             "The energy is not known: the record holds no power of a GPU. On hosts without GPUs "
             "use a meter; with GPUs let hvd_nmt sample them (telemetry.interval_s)."
         )
-    sentences += _prices_in_words(facts, prices, kwh if uses else None)
-    return Answer(question, " ".join(sentences), how, tuple(evidence), tables, known=bool(uses))
+        sentences = [unknown, *_prices_in_words(facts, prices, None)]
+        return Answer(question, " ".join(sentences), how, known=False)
+    sentences = [f"The GPUs took {_energy(energy_j)}."]
+    sentences += _prices_in_words(facts, prices, energy_j / _J_PER_KWH)
+    per_step = f"{energy_j / max(1, run.steps_done):,.1f} J of GPU energy a step."
+    rows = tuple(
+        (f"{use.host}:{use.index} {use.name}", _energy(use.energy_j or 0.0),
+         f"{(use.energy_j or 0.0) / use.measured_s:.0f} W", duration(use.measured_s))
+        for use in uses
+    )  # fmt: skip
+    table = Table("GPU energy", ("GPU", "energy", "mean power", "measured for"), rows)
+    evidence = (per_step,) if run.steps_done else ()
+    return Answer(question, " ".join(sentences), how, evidence, (table,))
 
 
 def _prices_in_words(facts: Facts, prices: Prices, kwh: float | None) -> list[str]:

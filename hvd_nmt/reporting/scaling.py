@@ -22,12 +22,9 @@ def table(gathered: Sequence[Facts], bleu: Sequence[str]) -> Table:
         bleu: the best BLEU of each run, in words.
     """
     speeds = [machines.tokens_per_s(facts.run) for facts in gathered]
-    fewest = sorted(
-        (facts.run.ranks, -speed / facts.run.ranks)
-        for facts, speed in zip(gathered, speeds, strict=True)
-        if speed
-    )
-    base = -fewest[0][1] if fewest else None
+    ranks_of = [facts.run.ranks for facts in gathered]
+    timed = [(n, -speed / n) for n, speed in zip(ranks_of, speeds, strict=True) if speed]
+    base = -min(timed, default=(1, 0.0))[1]  # tokens/s of a rank
     rows = []
     for facts, speed, score in zip(gathered, speeds, bleu, strict=True):
         run, times = facts.run, machines.step_times(facts.run)
@@ -66,20 +63,18 @@ def _shared_cores(run: Run) -> str | None:
     """A sentence on the fullest host without GPUs on which ranks take the cores from each other."""
     with_gpus = {host.host for host in run.telemetry if host.header.get("gpus")}
     shared = [
-        (run.hosts.count(host) / cores, run.hosts.count(host), cores, host)
+        (ranks / cores, ranks, cores, host)
         for host, cores in cores_of(run).items()
-        if host not in with_gpus and run.hosts.count(host) > 1
+        if host not in with_gpus and (ranks := run.hosts.count(host)) > 1
     ]
     if not shared:
         return None
     _, ranks, cores, host = max(shared)
-    text = f"{run.name}: {count(ranks, 'rank')} share {count(cores, 'core')} of {host}"
-    if ranks > cores:
-        return (
-            f"{text}, so they wait for each other's computing, and efficiency says nothing about "
-            "the exchange between them: give no host more ranks than cores."
-        )
-    return (
-        f"{text}, of which a single rank uses all it can, so an efficiency near 100 % cannot be "
-        "expected."
+    follows = (
+        "so they wait for each other's computing, and efficiency says nothing about the exchange "
+        "between them: give no host more ranks than cores"
+        if ranks > cores
+        else "of which a single rank uses all it can, so an efficiency near 100 % cannot be "
+        "expected"
     )
+    return f"{run.name}: {count(ranks, 'rank')} share {count(cores, 'core')} of {host}, {follows}."

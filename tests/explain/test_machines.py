@@ -14,11 +14,12 @@ def run_of(tmp_path, intervals=(), telemetry=()):
 
 
 def gpu_samples(points):
-    """A host with one GPU: (seconds, W)."""
-    samples = [
-        {"time_s": time_s, "gpus": [{"index": 0, "power_w": power_w}], "nics": {}}
-        for time_s, power_w in points
-    ]
+    """A host with one GPU: (seconds, W), or (seconds, W, J counted, number of the start)."""
+    samples = []
+    for point in points:
+        time_s, power_w, energy_j, start = (*point, None, 0)[:4]
+        gpu = {"index": 0, "power_w": power_w, "energy_j": energy_j}
+        samples.append({"time_s": time_s, "start": start, "gpus": [gpu], "nics": {}})
     return HostSamples("a", {"interval_s": 1.0, "gpus": [{"index": 0, "name": "V100"}]}, samples)
 
 
@@ -42,11 +43,9 @@ def test_the_margin_is_student_s(tmp_path, n, t):
 
 
 def test_the_first_interval_of_every_start_is_left_out(tmp_path):
-    rows = [
-        Interval(10 * n, 10, None, 9.0 if n in (1, 4) else 1.0, tokens_per_s=10.0 if n in (1, 4)
-                 else 100.0, start=int(n >= 4))
-        for n in range(1, 7)
-    ]  # fmt: skip
+    starts = [(9.0, 10.0), (1.0, 100.0), (1.0, 100.0)] * 2  # seconds and tokens/s of intervals
+    rows = [Interval(10 * n, 10, None, step_s, tokens_per_s=tokens, start=n // 4)
+            for n, (step_s, tokens) in enumerate(starts, start=1)]  # fmt: skip
     times = machines.step_times(run_of(tmp_path, rows))
     assert (times.mean_s, times.steps, times.first_s) == (1.0, 40, (9.0, 9.0))
     assert machines.tokens_per_s(run_of(tmp_path, rows)) == 100.0
@@ -57,55 +56,38 @@ def test_one_interval_is_better_than_none(tmp_path):
     assert machines.step_times(run_of(tmp_path)) is None
 
 
-def test_energy_is_the_integral_of_the_power_without_pauses(tmp_path):
-    points = [(0, 100.0), (1, 100.0), (2, 200.0), (1000, 200.0), (1001, 200.0)]
-    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples(points)]))
-    assert use.energy_j == 100 + 150 + 200
-    assert use.measured_s == 3
-    assert use.power_w is None  # no step ran
-    assert use.name == "V100"
-
-
-def counted_samples(points):
-    """A host with one GPU: (seconds, number of the start, J counted, W)."""
-    samples = [
-        {"time_s": time_s, "start": start, "nics": {},
-         "gpus": [{"index": 0, "energy_j": energy_j, "power_w": power_w}]}
-        for time_s, start, energy_j, power_w in points
-    ]  # fmt: skip
-    return HostSamples("a", {"interval_s": 1.0}, samples)
-
-
 @pytest.mark.parametrize(
     ("points", "energy_j", "measured_s"),
     [
+        # The integral of the power without pauses.
+        ([(0, 100.0), (1, 100.0), (2, 200.0), (1000, 200.0), (1001, 200.0)], 100 + 150 + 200, 3),
         # The counter saw what lay between the samples of the power.
-        ([(0, 0, 0.0, 100.0), (1, 0, 250.0, 100.0), (2, 0, 500.0, 100.0)], 500, 2),
+        ([(0, 100.0, 0.0, 0), (1, 100.0, 250.0, 0), (2, 100.0, 500.0, 0)], 500, 2),
         # It counts on in a pause of the sampler, and begins anew with the next start.
-        ([(0, 0, 10.0, 50.0), (100, 0, 9010.0, 50.0), (5000, 1, 20.0, 50.0), (5001, 1, 80.0, 50.0)],
+        ([(0, 50.0, 10.0, 0), (100, 50.0, 9010.0, 0), (5000, 50.0, 20.0, 1), (5001, 50.0, 80.0, 1)],
          9060, 101),
         # A start of a larger count than the last one of the start before.
-        ([(0, 0, 0.0, 50.0), (1, 0, 50.0, 50.0), (2, 1, 70.0, 50.0), (3, 1, 120.0, 50.0)], 100, 2),
+        ([(0, 50.0, 0.0, 0), (1, 50.0, 50.0, 0), (2, 50.0, 70.0, 1), (3, 50.0, 120.0, 1)], 100, 2),
         # Where it does not tell, the power does.
-        ([(0, 0, None, 100.0), (1, 0, None, 200.0), (2, 0, 5.0, 200.0), (3, 0, 305.0, 200.0)],
-         150 + 200 + 300, 3),
+        ([(0, 100.0), (1, 200.0), (2, 200.0, 5.0, 0), (3, 200.0, 305.0, 0)], 150 + 200 + 300, 3),
+        # Nothing is told.
+        ([(0, None), (1, None)], None, 0),
     ],
 )  # fmt: skip
-def test_energy_is_what_the_gpu_counted(tmp_path, points, energy_j, measured_s):
-    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[counted_samples(points)]))
+def test_energy_is_what_the_gpu_counted_or_its_power_integrated(
+    tmp_path, points, energy_j, measured_s
+):
+    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples(points)]))
     assert (use.energy_j, use.measured_s) == (energy_j, measured_s)
-
-
-def test_a_gpu_that_does_not_tell_its_power_has_no_energy(tmp_path):
-    (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples([(0, None), (1, None)])]))
-    assert use.energy_j is None
+    assert use.power_w is None  # no step ran
+    assert use.name == "V100"
 
 
 def test_only_samples_in_steps_count(tmp_path):
     # Steps from 0 to 10 and from 20 to 30; an evaluation between them.
     rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 30.0, 1.0)]
-    points = [(time_s, 300.0 if time_s <= 10 or time_s >= 20 else 50.0) for time_s in range(40)]
-    run = run_of(tmp_path, rows, [gpu_samples([(t, p) for t, p in points if t <= 30])])
+    points = [(time_s, 300.0 if time_s <= 10 or time_s >= 20 else 50.0) for time_s in range(31)]
+    run = run_of(tmp_path, rows, [gpu_samples(points)])
     assert machines.gpu_use(run)[0].power_w == 300.0
     inside = machines.in_steps(run, run.telemetry[0].samples)
     assert [s["time_s"] for s in inside] == [*range(11), *range(20, 31)]
