@@ -123,7 +123,7 @@ def read(
                     stream.write(b"".join(line + b"\n" for line in lines))
                 yield block.encoded
 
-        blocks = workers.in_order(_encode, pair_blocks(*raw.paths[0]), _State.of, settings)
+        blocks = workers.in_order(_encode, pair_blocks(*raw.paths[0]), _load, settings)
         write_ids(part, counted(blocks), stems, len(pieces), quality)
     return part
 
@@ -155,18 +155,6 @@ def write(directory: Path, data: DataDirectory) -> None:
                 _write_side(paths[1], pairs.target, order, pieces)
 
 
-class _State(NamedTuple):
-    """What a worker knows."""
-
-    ids: dict[bytes, int]
-    limit: LengthLimit
-    train: bool
-
-    @classmethod
-    def of(cls, settings: tuple[list[str], LengthLimit, bool]) -> _State:
-        return cls({piece.encode(): i for i, piece in enumerate(settings[0])}, *settings[1:])
-
-
 class _Block(NamedTuple):
     encoded: EncodedBlock
     text_bytes: list[int]
@@ -175,13 +163,18 @@ class _Block(NamedTuple):
     """lines put together from the pieces, except of train"""
 
 
-def _encode(state: _State, block: Block) -> _Block:
+def _load(settings: tuple[list[str], LengthLimit, bool]) -> tuple[Any, ...]:
+    return {piece.encode(): i for i, piece in enumerate(settings[0])}, *settings[1:]
+
+
+def _encode(state: tuple[Any, ...], block: Block) -> _Block:
     """What a worker does with a block of pieces."""
+    ids, limit, train = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
-    source, target = (_looked_up(state.ids, side) for side in lines)
-    limit, removed, quality = state.limit, {}, Quality(state.limit.tokens)
+    source, target = (_looked_up(ids, side) for side in lines)
+    removed, quality = {}, Quality(limit.tokens)
     text = [list(map(_joined, side)) for side in lines]
-    if state.train:
+    if train:
         removed[BLANK] = np.minimum(source[1], target[1]) == 1
         if limit.skip:
             too_long = np.maximum(source[1], target[1]) > limit.tokens
@@ -191,7 +184,7 @@ def _encode(state: _State, block: Block) -> _Block:
     return _Block(
         encoded_block(lines, (source, target), removed, limit.tokens, quality),
         text_bytes=[sum(map(len, side)) + len(side) for side in lines],
-        text=[] if state.train else text,
+        text=[] if train else text,
     )
 
 

@@ -18,8 +18,7 @@ import shutil
 import struct
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, final
 
@@ -37,6 +36,11 @@ _SMALL_BYTES = 10_000_000  # the ratio does not count below this
 _MOST_MEMBERS = 10_000
 _MOST_HEADER_BYTES = 1 << 24  # of all members; a tar header can hold a name of any length
 _AT_ONCE_BYTES = 1 << 20
+_DAMAGE = (
+    tarfile.TarError, gzip.BadGzipFile, zlib.error, struct.error, EOFError, RuntimeError,
+    ValueError, LookupError, OverflowError,
+)  # fmt: skip
+"""all that a damaged archive can cause"""
 
 
 class DamagedError(DataError):
@@ -57,13 +61,21 @@ def extract(archive: Path, wanted: Mapping[str, Path], most_bytes: int = MOST_BY
     """
     partial = {name: path.with_name(f"{path.name}.unpacked") for name, path in wanted.items()}
     try:
-        with _refusing(archive), open(archive, "rb") as stream:
+        with open(archive, "rb") as stream:
             allowed = min(most_bytes, max(_SMALL_BYTES, MOST_RATIO * archive.stat().st_size))
             missing = set(wanted) - _unpack(stream, partial, allowed)
-            if missing:
-                names = ", ".join(sorted(missing))
-                raise DamagedError(f"{archive} does not hold {names}: it is another archive.")
+        if missing:
+            names = ", ".join(sorted(missing))
+            raise DamagedError(f"{archive} does not hold {names}: it is another archive.")
         rename_together([(partial[name], path) for name, path in wanted.items()])
+    except (_Refused, tarfile.FilterError) as error:
+        raise DataError(
+            f"{archive} is refused: {error}. Nothing was unpacked: get the archive from a place "
+            "that you trust."
+        ) from None
+    except _DAMAGE as error:
+        reason = error or type(error).__name__
+        raise DamagedError(f"{archive} is damaged ({reason}): fetch it again.") from None
     except OSError as error:
         place = error.filename or archive
         raise DataError(f"{place} cannot be used: {error.strerror or error}.") from None
@@ -74,25 +86,6 @@ def extract(archive: Path, wanted: Mapping[str, Path], most_bytes: int = MOST_BY
 
 class _Refused(Exception):
     """Why an archive is not to be trusted."""
-
-
-@contextmanager
-def _refusing(archive: Path) -> Iterator[None]:
-    """Makes one sentence of all that a bad archive can cause."""
-    try:
-        yield
-    except (_Refused, tarfile.FilterError) as error:
-        raise DataError(
-            f"{archive} is refused: {error}. Nothing was unpacked: get the archive from a place "
-            "that you trust."
-        ) from None
-    except (
-        tarfile.TarError, gzip.BadGzipFile, zlib.error, struct.error, EOFError, RuntimeError,
-        ValueError, LookupError, OverflowError,
-    ) as error:  # fmt: skip
-        raise DamagedError(
-            f"{archive} is damaged ({error or type(error).__name__}): fetch it again."
-        ) from None
 
 
 def _unpack(stream: IO[bytes], paths: Mapping[str, Path], allowed: int) -> set[str]:

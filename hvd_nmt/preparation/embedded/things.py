@@ -72,23 +72,12 @@ _ADJECTIVES = (
     "colorful:bunt"
 )
 
-# English with its preposition, German gender and noun; "auf" where one is on it, not in it.
-_ROOMS = """
-in the kitchen|into the kitchen|f|Küche
-in the garden|into the garden|m|Garten
-in the cellar|into the cellar|m|Keller
-in the garage|into the garage|f|Garage
-in the bedroom|into the bedroom|n|Schlafzimmer
-in the living room|into the living room|n|Wohnzimmer
-in the bathroom|into the bathroom|n|Badezimmer
-in the office|into the office|n|Büro
-in the library|into the library|f|Bibliothek
-in the workshop|into the workshop|f|Werkstatt
-in the hall|into the hall|m|Flur
-on the balcony|onto the balcony|m|Balkon
-on the terrace|onto the terrace|f|Terrasse
-on the roof|onto the roof|n|Dach
-"""
+_ROOMS = {
+    "in": "kitchen:f:Küche garden:m:Garten cellar:m:Keller garage:f:Garage "
+    "bedroom:n:Schlafzimmer living_room:n:Wohnzimmer bathroom:n:Badezimmer office:n:Büro "
+    "library:f:Bibliothek workshop:f:Werkstatt hall:m:Flur",
+    "on": "balcony:m:Balkon terrace:f:Terrasse roof:n:Dach",
+}
 
 _LISTS = {
     "load": "suitcase:m:Koffer table:m:Tisch box:f:Kiste piano:n:Klavier cupboard:m:Schrank "
@@ -132,16 +121,21 @@ def pools() -> dict[str, Pool]:
         "adj": pool_of([_adjective(english, stem) for english, stem in adjectives]),
         "goods": _counted(things, 40),
         "food": _counted(food, 30),
-        "room": pool_of([_room(*row) for row in _rows(_ROOMS)]),
+        "room": pool_of([_room(on, *row) for on, nouns in _ROOMS.items() for row in _nouns(nouns)]),
         "stuff": pool_of([same(*pair.split(":")) for pair in _STUFF.split()]),
         "trend": pool_of([same("rose", "stieg"), same("fell", "sank")]),
     }
     for name, nouns in _LISTS.items():
-        rows = [noun.replace("_", " ").split(":") for noun in nouns.split()]
+        rows = _nouns(nouns)
         found[name] = pool_of(
             [Entry({"text": english}, declined(gender, german)) for english, gender, german in rows]
         )
     return found
+
+
+def _nouns(table: str) -> list[list[str]]:
+    """English, German gender and noun."""
+    return [noun.replace("_", " ").split(":") for noun in table.split()]
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -186,9 +180,11 @@ def _counted(rows: Sequence[Sequence[str]], most: int) -> Pool:
     return Pool(most * len(rows), make, skew=1.6)
 
 
-def _room(inside: str, into: str, gender: str, noun: str) -> Entry:
-    on = inside.startswith("on ")
-    dative = f"{'auf' if on else 'in'} {DEFINITE['dat'][gender]} {noun}"
-    accusative = f"{'auf' if on else 'in'} {DEFINITE['acc'][gender]} {noun}"
-    dative, accusative = dative.replace("in dem ", "im "), accusative.replace("in das ", "ins ")
-    return Entry({"in": inside, "into": into}, {"in": dative, "into": accusative})
+def _room(at: str, english: str, gender: str, noun: str) -> Entry:
+    german = "auf" if at == "on" else "in"
+    dative = f"{german} {DEFINITE['dat'][gender]} {noun}".replace("in dem ", "im ")
+    accusative = f"{german} {DEFINITE['acc'][gender]} {noun}".replace("in das ", "ins ")
+    return Entry(
+        {"in": f"{at} the {english}", "into": f"{at}to the {english}"},
+        {"in": dative, "into": accusative},
+    )
