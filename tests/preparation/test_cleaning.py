@@ -135,36 +135,40 @@ def test_examples(source, target, rule, cleaned):
     assert cleaned is None or found[1] == cleaned
 
 
+MORE = Rules(remove_copies=True, max_character_ratio=3, min_script_share=0.5)
+FEW_WORDS = Rules(min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "source", "target", "rule"),
+    [
+        (FEW_WORDS, "a b", "c", cleaning.TOO_FEW_WORDS),
+        (FEW_WORDS, "a b c d", "c d", cleaning.TOO_MANY_WORDS),
+        (FEW_WORDS, "a b", "x" * 5000 + " y", None),
+        (NONE, "\x01 ", "c", cleaning.EMPTY),
+        (NONE, "a", "\u3000", cleaning.EMPTY),
+        (MORE, "OK", "OK", cleaning.COPY),
+        (MORE, "abc", "defghijkl", None),
+        (MORE, "abc", "defghijklm", cleaning.CHARACTER_RATIO),
+        (MORE, "Приве", "hello", cleaning.WRONG_SCRIPT),
+        (MORE, "hello", "Größe 日", None),
+        (MORE, "12:30", "12.30", None),  # no letters, nothing to say against it
+    ],
+)
+def test_other_rules(rules, source, target, rule):
+    assert Cleaner(rules, LANGUAGES, FIRST)(source, target)[0] == rule
+
+
+def test_without_moses_spaces_and_bars_stay():
+    kept = Cleaner(NONE, LANGUAGES, FIRST)(" a|  b\t", "c " * 200)
+    assert kept == (None, (" a|  b ", "c " * 200))
+
+
 def test_factors_are_kept_if_the_first_pair_has_some():
     cleaner = Cleaner(Rules(longest_word=3), LANGUAGES, ("a|N", "b"))
     assert cleaner("aaa|bbb c|d", "e|f") == (None, ("aaa|bbb c|d", "e|f"))
     assert cleaner("aaaa|b", "c")[0] == cleaning.WORD_TOO_LONG
     assert cleaner("a||b", "c")[0] == cleaner("a", "c |d")[0] == cleaning.EMPTY_FACTOR
-
-
-def test_options_of_the_script():
-    rules = Rules(min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
-    few = Cleaner(rules, LANGUAGES, FIRST)
-    assert few("a b", "c")[0] == cleaning.TOO_FEW_WORDS
-    assert few("a b c d", "c d")[0] == cleaning.TOO_MANY_WORDS
-    assert few("a b", "x" * 5000 + " y")[0] is None
-
-
-def test_without_moses_only_empty_sides_go():
-    cleaner = Cleaner(NONE, LANGUAGES, FIRST)
-    assert cleaner(" a|  b\t", "c " * 200) == (None, (" a|  b ", "c " * 200))
-    assert cleaner("\x01 ", "c")[0] == cleaner("a", "\u3000")[0] == cleaning.EMPTY
-
-
-def test_more_rules():
-    rules = Rules(remove_copies=True, max_character_ratio=3, min_script_share=0.5)
-    cleaner = Cleaner(rules, LANGUAGES, FIRST)
-    assert cleaner("OK", "OK")[0] == cleaning.COPY
-    assert cleaner("abc", "defghijkl")[0] is None
-    assert cleaner("abc", "defghijklm")[0] == cleaning.CHARACTER_RATIO
-    assert cleaner("Приве", "hello")[0] == cleaning.WRONG_SCRIPT
-    assert cleaner("hello", "Größe 日")[0] is None
-    assert cleaner("12:30", "12.30")[0] is None, "no letters, nothing to say against it"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from hvd_nmt.preparation.embedded import amounts, dates, people, places, things
 from hvd_nmt.preparation.embedded.frame import Frame, Pool, compile_frame
 
 # One frame is two lines, English then German; an English sentence determines its German one.
-_TRAVEL = """
+# By what they are about: travel, people, languages, dates, things, numbers.
+_TEMPLATES = """
 {who} flew to {country} on {date}.
 {who} flog am {date} {country.to}.
 On {fulldate}, {who} will fly from {city} to {city2}.
@@ -45,9 +46,7 @@ The flight from {city} landed {minutes} early.
 Der Flug aus {city} landete {minutes.acc} zu früh.
 The {vehicle} can travel at up to {speed}.
 {vehicle} kann bis zu {speed} schnell fahren.
-"""
 
-_PEOPLE = """
 {who} lives in {city}.
 {who} wohnt in {city}.
 {name} is {age} years old and works as {job} in {city}.
@@ -78,9 +77,7 @@ Obwohl {who} nur {hours.acc} geschlafen hatte, war {who.er} um {clock} wach.
 {who} fuhr mit dem Fahrrad {kilometers} in {duration}.
 {who} won the race for the {ordinal} time in {year}.
 {who} gewann das Rennen im Jahr {year} zum {ordinal.dat} Mal.
-"""
 
-_LANGUAGES = """
 {who} speaks {language} better than {language2}.
 {who} spricht besser {language} als {language2}.
 When {who} moved to {city} in {year}, {who.he} did not speak a word of {language}.
@@ -93,9 +90,7 @@ Als {who} im Jahr {year} nach {city} zog, sprach {who.er} kein Wort {language}.
 {who} übersetzt Bücher {language.from} {language2.into}.
 The instructions are available in {language}, {language2}, and {language3}.
 Die Anleitung ist auf {language}, {language2} und {language3} erhältlich.
-"""
 
-_DATES = """
 The {event} on {weekday} begins at {period.start} and ends at {period.end}.
 {event} am {weekday} beginnt um {period.start} Uhr und endet um {period.end} Uhr.
 The museum in {city} is open daily from {opening.start} to {opening.end}.
@@ -116,9 +111,7 @@ Am {weekday} ging zwischen {period.start} und {period.end} Uhr niemand ans Telef
 {who} kam nicht {event.zu}, weil {who.er} seit {weekday} krank war.
 The file is {megabytes} in size and was last changed on {recent}.
 Die Datei ist {megabytes} groß und wurde zuletzt am {recent} geändert.
-"""
 
-_THINGS = """
 There {goods.is} {goods} {room.in}.
 {room.in} {goods.ist} {goods}.
 {who} bought {goods} and {food}.
@@ -151,9 +144,7 @@ The {load} weighs {kilograms}, so {who} cannot carry it alone.
 {load} wiegt {kilograms}, deshalb kann {who} {load.ihn} nicht allein tragen.
 Add {quantity} and stir for {minutes}.
 Geben Sie {quantity} hinzu und rühren Sie {minutes.acc} lang.
-"""
 
-_NUMBERS = """
 In {local.country}, {who} paid {local} for {adj.a} {thing}.
 {local.in} zahlte {who} {local} für {adj.a_acc@thing} {thing.noun}.
 {who} would like to change {exchange} into {exchange.into}.
@@ -204,8 +195,5 @@ def all_pools() -> dict[str, Pool]:
 
 def templates() -> list[tuple[str, str]]:
     """The sentence frames as they are written: (English, German)."""
-    pairs: list[tuple[str, str]] = []
-    for text in (_TRAVEL, _PEOPLE, _LANGUAGES, _DATES, _THINGS, _NUMBERS):
-        lines = text.strip().splitlines()
-        pairs += zip(lines[::2], lines[1::2], strict=True)
-    return pairs
+    lines = [line for line in _TEMPLATES.splitlines() if line]
+    return list(zip(lines[::2], lines[1::2], strict=True))
