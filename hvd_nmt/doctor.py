@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import statistics
 import sys
 from collections.abc import Sequence
@@ -91,7 +92,10 @@ def diagnose(config: DoctorConfig) -> Findings:
         ConfigError: the hosts cannot be read, or --run is of another model.
         RunError: --run is no run with steps.
     """
-    wanted = hosts.named(config.hosts, config.hostfile)
+    if config.hostfile is not None:
+        wanted = hosts.read_hostfile(config.hostfile)
+    else:
+        wanted = hosts.parse(config.hosts or f"{socket.gethostname()}:1")
     ranks = sum(host.slots for host in wanted)
     compute_s = config.compute_s or None
     if config.run is not None and compute_s is None:

@@ -112,14 +112,12 @@ def result_in(output: str, exit_code: int) -> dict[str, Any]:
 
 def _stop(process: subprocess.Popen[str]) -> None:
     """End horovodrun, which then ends its ranks."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.communicate(timeout=15)
-    except subprocess.TimeoutExpired:
+    for number, patience_s in (signal.SIGTERM, 15.0), (signal.SIGKILL, None):
         with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=patience_s)
+            return
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -34,10 +34,8 @@ def examine(run: PlannedRun) -> list[Check]:
     checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in run.answers]
     known = [answer for answer in run.answers if answer.facts]
     if run.config.ranks not in (0, run.ranks):
-        found = (
-            f"{count(run.ranks, 'slot')}, but the configuration wants "
-            f"{count(run.config.ranks, 'rank')}"
-        )
+        wanted = count(run.config.ranks, "rank")
+        found = f"{count(run.ranks, 'slot')}, but the configuration wants {wanted}"
         checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
     checks += equality.compare(known, run.config)
     for name, facts, judge in _JUDGES:
@@ -56,15 +54,13 @@ def _reached(answer: Answer) -> Judgement:
     if answer.error is None:
         return OK, f"answered in {answer.seconds:.1f} s", ""
     if answer.reached:
-        return (
-            FAIL,
-            f"the package does not run there: {answer.error}",
-            "put the checkout and .venv under the same path as here, and start from the same "
-            "folder",
+        remedy = (
+            "put the checkout and .venv under the same path as here, start from the same folder"
         )
+        return FAIL, f"the package does not run there: {answer.error}", remedy
     words = answer.error.lower()
-    found = next((text for sign, text in _SSH_REMEDIES.items() if sign in words), _SSH_REMEDY)
-    return FAIL, answer.error, found.format(host=answer.host.name)
+    remedy = next((text for sign, text in _SSH_REMEDIES.items() if sign in words), _SSH_REMEDY)
+    return FAIL, answer.error, remedy.format(host=answer.host.name)
 
 
 def _names(answer: Answer, run: PlannedRun) -> Judgement:
@@ -81,11 +77,9 @@ def _names(answer: Answer, run: PlannedRun) -> Judgement:
     if inward:
         return FAIL, f"takes {inward[0]} for itself ({names[inward[0]][0]})", remedy
     if all(map(_is_loopback, names[own])):
-        return (
-            WARN,
-            f"its own name {own} leads to {names[own][0]}, which others cannot reach",
-            (f"let {own} stand for the address of its network card in its own /etc/hosts"),
-        )
+        found = f"its own name {own} leads to {names[own][0]}, which others cannot reach"
+        remedy = f"let {own} stand for the address of its network card in its own /etc/hosts"
+        return WARN, found, remedy
     return OK, "all hosts resolve", ""
 
 
@@ -108,12 +102,9 @@ def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
     if not built["tensorflow"]:
         return FAIL, "Horovod is missing or was built without TensorFlow", "make install there"
     if gpu.get("gpus") and not built["nccl"]:
-        return (
-            WARN,
-            "there are GPUs, but Horovod was built without NCCL",
-            "GPU=1 make install there: without NCCL every gradient passes through the host's "
-            "memory",
-        )
+        why = "without NCCL every gradient passes through the host's memory"
+        found = "there are GPUs, but Horovod was built without NCCL"
+        return WARN, found, f"GPU=1 make install there: {why}"
     return OK, "", ""
 
 
@@ -124,40 +115,22 @@ def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
     if broken:
         return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
     if visible or gpu["gpus"]:
-        found = (
-            f"{count(slots, 'slot')}, {count(len(visible), 'GPU')} visible of {len(gpu['gpus'])}"
-        )
-        found += f": {visible[0]['name']}" if visible else ""
+        seen = f"{count(len(visible), 'GPU')} visible of {len(gpu['gpus'])}"
+        found = f"{count(slots, 'slot')}, {seen}" + (f": {visible[0]['name']}" if visible else "")
         if len(visible) < slots:
-            return (
-                FAIL,
-                found,
-                (
-                    f"give {answer.host.name} {count(len(visible), 'slot')}, or see nvidia-smi and "
-                    "CUDA_VISIBLE_DEVICES there"
-                ),
-            )
+            fewer = f"give {answer.host.name} {count(len(visible), 'slot')}"
+            return FAIL, found, f"{fewer}, or see nvidia-smi and CUDA_VISIBLE_DEVICES there"
         if len(visible) > slots:
             return WARN, found, f"{answer.host.name}:{len(visible)} would use all of them"
         return OK, found, ""
-    if any(_has_gpus(other) for other in run.answers):
-        return (
-            FAIL,
-            f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some",
-            (f"install the NVIDIA driver on {answer.host.name}, or leave it out"),
-        )
+    if any((other.facts.get("gpu") or {}).get("gpus") for other in run.answers):
+        found = f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some"
+        return FAIL, found, f"install the NVIDIA driver on {answer.host.name}, or leave it out"
     found = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
     if slots > cores:
-        return (
-            WARN,
-            found,
-            (f"more ranks than cores only wait for each other: give {count(cores, 'slot')}"),
-        )
+        enough = count(cores, "slot")
+        return WARN, found, f"more ranks than cores only wait for each other: give {enough}"
     return OK, found, ""
-
-
-def _has_gpus(answer: Answer) -> bool:
-    return bool((answer.facts.get("gpu") or {}).get("gpus"))
 
 
 def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
@@ -266,11 +239,8 @@ def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
     if run_dir["held_by"] and answer.host == run.answers[0].host:
-        return (
-            FAIL,
-            f"another run is in {run_dir['path']} ({run_dir['held_by']})",
-            ("wait for it, end it, or give another --run-dir"),
-        )
+        found = f"another run is in {run_dir['path']} ({run_dir['held_by']})"
+        return FAIL, found, "wait for it, end it, or give another --run-dir"
     return OK, f"{run_dir['path']} is writable", ""
 
 

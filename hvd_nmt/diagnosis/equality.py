@@ -111,12 +111,10 @@ def _horovod(facts: dict[str, Any]) -> str | None:
 def _data(answers: Sequence[Answer], config: Config) -> Iterator[Check]:
     """Data and vocabulary of the hosts that have them; `checks` says which hosts lack them."""
     ready = [answer for answer in answers if (answer.facts["data"] or {}).get("hash")]
-    place = config.data.directory
-    yield from _equal(
-        "data hash", ready, lambda facts: facts["data"]["hash"][:12],
-        f"copy {place} from one host to the others (rsync -a), whole",
-    )  # fmt: skip
-    yield from _equal(
-        "vocabulary hash", ready, lambda facts: facts["data"]["vocabulary_hash"][:12],
-        f"copy {place} from one host to the others (rsync -a), spm.model too",
-    )  # fmt: skip
+    copy = f"copy {config.data.directory} from one host to the others (rsync -a)"
+    yield from _equal("data hash", ready, _short("hash"), f"{copy}, whole")
+    yield from _equal("vocabulary hash", ready, _short("vocabulary_hash"), f"{copy}, spm.model too")
+
+
+def _short(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda facts: facts["data"][name][:12]

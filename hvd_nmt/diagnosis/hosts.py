@@ -64,17 +64,6 @@ class Answer:
     """how far that may be wrong: half of the shortest round trip"""
 
 
-def named(text: str, hostfile: Path | None) -> list[Host]:
-    """The hosts of a file, else those of a text such as "v100a:2,v100b:2", else this machine.
-
-    Raises:
-        ConfigError: as `parse` and `read_hostfile`.
-    """
-    if hostfile is not None:
-        return read_hostfile(hostfile)
-    return parse(text or f"{socket.gethostname()}:1")
-
-
 def parse(text: str) -> list[Host]:
     """The hosts of "v100a:2,v100b:2"; one slot where none is given.
 
@@ -164,10 +153,7 @@ def ask(hosts: Sequence[Host], request: dict[str, Any], timeout_s: float) -> lis
             if process.returncode is None:
                 _kill(process)
     late = f"no answer within {timeout_s:g} s"
-    return [
-        answers.get(host.name) or Answer(host, error=late, reached=False, seconds=timeout_s)
-        for host in hosts
-    ]
+    return [answers.get(host.name) or Answer(host, {}, late, False, timeout_s) for host in hosts]
 
 
 def _ask_one(
@@ -212,12 +198,10 @@ def probe_command(name: str, timeout_s: float) -> list[str]:
     if is_here(name):
         return [sys.executable, "-m", module]
     # horovodrun leaves the choice of GPUs to each host.
-    variables = [
-        shlex.quote(f"{variable}={value}")
-        for variable, value in passed(os.environ).items()
-        if variable != "CUDA_VISIBLE_DEVICES"
-    ]
-    program = f"env {' '.join(variables)} {shlex.quote(sys.executable)} -m {module}"
+    variables = passed(os.environ)
+    variables.pop("CUDA_VISIBLE_DEVICES", None)
+    words = ["env", *(f"{variable}={value}" for variable, value in variables.items())]
+    program = shlex.join([*words, sys.executable, "-m", module])
     there = f"cd {shlex.quote(os.getcwd())} && {program}"
     return [
         "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
@@ -272,10 +256,9 @@ def _exchange(process: subprocess.Popen[str], line: str) -> Any:
 
 def _end(process: subprocess.Popen[str], at_once: bool) -> int:
     """Close the pipes, wait a moment for a process that is failing by itself; its exit code."""
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+    for stream in filter(None, (process.stdin, process.stdout)):
+        with contextlib.suppress(OSError):
+            stream.close()
     try:
         return process.wait(timeout=0.5 if at_once else 2.0)
     except subprocess.TimeoutExpired:

@@ -116,7 +116,7 @@ def need(
     saved = size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
     gradient_bytes = bytes_of_gradients(saved.trained)
     rows, _, target = batch
-    value = value_bytes(precision)
+    value = 4 if precision == "float32" else 2  # bytes
     narrow_bytes = 0 if value == 4 else value * saved.parameters
     logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
     # float16 probabilities are made in float32 and cast, see `model.loss`.
@@ -145,11 +145,6 @@ def most_tokens(need_of: Callable[[int], Need], tokens_per_step: int, available_
     return 100 * bisect.bisect_right(
         hundreds, available_bytes, key=lambda number: need_of(100 * number).total_bytes
     )
-
-
-def value_bytes(precision: str) -> int:
-    """Bytes of one value of the computation in a precision."""
-    return 4 if precision == "float32" else 2
 
 
 def activation_bytes(model: ModelConfig, value: int, rows: Any, source: Any, target: Any) -> Any:

@@ -33,11 +33,8 @@ def network(answer: Answer, run: PlannedRun) -> Judgement:
     speed = (nics.get(name) or {}).get("link_mbit_per_s")
     found = f"{', '.join(names)} to the others, " + _speed_words(speed, run)
     if used_nic(run.answers) is None:
-        return (
-            FAIL,
-            found + "; the other hosts use a card of another name",
-            ("horovodrun takes one interface name for all hosts: rename the cards alike"),
-        )
+        remedy = "horovodrun takes one interface name for all hosts: rename the cards alike"
+        return FAIL, found + "; the other hosts use a card of another name", remedy
     faster = {
         other: nic["link_mbit_per_s"] for other, nic in nics.items()
         if nic["is_up"] and not nic["is_loopback"] and not other.startswith(_VIRTUAL_NICS)
@@ -45,11 +42,8 @@ def network(answer: Answer, run: PlannedRun) -> Judgement:
     }  # fmt: skip
     if faster:
         best = max(faster, key=lambda other: faster[other])
-        return (
-            WARN,
-            f"{found}; {best} has {faster[best]:,} Mbit/s",
-            (f"let the host names stand for the addresses of {best} in /etc/hosts of every host"),
-        )
+        remedy = f"let the host names stand for the addresses of {best} in /etc/hosts of every host"
+        return WARN, f"{found}; {best} has {faster[best]:,} Mbit/s", remedy
     if speed and speed < SLOW_LINK_MBIT_PER_S:
         return WARN, found, "a faster link, or more tokens per step (--training.tokens-per-step)"
     return OK, found, ""
@@ -92,29 +86,20 @@ def judge_all_reduce(
         f"{data_size(predicted.gradient_bytes)} in {step_duration(predicted.communication_s)}, "
         f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {step_duration(predicted.latency_s)} latency"
     )
-    status, remedy = OK, ""
+    remedy = ""
     nic = used_nic(answers)
     nics = [(answer.facts.get("nics") or {}).get(nic, {}) for answer in answers]
     speeds = [card.get("link_mbit_per_s") for card in nics]
     allowed_MB_per_s = min((speed / 8 for speed in speeds if speed), default=None)
     if allowed_MB_per_s and predicted.bandwidth_MB_per_s < 0.5 * allowed_MB_per_s:
         found += f" where {nic} allows {allowed_MB_per_s:,.0f}"
-        status, remedy = (
-            WARN,
-            "look for other traffic, a slower switch on the way, or a limit of the cloud; "
-            "compare with iperf3",
-        )
-    elif predicted.verdict == NETWORK:
-        status, remedy = WARN, "see the advice below: the network will decide the speed"
-    elif predicted.verdict == LOCAL:
-        status, remedy = (
-            WARN,
-            (
-                "see the advice below: the exchange between the ranks of this host will decide the "
-                "speed"
-            ),
-        )
-    judged = [Check("all-reduce", "", status, found, remedy)]
+        others = "look for other traffic, a slower switch on the way, or a limit of the cloud"
+        remedy = f"{others}; compare with iperf3"
+    elif predicted.verdict in (NETWORK, LOCAL):
+        exchange = "the exchange between the ranks of this host"
+        what = "the network" if predicted.verdict == NETWORK else exchange
+        remedy = f"see the advice below: {what} will decide the speed"
+    judged = [Check("all-reduce", "", WARN if remedy else OK, found, remedy)]
     with_gpus = {a.facts["host"] for a in answers if (a.facts["gpu"] or {}).get("gpus")}
     blind = {host for host, gpus in zip(result["hosts"], result["gpus"], strict=True)
              if host in with_gpus and not gpus}  # fmt: skip

@@ -63,11 +63,8 @@ class Prediction:
     @property
     def step(self) -> Step:
         """The model of a step; where the computation is unknown, of the shortest possible one."""
-        compute_s = self.compute_s or 0.0
-        return Step(
-            compute_s, compute_s, self.communication_s, self.latency_s,
-            crosses_network=self.hosts > 1,
-        )  # fmt: skip
+        compute_s, crosses_network = self.compute_s or 0.0, self.hosts > 1
+        return Step(compute_s, compute_s, self.communication_s, self.latency_s, crosses_network)
 
     @property
     def step_s(self) -> float:
@@ -179,11 +176,8 @@ def compute_s_of(run: Path, config: Config, ranks: int) -> float:
             f"{run / run_files.CONFIG}, or --compute-s in place of --run."
         )
     lines = read_metrics(run)
-    times = [
-        line["step_time/total_s"] - line["step_time/communication_s"]
-        for line in lines
-        if "step_time/compute_s" in line
-    ]
+    timed = [line for line in lines if "step_time/compute_s" in line]
+    times = [line["step_time/total_s"] - line["step_time/communication_s"] for line in timed]
     if not times:
         raise RunError(f"The run in {run} has recorded no step yet: give --compute-s instead.")
     starts = [line["hosts"] for line in lines if line.get("kind") == "start"]

@@ -90,15 +90,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         thread.join(max(0.0, deadline_s - time.monotonic()))
         if thread.is_alive():
             problems[name] = f"no answer within {limit_s:g} s"
-    return dict(found) | {"problems": dict(problems)}
-
-
-def _host(request: dict[str, Any]) -> str:
-    return socket.gethostname()
-
-
-def _python(request: dict[str, Any]) -> str:
-    return platform.python_version()
+    return found | {"problems": dict(problems)}
 
 
 def _packages(request: dict[str, Any]) -> dict[str, str | None]:
@@ -109,10 +101,6 @@ def _packages(request: dict[str, Any]) -> dict[str, str | None]:
             return None
 
     return {name: version(name) for name in PACKAGES}
-
-
-def _code(request: dict[str, Any]) -> str:
-    return code_hash()
 
 
 def _horovod(request: dict[str, Any]) -> dict[str, bool]:
@@ -195,8 +183,7 @@ def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _names(request: dict[str, Any]) -> dict[str, list[str]]:
     """The addresses of each host's name and of this host's own name; [] where there is none."""
-    names = dict.fromkeys([*request.get("hosts", []), socket.gethostname()])
-    return {name: _addresses(name) for name in names}
+    return {name: _addresses(name) for name in [*request.get("hosts", []), socket.gethostname()]}
 
 
 def _addresses(name: str) -> list[str]:
@@ -310,9 +297,12 @@ def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "host": _host, "python": _python, "packages": _packages, "code": _code,
-    "horovod": _horovod, "gpu": _gpu, "cpu": _cpu, "memory": _memory, "nics": _nics,
-    "names": _names, "routes": _routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
+    "host": lambda request: socket.gethostname(),
+    "python": lambda request: platform.python_version(),
+    "code": lambda request: code_hash(),
+    "packages": _packages, "horovod": _horovod, "gpu": _gpu, "cpu": _cpu, "memory": _memory,
+    "nics": _nics, "names": _names, "routes": _routes, "disk": _disk, "run_dir": _run_dir,
+    "data": _data,
 }  # fmt: skip
 
 
