@@ -169,17 +169,9 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def toy_commands() -> Iterator[toy.Commands]:
-    """The package's commands as processes that start in milliseconds."""
-    with toy.Commands() as commands:
-        yield commands
-
-
-@pytest.fixture(scope="session")
-def toy_forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forks.Forks]:
-    """Ranks that start in milliseconds."""
-    folder = tmp_path_factory.mktemp("f")
-    with forks.Forks(folder, toy.environment(folder)) as started:
+def toy_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forks.Forks]:
+    """Commands and ranks that start in milliseconds."""
+    with forks.Forks(tmp_path_factory.mktemp("f")) as started:
         yield started
 
 

@@ -1,8 +1,9 @@
-"""Ranks that start in milliseconds: forks of a process that has imported TensorFlow already.
+"""Commands and ranks that start in milliseconds: forks of a process that has imported TensorFlow.
 
-What horovodrun starts is a small client. It asks the server for a fork, hands it its environment,
-its working directory and its output, and ends as that fork ends. For tests of what ranks do; those
-of how they start and die use real processes (`toy.start_train`). Reach it as `toy_forks`.
+What a test or horovodrun starts is a small client. It asks the server for a fork, hands it its
+environment, its working directory and its output, and ends as that fork ends. For tests of what
+ranks do; those of how they start and die use real processes (`toy.start_train`). Reach it as
+`toy_commands`.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import toy
+
 
 class Forks:
     """The server, as a context manager.
 
     Args:
         folder: an existing folder of its own, with a short path.
-        env: the environment in which TensorFlow is imported.
     """
 
-    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self._socket, self._client = folder / "socket", folder / "client.py"
         self._client.write_text(_CLIENT, encoding="utf-8")
-        self._env = env
 
     def __enter__(self) -> Forks:
+        env = toy.environment(self._socket.parent)
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, os.fspath(self._socket)], env=self._env,
+            [sys.executable, "-c", _SERVER, os.fspath(self._socket)], env=env,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         deadline = time.monotonic() + 120
@@ -45,11 +47,34 @@ class Forks:
         self._server.wait(10)
 
     def command(self, module: str) -> list[str]:
-        """The words in place of `python -m MODULE`, or of `python MODULE` for the path of a script.
+        """The words in place of `python -m MODULE`, or `python MODULE` for the path of a script.
 
-        Its options follow.
+        MODULE may also be the source of a script. Its options follow.
         """
         return [sys.executable, "-S", os.fspath(self._client), os.fspath(self._socket), module]
+
+    def run(
+        self,
+        module: str,
+        *options: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        input: str = "",
+    ) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run([sys.executable, "-m", module, *options])`.
+
+        Args:
+            module: as for `command`.
+            options: its command line.
+            cwd: its working directory; made if missing.
+            env: added to the clean environment.
+            input: its standard input.
+        """
+        cwd.mkdir(parents=True, exist_ok=True)
+        return subprocess.run(
+            [*self.command(module), *options], cwd=cwd, env={**toy.environment(cwd), **(env or {})},
+            input=input, capture_output=True, encoding="utf-8", errors="backslashreplace",
+        )  # fmt: skip
 
 
 _CLIENT = """
@@ -62,27 +87,37 @@ link.sendall(job)
 pid = int.from_bytes(link.recv(4), "big")
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda number, _: os.kill(pid, number))
-code = link.recv(1)
-sys.exit(code[0] if code else 1)
+code = int.from_bytes(link.recv(2) or bytes([0, 1]), "big", signed=True)
+if code < 0:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 """
 
 _SERVER = """
 import importlib, json, os, runpy, signal, socket, sys
 import hvd_nmt  # first: picks tf_keras
-import tensorflow, sacrebleu, hvd_nmt.train
+import tensorflow, sacrebleu, hvd_nmt.train, hvd_nmt.translate
 from hvd_nmt.checkpoints import saver, weights
 from hvd_nmt.training import run
 
 def become(job, files):
+    signal.alarm(600)  # what hangs ends
+    os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
+        open(number, mode, 1, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
     )
     os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["env"], TF_USE_LEGACY_KERAS="1")
     sys.argv = job["argv"]
+    if "\\n" in sys.argv[0]:
+        source, sys.argv[0] = sys.argv[0], "script"
+        exec(compile(source, "script", "exec"), {"__name__": "__main__"})
+        sys.exit()
     if sys.argv[0].endswith(".py"):
         runpy.run_path(sys.argv[0], run_name="__main__")
         sys.exit()
@@ -109,6 +144,6 @@ while True:
         become(json.loads(text), files)
     link.sendall(pid.to_bytes(4, "big"))
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    link.sendall(bytes([code if code >= 0 else 128 - code]))
+    link.sendall(code.to_bytes(2, "big", signed=True))
     os._exit(0)
 """

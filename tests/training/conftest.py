@@ -12,11 +12,11 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def run_on_ranks(toy_forks):
+def run_on_ranks(toy_commands):
     """A function that runs a script and returns the lines of OUT/RANK.jsonl, by rank."""
 
     def run(script, ranks, out, *arguments):
-        start = toy_forks.command(os.fspath(HERE / script))
+        start = toy_commands.command(os.fspath(HERE / script))
         command = [*toy.horovodrun(ranks), *start, *map(os.fspath, (out, *arguments))]
         done = toy.Run(command, out, toy.environment(out)).finished(240)
         assert done.returncode == 0, done.stdout + done.stderr
