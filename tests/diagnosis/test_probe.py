@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -112,15 +113,13 @@ def test_names_and_routes():
     assert probe._routes(request)["no-such-host.invalid"] == {"source": None, "nic": None}
 
 
-def test_a_run_directory_that_cannot_be_made(tmp_path):
+@pytest.mark.parametrize(
+    ("run_dir", "error"), [("file/run", "file: it is no directory"), ("/proc/sys", "/proc/sys: ")]
+)
+def test_a_run_directory_that_cannot_be_made_or_written(tmp_path, monkeypatch, run_dir, error):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    found = probe._run_dir({"run_dir": str(tmp_path / "file" / "run")})
-    assert "no directory" in found["error"]
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/sys"), reason="needs /proc")
-def test_a_run_directory_that_cannot_be_written():
-    assert probe._run_dir({"run_dir": "/proc/sys"})["error"].startswith("/proc/sys: ")
+    assert error in probe._run_dir({"run_dir": run_dir})["error"]
 
 
 def test_a_run_directory_that_another_run_holds(tmp_path):
@@ -156,10 +155,7 @@ def test_data_and_the_step_that_needs_most_memory(toy_data, tmp_path):
 
 
 def test_damaged_data_are_found(toy_data, tmp_path):
-    import shutil
-
-    copy = tmp_path / "data"
-    shutil.copytree(toy_data, copy)
+    copy = shutil.copytree(toy_data, tmp_path / "data")
     victim = copy / "spm.model"
     content = bytearray(victim.read_bytes())
     content[100] ^= 1

@@ -14,6 +14,13 @@ CANARY = "canary-5f0e8d"
 WHO = """
 import os
 from pathlib import Path
+
+def read(path):
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:  # the process is gone
+        return ""
+
 canary = Path("canary").read_text()
 leaks = [str(p) for p in Path("/proc").glob("[0-9]*/cmdline") if canary in read(p)]
 print("rank", os.environ["HOROVOD_RANK"], "of", os.environ["HOROVOD_SIZE"],
@@ -21,25 +28,13 @@ print("rank", os.environ["HOROVOD_RANK"], "of", os.environ["HOROVOD_SIZE"],
       "leaks", len(leaks) + sum(canary in value for value in os.environ.values()),
       "nccl", os.environ.get("NCCL_DEBUG"), "terraform", os.environ.get("TF_VAR_password"))
 """
-READ = """
-def read(path):
-    try:
-        return path.read_bytes().decode(errors="replace")
-    except OSError:  # the process is gone
-        return ""
-"""
 
 
 def launch(*arguments, cwd, script="horovodrun.sh", **variables):
-    environment = {**os.environ, "VENV": sys.prefix, **variables}
     return subprocess.run(
-        [ROOT / "launch" / script, *arguments],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+        [ROOT / "launch" / script, *arguments], cwd=cwd, capture_output=True, text=True,
+        env={**os.environ, "VENV": sys.prefix, **variables}, timeout=180,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -51,28 +46,19 @@ def hostfile(tmp_path):
 
 def test_fewer_ranks_than_slots_and_a_clean_environment(tmp_path, hostfile):
     (tmp_path / "canary").write_text(CANARY)
-    (tmp_path / "who.py").write_text(READ + WHO)
-
+    (tmp_path / "who.py").write_text(WHO)
     done = launch(
-        *("-f", hostfile, "-n", "2", "--", "python", "who.py"),
-        cwd=tmp_path,
-        MY_TOKEN=CANARY,
-        TF_VAR_password=CANARY,
-        NCCL_DEBUG="WARN",
-        HOROVOD_RANK="7",
-        HOROVOD_SIZE="9",
-    )
-
+        "-f", hostfile, "-n", "2", "--", "python", "who.py", cwd=tmp_path, MY_TOKEN=CANARY,
+        TF_VAR_password=CANARY, NCCL_DEBUG="WARN", HOROVOD_RANK="7", HOROVOD_SIZE="9",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = sorted(line.partition(":")[2] for line in done.stdout.splitlines() if "rank" in line)
-    assert said == [
-        f"rank {rank} of 2 wanted 2 leaks 0 nccl WARN terraform None" for rank in (0, 1)
-    ]
+    wanted = "of 2 wanted 2 leaks 0 nccl WARN terraform None"
+    assert said == [f"rank 0 {wanted}", f"rank 1 {wanted}"]
 
 
 def test_the_command_s_failure_is_the_launcher_s(tmp_path, hostfile):
     done = launch("-f", hostfile, "-n", "1", "--", "python", "-c", "exit(3)", cwd=tmp_path)
-
     assert done.returncode != 0
 
 
@@ -85,45 +71,29 @@ def test_the_command_s_failure_is_the_launcher_s(tmp_path, hostfile):
         (["python", "-m", "hvd_nmt.train"], "'python' is not an option"),
         (["-f"], "-f needs a value"),
         (["-f", "nowhere", "--", "true"], "no host file nowhere"),
+        (["-f", "bad", "--", "true"], "bad line 2 is 'v100b:2', expected: NAME slots=RANKS"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_sentence(tmp_path, hostfile, arguments, sentence):
-    if "nowhere" not in arguments and arguments != ["-f"]:
+    (tmp_path / "bad").write_text("v100a slots=2\nv100b:2\n")
+    if "-f" not in arguments:
         arguments = ["-f", str(hostfile), *arguments]
-
     done = launch(*arguments, cwd=tmp_path)
-
     assert done.returncode == 2
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_bad_line_of_the_host_file_is_named(tmp_path):
-    (tmp_path / "hosts").write_text("v100a slots=2\nv100b:2\n")
-
-    done = launch("-f", "hosts", "--", "true", cwd=tmp_path)
-
-    assert done.returncode == 2
-    assert "hosts line 2 is 'v100b:2', expected: NAME slots=RANKS" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["localhost", "v100"])
-def test_horovod_itself_reads_our_host_files(name):
+@pytest.mark.parametrize(
+    ("name", "slots"), [("localhost", {"localhost": 2}), ("v100", {"v100a": 2, "v100b": 2})]
+)
+def test_horovod_itself_reads_our_host_files(name, slots):
     hosts = pytest.importorskip("horovod.runner.common.util.hosts")
-
     text = hosts.parse_host_files(str(ROOT / "hostfiles" / name))
-
-    assert (
-        hosts.parse_hosts_and_slots(text)[1]
-        == {
-            "localhost": {"localhost": 2},
-            "v100": {"v100a": 2, "v100b": 2},
-        }[name]
-    )
+    assert hosts.parse_hosts_and_slots(text)[1] == slots
 
 
 def test_mpirun_refuses_a_horovod_without_mpi(tmp_path, hostfile):
     done = launch("-f", hostfile, "--", "true", cwd=tmp_path, script="mpirun.sh")
-
     assert done.returncode == 2
     assert "built without MPI, so each process would train alone" in done.stderr

@@ -34,9 +34,7 @@ print(f"host={{socket.gethostname()}} rank={{hvd.rank()}} size={{hvd.size()}}",
 
 def test_horovodrun_reaches_both_hosts_by_ssh_and_obeys_the_ring_law(two_hosts):
     command = ["horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-c", ALLREDUCE]
-
     done = two_hosts.run(command)
-
     lines = re.findall(r"host=(\w+) rank=(\d) size=(\d) sum=([\d.]+) sent=(\d+)", done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted((int(rank), host) for host, rank, *_ in lines) == [
@@ -55,19 +53,15 @@ def test_horovodrun_reaches_both_hosts_by_ssh_and_obeys_the_ring_law(two_hosts):
 
 def test_the_cable_can_be_pulled_and_plugged_in(two_hosts):
     ssh = ["ssh", "-o", "ConnectTimeout=1", "v100b", "hostname"]
-
     two_hosts.cut()
     assert two_hosts.run(ssh, timeout_s=20).returncode == 255
-
     two_hosts.heal()
     assert two_hosts.run(ssh, timeout_s=20).stdout == "v100b\n"
 
 
 def test_a_limited_link_is_slow(two_hosts):
     send_5_mb = ["bash", "-c", "head -c 5000000 /dev/zero | ssh v100b 'wc -c'; echo $SECONDS"]
-
     two_hosts.limit("8mbit")
     received, seconds = map(int, two_hosts.run(send_5_mb, timeout_s=60).stdout.split())
-
     assert received == 5_000_000
     assert seconds >= 4  # 5 MB at 1 MB/s, less one burst

@@ -99,14 +99,22 @@ def test_swapping_shows_as_a_rate(monkeypatch):
     assert seen.swapped_out_MB_per_s == 0
 
 
-def test_a_system_without_a_load_average_costs_only_that(monkeypatch):
-    def unknown():
-        raise OSError("Load averages are unobtainable")
+@pytest.mark.parametrize(
+    ("module", "name", "error", "unknown"),
+    [
+        (os, "getloadavg", OSError("Load averages are unobtainable"), "load_1min"),
+        (psutil, "disk_io_counters", NotImplementedError(), "disk_read_MB_per_s"),
+    ],
+)
+def test_what_a_system_hides_costs_only_that(monkeypatch, module, name, error, unknown):
+    def hidden(**_):
+        raise error
 
-    monkeypatch.setattr(os, "getloadavg", unknown)
+    monkeypatch.setattr(module, name, hidden)
     seen = HostProbe().sample()
-    assert seen.load_1min is None
+    assert getattr(seen, unknown) is None
     assert seen.memory_used_bytes > 0
+    assert seen.process_tree_bytes >= psutil.Process(os.getpid()).memory_info().rss // 2
 
 
 def test_memory_of_children_counts():
@@ -141,17 +149,6 @@ def test_disk_rates_count_a_disk_once(monkeypatch):
     elapsed_s = probe._time_s - began_s
     assert seen.disk_read_MB_per_s == pytest.approx(3 / elapsed_s)
     assert seen.disk_written_MB_per_s == pytest.approx(5 / elapsed_s)
-
-
-def test_a_system_that_hides_its_disks_costs_only_their_rates(monkeypatch):
-    def hidden(**_):
-        raise NotImplementedError
-
-    monkeypatch.setattr(psutil, "disk_io_counters", hidden)
-    seen = HostProbe().sample()
-    assert seen.disk_read_MB_per_s is None
-    assert seen.memory_used_bytes > 0
-    assert seen.process_tree_bytes >= psutil.Process(os.getpid()).memory_info().rss // 2
 
 
 def test_a_process_knows_when_it_began():
