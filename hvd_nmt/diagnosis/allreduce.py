@@ -63,14 +63,13 @@ def measure(
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        _stop(process)
         raise ClusterError(
             f"The all-reduce did not end within {timeout_s:g} s: see whether a firewall lets the "
             "hosts connect to each other's ports from 1024 on, or raise --all-reduce-timeout-s."
         ) from None
-    except BaseException:
-        _stop(process)
-        raise
+    finally:
+        if process.returncode is None:
+            _stop(process)
     return result_in(output, process.returncode)
 
 

@@ -57,7 +57,7 @@ def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes.
 
     Args:
-        sample: a GPU's part of a sample, with the fields of `GpuSample`.
+        sample: fields of a `GpuSample`.
 
     Returns:
         True: it looks busy, but power and memory activity say that it computes next to nothing.

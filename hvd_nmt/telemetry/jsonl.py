@@ -49,7 +49,6 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
 
     Raises:
         RunError: if a whole line is no JSON object.
-        OSError: if the file cannot be read or the new one not be written.
     """
     lines = list(_lines(path))
     kept = [line for line, values in lines if keep(values)]

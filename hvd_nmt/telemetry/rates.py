@@ -8,13 +8,6 @@ def counted(before: int, now: int) -> int:
 
     A counter that went back was reset (a driver reloaded, an interface made anew). What it shows
     now was counted since, so that much is certain; what came before the reset is lost.
-
-    Args:
-        before: the earlier reading, in bytes, packets, millijoules or whatever it counts.
-        now: the later reading.
-
-    Returns:
-        The difference, or the later reading alone after a reset.
     """
     return now - before if now >= before else now
 

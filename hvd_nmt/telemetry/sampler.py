@@ -26,29 +26,8 @@ from hvd_nmt.telemetry.network import NetworkProbe, nics
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
 _BYTES_PER_GB = 1e9
-_GPU_TAGS = (
-    "utilisation_percent",
-    "memory_activity_percent",
-    "power_w",
-    "power_limit_w",
-    "energy_j",
-    "sm_clock_mhz",
-    "temperature_c",
-    "nvlink_sent_MB_per_s",
-    "nvlink_received_MB_per_s",
-    "pcie_sent_MB_per_s",
-    "pcie_received_MB_per_s",
-)
-_HOST_TAGS = (
-    "cpu_percent",
-    "cpu_max_percent",
-    "steal_percent",
-    "load_1min",
-    "swapped_in_MB_per_s",
-    "swapped_out_MB_per_s",
-    "disk_read_MB_per_s",
-    "disk_written_MB_per_s",
-)
+_NO_SCALARS = {"index", "time_s", "monotonic_s"}
+"""numbers of a sample that say which one it is, not what was measured"""
 Answer = TypeVar("Answer")
 
 
@@ -127,12 +106,9 @@ class Sampler:
                     stack.callback(events.close)
                 self._sample_until(stopping, file, events, begun_s)
         except OSError as error:
-            _log.warning(
-                "Telemetry of %s stops, the training goes on: %s cannot be written (%s).",
-                self.host,
-                error.filename or self.path,
-                error.strerror or error,
-            )
+            where, why = error.filename or self.path, error.strerror or error
+            stops = f"Telemetry of {self.host} stops, the training goes on"
+            _log.warning("%s: %s cannot be written (%s).", stops, where, why)
 
     def _sample_until(
         self,
@@ -218,44 +194,40 @@ class Sampler:
 
 
 def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
-    """Flattens a sample for TensorBoard.
-
-    Args:
-        sample: a line of kind "sample".
+    """Flattens a line of kind "sample" for TensorBoard.
 
     Returns:
         Values by tag, such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
         `gpu/0/throttled` and `gpu/0/spinning` are 1 or 0; errors and drops are those of both
         directions. What is unknown has no tag, nor has an interface that never carried a byte.
     """
-    tags: dict[str, float | None] = {}
+    tags = _numbers("host/", sample)
     for gpu in sample["gpus"]:
-        tags.update(_gpu_tags(gpu))
+        prefix = f"gpu/{gpu['index']}/"
+        tags |= _numbers(prefix, gpu)
+        reasons, spins = gpu.get("throttle_reasons"), spinning(gpu)
+        if reasons is not None:
+            tags[prefix + "throttled"] = float(bool(reasons))
+        if spins is not None:
+            tags[prefix + "spinning"] = float(spins)
     for name, nic in sample["nics"].items():
         if nic["sent_bytes_total"] or nic["received_bytes_total"]:
-            tags.update(_nic_tags(f"nic/{name}/", nic))
-    for name in _HOST_TAGS:
-        tags[f"host/{name}"] = sample.get(name)
-    for name in ("memory_used", "swap_used", "process_tree"):
-        tags[f"host/{name}_GB"] = _gigabytes(sample.get(f"{name}_bytes"))
-    return {tag: value for tag, value in tags.items() if value is not None}
-
-
-def _gpu_tags(gpu: dict[str, Any]) -> dict[str, float | None]:
-    prefix = f"gpu/{gpu['index']}/"
-    tags = {prefix + name: gpu.get(name) for name in _GPU_TAGS}
-    tags[prefix + "memory_used_GB"] = _gigabytes(gpu.get("memory_used_bytes"))
-    reasons, spins = gpu.get("throttle_reasons"), spinning(gpu)
-    tags[prefix + "throttled"] = None if reasons is None else float(bool(reasons))
-    tags[prefix + "spinning"] = None if spins is None else float(spins)
+            both = ("sent_MB_per_s", "received_MB_per_s")
+            tags |= _numbers(f"nic/{name}/", {rate: nic.get(rate) for rate in both})
+            for what in ("errors_total", "drops_total"):
+                if f"sent_{what}" in nic:
+                    tags[f"nic/{name}/{what}"] = nic[f"sent_{what}"] + nic[f"received_{what}"]
     return tags
 
 
-def _nic_tags(prefix: str, nic: dict[str, Any]) -> dict[str, float | None]:
-    tags = {prefix + name: nic.get(name) for name in ("sent_MB_per_s", "received_MB_per_s")}
-    for name in ("errors_total", "drops_total"):
-        if f"sent_{name}" in nic:
-            tags[prefix + name] = nic[f"sent_{name}"] + nic[f"received_{name}"]
+def _numbers(prefix: str, values: dict[str, Any]) -> dict[str, float]:
+    """The numbers among some values by tag; sizes in GB."""
+    tags = {}
+    for name, value in values.items():
+        if isinstance(value, int | float) and name not in _NO_SCALARS:
+            if name.endswith("_bytes"):
+                name, value = f"{name.removesuffix('_bytes')}_GB", value / _BYTES_PER_GB
+            tags[prefix + name] = value
     return tags
 
 
@@ -272,10 +244,6 @@ def next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float
     """
     missed = max(0, int((now_s - deadline_s) // interval_s))
     return deadline_s + (missed + 1) * interval_s
-
-
-def _gigabytes(size_bytes: int | None) -> float | None:
-    return None if size_bytes is None else size_bytes / _BYTES_PER_GB
 
 
 def _begun_s(path: Path) -> float | None:
