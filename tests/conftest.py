@@ -101,12 +101,11 @@ def two_hosts() -> Iterator[TwoHosts]:
 @pytest.fixture(autouse=True)
 def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "two_hosts" in request.fixturenames and hasattr(request.node, "funcargs"):
-        rig = request.node.funcargs.get("two_hosts")
-        if rig is not None and rig.changed:
-            rig.unlimit()
-            rig.heal()
-            rig.changed = False
+    rig = getattr(request.node, "funcargs", {}).get("two_hosts")
+    if rig is not None and rig.changed:
+        rig.unlimit()
+        rig.heal()
+        rig.changed = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

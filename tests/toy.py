@@ -7,10 +7,8 @@ share runs between tests (module or session scope), and ask for few steps of a s
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from hvd_nmt.telemetry import jsonl
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,12 +158,12 @@ class Run:
 
     @property
     def stdout(self) -> str:
-        """What it has written so far."""
+        """What it has written to standard output so far."""
         return self._out.read_text(encoding="utf-8", errors="backslashreplace")
 
     @property
     def stderr(self) -> str:
-        """What it has written so far."""
+        """What it has written to standard error so far."""
         return self._err.read_text(encoding="utf-8", errors="backslashreplace")
 
     def finished(self, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
@@ -194,14 +194,12 @@ class Run:
 
     def processes(self) -> list[psutil.Process]:
         """What is alive of it: found by a mark in the environment, so orphans count too."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(_RUN_ID) == self._id:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+        attributes = ["environ", "status"]
+        return [
+            process for process in psutil.process_iter(attributes)
+            if (process.info["environ"] or {}).get(_RUN_ID) == self._id
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ]  # fmt: skip
 
     def left_behind(self, timeout: float = 30.0) -> list[psutil.Process]:
         """What is still alive a while after the end: a killed process needs a moment to go."""
@@ -210,34 +208,21 @@ class Run:
             time.sleep(0.1)
         return alive
 
-    def ranks(self) -> list[psutil.Process]:
-        """The training processes, in the order of their ranks."""
-        ranks = {}
-        for process in self.processes():
-            try:
-                words, env = process.cmdline(), process.environ()
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-            if words[1:3] == ["-m", "hvd_nmt.train"]:
-                ranks[int(env.get("HOROVOD_RANK", 0))] = process
-        return [ranks[rank] for rank in sorted(ranks)]
-
     def kill(self) -> None:
         """SIGKILL to all of it at once, and waits until it is gone."""
         for _ in range(50):
             if not (alive := self.processes()):
                 break
             for process in alive:
-                _send(process, signal.SIGKILL)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             psutil.wait_procs(alive, 5)
         self.process.wait(10)
 
 
 def metrics(run_dir: Path, kind: str = "train") -> list[dict[str, Any]]:
     """The lines of one kind in metrics.jsonl, in the order of writing."""
-    text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if line["kind"] == kind]
+    return [line for line in jsonl.read(run_dir / "metrics.jsonl") if line["kind"] == kind]
 
 
 def steps_done(run_dir: Path) -> int:
@@ -245,11 +230,6 @@ def steps_done(run_dir: Path) -> int:
     if not (run_dir / "metrics.jsonl").exists():
         return 0
     return max((line["step"] for line in metrics(run_dir)), default=0)
-
-
-def _send(process: psutil.Process, number: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(number)
 
 
 def _sentences(count: int, seed: int) -> list[str]:

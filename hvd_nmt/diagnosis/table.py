@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,13 +36,13 @@ def table(checks: Sequence[Check]) -> str:
     Returns:
         The lines, and below them the remedies, numbered as in the table.
     """
-    rows, remedies = [], list[str]()
-    for check, hosts in _merged(checks):
-        note = ""
-        if check.remedy:
-            if check.remedy not in remedies:
-                remedies.append(check.remedy)
-            note = f"  [{remedies.index(check.remedy) + 1}]"
+    groups: dict[Check, list[str]] = {}
+    for check in checks:
+        groups.setdefault(dataclasses.replace(check, host=""), []).append(check.host)
+    remedies = list(dict.fromkeys(check.remedy for check in groups if check.remedy))
+    rows = []
+    for check, hosts in groups.items():
+        note = f"  [{remedies.index(check.remedy) + 1}]" if check.remedy else ""
         rows.append((check.status.upper(), check.name, _named(hosts), check.found + note))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = [
@@ -52,15 +53,6 @@ def table(checks: Sequence[Check]) -> str:
     if remedies:
         lines += ["", *(f"[{number}] {text}" for number, text in enumerate(remedies, 1))]
     return "\n".join(lines)
-
-
-def _merged(checks: Sequence[Check]) -> list[tuple[Check, list[str]]]:
-    """Checks that differ in nothing but the host, with all their hosts."""
-    groups: dict[tuple[str, str, str, str], tuple[Check, list[str]]] = {}
-    for check in checks:
-        key = (check.name, check.status, check.found, check.remedy)
-        groups.setdefault(key, (check, []))[1].append(check.host)
-    return list(groups.values())
 
 
 def _named(hosts: list[str]) -> str:

@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 class Sampler:
     """Samples this host until it is stopped; a context manager.
 
-    One per host is right: it sees all GPUs and interfaces. It can be started again after a stop.
+    One per host is right: it sees all GPUs and interfaces.
     """
 
     def __init__(
@@ -51,42 +51,31 @@ class Sampler:
         Args:
             path: the host's file, `telemetry/<host>.jsonl` of the run directory; continued if it
                 is there.
-            interval_s: seconds from sample to sample.
+            interval_s: seconds from sample to sample, above 0.
             host: name in the lines; the machine's own if None.
             event_dir: also write scalars for TensorBoard here (`tensorboard/<host>` of the run
                 directory), at most one set per second; their step is seconds since the file began.
-
-        Raises:
-            ValueError: if the interval is not above zero.
         """
-        if not interval_s > 0:
-            raise ValueError(f"interval_s is {interval_s}; it must be above 0 seconds.")
         self.path = path
         self.interval_s = interval_s
         self.host = host or socket.gethostname()
         self.event_dir = event_dir
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._warned: set[str] = set()
 
     def start(self) -> None:
-        """Starts the thread and returns at once; RuntimeError: it is running already."""
-        if self._thread is not None:
-            raise RuntimeError(f"The sampler of {self.path} is running already.")
-        self._stopping = threading.Event()
-        # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
-        self._thread = threading.Thread(target=self._run, args=(self._stopping,), daemon=True)
+        """Starts the thread and returns at once; RuntimeError: it was started before."""
         self._thread.start()
 
     def stop(self) -> None:
         """Ends the thread and closes its files; does nothing when it is not running."""
-        if self._thread is None:
-            return
         self._stopping.set()
-        self._thread.join(_STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            self._thread.join(_STOP_TIMEOUT_S)
         if self._thread.is_alive():
             _log.warning("%s: a probe hangs (a GPU driver?); telemetry ends unfinished.", self.host)
-        self._thread = None
 
     def __enter__(self) -> "Sampler":
         self.start()
@@ -95,48 +84,46 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _run(self, stopping: threading.Event) -> None:
+    def _run(self) -> None:
         try:
             with contextlib.ExitStack() as stack:
                 begun_s = _begun_s(self.path)
-                file = jsonl.JsonlFile(self.path)
-                stack.callback(file.close)
-                events = EventWriter(self.event_dir) if self.event_dir else None
-                if events:
-                    stack.callback(events.close)
-                self._sample_until(stopping, file, events, begun_s)
+                file = stack.enter_context(contextlib.closing(jsonl.JsonlFile(self.path)))
+                events = None
+                if self.event_dir:
+                    events = stack.enter_context(contextlib.closing(EventWriter(self.event_dir)))
+                gpus = stack.enter_context(contextlib.closing(GpuProbe()))
+                self._sample_until_stopped(file, events, gpus, begun_s)
         except OSError as error:
             where, why = error.filename or self.path, error.strerror or error
             stops = f"Telemetry of {self.host} stops, the training goes on"
             _log.warning("%s: %s cannot be written (%s).", stops, where, why)
 
-    def _sample_until(
+    def _sample_until_stopped(
         self,
-        stopping: threading.Event,
         file: jsonl.JsonlFile,
         events: EventWriter | None,
+        gpus: GpuProbe,
         begun_s: float | None,
     ) -> None:
-        gpus = GpuProbe()
         # The probes take their first reading now, so the first sample covers a whole interval.
         host = self._ask("host", HostProbe)
         network = self._ask("network", NetworkProbe)
-        with contextlib.closing(gpus):
-            header = self._header(gpus)
-            file.append(header)
-            started_s = time.monotonic()
-            first_step = 0 if begun_s is None else max(0, int(header["time_s"] - begun_s) + 1)
-            written_step = -1
-            deadline_s = started_s + self.interval_s
-            while not stopping.wait(max(0.0, deadline_s - time.monotonic())):
-                sample = self._sample(gpus, network, host)
-                file.append(sample)
-                step = first_step + int(sample["monotonic_s"] - started_s)
-                # TensorBoard takes a step that does not grow for a restart and drops the old one.
-                if events and step > written_step:
-                    events.scalars(step, scalar_tags(sample), sample["time_s"])
-                    written_step = step
-                deadline_s = next_deadline_s(deadline_s, time.monotonic(), self.interval_s)
+        header = self._header(gpus)
+        file.append(header)
+        started_s = time.monotonic()
+        first_step = 0 if begun_s is None else max(0, int(header["time_s"] - begun_s) + 1)
+        written_step = -1
+        deadline_s = started_s + self.interval_s
+        while not self._stopping.wait(max(0.0, deadline_s - time.monotonic())):
+            sample = self._sample(gpus, network, host)
+            file.append(sample)
+            step = first_step + int(sample["monotonic_s"] - started_s)
+            # TensorBoard takes a step that does not grow for a restart and drops the old one.
+            if events and step > written_step:
+                events.scalars(step, scalar_tags(sample), sample["time_s"])
+                written_step = step
+            deadline_s = next_deadline_s(deadline_s, time.monotonic(), self.interval_s)
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
         if gpus.unavailable:

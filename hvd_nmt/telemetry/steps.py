@@ -28,17 +28,7 @@ def step_time(
     Returns:
         The split. No part is below zero: the parts are read from clocks of their own and can
         overshoot the total by a rounding.
-
-    Raises:
-        ValueError: if a time is negative or not a number.
     """
-    times = (total_s, waited_s, *rank_ready_s, *rank_input_wait_s)
-    if not all(time >= 0 for time in times):
-        raise ValueError(
-            f"A step cannot take total_s={total_s}, waited_s={waited_s}, "
-            f"rank_ready_s={list(rank_ready_s)}, rank_input_wait_s={list(rank_input_wait_s)}: "
-            "each must be a number of seconds from 0 on."
-        )
     ranks, slowest_s = len(rank_ready_s), max(rank_ready_s)
     communication_s = max(0.0, waited_s - (slowest_s - rank_ready_s[rank]))
     straggler_wait_s = slowest_s - sum(rank_ready_s) / ranks

@@ -13,11 +13,13 @@ TYPICAL = (140, 56, 56)
 """rows, source and target length of about 7,800 tokens a side"""
 
 
+def need(batch=TYPICAL, precision="float32", **options):
+    """Of the base model with its vocabulary, on a GPU."""
+    return memory.need(BASE, 32768, precision, batch, on_gpu=True, **options)
+
+
 def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
-    usual, frozen, averaged = (
-        memory.need(BASE, 32768, "float32", TYPICAL, on_gpu=True, **options)
-        for options in ({}, {"freeze": "embedding"}, {"averaged": True})
-    )
+    usual, frozen, averaged = need(), need(freeze="embedding"), need(averaged=True)
     embedding = 32768 * 512
     assert usual.state_bytes - frozen.state_bytes == 8 * embedding
     assert usual.gradient_bytes - frozen.gradient_bytes == 8 * embedding
@@ -32,34 +34,25 @@ def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
 def test_what_was_measured_on_the_cpu(preset, batch, measured_GB):
     """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, 2026-11-21."""
     model = presets()[preset][1].model
-    need = memory.need(model, 8000, "float32", batch, on_gpu=False)
-    assert need.total_bytes == pytest.approx(measured_GB * 1e9, rel=0.1)
+    needed = memory.need(model, 8000, "float32", batch, on_gpu=False)
+    assert needed.total_bytes == pytest.approx(measured_GB * 1e9, rel=0.1)
 
 
 def test_narrow_values_halve_the_activations_and_keep_the_state():
-    wide, narrow = (
-        memory.need(BASE, 32768, precision, TYPICAL, on_gpu=True)
-        for precision in ("float32", "bfloat16")
-    )
+    wide, narrow = need(), need(precision="bfloat16")
     assert 0.5 < narrow.activation_bytes / wide.activation_bytes < 0.65
     assert narrow.state_bytes == wide.state_bytes + 2 * 60_880_896
     assert wide.state_bytes == 12 * 60_880_896
 
 
 def test_the_softmax_has_a_ceiling():
-    sizes = [
-        memory.need(BASE, 32768, "float32", (rows, 56, 56), on_gpu=True).softmax_bytes
-        for rows in (10, 140, 1400)
-    ]
+    sizes = [need((rows, 56, 56)).softmax_bytes for rows in (10, 140, 1400)]
     assert sizes[0] < sizes[1] == sizes[2]
 
 
 def test_longer_sentences_need_more_for_as_many_tokens():
-    short, long = (
-        memory.need(BASE, 32768, "float16", batch, on_gpu=True).activation_bytes
-        for batch in ((512, 16, 16), (32, 256, 256))
-    )
-    assert long > 1.2 * short
+    short, long = need((512, 16, 16), "float16"), need((32, 256, 256), "float16")
+    assert long.activation_bytes > 1.2 * short.activation_bytes
 
 
 @pytest.mark.parametrize("available_GB", [4, 8, 16])
@@ -67,8 +60,7 @@ def test_the_most_tokens_that_fit_fit_and_a_hundred_more_do_not(available_GB):
     """By the same prediction, with its softmax, which is smaller in small steps."""
 
     def need_of(tokens):
-        batch = memory.widest_batch(tokens, 4, 256)
-        return memory.need(BASE, 32768, "float16", batch, on_gpu=True)
+        return need(memory.widest_batch(tokens, 4, 256), "float16")
 
     most = memory.most_tokens(need_of, 400_000, available_GB * 10**9)
     assert 0 < most < 400_000
@@ -77,7 +69,7 @@ def test_the_most_tokens_that_fit_fit_and_a_hundred_more_do_not(available_GB):
 
 def test_where_not_even_the_model_fits_no_number_is_named():
     def need_of(tokens):
-        return memory.need(BASE, 32768, "float16", (tokens // 56, 56, 56), on_gpu=True)
+        return need((tokens // 56, 56, 56), "float16")
 
     assert memory.most_tokens(need_of, 100_000, 1_500_000_000) == 0
 

@@ -12,6 +12,9 @@ import time
 
 import pytest
 
+import toy
+from hvd_nmt.telemetry import jsonl
+
 pytestmark = pytest.mark.rig
 
 COMMAND = ("horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train")
@@ -112,12 +115,8 @@ def test_the_network_card_carried_what_the_plan_predicts(trained, host):
 def test_telemetry_of_each_host_saw_the_steps_on_its_eth0(trained, host):
     """Sampled while `fit` runs: the steps alone, to 15 %."""
     run_dir = trained[0]
-    lines = [
-        json.loads(line)
-        for line in (run_dir / "telemetry" / f"{host}.jsonl").read_text("utf-8").splitlines()
-    ]
-    assert lines[0]["kind"] == "host"
-    assert lines[0]["host"] == host
+    header, *lines = jsonl.read(run_dir / "telemetry" / f"{host}.jsonl")
+    assert (header["kind"], header["host"]) == ("host", host)
     samples = [line["nics"]["eth0"] for line in lines if line["kind"] == "sample"]
     assert len(samples) > 10
     wanted = STEPS * 2 * 3 / 4 * gradient_bytes(trained)
@@ -127,11 +126,6 @@ def test_telemetry_of_each_host_saw_the_steps_on_its_eth0(trained, host):
 
 
 def test_the_plan_s_prediction_is_the_ring_law(trained):
-    run_dir = trained[0]
-    start = next(
-        line
-        for line in map(json.loads, (run_dir / "metrics.jsonl").read_text("utf-8").splitlines())
-        if line["kind"] == "start"
-    )
+    start, *_ = toy.metrics(trained[0], "start")
     assert start["sent_bytes_per_step"] == 2 * 3 / 4 * gradient_bytes(trained)
     assert start["hosts"] == ["v100a", "v100a", "v100b", "v100b"]

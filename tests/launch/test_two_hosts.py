@@ -37,12 +37,8 @@ def test_horovodrun_reaches_both_hosts_by_ssh_and_obeys_the_ring_law(two_hosts):
     done = two_hosts.run(command)
     lines = re.findall(r"host=(\w+) rank=(\d) size=(\d) sum=([\d.]+) sent=(\d+)", done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted((int(rank), host) for host, rank, *_ in lines) == [
-        (0, "v100a"),
-        (1, "v100a"),
-        (2, "v100b"),
-        (3, "v100b"),
-    ]
+    ranks = sorted((int(rank), host) for host, rank, *_ in lines)
+    assert ranks == [(0, "v100a"), (1, "v100a"), (2, "v100b"), (3, "v100b")]
     assert {(int(size), float(total)) for _, _, size, total, _ in lines} == {(RANKS, 10.0)}
     # In a ring of N ranks each link carries 2(N-1)/N of the tensor; each host has one link out.
     expected = 2 * (RANKS - 1) / RANKS * TENSOR_BYTES

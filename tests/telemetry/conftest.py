@@ -50,7 +50,9 @@ class FakeNvml:
         """name of a function -> what it returns in place of an answer"""
         self.questions: collections.Counter[tuple[str, int]] = collections.Counter()
         """how often a function was asked of a GPU"""
-        self.answers: dict[str, Callable[..., int | None]] = {
+        self.answers: dict[str, Callable[..., int | bytes | None]] = {
+            "UUID": lambda gpu, text, size: b"GPU-00000000-0000-0000-0000-%012d" % gpu,
+            "Name": lambda gpu, text, size: b"Tesla V100-SXM2-16GB",
             "UtilizationRates": self._utilisation,
             "MemoryInfo": self._memory,
             "PowerUsage": lambda gpu, mw: 250_500 + gpu,
@@ -64,7 +66,7 @@ class FakeNvml:
             "PcieThroughput": self._pcie_KB_per_s,
             "FieldValues": self._nvlink,
         }
-        """nvmlDeviceGet... -> number that it writes behind its last pointer; None: unsupported"""
+        """nvmlDeviceGet... -> text, or number behind its last pointer; None: unsupported"""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         short = name.removeprefix("nvmlDeviceGet")
@@ -73,7 +75,7 @@ class FakeNvml:
         return functools.partial(self._answer, short)
 
     def _answer(self, name: str, handle: Any, *arguments: Any) -> int:
-        gpu = _number(handle)
+        gpu = ctypes.c_void_p.from_buffer(handle).value - 1
         self.questions[name, gpu] += 1
         if self.questions["UtilizationRates", gpu] > self.lost_after.get(gpu, sys.maxsize):
             self.asked_of_lost.append(name)
@@ -81,7 +83,9 @@ class FakeNvml:
         if name in self.codes:
             return self.codes[name]
         found = self.answers[name](gpu, *arguments)
-        if hasattr(arguments[-1]._obj, "value"):
+        if isinstance(found, bytes):
+            arguments[0].value = found
+        elif hasattr(arguments[-1]._obj, "value"):
             arguments[-1]._obj.value = found or 0
         return pynvml.NVML_ERROR_NOT_SUPPORTED if found is None else pynvml.NVML_SUCCESS
 
@@ -103,14 +107,6 @@ class FakeNvml:
         if index.value == self.dead:
             return pynvml.NVML_ERROR_GPU_IS_LOST
         ctypes.c_void_p.from_buffer(device._obj).value = index.value + 1
-        return pynvml.NVML_SUCCESS
-
-    def nvmlDeviceGetUUID(self, handle: Any, text: Any, size: Any) -> int:
-        text.value = b"GPU-00000000-0000-0000-0000-%012d" % _number(handle)
-        return pynvml.NVML_SUCCESS
-
-    def nvmlDeviceGetName(self, handle: Any, text: Any, size: Any) -> int:
-        text.value = b"Tesla V100-SXM2-16GB"
         return pynvml.NVML_SUCCESS
 
     def _utilisation(self, gpu: int, rates: Any) -> int | None:
@@ -137,10 +133,6 @@ class FakeNvml:
             moved_KiB = 1_000_000 * self.questions["FieldValues", gpu]
             value.value.ullVal = (2 if is_in else 1) * moved_KiB // links
         return 0
-
-
-def _number(handle: Any) -> int:
-    return ctypes.c_void_p.from_buffer(handle).value - 1
 
 
 @pytest.fixture

@@ -14,19 +14,15 @@ from hvd_nmt.telemetry.network import NetworkProbe, NicSample, nics
 
 
 def send_over_loopback(size_bytes: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def receive() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while connection.recv(1 << 20):
-                    pass
-
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        with socket.create_connection(server.getsockname()) as sender:
-            sender.sendall(bytes(size_bytes))
-        receiver.join()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as sender,
+    ):
+        threading.Thread(target=sender.sendall, args=(bytes(size_bytes),)).start()
+        connection, _ = server.accept()
+        with connection:
+            while size_bytes > 0:
+                size_bytes -= len(connection.recv(1 << 20))
 
 
 def test_loopback_is_known_as_such():
@@ -101,12 +97,8 @@ def test_errors_and_drops_are_counted_per_direction_from_the_probe_on(counters):
 
 
 def totals(seen: NicSample) -> tuple[int, ...]:
-    return (
-        seen.sent_errors_total,
-        seen.received_errors_total,
-        seen.sent_drops_total,
-        seen.received_drops_total,
-    )
+    names = ("sent_errors", "received_errors", "sent_drops", "received_drops")
+    return tuple(getattr(seen, f"{name}_total") for name in names)
 
 
 def test_interfaces_come_and_go(counters):

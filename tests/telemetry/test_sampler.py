@@ -31,12 +31,6 @@ def test_deadlines_stay_on_their_grid_and_missed_ones_are_skipped():
     assert next_deadline_s(10.0, 9.9, 0.5) == 10.5  # woken early: not the same deadline again
 
 
-@pytest.mark.parametrize("interval_s", [0, -1.0, float("nan")])
-def test_an_interval_that_cannot_be_is_refused(tmp_path, interval_s):
-    with pytest.raises(ValueError, match="interval_s"):
-        Sampler(tmp_path / "a.jsonl", interval_s)
-
-
 def test_three_seconds_of_samples(tmp_path):
     path = tmp_path / "telemetry" / "v100a.jsonl"
     events = tmp_path / "tensorboard" / "v100a"
@@ -76,13 +70,9 @@ def test_three_seconds_of_samples(tmp_path):
 
 def test_a_second_start_continues_the_file_with_a_header_of_its_own(tmp_path):
     path, events = tmp_path / "a.jsonl", tmp_path / "tensorboard"
-    sampler = Sampler(path, 0.05, event_dir=events)
     for _ in range(2):
-        sampler.start()
-        with pytest.raises(RuntimeError, match="running already"):
-            sampler.start()
-        time.sleep(0.4)
-        sampler.stop()
+        with Sampler(path, 0.05, event_dir=events) as sampler:
+            time.sleep(0.4)
         sampler.stop()
     with path.open("ab") as file:
         file.write(b'{"kind":"sam')

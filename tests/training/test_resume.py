@@ -68,8 +68,7 @@ def one_rank(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
 
     run = toy.start_train(*options, cwd=cwd)
     run.wait_for(lambda: toy.steps_done(run_dir) >= 20)
-    (rank,) = run.ranks()
-    rank.send_signal(signal.SIGTERM)
+    run.process.send_signal(signal.SIGTERM)
     found["stopped"] = run.finished()
     found["stopped_after"] = toy.steps_done(run_dir)
     found["saved"] = [c.step for c in newest_first(run_dir)]
