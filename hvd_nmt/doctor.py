@@ -129,7 +129,7 @@ def _measure(
     predicted = Prediction(
         hosts=len(run.answers),
         ranks=run.ranks,
-        parameters=run.trained,
+        parameters=run.checkpoint.trained,
         communication_s=statistics.median(result["seconds"]),
         latency_s=result["latency_s"],
         compute_s=compute_s,

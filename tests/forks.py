@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import toy
@@ -54,12 +53,7 @@ class Forks:
         return [sys.executable, "-S", os.fspath(self._client), os.fspath(self._socket), module]
 
     def run(
-        self,
-        module: str,
-        *options: str,
-        cwd: Path,
-        env: Mapping[str, str] | None = None,
-        input: str = "",
+        self, module: str, *options: str, cwd: Path, input: str = ""
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run([sys.executable, "-m", module, *options])`.
 
@@ -67,13 +61,12 @@ class Forks:
             module: as for `command`.
             options: its command line.
             cwd: its working directory; made if missing.
-            env: added to the clean environment.
             input: its standard input.
         """
         cwd.mkdir(parents=True, exist_ok=True)
         return subprocess.run(
-            [*self.command(module), *options], cwd=cwd, env={**toy.environment(cwd), **(env or {})},
-            input=input, capture_output=True, encoding="utf-8", errors="backslashreplace",
+            [*self.command(module), *options], cwd=cwd, env=toy.environment(cwd), input=input,
+            capture_output=True, encoding="utf-8", errors="backslashreplace",
         )  # fmt: skip
 
 

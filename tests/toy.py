@@ -41,13 +41,12 @@ _WORDS = {
 _RUN_ID = "HVD_NMT_TOY_RUN"
 
 
-def toy_data(folder: Path, *, pairs: int = 400, vocabulary_size: int = 120, seed: int = 1) -> Path:
+def toy_data(folder: Path, *, pairs: int = 400, seed: int = 1) -> Path:
     """Makes a tiny prepared data directory, word by word translations.
 
     Args:
         folder: an existing folder; the data directory is made in it.
         pairs: training pairs; about 9 target tokens each.
-        vocabulary_size: SentencePiece pieces.
         seed: of the text, and so of the vocabulary.
 
     Returns:
@@ -65,7 +64,7 @@ def toy_data(folder: Path, *, pairs: int = 400, vocabulary_size: int = 120, seed
     for part in ("train", "dev"):
         command += [f"--{part}-source", os.fspath(folder / f"{part}.en")]
         command += [f"--{part}-target", os.fspath(folder / f"{part}.de")]
-    command += ["--vocabulary-size", str(vocabulary_size), "--max-length", "32"]
+    command += ["--vocabulary-size", "120", "--max-length", "32"]
     done = subprocess.run(
         command, env=environment(folder), capture_output=True, text=True, timeout=120
     )
@@ -89,31 +88,17 @@ def run_options(data: Path, run_dir: Path | str, *more: str) -> tuple[str, ...]:
     return train_options(data, run_dir, 40, *own, *more)
 
 
-def run_train(
-    *options: str,
-    ranks: int = 1,
-    cwd: Path,
-    env: Mapping[str, str] | None = None,
-    timeout: float = 600.0,
-) -> subprocess.CompletedProcess[str]:
-    """Runs `python -m hvd_nmt.train OPTIONS` to its end, under horovodrun if ranks > 1.
-
-    Raises:
-        TimeoutError: it ran over `timeout` seconds and was killed with all it started; the message
-            has its output.
-    """
-    run = start_train(*options, ranks=ranks, cwd=cwd, env=env)
-    return run.finished(timeout)
+def run_train(*options: str, ranks: int = 1, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m hvd_nmt.train OPTIONS` to its end, under horovodrun if ranks > 1."""
+    return start_train(*options, ranks=ranks, cwd=cwd).finished()
 
 
-def start_train(
-    *options: str, ranks: int = 1, cwd: Path, env: Mapping[str, str] | None = None
-) -> Run:
+def start_train(*options: str, ranks: int = 1, cwd: Path) -> Run:
     """Starts the same and returns at once."""
     command = [sys.executable, "-m", "hvd_nmt.train", *options]
     if ranks > 1:
         command = [*horovodrun(ranks), *command]
-    return Run(command, cwd, {**environment(cwd), **(env or {})})
+    return Run(command, cwd, environment(cwd))
 
 
 def horovodrun(ranks: int) -> list[str]:
@@ -167,7 +152,7 @@ class Run:
         return self._err.read_text(encoding="utf-8", errors="backslashreplace")
 
     def finished(self, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
-        """Waits for its end; kills it and fails after `timeout` seconds."""
+        """Waits for its end; after `timeout` seconds kills all of it and fails with its output."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:

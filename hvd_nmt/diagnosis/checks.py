@@ -176,13 +176,12 @@ def _memory(answer: Answer, run: PlannedRun) -> Judgement:
     )
     if need.total_bytes <= 0.9 * free:
         return OK, found, ""
+    end = "end other programs there, or"
     tokens = _tokens_that_fit(run, need_of, int(0.9 * free))
-    remedy = (
-        f"lower --training.tokens-per-step to {tokens:,}, end other programs there, or use more "
-        "ranks" if tokens > 0
-        else "not even a small step of this model fits: end other programs there, or take a "
-        "smaller model"
-    )  # fmt: skip
+    if tokens:
+        remedy = f"lower --training.tokens-per-step to {tokens:,}, {end} use more ranks"
+    else:
+        remedy = f"not even a small step of this model fits: {end} take a smaller model"
     # Without the data nobody knows that there is a step as wide as that.
     certain = need.total_bytes > free and run.worst_batch is not None
     return (FAIL if certain else WARN), found, remedy

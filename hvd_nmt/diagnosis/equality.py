@@ -18,9 +18,7 @@ _INSTALL = "install the same versions on every host: make install there, with ou
 def compare(answers: Sequence[Answer], config: Config) -> list[Check]:
     """The checks of everything that must be equal, for hosts that answered.
 
-    Args:
-        answers: those with facts; the value of most hosts is right, that of the first if in doubt.
-        config: decides the precision and which data are used.
+    The value of most hosts is right, that of the first if in doubt.
     """
     return [
         *_equal("Python", answers, lambda facts: facts["python"], _INSTALL),
@@ -86,15 +84,15 @@ def _packages(answers: Sequence[Answer]) -> Iterator[Check]:
             yield Check("packages", host, WARN, "not found out", _INSTALL)
             continue
         lacking = [name for name in NEEDED if packages.get(name) is None]
-        other = [name for name in common if packages.get(name) != common[name]]
+        other = {
+            name: f"{name} {packages.get(name)} instead of {version}"
+            for name, version in sorted(common.items()) if packages.get(name) != version
+        }  # fmt: skip
         if lacking:
             yield Check("packages", host, FAIL, f"no {', '.join(lacking)}", _INSTALL)
         elif other:
-            listed = ", ".join(
-                f"{name} {packages.get(name)} instead of {common[name]}" for name in sorted(other)
-            )
-            status = FAIL if set(other) & set(NEEDED) else WARN
-            yield Check("packages", host, status, listed, _INSTALL)
+            status = FAIL if other.keys() & set(NEEDED) else WARN
+            yield Check("packages", host, status, ", ".join(other.values()), _INSTALL)
         else:
             shown = ", ".join(f"{name} {packages[name]}" for name in ("tensorflow", "horovod"))
             yield Check("packages", host, OK, f"{shown}, {len(packages) - 2} more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -32,8 +33,7 @@ class Findings:
 
     def text(self) -> str:
         """The table, the prediction, and how many checks failed."""
-        counts = {status: sum(check.status == status for check in self.checks)
-                  for status in (OK, WARN, FAIL)}  # fmt: skip
+        counts = collections.Counter(check.status for check in self.checks)
         parts = [table(self.checks)]
         if self.prediction is not None:
             parts.append("\n".join(self.prediction.lines()))

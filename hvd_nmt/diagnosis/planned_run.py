@@ -50,14 +50,9 @@ class PlannedRun:
         )  # fmt: skip
 
     @property
-    def trained(self) -> int:
-        """Trained values; frozen ones have no gradient."""
-        return self.checkpoint.trained
-
-    @property
     def gradient_bytes(self) -> int:
-        """Bytes of the gradients of a step."""
-        return bytes_of_gradients(self.trained)
+        """Bytes of the gradients of a step; frozen values have none."""
+        return bytes_of_gradients(self.checkpoint.trained)
 
     @property
     def tokens_per_step(self) -> float:

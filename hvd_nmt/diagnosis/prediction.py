@@ -17,7 +17,7 @@ from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK, UNKNOWN
-from hvd_nmt.explain.step_model import HIDDEN_SHARE, Advice, Step
+from hvd_nmt.explain.step_model import HIDDEN_SHARE, Step
 from hvd_nmt.reporting.cost import Price, rent
 from hvd_nmt.telemetry.events import read_metrics
 
@@ -96,11 +96,6 @@ class Prediction:
             return COMPUTE
         return NETWORK if self.hosts > 1 else LOCAL
 
-    @property
-    def advice(self) -> list[Advice]:
-        """What would shorten the communication, with the step time it would bring; best first."""
-        return self.step.advice()
-
     def lines(self) -> list[str]:
         """For a reader."""
         least, most, more = ("", "", "") if self.compute_s is not None else (
@@ -123,7 +118,7 @@ class Prediction:
         lines += [
             f"advice      {advice.what}: {least}{step_duration(advice.predicted_step_s)} "
             f"({advice.why})"
-            for advice in self.advice
+            for advice in self.step.advice()
         ]
         return lines
 
@@ -134,7 +129,7 @@ class Prediction:
             "bandwidth_MB_per_s": self.bandwidth_MB_per_s,
             "step_s": self.step_s, "tokens_per_s": self.tokens_per_s, "run_s": self.run_s,
             "cost": self.cost, "verdict": self.verdict, "sentence": self._sentence(),
-            "advice": [dataclasses.asdict(advice) for advice in self.advice],
+            "advice": [dataclasses.asdict(advice) for advice in self.step.advice()],
         }  # fmt: skip
 
     def _sentence(self) -> str:

@@ -32,11 +32,7 @@ _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 def read_metrics(run_dir: Path, damaged: list[int] | None = None) -> list[dict[str, Any]]:
-    """Reads what a run's `EventStore` has written.
-
-    Args:
-        run_dir: the run directory.
-        damaged: as for `jsonl.read`: what was damaged is left out, and its line numbers put here.
+    """Reads what a run's `EventStore` has written; `damaged` is as for `jsonl.read`.
 
     Returns:
         One dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines about a
@@ -139,21 +135,12 @@ class EventStore:
         self._file.append(own)
 
     def truncate_after(self, step: int) -> int:
-        """Forgets the steps beyond the checkpoint from which the run resumes.
+        """Forgets the steps after the checkpoint from which the run resumes; says how many lines.
 
         metrics.jsonl is replaced as a whole (temporary file, fsync, rename), so a crash here leaves
         the old file or the new one. TensorBoard files only grow; there a SessionLog START at
         `step + 1` tells readers to drop what they saw from that step on. TensorBoard's fast loader
         ignores it and drops a tag's later steps as soon as the tag is written at an earlier one.
-
-        Args:
-            step: the last step that stays.
-
-        Returns:
-            The number of lines dropped.
-
-        Raises:
-            RunError: if the file is damaged.
         """
         with self._explained():
             self._file.close()
@@ -193,11 +180,7 @@ class EventWriter:
     """One TensorBoard event file. Every method raises an OSError when the disk is full, etc."""
 
     def __init__(self, logdir: Path) -> None:
-        """Begins a new file that TensorBoard reads after those that are there.
-
-        Args:
-            logdir: the folder, one "run" in TensorBoard; made if it is missing.
-        """
+        """Begins a file of a folder, one "run" in TensorBoard, that sorts after those there are."""
         logdir.mkdir(parents=True, exist_ok=True)
         earlier_s = [int(m[1]) for path in logdir.iterdir() if (m := _EVENT_FILE.match(path.name))]
         # TensorBoard reads files in the order of their names, so a resumed run's must sort last,

@@ -186,11 +186,12 @@ class _Device:
 
     def __init__(self, index: int) -> None:
         self._handle = handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory = nvml.optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
         self.gpu = Gpu(
             index=index,
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             name=pynvml.nvmlDeviceGetName(handle),
-            memory_total_bytes=nvml.optional(nvml.memory_total_bytes, handle),
+            memory_total_bytes=memory and memory.total,
         )
         self._readers: list[Callable[[Any], dict[str, Any]]] = [*_READERS, self._energy]
         self._energy_mj: int | None = nvml.optional(nvml.energy_mj, handle)

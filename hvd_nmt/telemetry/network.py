@@ -85,20 +85,12 @@ class NicSample:
 
 
 @final
-@dataclass(frozen=True)
-class _Reading:
-    counts: dict[str, int]
-    """value of each counter, by the names of `_COUNTERS`"""
-    time_s: float
-
-
-@final
 class NetworkProbe:
     """Turns the counters of the interfaces into rates; the first reading is made here."""
 
     def __init__(self) -> None:
         self._totals: dict[str, dict[str, int]] = {}
-        self._before = _readings()
+        self._before, self._time_s = _counts(), time.monotonic()
 
     def sample(self) -> dict[str, NicSample]:
         """Reads the counters of the interfaces there are and compares them with those before.
@@ -109,38 +101,35 @@ class NetworkProbe:
             OSError: if the system does not tell.
         """
         states = nics()
-        now = _readings()
+        now, time_s = _counts(), time.monotonic()
         samples = {}
-        for name, reading in now.items():
+        for name, counts in now.items():
             # An interface can come or go between the two questions; it counts from the next sample.
-            state, counts = states.get(name), reading.counts
+            state = states.get(name)
             carried = counts["sent_bytes_total"] or counts["received_bytes_total"]
             if state is not None and (state.is_up or carried):
-                samples[name] = self._compare(name, state, reading)
-        self._before = now
+                samples[name] = self._compare(name, state, counts, time_s - self._time_s)
+        self._before, self._time_s = now, time_s
         return samples
 
-    def _compare(self, name: str, state: Nic, now: _Reading) -> NicSample:
+    def _compare(self, name: str, state: Nic, now: dict[str, int], elapsed_s: float) -> NicSample:
         before = self._before.get(name)
         totals = self._totals.setdefault(name, dict.fromkeys(_COUNTERS, 0))
         rates: list[float | None] = [None, None]
         if before is not None:
-            elapsed_s = now.time_s - before.time_s
-            rates = [
-                megabytes_per_s(before.counts[each], now.counts[each], elapsed_s)
-                for each in ("sent_bytes_total", "received_bytes_total")
-            ]
-            for each, count in now.counts.items():
-                totals[each] += counted(before.counts[each], count)
+            both = ("sent_bytes_total", "received_bytes_total")
+            rates = [megabytes_per_s(before[each], now[each], elapsed_s) for each in both]
+            for each, count in now.items():
+                totals[each] += counted(before[each], count)
         known = dataclasses.asdict(state) | totals
         return NicSample(sent_MB_per_s=rates[0], received_MB_per_s=rates[1], **known)
 
 
-def _readings() -> dict[str, _Reading]:
+def _counts() -> dict[str, dict[str, int]]:
+    """What every interface has counted, by its name and those of `_COUNTERS`."""
     # nowrap=True would hide resets behind a cache of psutil's own that other callers share.
     counters = psutil.net_io_counters(pernic=True, nowrap=False)
-    time_s = time.monotonic()
     return {
-        name: _Reading({own: getattr(counter, its) for own, its in _COUNTERS.items()}, time_s)
+        name: {own: getattr(counter, its) for own, its in _COUNTERS.items()}
         for name, counter in counters.items()
     }

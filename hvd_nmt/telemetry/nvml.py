@@ -70,11 +70,6 @@ def memory(handle: Any) -> dict[str, int]:
     return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
 
 
-def memory_total_bytes(handle: Any) -> int:
-    """Bytes on the card."""
-    return pynvml.nvmlDeviceGetMemoryInfo(handle).total
-
-
 def power(handle: Any) -> dict[str, float]:
     """Watts drawn, of which NVML gives thousandths."""
     return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}

@@ -43,8 +43,7 @@ def test_the_recipe_on_two_hosts():
 
 
 def test_advice_is_what_shortens_the_communication_best_first():
-    found = predict().advice
-    assert found == predict().step.advice()
+    found = predict().step.advice()
     assert [advice.what for advice in found] == [
         "a network 10 times as fast", "4 times as many tokens per step",
         "accumulate 4 batches per update", "gradients as float16 on the wire",
@@ -67,7 +66,7 @@ def test_on_one_host_nobody_speaks_of_a_network():
 
 def test_a_fast_network_needs_no_advice():
     found = predict(communication_s=0.02, compute_s=0.5)
-    assert (found.verdict, found.advice) == ("compute-bound", [])
+    assert (found.verdict, found.step.advice()) == ("compute-bound", [])
 
 
 def test_without_the_computation_only_bounds_are_given():
