@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hvd_nmt.common.units import duration
-from hvd_nmt.explain import student_t
+from hvd_nmt.explain import machines, student_t
 from hvd_nmt.records.record import Run
 
 FEWEST_EVALUATIONS = 5
@@ -98,11 +98,7 @@ def fully_trained(run: Run) -> FullyTrained:
     steps are the test: the run is trained if their gain is surely below `GAIN_THAT_COUNTS`, not
     trained if it is surely above.
 
-    Args:
-        run: at any time of its life.
-
-    Returns:
-        The verdict; "cannot tell" with fewer than four points after the warm-up.
+    With fewer than four points after the warm-up the verdict is "cannot tell".
     """
     warmup_steps = number(run.config.get("training", {}).get("warmup_steps")) or 0.0
     if 0 < run.steps_done < warmup_steps:
@@ -139,9 +135,8 @@ def _gain_sentence(verdict: Verdict, measure: str, points: Points, more: Gain) -
     unit, places = ("BLEU", 1) if measure == "BLEU" else ("nats", 3)
     gain, enough = more.gain, GAIN_THAT_COUNTS[measure]
     time = "" if more.seconds is None else f" ({duration(more.seconds)})"
-    side = {"trained": "surely less than", "not trained": "surely more than"}.get(
-        verdict, "which may be less or more than"
-    )
+    side = {"trained": "surely less than", "not trained": "surely more than",
+            "cannot tell": "which may be less or more than"}[verdict]  # fmt: skip
     return (
         f"A curve through {len(points)} values of the {measure} from step {points[0][0]:,} to "
         f"{points[-1][0]:,} expects {more.steps:,} more steps{time} to bring "
@@ -164,10 +159,9 @@ def _rate_sentence(run: Run) -> str:
 
 def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
     """The best measure that has enough values, and its values after the warm-up."""
-    bleu = tuple((each.step, each.bleu) for each in run.evaluations)
-    losses = tuple((each.step, each.loss) for each in run.evaluations)
-    for measure, pairs in (("BLEU", bleu), ("validation loss", losses)):
-        points = finite(pairs)
+    bleu = ((each.step, each.bleu) for each in run.evaluations)
+    losses = ((each.step, each.loss) for each in run.evaluations)
+    for measure, points in (("BLEU", finite(bleu)), ("validation loss", finite(losses))):
         late = _late(points, warmup_steps)
         if len(points) >= FEWEST_EVALUATIONS and len(late) >= FEWEST_EVALUATIONS - 1:
             return measure, late
@@ -258,11 +252,10 @@ def _estimate(draws: np.ndarray) -> Estimate:
 
 def _seconds_per_step(run: Run) -> float | None:
     """Mean over the run of the time of a step, with its share of the evaluations."""
-    timed = [(each.steps, each.step_s) for each in run.intervals if each.step_s is not None]
-    steps = sum(count for count, _ in timed)
-    spent_s = sum(count * seconds for count, seconds in timed)
-    spent_s += sum(each.seconds or 0.0 for each in run.evaluations)
-    return spent_s / steps if steps else None
+    training_s = machines.training_s(run)
+    steps = sum(each.steps for each in run.intervals if each.step_s is not None)
+    evaluations_s = sum(each.seconds or 0.0 for each in run.evaluations)
+    return None if training_s is None else (training_s + evaluations_s) / steps
 
 
 def overfitting(run: Run) -> Overfitting:
@@ -270,13 +263,8 @@ def overfitting(run: Run) -> Overfitting:
 
     It overfits if a straight line through the validation losses of the last third (four at least)
     surely rises, and more than the training loss, or if they lie far above an earlier lowest one.
-    It does not if the line surely rises by less than `GAIN_THAT_COUNTS`, or falls.
-
-    Args:
-        run: at any time of its life.
-
-    Returns:
-        The verdict; "cannot tell" with fewer than five evaluations.
+    It does not if the line surely rises by less than `GAIN_THAT_COUNTS`, or falls. With fewer than
+    five evaluations the verdict is "cannot tell".
     """
     points = finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:
@@ -310,9 +298,8 @@ def overfitting(run: Run) -> Overfitting:
     )
     if training_trend is not None:
         reason += f", the training loss by {_signed(training_trend)}"
-    reason += f". The lowest validation loss is {best[1]:.4f} at step {best[0]:,}, " + (
-        "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
-    )
+    end = "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
+    reason += f". The lowest validation loss is {best[1]:.4f} at step {best[0]:,}, {end}"
     return Overfitting(verdict, reason, best, last, trend, training_trend)
 
 

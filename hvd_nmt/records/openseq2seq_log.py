@@ -46,25 +46,20 @@ _SAMPLE = re.compile(r"\*\*\* +(\*{5}EVAL|Train) (Source|Target|Prediction)\[0\]
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.(.+)")
 _KEY = re.compile(r"'([^']+)': ")
 _PLAIN = re.compile(r"<[^>]*>|[^,{}]*")
-"""float32 on the wire, in mixed precision too (mp_wrapper.py)"""
 _PLACES = 5e-5
 """half of the last decimal of a logged loss"""
 _NAMES = {
-    "model": {
-        "encoder_layers": "encoder_params.encoder_layers",
-        "decoder_layers": "decoder_params.num_hidden_layers",
-        "width": "decoder_params.hidden_size",
-        "heads": "decoder_params.num_heads",
-        "feed_forward_width": "decoder_params.filter_size",
-    },
-    "training": {
-        "max_steps": "max_steps",
-        "learning_rate": "lr_policy_params.learning_rate",
-        "warmup_steps": "lr_policy_params.warmup_steps",
-        "max_learning_rate": "lr_policy_params.max_lr",
-        "schedule_width": "lr_policy_params.d_model",
-    },
-    "evaluation": {"every_steps": "eval_steps"},
+    "model.encoder_layers": "encoder_params.encoder_layers",
+    "model.decoder_layers": "decoder_params.num_hidden_layers",
+    "model.width": "decoder_params.hidden_size",
+    "model.heads": "decoder_params.num_heads",
+    "model.feed_forward_width": "decoder_params.filter_size",
+    "training.max_steps": "max_steps",
+    "training.learning_rate": "lr_policy_params.learning_rate",
+    "training.warmup_steps": "lr_policy_params.warmup_steps",
+    "training.max_learning_rate": "lr_policy_params.max_lr",
+    "training.schedule_width": "lr_policy_params.d_model",
+    "evaluation.every_steps": "eval_steps",
 }
 """names in this package's configuration -> where OpenSeq2Seq's has the same"""
 
@@ -107,22 +102,17 @@ def read_log(log: Path) -> Run:
     hosts, unknown = _hosts(all_lines, raw, host)
     times_s = [time_s for points in series.values() for time_s, _ in points.values()]
     return Run(
-        name=log.name,
-        path=log,
-        source="OpenSeq2Seq",
-        hosts=hosts,
-        parameters=contents.parameters,
+        log.name, log, "OpenSeq2Seq", hosts, parameters=contents.parameters,
+        # float32 on the wire, in mixed precision too (mp_wrapper.py)
         gradient_bytes=bytes_of_gradients(contents.parameters) if contents.parameters else None,
         max_steps=raw["max_steps"] if isinstance(raw.get("max_steps"), int) else None,
-        finished=contents.finished,
-        started_s=min(begun_s + times_s, default=None),
-        ended_s=max(times_s, default=None),
-        config=_in_our_names(raw),
+        finished=contents.finished, started_s=min(begun_s + times_s, default=None),
+        ended_s=max(times_s, default=None), config=_in_our_names(raw),
         environment=_environment(contents, raw),
         intervals=tuple(_with_events(interval, series) for interval in contents.intervals),
         evaluations=tuple(_scored(scores, series) for scores in contents.evaluations),
         problems=(*_problems(contents, series, raw), *unknown),
-    )
+    )  # fmt: skip
 
 
 @dataclass
@@ -184,9 +174,8 @@ def _add_interval(contents: _Contents, step: int, loss: float, epoch: str | None
 
 def _evaluated_step(contents: _Contents, raw: dict[str, Any], begun_step: int) -> int:
     """The log names none: it is the first step, each eval_steps from it, and the last but one."""
-    done = contents.intervals[-1].step if contents.intervals else begun_step
+    step = done = contents.intervals[-1].step if contents.intervals else begun_step
     every, last = raw.get("eval_steps"), raw.get("max_steps")
-    step = done
     if isinstance(every, int) and every > 0:
         step = begun_step + 1 + math.ceil(max(0, done - begun_step - 1) / every) * every
         while contents.evaluations and step <= contents.evaluations[-1].step:
@@ -260,23 +249,20 @@ def _events(
     log: Path, raw: dict[str, Any], contents: _Contents
 ) -> tuple[dict[str, Series], str | None, list[float]]:
     """Of the event files that belong to the log: scalars by tag, host, and when they began."""
-    folders = [log.parent]
-    if name := Path(str(raw.get("logdir", ""))).name:
-        folders.append(log.parent / name)
+    folders = [log.parent, log.parent / Path(str(raw.get("logdir", ""))).name]
+    paths = {path for folder in folders for path in folder.glob("events.out.tfevents.*")}
     losses = {interval.step: interval.loss for interval in contents.intervals}
     series: dict[str, Series] = {}
     host, begun_s = None, []
-    paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*")]
     for path in sorted(paths, key=lambda path: path.name):
         found = _scalars(path)
-        logged = [
-            (value, loss)
+        agrees = [
+            abs(value - loss) <= 2 * _PLACES
             for step, (_, value) in found.get("train_loss", {}).items()
             if (loss := losses.get(step)) is not None
         ]
         # Where a resumed run did steps again, the log's values are those of the later file.
-        agreeing = [None for value, loss in logged if abs(value - loss) <= 2 * _PLACES]
-        if logged and 2 * len(agreeing) >= len(logged):
+        if agrees and 2 * sum(agrees) >= len(agrees):
             for tag, points in found.items():
                 series.setdefault(tag, {}).update(points)
             if match := _EVENT_FILE.match(path.name):
@@ -384,9 +370,11 @@ def _in_our_names(raw: dict[str, Any]) -> dict[str, Any]:
     is_ours = "transformer_policy" in str(raw.get("lr_policy"))
     known = raw if is_ours else {**raw, "lr_policy_params": {}}
     config: dict[str, dict[str, Any]] = {"openseq2seq": raw}
-    for group, names in _NAMES.items():
-        found = {name: _at(known, place) for name, place in names.items()}
-        config[group] = {name: value for name, value in found.items() if value is not None}
+    for ours, place in _NAMES.items():
+        group, name = ours.split(".")
+        config.setdefault(group, {})
+        if (value := _at(known, place)) is not None:
+            config[group][name] = value
     training = config["training"]
     if isinstance(training.get("learning_rate"), float | int):
         training["learning_rate"] *= _at(raw, "lr_policy_params.coefficient") or 1.0

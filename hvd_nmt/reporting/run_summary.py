@@ -18,28 +18,15 @@ class RunSummary:
     """A recorded run. What follows from the record is worked out when it is first asked for."""
 
     def __init__(self, record: Run) -> None:
-        """Wraps a record.
-
-        Args:
-            record: as `records.read.read_any_run` gives it.
-        """
+        """Wraps a record, as `records.read.read_any_run` gives it."""
         self.record = record
         """everything that the run's files tell, for the functions of `explain` and `reporting`"""
-
-    @property
-    def intervals(self) -> tuple[Interval, ...]:
-        """Training metrics, interval by interval: loss, learning rate, step time and its parts."""
-        return self.record.intervals
-
-    @property
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """Scores of the dev set, evaluation by evaluation: loss, BLEU, chrF."""
-        return self.record.evaluations
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is missing or damaged in the record, one sentence each."""
-        return self.record.problems
+        self.intervals: tuple[Interval, ...] = record.intervals
+        """training metrics, interval by interval: loss, learning rate, step time and its parts"""
+        self.evaluations: tuple[Evaluation, ...] = record.evaluations
+        """scores of the dev set, evaluation by evaluation: loss, BLEU, chrF"""
+        self.problems: tuple[str, ...] = record.problems
+        """what is missing or damaged in the record, one sentence each"""
 
     @property
     def checkpoints(self) -> tuple[Path, ...]:
