@@ -152,11 +152,9 @@ def _crosses_network(interval: Interval, run: Run) -> bool:
 
 def _step(step: Interval, exposed_s: float, run: Run) -> Step:
     """What the model of a step needs, of which so many seconds are exposed transfer of bytes."""
-    compute_s = step.compute_s or 0.0
-    return Step(
-        (step.step_s or 0.0) - exposed_s, compute_s, travelling_s(exposed_s, compute_s),
-        crosses_network=_crosses_network(step, run),
-    )  # fmt: skip
+    others_s, compute_s = (step.step_s or 0.0) - exposed_s, step.compute_s or 0.0
+    transfer_s, crosses = travelling_s(exposed_s, compute_s), _crosses_network(step, run)
+    return Step(others_s, compute_s, transfer_s, crosses_network=crosses)
 
 
 @dataclass(frozen=True)

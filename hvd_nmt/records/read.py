@@ -116,16 +116,14 @@ def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str,
         return None, {}
     if not isinstance(values, dict):
         return None, {}
-    groups = {name: value for name, value in configuration.as_plain(Config()).items()
-              if isinstance(value, dict)}  # fmt: skip
-    # A value of another type is one of those that could not be loaded.
-    return None, {
-        name: {key: item for key, item in value.items() if _fits(item, groups[name].get(key))}
-        if name in groups
-        else value
-        for name, value in values.items()
-        if name not in groups or isinstance(value, dict)
-    }
+    kept, groups = {}, configuration.as_plain(Config())
+    for name, value in values.items():
+        group = groups.get(name)
+        if not isinstance(group, dict):
+            kept[name] = value
+        elif isinstance(value, dict):  # a value of another type is one that could not be loaded
+            kept[name] = {key: item for key, item in value.items() if _fits(item, group.get(key))}
+    return None, kept
 
 
 def _fits(value: Any, default: Any) -> bool:

@@ -36,9 +36,8 @@ def loss(runs: Sequence[Run]) -> str | None:
             axes.plot(x, y, color=colour, alpha=0.75, label=_label(run, runs) or "training")
             held = [(e.step, e.loss) for e in run.evaluations if e.loss is not None]
             if held:
-                other = SERIES[1] if len(runs) == 1 else colour
-                axes.plot(*zip(*held, strict=True), "o--", color=other, markersize=3,
-                          label="validation" if len(runs) == 1 else None)  # fmt: skip
+                other, name = (SERIES[1], "validation") if len(runs) == 1 else (colour, None)
+                axes.plot(*zip(*held, strict=True), "o--", color=other, markersize=3, label=name)
         axes.set(xlabel="step", ylabel="loss, nats per target token")
 
     known = any(_points(r, "loss")[0] or any(e.loss for e in r.evaluations) for r in runs)
