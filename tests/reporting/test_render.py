@@ -29,15 +29,9 @@ class Page(html.parser.HTMLParser):
         self.problems += [f"<{tag}> stays open" for tag in self.open]
 
     def handle_starttag(self, tag, attributes):
-        self.note(tag, attributes)
+        self.tags.append(tag)
         if tag not in VOID:
             self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.note(tag, attributes)
-
-    def note(self, tag, attributes):
-        self.tags.append(tag)
         for name, value in attributes:
             if name == "id":
                 self.ids.append(value)
