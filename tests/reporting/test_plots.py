@@ -31,6 +31,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_svg_in_the_colours_of_the_page(name, two_host_run):
     svg = FIGURES[name](two_host_run())
+    assert svg.startswith("<svg ")
     root = ElementTree.fromstring(svg)
     assert root.get("role") == "img"
     assert root.get("aria-label")
