@@ -8,6 +8,7 @@ python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,8 +34,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return outcome.exit_code
 
 
-def _write_report(run_dir: Path) -> None:
-    """Explain the run, however it ended; what goes wrong here spoils no training."""
+def _write_report(run_dir: Path, in_background: bool = False) -> None:
+    """Explain the run, however it ended; what goes wrong here spoils no training.
+
+    Args:
+        run_dir: run directory.
+        in_background: in a process that belongs to nobody, so that no launcher kills it.
+    """
+    if in_background:
+        code = "import pathlib, sys; from hvd_nmt import train; "
+        code += "train._write_report(pathlib.Path(sys.argv[1]))"
+        subprocess.Popen(
+            [sys.executable, "-c", code, run_dir], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        return
     from hvd_nmt.records.read import read_run
     from hvd_nmt.reporting import render
 

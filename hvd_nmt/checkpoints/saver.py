@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -64,7 +65,7 @@ class Saver:
         Raises:
             RunError: the disk is full or the file system fails; what was there before is intact.
         """
-        with _explained(self._run_dir / names.newest(step)) as prefix:
+        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
             done = self._write(prefix, step, val_loss)
             complete = newest_first(self._run_dir)
             _point_to(complete[: self._keep])
@@ -88,7 +89,8 @@ class Saver:
             worst = best[self._keep_best - 1].manifest.val_loss
             if worst is not None and val_loss >= worst:
                 return None
-        with _explained(self._run_dir / BEST_DIR / names.best(val_loss, step)) as prefix:
+        best_prefix = self._run_dir / BEST_DIR / names.best(val_loss, step)
+        with _explained(self._run_dir, best_prefix) as prefix:
             saved = self._write(prefix, step, val_loss)
             for old in best_first(self._run_dir)[self._keep_best :]:
                 remove(old.prefix)
@@ -150,15 +152,32 @@ def remove(prefix: Path) -> None:
 
 
 @contextlib.contextmanager
-def _explained(prefix: Path) -> Iterator[Path]:
+def _explained(run_dir: Path, prefix: Path) -> Iterator[Path]:
     try:
         yield prefix
     except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "message", error)
+        remedy = "make room" if _is_full(error) else "mend that"
+        earlier = newest_first(run_dir) or best_first(run_dir)
+        intact = (
+            "earlier checkpoints are intact" if earlier else "no other checkpoint was saved yet"
+        )
         raise RunError(
-            f"The checkpoint {prefix} cannot be written ({reason}); earlier checkpoints are "
-            "intact: make room, then start the same command again."
+            f"The checkpoint {prefix} cannot be written ({_reason(error)}); {intact}: {remedy}, "
+            "then start the same command again."
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in full or any(os.strerror(n) in str(error) for n in full)
+
+
+def _reason(error: Exception) -> str:
+    """What the system said; TensorFlow puts names of its own operations and files around it."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    known = [os.strerror(number) for number in errno.errorcode]
+    return next((text for text in known if text in str(error)), "TensorFlow's writer failed")
 
 
 def _point_to(kept: list[Checkpoint]) -> None:

@@ -5,6 +5,8 @@ setup               from a configuration to ranks that are ready for step 1
 horovod             ranks, hosts and collectives; the only module that imports Horovod
 devices             GPU and thread settings of this rank, and its precision
 cluster             data, versions and weights equal on all hosts, and gradients that add up
+peers               which rank was lost, and when
+ending              how a run ends before its last step
 run_directory       the folder that explains a run, held by one run at a time
 plan                what the run is going to do, printed before step 1
 step                the Keras model that `fit` drives: one training step, timed

@@ -18,11 +18,30 @@ from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
+from hvd_nmt.training.ending import Ending
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.step_callback import StepCallback
 
 SKIPPED_STEPS_IN_A_ROW = 50
 """float16: so many steps without a finite gradient mean that no loss scale helps any more"""
+
+
+class NoteStep(StepCallback):
+    """Tells the ending how far the run has come.
+
+    Args:
+        start_step: steps done before `fit`.
+        ending: of the run.
+    """
+
+    def __init__(self, start_step: int, ending: Ending) -> None:
+        super().__init__(start_step)
+        self._ending = ending
+        ending.step = start_step
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        """Note it."""
+        self._ending.step = step
 
 
 class LearningRate(StepCallback):

@@ -6,8 +6,10 @@ collectives unpickle what a peer sends.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import socket
@@ -15,13 +17,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+import psutil
 import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
+from hvd_nmt.training import peers
+from hvd_nmt.training.peers import Peers
 
 try:
     import horovod.tensorflow as hvd
@@ -49,6 +54,13 @@ _OTHER_LAUNCHERS = {
     "PMI_SIZE": "mpiexec",
     "SLURM_NTASKS": "srun",
 }
+
+
+_NEWS_S = 5.0
+"""from an error of Gloo, which may come of a host's silence, until that silence is noticed here"""
+
+_peers: Peers | None = None
+_hosts: list[str] = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +121,57 @@ def init(expected_ranks: int = 0, *, with_timeline: bool = False) -> Rank:
     return rank
 
 
+def asked_ranks() -> int | None:
+    """Number after -np on the command line of the horovodrun that started this process.
+
+    horovodrun starts a rank in every slot of its hosts and tells none of them what -np was.
+
+    Returns:
+        None where there is no horovodrun above this process, or where it got no -np.
+    """
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().parents():
+            words = process.cmdline()
+            names = [os.path.basename(word) for word in words[:2]]
+            if "horovodrun" not in names:
+                continue
+            for option, value in itertools.pairwise(words[names.index("horovodrun") :]):
+                if option in ("-np", "--num-proc") and value.isdecimal():
+                    return int(value)
+    return None
+
+
+def meet_peers(rank: Rank) -> None:
+    """From now on a rank that is lost has a name, see `peers`. A collective, so after `devices`."""
+    global _peers, _hosts
+    _leave_peers()
+    if rank.size == 1:
+        return
+    _hosts = gather(rank.host)
+    found = peers.connect(rank.index, rank.size, gather)
+    if isinstance(found, Peers):
+        _peers = found
+        # Before Horovod's own, which was registered in `hvd.init`.
+        atexit.register(_leave_peers)
+    elif rank.is_first:
+        without = ", ".join(f"{number} ({_hosts[number]})" for number in found)
+        print(
+            f"peers       rank {without} cannot connect to a port of {rank.host} (a firewall?): a "
+            "rank that is lost will have no name, and others may wait for it",
+            flush=True,
+        )
+
+
+def _leave_peers() -> None:
+    global _peers
+    if _peers is not None:
+        _peers.close()
+        _peers = None
+
+
 def shutdown() -> None:
     """Finish: no collective may follow."""
+    _leave_peers()
     hvd.shutdown()
 
 
@@ -185,22 +246,64 @@ def raise_on_all_ranks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def report_lost_peers() -> Iterator[None]:
-    """Say in one sentence what Horovod says in a page when another rank is gone.
+def report_lost_peers(
+    outlook: Callable[[], str] = lambda: "start the same command again.",
+    leave: Callable[[ClusterError], NoReturn] | None = None,
+) -> Iterator[None]:
+    """Say in one sentence which rank is gone, where Horovod says a page, or nothing at all.
+
+    Args:
+        outlook: gives the end of the sentence, what follows from it.
+        leave: ends this process with the error. Called in another thread where a collective waits
+            for the lost rank all the same. None: the error is raised, and nothing ends a wait.
 
     Raises:
         ClusterError: a collective failed because a rank or its host is gone.
     """
+    if _peers is not None and leave is not None:
+        _peers.when_stuck = lambda: leave(ClusterError(_loss() + outlook()))
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
         if not any(word in str(error) for word in ("Horovod", "gloo", "NCCL")):
             raise
-        raise ClusterError(
-            f"{socket.gethostname()} lost another rank in the middle of the run; its own message, "
-            "if it had the time for one, is above. The same command goes on from the last "
-            "checkpoint."
-        ) from error
+        if _peers is not None:
+            _peers.wait_for_news(_NEWS_S)
+        loss = ClusterError(_loss() + outlook())
+        if leave is not None:
+            leave(loss)
+        raise loss from error
+    if _peers is not None:
+        _peers.when_stuck = None
+
+
+def rank_is_lost() -> bool:
+    """Whether a rank is gone without leave, as far as this one knows or hears in a moment."""
+    if _peers is None:
+        return False
+    _peers.wait_for_news(0.3)
+    return _peers.lost is not None
+
+
+def speaks_for_lost_rank(rank: Rank) -> bool:
+    """Whether this rank says what happened: the first, or the next if the first is gone."""
+    return rank.index == (1 if _peers is not None and _peers.lost == 0 else 0)
+
+
+def _loss() -> str:
+    if _peers is not None and _peers.left:
+        number = _peers.left[0]
+        return (
+            f"Rank {number} on {_hosts[number]} ended before the others, and its message, if it "
+            "had one, is above: "
+        )
+    if _peers is not None and _peers.lost is not None:
+        number = _peers.lost
+        return f"Rank {number} on {_hosts[number]} is gone (killed, or out of memory): "
+    return (
+        f"{socket.gethostname()} cannot reach another rank any more; its message, if it had the "
+        "time for one, is above: "
+    )
 
 
 def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +21,9 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
 from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import callbacks, cluster, dashboard, devices, horovod, run_directory, setup
+from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
 from hvd_nmt.training.setup import RunSetup
@@ -32,13 +33,12 @@ from hvd_nmt.training.step_log import StepLog
 Log = Callable[[str], None]
 
 
-def train(config: Config, write_report: Callable[[Path], None]) -> None:
+def train(config: Config, write_report: WriteReport) -> None:
     """The whole run, on this rank.
 
     Args:
         config: of the run.
-        write_report: gets the run directory, on rank 0 when the steps have ended, however they
-            ended.
+        write_report: called on rank 0 when the steps have ended, however they ended.
 
     Raises:
         UserError: whatever a person can mend; the same on all ranks.
@@ -50,6 +50,16 @@ def train(config: Config, write_report: Callable[[Path], None]) -> None:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank)
         lock = run_directory.claim(config.run_dir, rank)
+    horovod.meet_peers(rank)
+    ending = Ending(config, rank, write_report)
+    with horovod.report_lost_peers(ending.outlook, ending.leave):
+        _train(config, rank, ending, log)
+    horovod.shutdown()
+    if lock is not None:
+        lock.close()
+
+
+def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
         if rank.is_first:
@@ -68,18 +78,16 @@ def train(config: Config, write_report: Callable[[Path], None]) -> None:
     log("\n".join(plan.lines()))
 
     started_s = time.monotonic()
+    stopped = True
     try:
-        with horovod.report_lost_peers():
-            _fit(model, state, run_setup, plan)
+        _fit(model, state, run_setup, plan, ending)
+        stopped = False
     finally:
-        if rank.is_first and config.telemetry.report:
-            write_report(config.run_dir)
+        if rank.is_first:
+            ending.report(stopped)
     checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     log(_where_things_are(config, time.monotonic() - started_s))
-    horovod.shutdown()
-    if lock is not None:
-        lock.close()
 
 
 def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, log: Log) -> None:
@@ -111,7 +119,13 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
     horovod.broadcast(weights.variables(state))
 
 
-def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, plan: Plan) -> None:
+def _fit(
+    model: TrainingModel,
+    state: tf.train.Checkpoint,
+    run_setup: RunSetup,
+    plan: Plan,
+    ending: Ending,
+) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
@@ -128,13 +142,15 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
+    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store)
     every_step = [
+        callbacks.NoteStep(start, ending),
         telemetry,
         callbacks.LearningRate(start, Schedule.of(config)),
         StepLog(config, start, run_setup.batch_plan.steps_per_epoch, store),
         callbacks.StopIfNotFinite(start, rank, run_setup.precision == "float16"),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
-        SaveAndEvaluate(config, start, evaluator, saver, store),
+        stop_save_evaluate,
     ]
     if config.telemetry.timeline_steps:
         path = config.run_dir / "horovod-timeline.json"
@@ -149,6 +165,9 @@ def _fit(model: TrainingModel, state: tf.train.Checkpoint, run_setup: RunSetup, 
         )
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
+    except BaseException:
+        stop_save_evaluate.on_failure()
+        raise
     finally:
         telemetry.on_train_end()  # Keras does not call it after an error
         if store is not None:

@@ -54,6 +54,10 @@ class SaveAndEvaluate(StepCallback):
         """Stop listening."""
         self._stop_request.stop_listening()
 
+    def on_failure(self) -> None:
+        """Let no signal interrupt the end; Keras calls nothing after an error."""
+        self._stop_request.ignore()
+
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
         if self._stop_request.requested:

@@ -125,6 +125,7 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
         start_step=start_step,
         all_reduce_s=all_reduce_s,
         frozen=parameters - count_parameters(model.trained),
+        asked_ranks=horovod.asked_ranks(),
     )
 
 

@@ -44,6 +44,10 @@ class StopRequest:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
+    def ignore(self) -> None:
+        """From now on signals do nothing: the run is ending, and the launcher hurries its ranks."""
+        self._announces = False
+
     def requested_on_any_rank(self) -> bool:
         """Whether any rank was asked up to now; all ranks must call it."""
         requested = tf.constant(float(self.requested))
@@ -58,4 +62,5 @@ class StopRequest:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
-        self.announce()
+        if not horovod.rank_is_lost():  # whose launcher then stops the others: nothing is saved
+            self.announce()

@@ -245,8 +245,9 @@ def test_full_disk(state: tf.train.Checkpoint, small_disk, room_bytes: int) -> N
     usage = shutil.disk_usage(run_dir)
     (run_dir / "ballast").write_bytes(bytes(usage.free - room_bytes // 4096 * 4096))
     mark(state, 2)
-    with pytest.raises(RunError, match="earlier checkpoints are intact"):
+    with pytest.raises(RunError, match="earlier checkpoints are intact: make room") as refused:
         [saver.save(step) for step in range(2, 6)]
+    assert "(No space left on device)" in str(refused.value)  # and no more of TensorFlow's words
     (run_dir / "ballast").unlink()
     found, said = newest(run_dir)
     assert found is not None
@@ -258,6 +259,15 @@ def test_full_disk(state: tf.train.Checkpoint, small_disk, room_bytes: int) -> N
     assert not [path for path in run_dir.iterdir() if path.is_dir()]
     saver.save(9)  # and there is room again
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-9")
+
+
+def test_full_disk_before_the_first_checkpoint(state: tf.train.Checkpoint, small_disk) -> None:
+    run_dir = small_disk(200_000)
+    saver = Saver(run_dir, state, FACTS, keep=5, keep_best=1)
+    (run_dir / "ballast").write_bytes(bytes(shutil.disk_usage(run_dir).free - 40960))
+    for save in (lambda: saver.save(1), lambda: saver.save_best(1, 2.0)):
+        with pytest.raises(RunError, match="no other checkpoint was saved yet: make room"):
+            save()
 
 
 def test_manifest_is_plain_json(saved: Path) -> None:

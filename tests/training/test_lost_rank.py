@@ -1,0 +1,64 @@
+"""A rank that is killed has a name, the run says how it goes on, and no rank stays behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+import toy
+
+ENDS_WITHIN_S = 10
+
+
+@pytest.mark.parametrize("lost", [2, 0])
+def test_a_killed_rank_is_named_and_the_run_is_explained(toy_data, tmp_path, lost) -> None:
+    options = toy.train_options(
+        toy_data, "run", 100_000, "--checkpoints.every-steps", "5", "--telemetry.report",
+        "--training.log-every", "3",
+    )  # fmt: skip
+    run = toy.start_train(*options, cwd=tmp_path, ranks=3)
+    run_dir = tmp_path / "run"
+    run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
+
+    run.ranks()[lost].send_signal(signal.SIGKILL)
+    killed_s = time.monotonic()
+    done = run.finished(60)
+    took_s = time.monotonic() - killed_s
+    left = run.left_behind()
+
+    (sentence,) = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
+    host = socket.gethostname()
+    found = re.search(
+        rf"Rank {lost} on {host} is gone \(killed, or out of memory\): the run ends after step "
+        r"([\d,]+); the same command goes on from the checkpoint of step ([\d,]+)\.$",
+        sentence,
+    )
+    assert found, done.stderr
+    step, saved = (int(text.replace(",", "")) for text in found.groups())
+    assert (run_dir / f"model.ckpt-{saved}.json").exists()
+    assert saved == step // 5 * 5 >= 10
+    assert "stopping" not in done.stderr + done.stdout  # nothing is saved any more
+    assert "Traceback" not in done.stderr.replace("Traceback (most recent call last):\n  File "
+                                                  f'"{toy.BIN}/horovodrun"', "")  # fmt: skip
+    assert left == []
+    assert "was killed or it crashed" not in (run_dir / "report.md").read_text(encoding="utf-8")
+    assert took_s < ENDS_WITHIN_S
+
+
+@pytest.mark.parametrize("lost", [2, 0])
+def test_ranks_that_are_stuck_in_a_collective_leave_by_themselves(toy_forks, tmp_path, lost):
+    """And one of them speaks; within horovodrun's 5 s, after which nobody could."""
+    script = toy_forks.command(os.fspath(Path(__file__).parent / "stuck_ranks.py"))
+    command = [*toy.horovodrun(3), *script, os.fspath(tmp_path), str(lost)]
+    done = toy.Run(command, tmp_path, toy.environment(tmp_path)).finished(60)
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("[0-9].txt")}
+    assert sorted(texts) == sorted({"0", "1", "2"} - {str(lost)}), done.stderr
+    gone = f"Rank {lost} on {socket.gethostname()} is gone (killed, or out of memory): see there."
+    speaker = "1" if lost == 0 else "0"
+    assert texts == {rank: f"{rank == speaker} {gone}" for rank in texts}
