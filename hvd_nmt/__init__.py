@@ -22,7 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 def load(
     run: str | os.PathLike[str],
-    checkpoint: str | Sequence[str] = "best",
+    checkpoint: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "best",
     settings: Settings | None = None,
 ) -> TrainedModel:
     """Loads a trained model, to translate and to score. Imports TensorFlow.
@@ -43,7 +43,8 @@ def load(
 
     Raises:
         RunError: the run or a checkpoint cannot be used.
-        ConfigError: the settings ask for what the backend cannot do.
+        ConfigError: the settings ask for what the backend cannot do, or for another number of
+            threads than TensorFlow works with already.
         DataError: the run's vocabulary cannot be used.
     """
     from hvd_nmt.common.tensorflow_import import import_tensorflow
@@ -53,7 +54,8 @@ def load(
     from hvd_nmt.translation import engine
     from hvd_nmt.translation.trained_model import TrainedModel
 
-    names = [checkpoint] if isinstance(checkpoint, str) else list(checkpoint)
+    chosen = [checkpoint] if isinstance(checkpoint, str | os.PathLike) else checkpoint
+    names = [os.fspath(name) for name in chosen]
     return TrainedModel(engine.load(Path(run), names, settings or Settings()))
 
 
@@ -77,4 +79,4 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
     from hvd_nmt.records.read import read_any_run
     from hvd_nmt.reporting.run_summary import RunSummary
 
-    return RunSummary(read_any_run(Path(path)))
+    return RunSummary(read_any_run(Path(path).absolute()))

@@ -140,7 +140,8 @@ def _sentences(options: Options) -> list[str]:
     lines: Iterable[str] = ()
     if path is None:
         try:
-            source, _ = prepared_text.load(options.run, "dev")
+            # A run that was extended before has another vocabulary than its data.
+            source, _ = prepared_text.load(options.run, "dev", any_vocabulary=True)
             path, lines = Path(source.name), source.lines
         except (prepared_text.MissingDataError, DataError):
             path = options.text

@@ -39,6 +39,8 @@ class Route:
     heeds_if_range: bool = True
     statuses: list[int] = field(default_factory=list)
     """answered first, one for each request, instead of the body"""
+    retry_after: str = "0"
+    """what these answers ask for"""
     cuts: list[int] = field(default_factory=list)
     """bytes after which the connection ends, one for each request"""
     location: str | None = None
@@ -142,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         if route is None:
             self._plain(404)
         elif route.statuses:
-            self._plain(route.statuses.pop(0))
+            self._plain(route.statuses.pop(0), ("Retry-After", route.retry_after))
         elif route.location is not None:
             self._plain(302, ("Location", route.location))
         else:

@@ -38,6 +38,14 @@ def test_check_is_made_and_told(extended: tuple[Path, str]) -> None:
     assert "--vocabulary new/spm.model" in extended[1]
 
 
+def test_an_extended_run_is_extended_again(extended, toy_commands, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("Regenwurm\n", encoding="utf-8")
+    again = ("--run", os.fspath(extended[0]), "--pieces", "words.txt", "--out", "newer")
+    done = toy_commands.run("hvd_nmt.extend", *again, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "parity      holds" in done.stdout
+
+
 def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_run: Path) -> None:
     run_dir, _ = extended
     old, step = weights.load_model(toy_run, "latest")

@@ -43,7 +43,7 @@ _GROUPS = (
     ("cross-attention", r"decoder/.*(cross_attention|encdec_attention)/"),
     ("decoder self-attention", r"decoder/.*attention/"),
     ("decoder feed-forward", r"decoder/.*(feed_forward|ffn)/"),
-    ("embedding", r"model/(embedding|positions)\b|embedding_and_softmax"),
+    ("embedding", r"model/(embedding|positions|logits_bias)\b|embedding_and_softmax"),
 )
 GROUPS = (
     "embedding", "encoder attention", "encoder feed-forward", "decoder self-attention",

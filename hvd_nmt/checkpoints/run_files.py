@@ -42,12 +42,15 @@ def load_config(run_dir: Path) -> Config:
     return configuration.load(path)
 
 
-def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
+def data_of_run(
+    run_dir: Path, config: Config, *, any_vocabulary: bool = False
+) -> tuple[Path, corpus.Manifest]:
     """The prepared data that a run was trained on: relative to where it was started, or to here.
 
     Args:
         run_dir: run directory, by whatever path it is reached now.
         config: what its config.yaml says.
+        any_vocabulary: whether data with another vocabulary than the run's will do, for their text.
 
     Returns:
         The data directory and its manifest.
@@ -63,7 +66,8 @@ def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
             f"The training data are not in {directory} on this machine, so their size is unknown."
         ) from None
     vocabulary = run_dir / VOCABULARY
-    if vocabulary.exists() and fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+    known = vocabulary.exists() and not any_vocabulary
+    if known and fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
         raise DataError(
             f"The data in {directory} have another vocabulary than this run, so they are not the "
             "data it was trained on."

@@ -57,7 +57,7 @@ def replacing_file(path: Path, draft: Path | None = None) -> Iterator[Path]:
     Yields that name: `draft`, on the same file system, or by default a hidden one next to the file.
     After an error it is removed, and an old file stays.
     """
-    draft = draft or path.with_name(f".{path.name}.{os.getpid()}.new")
+    draft = draft or path.with_name(f".{path.name}.new")
     try:
         yield draft
         rename_durably(draft, path)

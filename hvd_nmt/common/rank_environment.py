@@ -21,7 +21,7 @@ PASSED = (
     "CUDA_VISIBLE_DEVICES", "NCCL_*", "GLOO_*", "HOROVOD_*", "HVD_NMT_*", "OMP_*", "KMP_*",
     # Not all of TF_*: Terraform's variables begin so too, and some of them are secret.
     "TF_CPP_*", "TF_CUDNN_*", "TF_DETERMINISTIC_*", "TF_DISABLE_*", "TF_ENABLE_*", "TF_FORCE_*",
-    "TF_GPU_*", "TF_NUM_*", "TF_USE_*", "TF_XLA_*", "XLA_FLAGS",
+    "TF_GPU_*", "TF_NUM_*", "TF_ONEDNN_*", "TF_USE_*", "TF_XLA_*", "XLA_FLAGS",
 )  # fmt: skip
 """patterns of the names that a rank gets"""
 OF_ANOTHER_JOB = (

@@ -90,7 +90,7 @@ def _host_traffic(host: HostSamples, clock: _StepClock) -> Traffic | None:
     pairs = same_start(host.samples)
     sent, steps, newest = Counter[str](), 0.0, Sample()
     for (before, after), between in zip(pairs, clock.steps_between(pairs), strict=True):
-        if between and (grown := _sent_between(before, after)):
+        if between > 0 and (grown := _sent_between(before, after)):
             sent.update(grown)
             steps, newest = steps + between, after
     if not sent:
@@ -120,7 +120,7 @@ class _StepClock:
         """Steps done between two samples, pair by pair; 0 where both are not within one start."""
         times_Px2 = np.array([[s["time_s"] for s in pair] for pair in pairs]).reshape(-1, 2)
         inside_P = np.zeros(len(pairs), bool)
-        for first_s, last_s in self._starts.values():
+        for first_s, last_s in self._starts.values():  # a clock that was set back gives less than 0
             inside_P |= (times_Px2[:, 0] >= first_s) & (times_Px2[:, 1] <= last_s)
         done_Px2 = np.interp(times_Px2, self._times_s, self._steps)
         return list(np.where(inside_P, done_Px2[:, 1] - done_Px2[:, 0], 0.0).tolist())

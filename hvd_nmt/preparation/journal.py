@@ -74,7 +74,7 @@ class Journal:
             self.resumed.append(name)
         self.seconds[name] = line["seconds"]
         # As it reads after a restart: tuples are lists then, and keys are text.
-        return json.loads(json.dumps(line["found"]))
+        return json.loads(json.dumps(line["found"], allow_nan=False))
 
     def has(self, name: str) -> bool:
         """Whether a stage is finished."""

@@ -8,7 +8,6 @@ be torn, and a line that cannot be read anywhere else means that something else 
 import errno
 import json
 import math
-import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any, final
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
+
+_BLOCK_BYTES = 1 << 16
 
 
 def read(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
@@ -50,11 +51,15 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
     Raises:
         RunError: if a whole line is no JSON object.
     """
-    lines = list(_lines(path))
-    kept = [line for line, values in lines if keep(values)]
-    if len(kept) < len(lines):
+    kept, dropped = [], 0
+    for line, values in _lines(path):
+        if keep(values):
+            kept.append(line)
+        else:
+            dropped += 1
+    if dropped:
         write_atomically(path, b"".join(kept))
-    return len(lines) - len(kept)
+    return dropped
 
 
 def encode(values: Mapping[str, Any]) -> bytes:
@@ -106,12 +111,15 @@ def _lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[bytes
 
 
 def _cut_torn_line(file: Any) -> None:
-    end = file.seek(0, os.SEEK_END)
-    if end:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            whole = content.rfind(b"\n") + 1
-        if whole != end:
-            file.truncate(whole)
+    size = end = file.seek(0, os.SEEK_END)
+    whole = 0
+    while end and not whole:
+        start = max(0, end - _BLOCK_BYTES)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        whole, end = (start + newline + 1 if newline >= 0 else 0), start
+    if whole != size:
+        file.truncate(whole)
 
 
 @final

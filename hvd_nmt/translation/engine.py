@@ -321,9 +321,16 @@ def manifest_hashes(prefixes: Sequence[str]) -> list[str]:
 def use_threads(count: int) -> None:
     """Limit the processor threads of TensorFlow, before it computes; 0: leave them as they are."""
     threading = tf.config.threading
-    if count and threading.get_intra_op_parallelism_threads() != count:  # can be set only once
+    if not count or threading.get_intra_op_parallelism_threads() == count:
+        return
+    try:
         threading.set_intra_op_parallelism_threads(count)
         threading.set_inter_op_parallelism_threads(count)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"TensorFlow has computed in this process already, so it cannot work with {count} "
+            "threads now: load the first model with that number."
+        ) from error
 
 
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> Backend:

@@ -100,13 +100,14 @@ def check_files(job: FileJob) -> None:
         for written in output.files(job.output) if job.output else ():
             if written.exists() and written.samefile(path):
                 raise ConfigError(f"{written} is the input: give the output another name.")
-    counted = [(path, reader.count_lines(path)) for path in job.files() if path.is_file()]
-    if len({count for _, count in counted} if len(counted) == 2 else ()) == 2:
-        (first, first_count), (second, second_count) = counted
-        raise DataError(
-            f"{first} has {first_count} lines, but {second} has {second_count}: "
-            "line i of one must belong to line i of the other."
-        )
+    files = [path for path in job.files() if path.is_file()]
+    if len(files) == 2:
+        counts = [reader.count_lines(path) for path in files]
+        if counts[0] != counts[1]:
+            raise DataError(
+                f"{files[0]} has {counts[0]} lines, but {files[1]} has {counts[1]}: "
+                "line i of one must belong to line i of the other."
+            )
 
 
 def run(job: FileJob) -> None:

@@ -14,12 +14,13 @@ class MissingDataError(RunError):
     """The data that a run was trained on are not on this machine."""
 
 
-def load(run: Path, part: str) -> tuple[Text, Text]:
+def load(run: Path, part: str, *, any_vocabulary: bool = False) -> tuple[Text, Text]:
     """Source and target text of a part of the data that a run was trained on.
 
     Args:
         run: run directory.
         part: dev or test.
+        any_vocabulary: as of `data_of_run`.
 
     Raises:
         MissingDataError: its data are not on this machine.
@@ -28,7 +29,7 @@ def load(run: Path, part: str) -> tuple[Text, Text]:
     """
     config = load_config(run)
     try:
-        directory, manifest = data_of_run(run, config)
+        directory, manifest = data_of_run(run, config, any_vocabulary=any_vocabulary)
     except DataError:
         raise MissingDataError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "

@@ -164,6 +164,12 @@ def test_best_models_are_read_too(run_dir: Path) -> None:
     ]  # fmt: skip
 
 
+def test_every_weight_of_an_imported_model_belongs_to_the_model() -> None:
+    names = ("model/logits_bias", "model/embedding", "model/encoder/0/attention/qkv")
+    found = [contents._group("", f"{name}/.ATTRIBUTES/VARIABLE_VALUE") for name in names]
+    assert found == ["embedding", "embedding", "encoder attention"]
+
+
 def test_changes_by_group(run_dir: Path) -> None:
     moved = contents.changes(run_dir / "model.ckpt-90", run_dir / "model.ckpt-100")
     assert moved.pop("embedding") == pytest.approx(1)  # it was doubled

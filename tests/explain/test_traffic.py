@@ -88,3 +88,16 @@ def test_without_a_clock_or_samples_nothing_is_known():
     assert traffic.sent_per_step(run, timeless) is None
     assert traffic.sent_per_step(dataclasses.replace(run, telemetry=()), run.intervals) is None
     assert traffic.rates(dataclasses.replace(run, intervals=tuple(timeless))) == []
+
+
+@pytest.mark.parametrize("back_s", [9.0, 30.0, 60.0])
+def test_a_clock_that_is_set_back_changes_no_bytes_per_step(back_s):
+    intervals, samples = [], []
+    for second in range(121):
+        time_s = 1000.0 + second - (back_s if second > 60 else 0.0)
+        nics = {"eth0": nic(1e7 * second)}
+        samples.append({"time_s": time_s, "start": 0, "nics": nics})
+        if second:
+            intervals.append(Interval(step=second, steps=1, time_s=time_s, step_s=1.0))
+    run = Run("x", Path("x"), "hvd_nmt", telemetry=(HostSamples("a", {}, samples),))
+    assert traffic.sent_per_step(run, intervals).bytes_per_step == pytest.approx(1e7, rel=0.02)

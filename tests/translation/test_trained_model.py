@@ -22,7 +22,10 @@ def test_importing_the_package_is_quick_and_imports_no_tensorflow():
         " {'tensorflow', 'numpy', 'horovod'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("[] set()\n", "")
+    assert (done.stdout, done.stderr) == (
+        "['hvd_nmt.common', 'hvd_nmt.common.version'] set()\n",
+        "",
+    )
 
 
 def test_translations_and_scores_are_those_of_the_command(toy_run, toy_data, tmp_path):
@@ -77,3 +80,15 @@ def test_a_translation_that_is_too_long_is_cut_and_scored(toy_run):
     with pytest.warns(UserWarning, match="line 1: the target has"):
         (score,) = hvd_nmt.load(toy_run).score([("dog", "hund " * 400)])
     assert math.isfinite(score)
+
+
+def test_a_checkpoint_may_be_a_path(toy_run):
+    newest = hvd_nmt.open_run(toy_run).checkpoints[-1]
+    by_path, by_name = (hvd_nmt.load(toy_run, name) for name in (newest, newest.name))
+    assert by_path.translate(["a dog"]) == by_name.translate(["a dog"])
+
+
+def test_other_threads_than_tensorflow_has_are_a_mistake(toy_run):
+    hvd_nmt.load(toy_run).translate(["a dog"])
+    with pytest.raises(ConfigError, match="cannot work with 7 threads"):
+        hvd_nmt.load(toy_run, settings=Settings(threads=7))

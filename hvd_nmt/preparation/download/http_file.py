@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError
 from urllib3.util.retry import Retry
 
 from hvd_nmt.common.errors import DataError
@@ -99,7 +99,7 @@ class Downloader:
 
     def _session(self, url: str) -> requests.Session:
         """Knows http(s) only, also after redirects, and for an https address https only."""
-        retry = Retry(
+        retry = _Retry(
             total=self._limits.attempts - 1,
             other=0,  # a wrong certificate stays wrong
             status_forcelist=_TRANSIENT,
@@ -108,7 +108,7 @@ class Downloader:
             backoff_max=_LONGEST_WAIT_S,
             retry_after_max=_LONGEST_WAIT_S,
         )
-        session = requests.Session()
+        session = _Session()
         session.max_redirects = _MOST_REDIRECTS
         session.adapters.clear()
         for scheme in {"https", urlsplit(url).scheme}:
@@ -225,6 +225,31 @@ class Downloader:
     def _restart(self) -> None:
         self._part.unlink(missing_ok=True)
         self._version.unlink(missing_ok=True)
+
+
+class _Retry(Retry):
+    """A server that names no sensible time to wait is asked again without it."""
+
+    def parse_retry_after(self, retry_after: str) -> float:
+        """Seconds to wait; 0 for what is neither a number nor a date."""
+        try:
+            return super().parse_retry_after(retry_after)
+        except InvalidHeader:
+            return 0.0
+
+
+class _Session(requests.Session):
+    """Reads nothing of what comes with a redirect, and follows none from https to http."""
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """The address to go to; None where the answer is no redirect."""
+        target = super().get_redirect_target(resp)
+        if target is not None:
+            resp.close()
+            schemes = urlsplit(resp.url).scheme, urlsplit(urljoin(resp.url, target)).scheme
+            if schemes == ("https", "http"):
+                raise requests.exceptions.InvalidSchema
+        return target
 
 
 class _BrokenOffError(Exception):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import gzip
 import hashlib
+import io
 import json
 import subprocess
 import sys
@@ -172,8 +173,19 @@ def test_redirects(served):
             download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
 
 
+def test_a_senseless_time_to_wait_is_no_reason_to_give_up(served):
+    fetch = served(statuses=[503], retry_after="when we are back")
+    assert fetch().read_bytes() == BODY
+
+
 def test_never_from_https_to_http(tmp_path):
     downloader = http_file.Downloader(tmp_path / "x.tgz", 100, QUICK)
+    back = requests.Response()
+    back.status_code, back.url, back.raw = 302, "https://example.org/x.tgz", io.BytesIO(b"body")
+    back.headers["Location"] = "http://example.org/x.tgz"
+    with pytest.raises(requests.exceptions.InvalidSchema):
+        downloader._session("http://example.org/x.tgz").get_redirect_target(back)
+    assert back.raw.closed, "what comes with a redirect is not read"
     session = downloader._session("https://example.org/x.tgz")  # also follows its redirects
     with pytest.raises(requests.exceptions.InvalidSchema):
         session.get_adapter("http://example.org/x.tgz")
