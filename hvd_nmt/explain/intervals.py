@@ -21,6 +21,8 @@ CHANGE_THAT_COUNTS = 0.2
 """share of a step by which one of its parts must change to make another phase of the run"""
 _SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller
 _LEAST_SHARE = 0.1  # of the time or of the steps, that a phase must take
+_USUAL_LENGTH = 3  # intervals that a phase must have, of a short run
+_LARGE_CHANGE = 0.5  # share of a step: a change by more is believed of two intervals
 _WINDOW = 5  # intervals of the running median
 _MOST_BLOCKS = 200  # of a long run, which is cut into so many parts before phases are looked for
 
@@ -35,7 +37,8 @@ def mean(intervals: Sequence[Interval]) -> Interval:
     """The mean step of some intervals: the time of each part over all their steps.
 
     Args:
-        intervals: at least one, with their parts known. The ranks are those of the last of them.
+        intervals: at least one, with their parts known. The ranks are those of the start that took
+            most of their time: another start may have had other hosts.
 
     Returns:
         One interval that covers all their steps; its step is the sum of its parts.
@@ -51,20 +54,20 @@ def typical(intervals: Sequence[Interval]) -> Interval:
 def _merged(
     intervals: Sequence[Interval], middle: Callable[[list[Any], list[int]], Any]
 ) -> Interval:
-    last = intervals[-1]
+    start = max({i.start for i in intervals}, key=lambda n: _seconds(_of_start(intervals, n)))
+    of_start = _of_start(intervals, start)
 
     def of_ranks(name: str) -> tuple[float, ...]:
-        ranks = len(getattr(last, name))
-        alike = [i for i in intervals if len(getattr(i, name)) == ranks]
-        rows = [getattr(i, name) for i in alike]
-        return tuple(middle(rows, [i.steps for i in alike]).tolist()) if ranks else ()
+        known = [i for i in of_start if getattr(i, name)]
+        rows = [getattr(i, name) for i in known]
+        return tuple(middle(rows, [i.steps for i in known]).tolist()) if rows else ()
 
     steps = [interval.steps for interval in intervals]
     parts = {
         name: float(middle([getattr(i, name) or 0.0 for i in intervals], steps)) for name in PARTS
     }
     return Interval(
-        last.step, sum(steps), None, step_s=sum(parts.values()), **parts, start=last.start,
+        intervals[-1].step, sum(steps), None, step_s=sum(parts.values()), **parts, start=start,
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
     )  # fmt: skip
 
@@ -94,16 +97,18 @@ def phases(
         [b for b, _ in group] for _, group in itertools.groupby(labelled, lambda pair: pair[1])
     ]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
-    fewest = max(3, len(blocks) // 20)
+    usual = max(_USUAL_LENGTH, len(blocks) // 20)
 
     def difference(pair: tuple[list[Interval], list[Interval]]) -> float:
+        change = _difference(*pair)
+        fewest = 2 if change > _LARGE_CHANGE else usual
         enough = all(
             len(part) >= fewest
             and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
             for part in pair
         )
         other = kind(mean(pair[0])) != kind(mean(pair[1]))
-        return _difference(*pair) - (0.0 if enough and other else 1e3)
+        return change - (0.0 if enough and other else 1e3)
 
     differences = [difference(pair) for pair in itertools.pairwise(found)]
     while differences and min(differences) < CHANGE_THAT_COUNTS:
@@ -123,6 +128,10 @@ def phases(
 def _blocks(intervals: Sequence[Interval]) -> list[Interval]:
     bounds = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
     return [mean(intervals[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def _of_start(intervals: Sequence[Interval], start: int) -> list[Interval]:
+    return [interval for interval in intervals if interval.start == start]
 
 
 def _seconds(intervals: Sequence[Interval]) -> float:

@@ -163,6 +163,8 @@ def test_steps_without_their_parts_give_no_verdict():
     [
         ([(10, {}), (5, CUT)], bottleneck.NETWORK,
          "Compute-bound to step 100, network-bound from step 101 on."),
+        ([(4, {}), (2, {"communication_s": 2.6})], bottleneck.NETWORK,
+         "Compute-bound to step 40, network-bound from step 41 on."),
         ([(57, {}), (3, CUT)], bottleneck.COMPUTE,
          "Compute-bound to step 570, network-bound from step 571 on."),
         ([(20, CUT), (40, {})], bottleneck.NETWORK,
@@ -234,6 +236,17 @@ def test_the_slow_rank_or_host_is_named_with_its_factor(hosts, ready, words):
     found = bottleneck.verdict(run(hosts=hosts, straggler_s=0.1, rank_ready_s=ready))
     assert found.kind == bottleneck.STRAGGLER
     assert words in found.sentence
+
+
+@pytest.mark.parametrize("later", [{"rank_ready_s": (1.4, 0.4)}, {"rank_ready_s": (0.4, 0.4)}])
+def test_a_slow_rank_is_on_the_host_of_its_own_start(later):
+    first = [interval(n, straggler_s=0.5, rank_ready_s=(0.4, 1.4)) for n in range(1, 13)]
+    second = [interval(n, straggler_s=0.5, start=1, **later) for n in range(13, 17)]
+    hosts = (("a", "b"), ("c", "d"))
+    both = dataclasses.replace(run(hosts=hosts[-1]), start_hosts=hosts, intervals=(*first, *second))
+    found = bottleneck.verdict(both)
+    assert found.kind == bottleneck.STRAGGLER
+    assert "rank 1 on b computes 1.40 s" in found.sentence
 
 
 def test_slow_input_on_one_host_names_that_host():
