@@ -86,11 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def average(options: Options) -> None:
-    """Writes the mean and says of what, and where it is.
-
-    Raises:
-        UserError: a checkpoint cannot be used, or the output is there or cannot be written.
-    """
+    """Writes the mean and says of what, and where it is."""
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints import averaging

@@ -13,8 +13,6 @@ some of its lines one by one, for the latency. Nothing is written.
 Options of --translate: python -m hvd_nmt.bench --translate --help.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys
@@ -26,13 +24,7 @@ from tyro.conf import OmitArgPrefixes, Suppress
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.common.units import data_size
-from hvd_nmt.config import (
-    CheckpointConfig,
-    Config,
-    EvaluationConfig,
-    TelemetryConfig,
-    command_line,
-)
+from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
 from hvd_nmt.data import corpus, throughput
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.text import read_lines
@@ -106,11 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def translate(options: TranslateOptions) -> None:
-    """Translate a text several times and print a table.
-
-    Raises:
-        UserError: the run or the text cannot be used.
-    """
+    """Translate a text several times and print a table."""
     if command_line.started_by_horovod():
         raise ConfigError("--translate measures one process: start it without horovodrun.")
     tensorflow_import.import_tensorflow()
@@ -136,11 +124,7 @@ def translate(options: TranslateOptions) -> None:
 
 
 def read_input(config: BenchConfig) -> None:
-    """Make batches without a model, as one rank does, and print a table.
-
-    Raises:
-        UserError: the data cannot be used.
-    """
+    """Make batches without a model, as one rank does, and print a table."""
     data = corpus.load(config.data.directory)
     dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
     tokens, seed = config.training.tokens_per_step, config.training.seed
@@ -148,11 +132,7 @@ def read_input(config: BenchConfig) -> None:
 
 
 def bench(config: BenchConfig) -> None:
-    """Train some steps and print a table.
-
-    Raises:
-        UserError: the data cannot be used, or the ranks do not fit together.
-    """
+    """Train some steps and print a table."""
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import benchmark
 

@@ -81,11 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def convert(options: Options) -> None:
-    """Writes the run directory and says what is in it.
-
-    Raises:
-        UserError: the model cannot be read or imported, or the output cannot be written.
-    """
+    """Writes the run directory and says what is in it."""
     defaults = configuration.presets()["base"][1]
     if options.config is not None:
         defaults = configuration.load(options.config, defaults)

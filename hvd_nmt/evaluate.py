@@ -10,8 +10,6 @@ they are. Each system is compared with the first one, checkpoints before files. 
 resampling is fixed, so the same command prints the same numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -76,11 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def evaluate(options: Options) -> None:
-    """Translates, scores, and prints the table or JSON.
-
-    Raises:
-        UserError: the run, a checkpoint or a text cannot be used.
-    """
+    """Translates, scores, and prints the table or JSON."""
     scoring.seed()  # a wrong one is refused before anything is translated
     source, references, hypotheses = _read(options)
     translations = {}

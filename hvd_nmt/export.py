@@ -18,8 +18,6 @@ The output is complete or not there, holds a README.txt that says how to use it,
 the end: lines of the run's dev set (or of --verify-on) are translated by both models and compared.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -73,11 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export(options: Options) -> None:
-    """Writes the model, says how to use it, and compares it with the run's own.
-
-    Raises:
-        UserError: the run, a file or the output cannot be used.
-    """
+    """Writes the model, says how to use it, and compares it with the run's own."""
     require_free(options.out)
     lines = []
     if options.verify:

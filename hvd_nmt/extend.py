@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -75,11 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def extend(options: Options) -> None:
-    """Makes the extended run directory, unless the check fails.
-
-    Raises:
-        UserError: run, text or vocabulary cannot be used, the output is there, or the check failed.
-    """
+    """Makes the extended run directory, unless the check fails."""
     vocabulary = options.run / VOCABULARY
     if not vocabulary.exists():
         raise RunError(f"{options.run} is no run directory: it has no {vocabulary.name}.")
@@ -137,12 +133,10 @@ def _sentences(options: Options) -> list[str]:
     from hvd_nmt.translation import prepared_text
 
     path = options.check
-    lines: Iterable[str] = ()
     if path is None:
         try:
             # A run that was extended before has another vocabulary than its data.
-            source, _ = prepared_text.load(options.run, "dev", any_vocabulary=True)
-            path, lines = Path(source.name), source.lines
+            path = Path(prepared_text.load(options.run, "dev", any_vocabulary=True)[0].name)
         except (prepared_text.MissingDataError, DataError):
             path = options.text
     if path is None:
@@ -150,7 +144,7 @@ def _sentences(options: Options) -> list[str]:
             "The dev set of the run is not here, so nothing can be checked: give source sentences "
             "with --check."
         )
-    lines = islice(lines or read_lines(path), CHECK_SENTENCES)
+    lines = islice(read_lines(path), CHECK_SENTENCES)
     if found := [line for line in lines if not is_blank(line)]:
         return found
     raise DataError(f"{path} holds no sentence to check with: give source sentences with --check.")

@@ -28,8 +28,6 @@ from token i of the source, both from 0 (--alignments, as in Pharaoh). Tokens ar
 run's spm.model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence
@@ -115,11 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def translate(options: Options) -> None:
-    """Translates, or scores, the input to the output.
-
-    Raises:
-        UserError: the run, the input or the output cannot be used.
-    """
+    """Translates, or scores, the input to the output."""
     job = options.job()
     if command_line.is_first_rank():
         file_job.check_files(job)

@@ -5,13 +5,9 @@ The checkpoints that a run directory made here seems to have are `copy` and `sho
 after two tokens.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -38,26 +34,26 @@ class CopyModel:
     max_length = MAX_LENGTH
     vocabulary_size = 104
 
-    def __init__(self, tokens: int = MAX_LENGTH) -> None:
+    def __init__(self, tokens=MAX_LENGTH):
         self.tokens = tokens
 
-    def encode(self, source_BxS: tf.Tensor) -> tf.Tensor:
+    def encode(self, source_BxS):
         return tf.pad(source_BxS, [[0, 0], [0, MAX_LENGTH]])  # room for every position
 
-    def initial_cache(self, sentences: tf.Tensor) -> tuple[()]:
+    def initial_cache(self, sentences):
         return ()
 
     def decode_step(
-        self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor,
-        memory: tf.Tensor, cache: Any,
-    ) -> tuple[tf.Tensor, tuple[()], Any]:  # fmt: skip
+        self, ids_BxK, position, origins_BxKxT,
+        memory, cache,
+    ):  # fmt: skip
         token_B = memory[:, position]
         token_B = tf.where((token_B == PAD) | (position >= self.tokens), EOS, token_B)
         logits_BxV = tf.one_hot(token_B, self.vocabulary_size, on_value=20.0)
         return tf.repeat(logits_BxV[:, None], tf.shape(ids_BxK)[1], axis=1), (), cache
 
 
-def run_directory(folder: Path) -> Path:
+def run_directory(folder):
     """Fills an empty folder."""
     # SentencePiece's wheel must not share a process with TensorFlow.
     command = [sys.executable, "-c", _TRAIN_VOCABULARY, folder / "spm.model", *WORDS]
@@ -68,13 +64,13 @@ def run_directory(folder: Path) -> Path:
     return folder
 
 
-def load_model(run_dir: Path, which: str) -> tuple[CopyModel, int]:
+def load_model(run_dir, which):
     """Stands in for `hvd_nmt.checkpoints.weights.load_model`."""
     name = find(run_dir, which).name
     return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100
 
 
-def expected(run: Path, lines: list[str]) -> list[str]:
+def expected(run, lines):
     """What a perfect copy of each line looks like, cut to what the model reads."""
     tokenizer = Tokenizer(run / "spm.model")
     return tokenizer.decode(ids[: MAX_LENGTH - 1] for ids in tokenizer.encode(lines))

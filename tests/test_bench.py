@@ -28,9 +28,8 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
              "--sentences", "5", "--rounds", "2", "--beam-size", "2"]  # fmt: skip
     assert bench.main(words) == 0
     said = capsys.readouterr()
-    assert [line.split(":")[0] for line in said.err.splitlines()] == [
-        "round 0/2", "round 1/2", "round 2/2"
-    ]  # fmt: skip
+    rounds = [line.split(":")[0] for line in said.err.splitlines()]
+    assert rounds == ["round 0/2", "round 1/2", "round 2/2"]
     table = {name: value.replace(",", "") for name, value in rows(said.out).items()}
     assert table["sentences, source tokens, target tokens"].startswith("5 ")
     # A token or more each; one is shown as a whole number, the other with a digit more.
@@ -58,18 +57,16 @@ def test_the_input_is_measured_alone(toy_data, capsys):
         (("--steps", "0"), 2, "--steps and --warmup-steps must be at least 1."),
         (("--translate", "--run", "x", "--rounds", "0"), 2, "--rounds must be at least 1"),
         (("--translate", "--run", "x", "--source", "none"), 3, "none cannot be read"),
+        (("--translate", "--run", "x"), 2,
+         "--translate measures one process: start it without horovodrun."),
         (("--input", "--data.directory", "none"), 3, "none"),
     ],
-)
-def test_a_mistake_is_one_sentence(words, code, says, capsys):
+)  # fmt: skip
+def test_a_mistake_is_one_sentence(words, code, says, capsys, monkeypatch):
+    if "horovodrun" in says:
+        monkeypatch.setenv("HOROVOD_RANK", "0")
     assert bench.main(words) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith(f"hvd_nmt.bench: {says}")
     assert said.err.count("\n") == 1
-
-
-def test_translating_is_of_one_process(monkeypatch, capsys):
-    monkeypatch.setenv("HOROVOD_RANK", "0")
-    assert bench.main(["--translate", "--run", "x"]) == 2
-    assert "start it without horovodrun" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
     assert "p=0.0001*" in lines[2]
 
 
-def test_lines_that_were_split_or_got_no_translation_are_told(folder, capsys, monkeypatch):
+def test_what_went_wrong_in_translating_is_told(folder, capsys, monkeypatch):
     write("source", ["dog", "the red house " * 30, "man", "red dog " * 40])
     assert evaluate.main([*OURS, "copy", "--beam-size", "1"]) == 0
     first, second = capsys.readouterr().err.splitlines()
@@ -126,6 +126,13 @@ def test_lines_that_were_split_or_got_no_translation_are_told(folder, capsys, mo
     assert told == [f"copy: source, line {number}: {said}" for number in range(2, 7)]
     assert more == "copy: and 4 such lines more"
 
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    monkeypatch.setattr(copying.CopyModel, "encode", fail)
+    assert evaluate.main([*OURS, "copy"]) == 2
+    assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in capsys.readouterr().err
+
 
 def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
     shutil.copytree("run", "other")
@@ -133,15 +140,6 @@ def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
     assert [row["name"] for row in found["systems"]] == ["other/copy", "run/copy", "short"]
     kept = sorted(path.name for path in Path("kept").iterdir())
     assert kept == ["other_copy.txt", "run_copy.txt", "short.txt"]
-
-
-def test_too_little_memory_names_the_options(folder, capsys, monkeypatch):
-    def fail(*_):
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
-
-    monkeypatch.setattr(copying.CopyModel, "encode", fail)
-    assert evaluate.main([*OURS, "copy"]) == 2
-    assert "--batch-tokens 4096 with --beam-size 4 needs more memory" in capsys.readouterr().err
 
 
 RUN = OURS[:-1]
@@ -173,10 +171,13 @@ FILES = ("--reference", "source", "--hypotheses")
         (("--run", "run", "--source", "long", "--reference", "source"), 3,
          "long has 31 lines, but source has 30"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
+        ((*FILES, "nowhere"), 2, "The environment variable SACREBLEU_SEED is 'none'"),
         (("--run", "none"), 4, "none is no run directory: it has no config.yaml."),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
+def test_a_mistake_is_one_sentence(words, code, says, folder, capsys, monkeypatch):
+    if "SACREBLEU_SEED" in says:  # refused before anything is read
+        monkeypatch.setenv("SACREBLEU_SEED", "none")
     Path("empty").touch()
     Path("latin").write_bytes(b"h\xe4tte\n")
     write("long", [*copying.LINES, "dog"])
@@ -190,12 +191,6 @@ def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
     assert Path("kept/copy.txt").read_text().splitlines() == copying.LINES
 
 
-def test_an_irreproducible_seed_is_refused_before_anything_is_read(folder, capsys, monkeypatch):
-    monkeypatch.setenv("SACREBLEU_SEED", "none")
-    assert evaluate.main([*FILES, "nowhere"]) == 2
-    assert "SACREBLEU_SEED is 'none'" in capsys.readouterr().err
-
-
 @pytest.fixture(scope="module")
 def untrained(toy_data, tmp_path_factory):
     """A run directory with real checkpoints of random weights, the best not the latest."""
@@ -204,8 +199,8 @@ def untrained(toy_data, tmp_path_factory):
     default = config.presets()["demo"][1]
     model = config.ModelConfig(1, 1, 16, 2, 32, max_length=32)
     data = config.DataConfig(directory=toy_data, corpus="files")
-    config.save(dataclasses.replace(default, run_dir=run, model=model, data=data),
-                run / "config.yaml")  # fmt: skip
+    settings = dataclasses.replace(default, run_dir=run, model=model, data=data)
+    config.save(settings, run / "config.yaml")
     shutil.copy(toy_data / "spm.model", run)
     manifest = corpus.read_manifest(toy_data)
     facts = {
@@ -226,9 +221,8 @@ def test_checkpoints_are_translated_as_translate_does_on_the_run_s_own_dev_text(
     run, kept = os.fspath(untrained), tmp_path / "kept"
     found = told(capsys, "--run", run, "--checkpoint", "best", "latest", "--beam-size", "2",
                  "--keep", os.fspath(kept))  # fmt: skip
-    assert (found["source"], found["references"]) == (
-        os.fspath(toy_data / "dev.en"), [os.fspath(toy_data / "dev.de")]
-    )  # fmt: skip
+    assert found["source"] == os.fspath(toy_data / "dev.en")
+    assert found["references"] == [os.fspath(toy_data / "dev.de")]
     names = [row["name"] for row in found["systems"]]
     assert names == ["val_loss=2.0000-step-10", "model.ckpt-20"]
     references = (toy_data / "dev.de").read_text(encoding="utf-8").splitlines()
@@ -242,15 +236,12 @@ def test_checkpoints_are_translated_as_translate_does_on_the_run_s_own_dev_text(
     assert out.read_text(encoding="utf-8") == texts[1] != texts[0]
 
 
-def test_best_is_the_default_and_a_missing_part_is_said(untrained, capsys):
+def test_best_is_the_default_and_missing_data_are_said(untrained, tmp_path, capsys):
     run = os.fspath(untrained)
     (row,) = told(capsys, "--run", run, "--beam-size", "1")["systems"]
     assert row["name"] == "val_loss=2.0000-step-10"
     assert evaluate.main(["--run", run, "--part", "test"]) == 3
     assert "has no text of a test part" in capsys.readouterr().err
-
-
-def test_a_run_whose_data_are_elsewhere_says_what_to_do(untrained, tmp_path, capsys):
     values = config.load(untrained / "config.yaml")
     data = dataclasses.replace(values.data, directory=tmp_path / "gone")
     config.save(dataclasses.replace(values, data=data), tmp_path / "config.yaml")

@@ -1,12 +1,9 @@
 """The command that extends a vocabulary: same translations, a run that translates and trains on."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +18,7 @@ WORDS = "Vogelhaus Straßenbaum\n日本\n"
 
 
 @pytest.fixture(scope="module")
-def extended(toy_commands, toy_run: Path, tmp_path_factory) -> tuple[Path, str]:
+def extended(toy_commands, toy_run, tmp_path_factory):
     """The run directory, and what the command said."""
     cwd = tmp_path_factory.mktemp("extend")
     (cwd / "words.txt").write_text(WORDS, encoding="utf-8")
@@ -33,12 +30,7 @@ def extended(toy_commands, toy_run: Path, tmp_path_factory) -> tuple[Path, str]:
     return cwd / "new", done.stdout
 
 
-def test_check_is_made_and_told(extended: tuple[Path, str]) -> None:
-    assert "parity      holds: of 24 sentences without a new piece 0 have other ids" in extended[1]
-    assert "--vocabulary new/spm.model" in extended[1]
-
-
-def test_an_extended_run_is_extended_again(extended, toy_commands, tmp_path: Path) -> None:
+def test_an_extended_run_is_extended_again(extended, toy_commands, tmp_path):
     (tmp_path / "words.txt").write_text("Regenwurm\n", encoding="utf-8")
     again = ("--run", os.fspath(extended[0]), "--pieces", "words.txt", "--out", "newer")
     done = toy_commands.run("hvd_nmt.extend", *again, cwd=tmp_path)
@@ -46,7 +38,7 @@ def test_an_extended_run_is_extended_again(extended, toy_commands, tmp_path: Pat
     assert "parity      holds" in done.stdout
 
 
-def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_run: Path) -> None:
+def test_old_rows_stay_and_new_ones_are_means(extended, toy_run):
     run_dir, _ = extended
     old, step = weights.load_model(toy_run, "latest")
     new, new_step = weights.load_model(run_dir, "latest")
@@ -55,9 +47,8 @@ def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_ru
     first = Tokenizer(toy_run / "spm.model").vocabulary_size
     before, after = old.embedding.numpy(), new.embedding.numpy()
     np.testing.assert_array_equal(after[:first], before[:first])
-    assert [piece["id"] for piece in record["pieces"]] == list(
-        range(first, Tokenizer(run_dir / "spm.model").vocabulary_size)
-    )
+    last = Tokenizer(run_dir / "spm.model").vocabulary_size
+    assert [piece["id"] for piece in record["pieces"]] == list(range(first, last))
     for piece in record["pieces"]:
         wanted = before[piece["instead_of"]].mean(0)
         np.testing.assert_allclose(after[piece["id"]], wanted, rtol=1e-6, atol=1e-7)
@@ -70,15 +61,15 @@ def test_old_rows_stay_and_new_ones_are_means(extended: tuple[Path, str], toy_ru
     assert record["checkpoint"]["sha256"] == newest_first(toy_run)[0].record()["sha256"]
 
 
-def test_new_words_are_pieces(extended: tuple[Path, str]) -> None:
+def test_the_command_tells_its_check_and_new_words_are_pieces(extended):
+    assert "parity      holds: of 24 sentences without a new piece 0 have other ids" in extended[1]
+    assert "--vocabulary new/spm.model" in extended[1]
     tokenizer = Tokenizer(extended[0] / "spm.model")
     assert [len(ids) for ids in tokenizer.encode(WORDS.split())] == [2, 2, 2]  # and eos
     assert tokenizer.decode(tokenizer.encode(["Vogelhaus 日本"])) == ["Vogelhaus 日本"]
 
 
-def test_it_translates_as_before(
-    extended: tuple[Path, str], toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
-) -> None:
+def test_it_translates_as_before(extended, toy_commands, toy_data, toy_run, tmp_path):
     said = [
         toy_commands.run(
             "hvd_nmt.translate", "--run", os.fspath(run), "--checkpoint", "latest", "--beam-size",
@@ -90,9 +81,7 @@ def test_it_translates_as_before(
     assert len(set(said[0].splitlines())) > 5
 
 
-def test_a_new_run_trains_on_with_the_new_vocabulary(
-    extended: tuple[Path, str], toy_commands, toy_data: Path, tmp_path: Path
-) -> None:
+def test_a_new_run_trains_on_with_the_new_vocabulary(extended, toy_commands, toy_data, tmp_path):
     run_dir, _ = extended
     texts = toy_data.parent
     command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(tmp_path / "data"),
@@ -113,9 +102,7 @@ def test_a_new_run_trains_on_with_the_new_vocabulary(
     assert f"begins with {run_dir}/model.ckpt-40" in done.stdout
 
 
-def test_a_model_that_translates_otherwise_is_told(
-    extended: tuple[Path, str], toy_run: Path, toy_data: Path
-) -> None:
+def test_a_model_that_translates_otherwise_is_told(extended, toy_run, toy_data):
     """A check that nothing could fail would be none."""
     old, _ = weights.load_model(toy_run, "latest")
     new, _ = weights.load_model(extended[0], "latest")
@@ -142,9 +129,7 @@ def test_a_model_that_translates_otherwise_is_told(
     (("--out", "new", "--pieces", "words.txt", "--check", os.devnull), 3, "holds no sentence"),
     (("--out", "new", "--pieces", "words.txt", "--run", "there"), 4, "is no run directory"),
 ])  # fmt: skip
-def test_mistakes(
-    toy_commands, toy_run: Path, tmp_path: Path, options: tuple[str, ...], code: int, words: str
-) -> None:
+def test_mistakes(toy_commands, toy_run, tmp_path, options, code, words):
     (tmp_path / "words.txt").write_text(WORDS, encoding="utf-8")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "thesis.tex").write_text("precious")

@@ -22,7 +22,6 @@ import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import reader
 from hvd_nmt.translation.settings import Settings
 
@@ -50,14 +49,35 @@ def run(copy_run, monkeypatch):
 
 
 @pytest.fixture
-def pipe(run, monkeypatch, capsysbinary):
+def copied(run):
+    """Run the command with the copying model; its exit code."""
+
+    def command(*options):
+        return translate.main(["--run", str(run), "--checkpoint", "copy", *map(str, options)])
+
+    return command
+
+
+@pytest.fixture
+def pipe(copied, monkeypatch, capsysbinary):
     """Run the command on bytes from stdin: exit code, bytes on stdout, text on stderr."""
 
     def command(data, *options):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = translate.main(["--run", str(run), "--checkpoint", "copy", *options])
+        code = copied(*options)
         out, err = capsysbinary.readouterr()
         return code, out, err.decode()
+
+    return command
+
+
+@pytest.fixture
+def forked(run, toy_commands, tmp_path):
+    """The same in a process of its own, in which something is changed before."""
+
+    def command(change, *options, **more):
+        words = (copying.__file__, "--run", str(run), "--checkpoint", "copy", *options)
+        return toy_commands.run(WITH_COPIES.format(change=change), *words, cwd=tmp_path, **more)
 
     return command
 
@@ -115,13 +135,12 @@ def fuzzed(count, seed):
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_20_000_fuzzed_lines_in_are_20_000_lines_out(run, tmp_path, capsys, end):
+def test_20_000_fuzzed_lines_in_are_20_000_lines_out(copied, tmp_path, capsys, end):
     source, target = tmp_path / "in", tmp_path / "out"
     lines = [*fuzzed(10_000 - 1, len(end)), b"dog"]
     source.write_bytes(b"\n".join(lines) + end)
-    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1", "--batch-tokens",
-             "60000", "--input", str(source), "--output", str(target)]  # fmt: skip
-    assert translate.main(words) == 0
+    files = ("--input", source, "--output", target)
+    assert copied("--beam-size", "1", "--batch-tokens", "60000", *files) == 0
     found = target.read_bytes().decode().split("\n")
     assert found.pop() == ""
     assert len(found) == len(lines) == 10_000
@@ -139,24 +158,22 @@ def test_small_inputs(pipe, data, lines):
     assert out == (b"dog\n" if data == b"dog" else b"\n" * lines)
 
 
-def test_files_plain_and_compressed(run, tmp_path):
+def test_files_plain_and_compressed(copied, tmp_path):
     source, target = tmp_path / "in.gz", tmp_path / "out.gz"
     source.write_bytes(gzip.compress(b"\xef\xbb\xbfa man\r\nthe dog\r\n"))
-    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1", "--input", str(source)]
-    assert translate.main([*words, "--output", str(target)]) == 0
+    assert copied("--beam-size", "1", "--input", source, "--output", target) == 0
     assert gzip.decompress(target.read_bytes()) == b"a man\nthe dog\n"
-    assert translate.main([*words, "--output", str(tmp_path / "out")]) == 0
+    assert copied("--beam-size", "1", "--input", source, "--output", tmp_path / "out") == 0
     assert (tmp_path / "out").read_bytes() == b"a man\nthe dog\n"
     assert {path.name for path in tmp_path.iterdir()} == {"in.gz", "out.gz", "out"}
 
 
-def test_a_pipe_with_a_name_is_read_once(run, tmp_path):
+def test_a_pipe_with_a_name_is_read_once(copied, tmp_path):
     os.mkfifo(tmp_path / "in")
     writer = threading.Thread(target=(tmp_path / "in").write_bytes, args=(b"a man\ndog",))
     writer.start()
-    words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1"]
-    files = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    assert translate.main([*words, *files]) == 0
+    files = ("--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert copied("--beam-size", "1", *files) == 0
     writer.join()
     assert (tmp_path / "out").read_text() == "a man\ndog\n"
 
@@ -192,17 +209,10 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     assert err.startswith(f"hvd_nmt.translate: {part} is the input")
 
 
-@pytest.mark.parametrize(
-    ("kind", "bad"),
-    [
-        (Decoding, {"beam_size": 0}), (Decoding, {"length_penalty": -1.0}),
-        (Settings, {"batch_tokens": 0}), (Settings, {"threads": -1}),
-        (Settings, {"quantization": "int8"}),
-    ],
-)  # fmt: skip
-def test_refuses_options_out_of_range(kind, bad):
+@pytest.mark.parametrize("bad", [{"batch_tokens": 0}, {"threads": -1}, {"quantization": "int8"}])
+def test_refuses_options_out_of_range(bad):
     with pytest.raises(ConfigError, match=next(iter(bad)).replace("_", "[-_]")):
-        kind(**bad)
+        Settings(**bad)
 
 
 def test_out_of_memory_names_the_option(pipe, monkeypatch):
@@ -230,20 +240,21 @@ def test_sentence_without_translation_is_an_empty_line(pipe, monkeypatch):
 
 def test_help_and_mistyped_options_do_not_wait_for_tensorflow():
     check = (
-        "import sys; from hvd_nmt import bench, convert, evaluate, export, translate\n"
-        "commands = (translate, evaluate, bench, export, convert)\n"
-        "for words in (['--help'], ['--run', 'x', '--beem-size', '3']):\n"
+        "import sys; from hvd_nmt import average, bench, convert, evaluate, export, translate\n"
+        "commands = (translate, evaluate, bench, export, convert, average)\n"
+        "for words in (['--help'], ['--run', 'x', '--beem-size', '3', '--lats', '3']):\n"
         "    for command in commands:\n"
         "        try: command.main(words)\n"
         "        except SystemExit as end: print(end.code, file=sys.stderr)\n"
+        "print(average.main('--run x --last 3 --best 2'.split()), file=sys.stderr)\n"
         "assert 'tensorflow' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     codes = [line for line in done.stderr.splitlines() if line in ("0", "2")]
-    assert codes == ["0"] * 5 + ["2"] * 5
-    for option in ("--beam-size", "--to"):
+    assert codes == ["0"] * 6 + ["2"] * 7
+    for option in ("--beam-size", "--to", "--last"):
         assert option in done.stdout
         assert option in done.stderr
 
@@ -284,34 +295,25 @@ output.Output._note = note
 """
 
 
-def test_reader_that_has_enough_ends_the_command_quietly(run, toy_commands, tmp_path):
-    done = toy_commands.run(
-        WITH_COPIES.format(change=CLOSED_STDOUT), copying.__file__, "--run", os.fspath(run),
-        "--checkpoint", "copy", cwd=tmp_path, input="dog\n" * 50,
-    )  # fmt: skip
+def test_reader_that_has_enough_ends_the_command_quietly(forked):
+    done = forked(CLOSED_STDOUT, input="dog\n" * 50)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_stdout_is_one_sentence(run, toy_commands, tmp_path):
-    done = toy_commands.run(
-        WITH_COPIES.format(change=FULL_STDOUT), copying.__file__, "--run", os.fspath(run),
-        "--checkpoint", "copy", cwd=tmp_path, input="dog\n",
-    )  # fmt: skip
+def test_a_full_disk_behind_stdout_is_one_sentence(forked):
+    done = forked(FULL_STDOUT, input="dog\n")
     said = "hvd_nmt.translate: stdout cannot be written: No space left on device.\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_kill_9_in_the_middle_loses_and_doubles_no_line(run, toy_commands, tmp_path, suffix):
+def test_kill_9_in_the_middle_loses_and_doubles_no_line(forked, tmp_path, suffix):
     lines = [f"{line} dog" for line in copying.LINES * 2]
     Path(tmp_path / "in").write_text("\n".join(lines))
-    small = "reader.CHUNK_LINES = 7\n"
-    words = (copying.__file__, "--run", os.fspath(run), "--checkpoint", "copy", "--beam-size", "1",
-             "--input", "in", "--output", f"out{suffix}")  # fmt: skip
+    files = ("--beam-size", "1", "--input", "in", "--output", f"out{suffix}")
 
     def start(change, *more):
-        script = WITH_COPIES.format(change=small + change)
-        return toy_commands.run(script, *words, *more, cwd=tmp_path)
+        return forked("reader.CHUNK_LINES = 7\n" + change, *files, *more)
 
     assert start(KILLED).returncode == -signal.SIGKILL
     part = tmp_path / f"out{suffix}.part"
@@ -340,13 +342,10 @@ file_job._translate_share = counted
     assert not (tmp_path / f"out{suffix}.part.json").exists()
 
 
-def test_ctrl_c_says_what_is_kept(run, toy_commands, tmp_path):
+def test_ctrl_c_says_what_is_kept(forked, tmp_path):
     (tmp_path / "in").write_text("dog\n" * 30)
     change = "reader.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")
-    done = toy_commands.run(
-        WITH_COPIES.format(change=change), copying.__file__, "--run", os.fspath(run),
-        "--checkpoint", "copy", "--input", "in", "--output", "out", cwd=tmp_path,
-    )  # fmt: skip
+    done = forked(change, "--input", "in", "--output", "out")
     assert done.returncode == 130
     assert done.stderr == (
         "14 lines are done and kept: the same command goes on.\nhvd_nmt.translate: interrupted.\n"
@@ -354,15 +353,15 @@ def test_ctrl_c_says_what_is_kept(run, toy_commands, tmp_path):
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_each_line_is_answered_before_the_next_is_given(run, monkeypatch, terminal):
+def test_each_line_is_answered_before_the_next_is_given(copied, monkeypatch, terminal):
     typed, stdin = pty.openpty() if terminal else reversed(os.pipe())
     answers, stdout = os.pipe()
     with open(answers, "rb") as read, open(stdout, "w") as written, open(stdin) as source:
         monkeypatch.setattr(sys, "stdin", source)
         monkeypatch.setattr(sys, "stdout", written)
         codes = []
-        words = ["--run", str(run), "--checkpoint", "copy", "--beam-size", "1"]
-        command = threading.Thread(target=lambda: codes.append(translate.main(words)), daemon=True)
+        answer = lambda: codes.append(copied("--beam-size", "1"))
+        command = threading.Thread(target=answer, daemon=True)
         command.start()
         for line in (b"a man\n", b"\n", b"the dog\n"):
             os.write(typed, line)

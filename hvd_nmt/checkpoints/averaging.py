@@ -13,11 +13,7 @@ weights. So `train` refuses to go on in such a directory; it may be what a new r
 Source: Vaswani et al. 2017, section 6.1, average the last 5 checkpoints of the base model.
 """
 
-from __future__ import annotations
-
 import contextlib
-import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -26,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from hvd_nmt.checkpoints import contents, find, index_file, names
-from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
+from hvd_nmt.checkpoints.manifest import Checkpoint, read_manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -43,38 +39,24 @@ _OF_THE_RUN = (CONFIG, VOCABULARY)
 
 
 def newest(run_dir: Path, count: int) -> list[Checkpoint]:
-    """The last `count` checkpoints of a run, newest first; fewer if there are fewer.
-
-    Raises:
-        RunError: there are not two, or the manifest of any is damaged.
-    """
+    """The last `count` checkpoints of a run, newest first; fewer if there are fewer."""
     _require_sound(run_dir, f"{names.NEWEST}*")
-    found = find.newest_first(run_dir)[:count]
-    return _several(found, f"{run_dir} holds", "--checkpoints.keep")
+    return _several(find.newest_first(run_dir)[:count], run_dir, "--checkpoints.keep")
 
 
 def best(run_dir: Path, count: int) -> list[Checkpoint]:
-    """The `count` checkpoints of the lowest validation loss, best first; fewer if there are fewer.
-
-    Raises:
-        RunError: there are not two, or the manifest of any is damaged.
-    """
+    """The `count` checkpoints of the lowest validation loss, best first, or all there are."""
     _require_sound(run_dir, f"{BEST_DIR}/{names.BEST}*")
-    found = find.best_first(run_dir)[:count]
-    return _several(found, f"{run_dir / BEST_DIR} holds", "--checkpoints.keep-best")
+    return _several(find.best_first(run_dir)[:count], run_dir / BEST_DIR, "--checkpoints.keep-best")
 
 
 def named(run_dir: Path, which: Sequence[str]) -> list[Checkpoint]:
-    """The checkpoints of these names, as `find.find` understands them.
-
-    Raises:
-        RunError: there is no such checkpoint, or its manifest is missing or damaged.
-    """
+    """The checkpoints of these names, as `find.find` understands them."""
     return [Checkpoint.at(find.find(run_dir, name)) for name in which]
 
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
-    """Write the mean of some checkpoints; verified, and complete or not there at all.
+    """Write the mean of some checkpoints, complete or not at all; the prefix of the new one.
 
     Memory holds two sets of weights in float32 and one tensor in float64, however many checkpoints
     there are.
@@ -85,9 +67,6 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
             weights have no useful mean.
         output: a folder that is to be made. Inside a run directory it is instead the prefix of the
             new checkpoint's files, and the record goes to `<prefix>.average.json`.
-
-    Returns:
-        The prefix of the new checkpoint.
 
     Raises:
         ConfigError: the output is there already.
@@ -102,10 +81,11 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
         model, step = load_model(run_dir, os.fspath(last.prefix))
         _require_alike(chosen, last, model)
         assign(model, mean([c.prefix for c in chosen]))
-        saved = Saver(
-            draft, run_state(model, step), _facts(last.manifest), keep=1, keep_best=1
-        ).save(step)
-        (draft / RECORD).write_text(_record(chosen), encoding="utf-8")
+        state, facts = run_state(model, step), last.manifest.facts()
+        saved = Saver(draft, state, facts, keep=1, keep_best=1).save(step)
+        record = [checkpoint.record() for checkpoint in chosen]
+        what = "the mean of the weights of these checkpoints"
+        write_record(draft / RECORD, {"what": what, "checkpoints": record})
         for name in _OF_THE_RUN:
             shutil.copyfile(run_dir / name, draft / name)
         for name in (RECORD, *_OF_THE_RUN):
@@ -129,9 +109,6 @@ def mean(prefixes: Sequence[Path]) -> Weights:
 
     Args:
         prefixes: of checkpoints of this package.
-
-    Raises:
-        RunError: none is given, one cannot be read, or they are of different models.
     """
     if not prefixes:
         raise RunError("No checkpoint is given to average: name at least one.")
@@ -147,24 +124,18 @@ def moving_average(prefix: Path) -> Weights | None:
 
     Returns:
         The average under the keys of the weights themselves; None if there is none.
-
-    Raises:
-        RunError: the checkpoint cannot be read.
     """
     variables = contents.read(prefix).variables
-    average = [v for v in variables if v.group == contents.AVERAGE]
-    return {
+    average = {
         v.name.replace(names.AVERAGE, names.WEIGHTS, 1): index_file.values(v.tensor)
-        for v in average
-    } or None
+        for v in variables
+        if v.group == contents.AVERAGE
+    }
+    return average or None
 
 
 def assign(model: Transformer, weights: Weights) -> None:
-    """Give a model these weights, in place.
-
-    Raises:
-        RunError: they are of another model.
-    """
+    """Give a model these weights, in place."""
     variables = {names.weight_key(path): x for path, x in weights_by_path(model).items()}
     shapes = {key: tuple(variable.shape) for key, variable in variables.items()}
     if shapes != {key: x.shape for key, x in weights.items()}:
@@ -198,11 +169,11 @@ def _require_sound(run_dir: Path, prefixes: str) -> None:
     find.find(run_dir, "latest")  # or it is no run at all
 
 
-def _several(found: list[Checkpoint], where: str, option: str) -> list[Checkpoint]:
+def _several(found: list[Checkpoint], folder: Path, option: str) -> list[Checkpoint]:
     if len(found) < 2:
         things = "1 complete checkpoint" if found else "no complete checkpoint"
         raise RunError(
-            f"{where} {things}, and a mean needs 2 or more: let the run keep more of them "
+            f"{folder} holds {things}, and a mean needs 2 or more: let the run keep more of them "
             f"({option}), or name others with --checkpoints."
         )
     return found
@@ -235,21 +206,6 @@ def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transf
                 f"{checkpoint.prefix} is of another model than the run's config.yaml and "
                 f"{last.prefix.name}: its {name} is {theirs}, not {ours}."
             )
-
-
-def _facts(manifest: Manifest) -> dict[str, object]:
-    """What the mean has in common with the newest checkpoint in it."""
-    of_the_mean = ("step", "val_loss", "files")
-    fields = (field.name for field in dataclasses.fields(manifest))
-    return {name: getattr(manifest, name) for name in fields if name not in of_the_mean}
-
-
-def _record(chosen: Sequence[Checkpoint]) -> str:
-    content = {
-        "what": "the mean of the weights of these checkpoints",
-        "checkpoints": [checkpoint.record() for checkpoint in chosen],
-    }
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 @contextlib.contextmanager

@@ -3,8 +3,7 @@
 Works on checkpoints of this package and on those of OpenSeq2Seq, and needs no TensorFlow.
 """
 
-from __future__ import annotations
-
+import collections
 import dataclasses
 import json
 import math
@@ -98,11 +97,7 @@ class Variable:
         return self.tensor.n_bytes
 
     def norm(self) -> float:
-        """The root of the sum of its squares; NaN for text.
-
-        Raises:
-            RunError: its values cannot be read.
-        """
+        """The root of the sum of its squares; NaN for text."""
         if self.dtype == "string":
             return math.nan
         return _norm(index_file.values(self.tensor))
@@ -194,13 +189,12 @@ def read(prefix: Path) -> Anatomy:
     data = {tensor.path for tensor in tensors}
     if missing := [path for path in sorted(data) if not path.exists()]:
         raise RunError(f"{missing[0]} is missing: without it {prefix.name} holds no values.")
-    data_bytes = sum(path.stat().st_size for path in data)
     return Anatomy(
         prefix=prefix,
         step=_step(variables, prefix),
         files=tuple(_files(prefix)),
         variables=variables,
-        data_bytes=data_bytes,
+        data_bytes=sum(path.stat().st_size for path in data),
         predicted_bytes=_predicted(prefix, variables),
     )
 
@@ -215,27 +209,22 @@ def changes(before: Path, after: Path) -> dict[str, float]:
     Returns:
         Group -> norm of the difference over the norm before, all variables of the group taken as
         one vector; inf where all was 0 before. Counters are left out.
-
-    Raises:
-        RunError: a checkpoint cannot be read, or they hold different variables.
     """
     earlier, later = ({v.name: v for v in read(prefix).variables} for prefix in (before, after))
     if {(v.name, v.shape) for v in earlier.values()} != {(v.name, v.shape) for v in later.values()}:
         raise RunError(f"{before} and {after} hold different variables: they are not of one model.")
-    moved, size = (dict.fromkeys(GROUPS, 0.0) for _ in range(2))
+    moved: dict[str, float] = collections.defaultdict(float)
+    size: dict[str, float] = collections.defaultdict(float)
     for name, variable in earlier.items():
         if variable.dtype.startswith("float"):
             old, new = index_file.values(variable.tensor), index_file.values(later[name].tensor)
             moved[variable.group] += _norm(new.astype(np.float64) - old) ** 2
             size[variable.group] += _norm(old) ** 2
-    of_floats = {v.group for v in earlier.values() if v.dtype.startswith("float")}
-    return {
-        group: math.sqrt(moved[group] / size[group])
-        if size[group]
-        else (math.inf if moved[group] else 0.0)
-        for group in GROUPS
-        if group in of_floats
-    }
+    found = {}
+    for group in (name for name in GROUPS if name in size):
+        from_0 = math.inf if moved[group] else 0.0
+        found[group] = math.sqrt(moved[group] / size[group]) if size[group] else from_0
+    return found
 
 
 def _norm(values: np.ndarray) -> float:
@@ -281,15 +270,10 @@ def _text(value: int | bytes | None) -> str:
 
 
 def _files(prefix: Path) -> Iterable[File]:
-    ranks = list(_PURPOSES)
-    found = [
-        (ranks.index(ending), path)
-        for path in prefix.parent.iterdir()
-        for ending in ranks
-        if path.name.startswith(prefix.name + ending)
-    ]
-    for rank, path in sorted(found):
-        yield File(path.name, path.stat().st_size, _PURPOSES[ranks[rank]])
+    for ending, purpose in _PURPOSES.items():
+        for path in sorted(prefix.parent.iterdir()):
+            if path.name.startswith(prefix.name + ending):
+                yield File(path.name, path.stat().st_size, purpose)
     pointer = prefix.parent / names.POINTER
     if pointer.is_file():
         yield File(pointer.name, pointer.stat().st_size, _POINTER)

@@ -12,11 +12,10 @@ As in a mean of checkpoints there is no state of the optimizer: a new run begins
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +23,7 @@ import tensorflow as tf
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import Checkpoint
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model
@@ -93,11 +92,6 @@ def write(
         draft: an empty folder that gets the files.
         output: what the folder will be called.
 
-    Returns:
-        The old and the new model.
-
-    Raises:
-        RunError: as `load_model`.
 
     Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", section 3.
     """
@@ -109,16 +103,13 @@ def write(
         if source is old.embedding or source is old.logits_bias:  # a row for each piece
             values = _grown(values[: extension.old_pieces], extension)
         weight.assign(values)
-    config = load_config(run_dir)
-    configuration.save(dataclasses.replace(config, run_dir=output), draft / CONFIG)
+    configuration.save(dataclasses.replace(load_config(run_dir), run_dir=output), draft / CONFIG)
     (draft / VOCABULARY).write_bytes(extension.model)
-    (draft / RECORD).write_text(_record(origin, extension), encoding="utf-8")
-    facts = {
+    write_record(draft / RECORD, _record(origin, extension))
+    facts = origin.manifest.facts() | {
         "vocabulary_hash": fingerprint(draft / VOCABULARY).sha256,
-        "data_hash": origin.manifest.data_hash,
-        "model": origin.manifest.model,
         "vocabulary_size": extension.rows,
-        "ranks": origin.manifest.ranks,
+        "freeze": "",
     }
     Saver(draft, run_state(new, step), facts, keep=1, keep_best=1).save(step)
     return old, new
@@ -160,9 +151,9 @@ def compare(
     )
 
 
-def _record(origin: Checkpoint, extension: Extension) -> str:
+def _record(origin: Checkpoint, extension: Extension) -> dict[str, Any]:
     new = zip(extension.pieces, extension.parts, strict=True)
-    content = {
+    return {
         "what": "the weights of this checkpoint with rows for more pieces",
         "checkpoint": origin.record(),
         "pieces": [
@@ -170,7 +161,6 @@ def _record(origin: Checkpoint, extension: Extension) -> str:
             for number, (name, ids) in enumerate(new, start=extension.old_pieces)
         ],
     }
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def _grown(values: np.ndarray, extension: Extension) -> np.ndarray:

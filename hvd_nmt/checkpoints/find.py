@@ -4,8 +4,6 @@ The manifest decides what is complete, newest first, and every tensor is read (T
 CRC of each) before a checkpoint is believed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -27,21 +25,17 @@ _NAMED = 4
 
 def newest_first(run_dir: Path) -> list[Checkpoint]:
     """The complete `model.ckpt-N` of a run, by step; files are not read."""
-    found = [_opened(path) for path in run_dir.glob(f"{names.NEWEST}*{names.MANIFEST_SUFFIX}")]
-    return sorted((c for c in found if c), key=lambda c: -c.step)
+    return sorted(_complete(run_dir, names.NEWEST), key=lambda c: -c.step)
 
 
 def best_first(run_dir: Path) -> list[Checkpoint]:
     """The complete `best_models/*` of a run, by validation loss."""
-    found = [
-        _opened(path) for path in (run_dir / BEST_DIR).glob(f"{names.BEST}*{names.MANIFEST_SUFFIX}")
-    ]
-    by_loss = (
-        (math.inf if c.manifest.val_loss is None else c.manifest.val_loss, c.step, c)
-        for c in found
-        if c
-    )
-    return [c for _, _, c in sorted(by_loss, key=lambda item: item[:2])]
+
+    def order(checkpoint: Checkpoint) -> tuple[float, int]:
+        loss = checkpoint.manifest.val_loss
+        return math.inf if loss is None else loss, checkpoint.step
+
+    return sorted(_complete(run_dir / BEST_DIR, names.BEST), key=order)
 
 
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
@@ -158,11 +152,7 @@ def _holds(run_dir: Path) -> str:
 
 @contextlib.contextmanager
 def another_advised(prefix: Path) -> Iterator[None]:
-    """Where reading a checkpoint fails, name an intact one of the same run, if there is one.
-
-    Raises:
-        RunError: that of the block, with the advice.
-    """
+    """Where reading a checkpoint fails, name an intact one of the same run, if there is one."""
     try:
         yield
     except RunError as error:
@@ -192,8 +182,8 @@ def _quarantine(prefix: Path) -> None:
             rename_together([(file, folder / file.name)])
 
 
-def _opened(path: Path) -> Checkpoint | None:
-    try:
-        return Checkpoint.at(path.with_suffix(""))
-    except RunError:
-        return None
+def _complete(folder: Path, beginning: str) -> Iterator[Checkpoint]:
+    """The checkpoints whose names begin so and whose manifests are sound."""
+    for path in folder.glob(f"{beginning}*{names.MANIFEST_SUFFIX}"):
+        with contextlib.suppress(RunError):
+            yield Checkpoint.at(path.with_suffix(""))

@@ -10,8 +10,6 @@ Source: tensorflow/core/util/tensor_bundle/tensor_bundle.h, core/protobuf/tensor
 core/lib/io/format.h.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct
@@ -78,11 +76,7 @@ def tensors(prefix: Path) -> list[Tensor]:
 
 
 def values(tensor: Tensor) -> np.ndarray:
-    """The numbers of a tensor, in its shape.
-
-    Raises:
-        RunError: the data file is missing or too short, or the type is not NumPy's.
-    """
+    """The numbers of a tensor, in its shape."""
     if tensor.dtype in ("string", "bfloat16"):
         raise RunError(f"{tensor.name} is of type {tensor.dtype}, which holds no NumPy numbers.")
     dtype = np.dtype(tensor.dtype).newbyteorder("<")
@@ -90,11 +84,7 @@ def values(tensor: Tensor) -> np.ndarray:
 
 
 def text(tensor: Tensor) -> bytes:
-    """The bytes of a string tensor with one element.
-
-    Raises:
-        RunError: the data file is missing or too short, or the tensor is something else.
-    """
+    """The bytes of a string tensor with one element."""
     if tensor.dtype != "string" or tensor.count != 1:
         raise RunError(f"{tensor.name} is no single string.")
     raw = content(tensor)
@@ -103,11 +93,7 @@ def text(tensor: Tensor) -> bytes:
 
 
 def content(tensor: Tensor) -> bytes:
-    """The bytes of a tensor as they are in the file.
-
-    Raises:
-        RunError: the data file is missing or too short.
-    """
+    """The bytes of a tensor as they are in the file."""
     try:
         with tensor.path.open("rb") as stream:
             if tensor.offset + tensor.n_bytes <= os.fstat(stream.fileno()).st_size:
@@ -150,11 +136,8 @@ def fields(message: int | bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _tensor(prefix: Path, shards: int, name: bytes, entry: bytes) -> Tensor:
-    dimensions = (
-        value
-        for number, value in fields(_message(entry, 2))
-        if number == 2  # TensorShapeProto.dim
-    )
+    shape = next((value for number, value in fields(entry) if number == 2), b"")
+    dimensions = (value for number, value in fields(shape) if number == 2)  # TensorShapeProto.dim
     dtype = _number(entry, 1)
     return Tensor(
         name=name.decode(),
@@ -172,11 +155,6 @@ def _number(message: int | bytes, wanted: int) -> int:
     if not isinstance(value, int):
         raise ValueError(f"field {wanted} is no number")
     return value
-
-
-def _message(message: int | bytes, wanted: int) -> int | bytes:
-    """The message in a field."""
-    return next((value for number, value in fields(message) if number == wanted), b"")
 
 
 def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -36,6 +36,13 @@ class Manifest:
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
 
+    def facts(self) -> dict[str, Any]:
+        """What other checkpoints of the run have in common with this one."""
+        content = dataclasses.asdict(self)
+        return {
+            name: content[name] for name in content if name not in ("step", "val_loss", "files")
+        }
+
     def text(self) -> str:
         """What the file holds."""
         content = dataclasses.asdict(self)
@@ -52,11 +59,7 @@ class Checkpoint:
 
     @classmethod
     def at(cls, prefix: Path) -> Checkpoint:
-        """The checkpoint of this prefix.
-
-        Raises:
-            RunError: its manifest is missing or damaged.
-        """
+        """The checkpoint of this prefix."""
         return cls(prefix, read_manifest(names.manifest_file(prefix)))
 
     @property

@@ -6,8 +6,6 @@ model/encoder/0/attention/qkv/.ATTRIBUTES/VARIABLE_VALUE     key of a weight: WE
                                                              of the weight in the model + VALUE
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -10,9 +10,9 @@ telemetry/HOST.jsonl samples of each host
 model.ckpt-*         checkpoints: see `names`; `telemetry.events` names the metrics
 """
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
+from typing import Any
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import DataError, RunError
@@ -40,6 +40,11 @@ def load_config(run_dir: Path) -> Config:
     if not path.exists():
         raise RunError(f"{run_dir} is no run directory: it has no {CONFIG}.")
     return configuration.load(path)
+
+
+def write_record(path: Path, content: dict[str, Any]) -> None:
+    """What a run directory was made of, in one that no training made."""
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def data_of_run(

@@ -11,8 +11,6 @@ A checkpoint is written under a private name, read back in full (TensorFlow keep
 tensor), synced, renamed, and only then gets its manifest. `find` is the way back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -78,9 +76,6 @@ class Saver:
 
         Returns:
             None if it is not: neither is a loss of NaN or Inf.
-
-        Raises:
-            RunError: as `save`.
         """
         if not math.isfinite(val_loss):
             return None

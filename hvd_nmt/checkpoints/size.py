@@ -83,15 +83,14 @@ def predict(
         )
     transformer = _transformer(model, vocabulary_size)
     trained = _trained(transformer, freeze)
-    root = _Object(
-        {
-            **({names.AVERAGE: _transformer(model, vocabulary_size)} if averaged else {}),
-            names.WEIGHTS: transformer,
-            names.OPTIMIZER: _optimizer(trained, precision == "float16"),
-            names.STEP: _variable("step", n_bytes=_COUNTER_BYTES),
-        }
-    )
-    paths = _paths(root)
+    saved = {
+        names.WEIGHTS: transformer,
+        names.OPTIMIZER: _optimizer(trained, precision == "float16"),
+        names.STEP: _variable("step", n_bytes=_COUNTER_BYTES),
+    }
+    if averaged:
+        saved = {names.AVERAGE: _transformer(model, vocabulary_size), **saved}
+    paths = _paths(_Object(saved))
     graph_bytes = _graph_bytes(paths)
     weight_bytes = sum(weight.n_bytes for weight in _weights(transformer))
     adam_bytes = 2 * sum(weight.n_bytes for weight in trained.values())
@@ -145,9 +144,8 @@ def _transformer(config: ModelConfig, vocabulary_size: int) -> _Object:
     }  # fmt: skip
     if config.biases == "all":
         attention |= {"qkv_bias": [3 * width], "output_bias": [width]}
-        cross_attention |= {
-            "query_bias": [width], "key_value_bias": [2 * width], "output_bias": [width],
-        }  # fmt: skip
+        cross_attention |= {"query_bias": [width], "key_value_bias": [2 * width]}
+        cross_attention |= {"output_bias": [width]}
     first = {"attention_norm": norm, "attention": attention}
     middle = {"cross_attention_norm": norm, "cross_attention": cross_attention}
     last = {"feed_forward_norm": norm, "feed_forward": feed_forward}
@@ -197,20 +195,12 @@ def _optimizer(trained: dict[str, _Object], loss_scale: bool) -> _Object:
         _nested({path: _variable(f"{kind}/{w.variable}", w.values) for path, w in trained.items()})
         for kind in "mv"
     )
-    scale = _Object(
-        {
-            "current_loss_scale": _variable("current_loss_scale"),
-            "good_steps": _variable("good_steps", n_bytes=_COUNTER_BYTES),
-        }
-    )
-    return _Object(
-        {
-            "iterations": _variable("iteration", n_bytes=_COUNTER_BYTES),
-            **({"loss_scale": scale} if loss_scale else {}),
-            "m": m,
-            "v": v,
-        }
-    )
+    counters = {"iterations": _variable("iteration", n_bytes=_COUNTER_BYTES)}
+    if loss_scale:
+        steps = _variable("good_steps", n_bytes=_COUNTER_BYTES)
+        scale = {"current_loss_scale": _variable("current_loss_scale"), "good_steps": steps}
+        counters["loss_scale"] = _Object(scale)
+    return _Object({**counters, "m": m, "v": v})
 
 
 def _nested(variables: dict[str, _Object]) -> _Object:

@@ -12,8 +12,6 @@ PATH is that of the weight in the model, such as encoder/0/attention/qkv. What n
 a mean of checkpoints for example, has weights and step alone.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -92,11 +90,7 @@ def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
 
 
 def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
-    """The weights of a model that are not frozen, by path, in the order of `trainable_variables`.
-
-    Raises:
-        ConfigError: as `config.freeze.frozen`.
-    """
+    """The weights that are not frozen, by path, in the order of `trainable_variables`."""
     weights = weights_by_path(model)
     kept = parts.frozen(list(weights), freeze) if freeze else ()
     return {path: weight for path, weight in weights.items() if path not in kept}

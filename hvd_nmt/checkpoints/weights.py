@@ -6,8 +6,6 @@ weights, as its own validation did. The weights that the optimizer moved are in 
 are used when training resumes, by `raw=True` here, and by `python -m hvd_nmt.average --raw`.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -93,15 +91,12 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> None:
 
 
 def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> Checkpoint:
-    """Give a new run the weights of another: nothing else. An average begins with them, too.
+    """Give a new run the weights of another, and nothing else; the checkpoint they are from.
 
     Args:
         source: `training.init_from`.
         state: what the new run saves; its `model` gets the weights.
         data: what the new run trains on; its vocabulary must be that of the weights.
-
-    Returns:
-        The checkpoint they are from.
 
     Raises:
         RunError: there is no such checkpoint, it is damaged, or it is of another vocabulary or

@@ -12,8 +12,6 @@ by logp / length^alpha and stops when a number of them has finished. So the tran
 that finished, without any penalty, and ranks them by the run's own (`length_penalty`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -29,7 +27,7 @@ import numpy as np
 
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import read_manifest
-from hvd_nmt.checkpoints.run_files import VOCABULARY
+from hvd_nmt.checkpoints.run_files import VOCABULARY, write_record
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -81,9 +79,6 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
         run: run directory.
         checkpoint: see `hvd_nmt.checkpoints.find.find`.
         quantization: of the weights.
-
-    Raises:
-        ConfigError, RunError, DataError: as `convert`.
     """
     prefix = find(run, checkpoint)
     files = json.dumps(read_manifest(Path(f"{prefix}.json")).files, sort_keys=True)
@@ -115,11 +110,7 @@ print(subwords.decode([{words} for result in found]))
 
 
 def require_possible(decoding: Decoding) -> None:
-    """See that CTranslate2 can do what is asked for, with the result our own search would give.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """See that CTranslate2 can do what is asked for, with the result our own search would give."""
     impossible = {
         "sample": "draw samples that a seed repeats",
         "coverage_penalty": "apply our coverage penalty",
@@ -144,10 +135,6 @@ class CTranslate2Translator:
         patience: a search ends when this times the beam size have finished. More costs time, and
             finds what our own search finds in more of the sentences that the model knows badly.
             By default 1.5, or 3 with n_best.
-
-    Raises:
-        ConfigError: CTranslate2 is not installed or cannot do what `decoding` asks for.
-        RunError: the directory is not such a model.
     """
 
     def __init__(
@@ -167,7 +154,8 @@ class CTranslate2Translator:
         package = _package()
         try:
             facts = json.loads((path / _FACTS).read_text(encoding="utf-8"))
-            self._max_length = int(facts["max_length"])
+            self.max_length = int(facts["max_length"])
+            """longest source and longest translation, tokens with eos"""
             self._start: list[str] = facts["target_prefix"]
             self._pieces: list[str] = json.loads((path / _PIECES).read_text(encoding="utf-8"))
             self._engine = package.Translator(
@@ -178,11 +166,6 @@ class CTranslate2Translator:
                 f"{path} is no CTranslate2 model of hvd_nmt.export ({error}): export it again."
             ) from None
         self._ids = {piece: number for number, piece in enumerate(self._pieces)}
-
-    @property
-    def max_length(self) -> int:
-        """Longest source and longest translation, tokens with eos."""
-        return self._max_length
 
     def translate(
         self,
@@ -202,14 +185,10 @@ class CTranslate2Translator:
         Yields:
             (index into `sources`, translations, best first), longest sources first. A source of
             eos alone is an empty translation with score 0.
-
-        Raises:
-            ConfigError: prefixes were given.
         """
         if prefixes is not None:
             raise ConfigError(_cannot("start translations with given prefixes"))
-        limit = self.max_length
-        read = [cut(ids, limit) for ids in sources]
+        read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
             if len(ids) <= 1:
                 yield index, [Translation(np.zeros(0, np.int32), 0.0)]
@@ -257,7 +236,8 @@ class CTranslate2Translator:
         for pieces, logp in zip(result.hypotheses, result.scores, strict=True):
             named = pieces[len(self._start) :]
             ids = np.array([self._ids[piece] for piece in named], np.int32)
-            one = Translation(ids, logp / self._penalty(len(ids)))
+            penalty = ((5 + len(ids)) / 6) ** self._decoding.length_penalty
+            one = Translation(ids, logp / penalty)
             if len(ids) <= limit and ids.size and ids[-1] == EOS:
                 ended.append(one)
             elif len(ids) == limit:
@@ -284,9 +264,6 @@ class CTranslate2Translator:
             most = min(most, max(1, math.floor(len(source) * self._decoding.max_ratio)))
         return min(most, self.max_length)
 
-    def _penalty(self, length: int) -> float:
-        return ((5 + length) / 6) ** self._decoding.length_penalty
-
 
 def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quantization) -> None:
     """Fill an empty folder, which is to be named `out`."""
@@ -309,8 +286,7 @@ def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quant
         "checkpoint": prefix.name, "step": step, "quantization": quantization,
         "max_length": model.max_length, "target_prefix": begin,
     }  # fmt: skip
-    text = json.dumps(facts, ensure_ascii=False, indent=1)
-    (folder / _FACTS).write_text(text + "\n", encoding="utf-8")
+    write_record(folder / _FACTS, facts)
     example = usage(folder).replace(os.fspath(folder), out.name)
     (folder / _README).write_text(_readme(facts, example), encoding="utf-8")
 

@@ -8,8 +8,6 @@
 - The engine adds eos to the source itself and begins the target with bos.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +49,12 @@ def specification(
     names = [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
-    _configure(spec.config, model, names)
+    settings = spec.config
+    settings.bos_token, settings.eos_token, settings.unk_token = names[BOS], names[EOS], names[UNK]
+    settings.decoder_start_token = names[BOS]
+    settings.add_source_bos = isinstance(model, OpenSeq2SeqTransformer)
+    settings.add_source_eos = True
+    settings.layer_norm_epsilon = config.norm_epsilon
     spec.validate()
     spec.optimize(quantization if quantization.startswith("int8") else None)
     return spec
@@ -65,16 +68,6 @@ def position_table(model: Transformer) -> tf.Tensor:
 def extra_positions(model: Transformer) -> int:
     """Positions that a sequence needs beyond the tokens it is made of."""
     return 1 if isinstance(model, OpenSeq2SeqTransformer) else 0
-
-
-def _configure(settings: Any, model: Transformer, names: Sequence[str]) -> None:
-    settings.bos_token, settings.eos_token, settings.unk_token = (
-        names[number] for number in (BOS, EOS, UNK)
-    )
-    settings.decoder_start_token = names[BOS]
-    settings.add_source_bos = isinstance(model, OpenSeq2SeqTransformer)
-    settings.add_source_eos = True
-    settings.layer_norm_epsilon = model.config.norm_epsilon
 
 
 class _Copy:

@@ -8,11 +8,8 @@
 `openseq2seq` and `marian` read the files of those programs into a `ForeignModel`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import RunError
@@ -74,15 +71,12 @@ class ForeignModel:
 
 
 def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
-    """Make a run directory, complete or not at all.
+    """Make a run directory, complete or not at all; the prefix of its checkpoint.
 
     Args:
         foreign: the model.
         defaults: everything about training and data that the model does not say.
         out: the directory to make.
-
-    Returns:
-        The prefix of its checkpoint.
 
     Raises:
         ConfigError: it is there already.
@@ -108,8 +102,7 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
             saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
             (draft / VOCABULARY).write_bytes(foreign.vocabulary)
             configuration.save(config, draft / CONFIG)
-            text = json.dumps(foreign.origin, indent=1, ensure_ascii=False)
-            (draft / RECORD).write_text(text + "\n", encoding="utf-8")
+            write_record(draft / RECORD, foreign.origin)
     return out / saved.prefix.name
 
 
@@ -122,9 +115,6 @@ def assembled(
         table: path of our weight -> names of the tensors in it, joined along their last axis.
         tensors: everything that the file holds and that must be used.
         where: the file, for errors.
-
-    Raises:
-        RunError: tensors are missing, or are not used; all are named.
     """
     wanted = {name for names in table.values() for name in names}
     if missing := sorted(wanted - set(tensors)):
@@ -147,11 +137,7 @@ def count_layers(names: Sequence[str], prefix: str) -> int:
 
 
 def fingerprinted(paths: Sequence[Path]) -> dict[str, str]:
-    """The SHA-256 of files by their paths, for the record.
-
-    Raises:
-        RunError: a file cannot be read.
-    """
+    """The SHA-256 of files by their paths, for the record."""
     found = {}
     for path in paths:
         try:

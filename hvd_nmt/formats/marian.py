@@ -9,8 +9,6 @@ decoder starts from <pad>, whose row becomes that of our bos; ours is never pred
 Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as [out, in].
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -155,11 +153,7 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _remove_derived(tensors: dict[str, np.ndarray], config: ModelConfig, path: Path) -> None:
-    """Drop the copies of the shared matrix and the tables of sinusoids, if they are what they seem.
-
-    Raises:
-        RunError: they are not.
-    """
+    """Drop copies of the shared matrix and tables of sinusoids, if they are what they seem."""
     if _SHARED not in tensors:
         found = [name for name in _TIED if name in tensors]
         if not found:

@@ -8,8 +8,6 @@ source.spm does, because what source.spm does not know is marked as unused, and 
 pieces together to text. Only target text is not cut as target.spm would cut it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,11 +44,7 @@ class MarianVocabulary:
 
 
 def read(folder: Path) -> MarianVocabulary:
-    """Join source.spm, target.spm and vocab.json.
-
-    Raises:
-        RunError: one of them cannot be read, or they are not as OPUS-MT has them.
-    """
+    """Join source.spm, target.spm and vocab.json."""
     ids = _ids(folder / "vocab.json")
     source, target = (_model(folder / f"{side}.spm") for side in ("source", "target"))
     known = {p.piece: p for p in source.pieces if p.type not in (_UNKNOWN, _CONTROL)}

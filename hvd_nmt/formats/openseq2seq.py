@@ -11,26 +11,19 @@ Kernels are [in, out] as here, without bias in attention. What stands before a s
 Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import read_fully
-from hvd_nmt.checkpoints.names import SUFFIXES
+from hvd_nmt.checkpoints.names import SUFFIXES, without_suffix
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.formats.foreign import (
-    ForeignModel,
-    Moments,
-    assembled,
-    count_layers,
-    fingerprinted,
-)
+from hvd_nmt.formats.foreign import ForeignModel, Moments, assembled, count_layers, fingerprinted
 from hvd_nmt.model.tokenizer import Tokenizer
 
 UNITS_PER_HEAD = 64
@@ -82,7 +75,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int = 0) -> ForeignModel:
 
 
 def _prefix(checkpoint: Path) -> Path:
-    prefix = Path(re.sub(r"\.(data-\d+-of-\d+|index|meta)$", "", os.fspath(checkpoint)))
+    prefix = Path(without_suffix(os.fspath(checkpoint)))
     if not Path(f"{prefix}.index").exists():
         raise RunError(
             f"There is no checkpoint {prefix}: give the path of its .index file, beside which its "
@@ -92,7 +85,7 @@ def _prefix(checkpoint: Path) -> Path:
 
 
 def _sorted(
-    reader: tf.train.CheckpointReader, prefix: Path
+    reader: Any, prefix: Path
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], int]:
     """The weights, Adam's first and second moments, each by name in the forward pass; the step."""
     kinds: dict[str | None, dict[str, np.ndarray]] = {None: {}, "/Adam": {}, "/Adam_1": {}}

@@ -13,8 +13,6 @@ UTF-8 is read as U+FFFD, an empty line stays empty, a line with too many tokens 
 B sentences, S source positions, K translations of each, T target positions.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which class of model a configuration asks for."""
 
-from __future__ import annotations
-
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.openseq2seq_model import OpenSeq2SeqTransformer
 from hvd_nmt.model.transformer import Transformer

@@ -4,13 +4,11 @@ B sentences, S source and T target positions, D model width, H heads, K units pe
 positions (in a decoding step the hypotheses of a sentence), L cached keys of a head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import tensorflow as tf
 
-from hvd_nmt.model.layers import Block, Drop, glorot, linear
+from hvd_nmt.model.layers import Block, Drop, linear
 
 Cache = tuple[tf.Tensor, tf.Tensor]
 """keys and values, each [B, H, positions, K]"""
@@ -33,12 +31,8 @@ class SelfAttention(Block):
     ):
         super().__init__(name)
         self.heads, self.rate = heads, rate
-        self.qkv = self.add_weight(
-            "qkv", [width, 3 * width], initializer=glorot(width, width, next(seed))
-        )
-        self.output_kernel = self.add_weight(
-            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
-        )
+        self.qkv = self.kernel("qkv", width, width, seed, parts=3)
+        self.output_kernel = self.kernel("output_kernel", width, width, seed)
         self.qkv_bias = self.bias_if(biased, "qkv_bias", 3 * width)
         self.output_bias = self.bias_if(biased, "output_bias", width)
 
@@ -99,15 +93,9 @@ class CrossAttention(Block):
     ):
         super().__init__(name)
         self.heads, self.rate = heads, rate
-        self.query = self.add_weight(
-            "query", [width, width], initializer=glorot(width, width, next(seed))
-        )
-        self.key_value = self.add_weight(
-            "key_value", [width, 2 * width], initializer=glorot(width, width, next(seed))
-        )
-        self.output_kernel = self.add_weight(
-            "output_kernel", [width, width], initializer=glorot(width, width, next(seed))
-        )
+        self.query = self.kernel("query", width, width, seed)
+        self.key_value = self.kernel("key_value", width, width, seed, parts=2)
+        self.output_kernel = self.kernel("output_kernel", width, width, seed)
         self.query_bias = self.bias_if(biased, "query_bias", width)
         self.key_value_bias = self.bias_if(biased, "key_value_bias", 2 * width)
         self.output_bias = self.bias_if(biased, "output_bias", width)
@@ -154,15 +142,12 @@ def cross_keys_values(
 
 
 def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:
-    """One transposition for all P fused projections.
+    """[P, B, H, T, K]: one transposition for all P fused projections.
 
     Args:
         x_BxTxPD: the projections side by side.
         parts: P.
         heads: H.
-
-    Returns:
-        [P, B, H, T, K].
     """
     shape = tf.shape(x_BxTxPD)
     units = x_BxTxPD.shape[-1] // (parts * heads)

@@ -1,7 +1,5 @@
 """Sentences of any number and length as padded batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -16,8 +16,6 @@ Source: Wu et al. 2016, "Google's Neural Machine Translation System" (arXiv 1609
 the 2K candidates and the rule that ends the search follow Tensor2Tensor's beam_search.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -147,23 +145,17 @@ def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
         length: int32 tensor of lengths in tokens, eos included.
         alpha: 0 for none; the larger, the longer the translations.
 
-    Returns:
-        float32 tensor of the same shape.
-
     Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
 def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
-    """beta x the sum over source tokens of log(min(attention they got, 1)), at most 0.
+    """[B, K]: beta x the sum over source tokens of log(min(attention they got, 1)), at most 0.
 
     Args:
         coverage_BxKxS: for each hypothesis the sum of its attention over the target positions.
         beta: 0 for none; the larger, the less is left out.
-
-    Returns:
-        float32 [B, K].
 
     Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
@@ -274,11 +266,7 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
         last_BxK, position, origins_BxKxT, search.state
     )
     logp_BxC, parent_BxC, token_BxC = candidates(
-        logits_BxKxV,
-        search.logp_BxK,
-        _rules(search, given),
-        decoding,
-        task.vocabulary_size,
+        logits_BxKxV, search.logp_BxK, _rules(search, given), decoding, task.vocabulary_size
     )
     ids_BxCxT = tf.gather(search.ids_BxKxT, parent_BxC, batch_dims=1)
     ids_BxCxT = tf.where(is_here_T, token_BxC[:, :, None], ids_BxCxT)
@@ -293,7 +281,8 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
         search.finished, ids_BxCxT, position + 1, where_else_none(ended_BxC, score_BxC)
     )
     logp_BxC = where_else_none(~ended_BxC, logp_BxC)
-    best_BxK = _best(logp_BxC, K)
+    # At most one candidate per hypothesis is eos, so of 2K always K others are left.
+    best_BxK = None if logp_BxC.shape[1] == K else tf.math.top_k(logp_BxC, K).indices
     logp_BxK, ids_BxKxT, score_BxK, parent_BxK, coverage_BxKxS = (
         x if best_BxK is None else tf.gather(x, best_BxK, batch_dims=1)
         for x in (logp_BxC, ids_BxCxT, score_BxC, parent_BxC, coverage_BxCxS)
@@ -305,13 +294,13 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
     finished = _keep_best(finished, ids_BxKxT, position + 1, where_else_none(cut_BxK, score_BxK))
     done_B = at_limit_B | _cannot_be_beaten(finished, logp_BxK, given.most_B, decoding)
     return _Search(
-        position + 1,
-        ids_BxKxT,
-        tf.gather(origins_BxKxT, parent_BxK, batch_dims=1),
-        where_else_none(~done_B[:, None], logp_BxK),
-        coverage_BxKxS,
-        finished,
-        state,
+        position=position + 1,
+        ids_BxKxT=ids_BxKxT,
+        origins_BxKxT=tf.gather(origins_BxKxT, parent_BxK, batch_dims=1),
+        logp_BxK=where_else_none(~done_B[:, None], logp_BxK),
+        coverage_BxKxS=coverage_BxKxS,
+        finished=finished,
+        state=state,
     )
 
 
@@ -335,16 +324,6 @@ def _score(
     return score_BxC
 
 
-def _best(logp_BxC: tf.Tensor, K: int) -> tf.Tensor | None:
-    """Which K of the C candidates live on; None: all of them, at their places.
-
-    At most one candidate per hypothesis is eos, so of 2K always K others are left.
-    """
-    if logp_BxC.shape[1] == K:
-        return None
-    return tf.math.top_k(logp_BxC, K).indices
-
-
 def _cannot_be_beaten(
     finished: BeamResult, logp_BxK: tf.Tensor, most_B: tf.Tensor, decoding: Decoding
 ) -> tf.Tensor:
@@ -365,11 +344,8 @@ def _keep_best(
     scores_BxK, index_BxK = tf.math.top_k(tf.concat([old.scores_BxK, scores_BxC], 1), K)
     ids = tf.concat([old.ids_BxKxT, ids_BxCxT], 1)
     lengths = tf.concat([old.lengths_BxK, lengths_BxC], 1)
-    return BeamResult(
-        tf.gather(ids, index_BxK, batch_dims=1),
-        tf.gather(lengths, index_BxK, batch_dims=1),
-        scores_BxK,
-    )
+    ids_BxKxT, lengths_BxK = (tf.gather(x, index_BxK, batch_dims=1) for x in (ids, lengths))
+    return BeamResult(ids_BxKxT, lengths_BxK, scores_BxK)
 
 
 def _written(found: BeamResult, number_B: tf.Tensor, finished: BeamResult) -> BeamResult:

@@ -4,8 +4,6 @@ Capitals in names: B sentences, K hypotheses per sentence, N = B*K rows (the K h
 sentence lie side by side), V vocabulary, T positions, C candidates per sentence and step.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -112,15 +110,12 @@ def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf
 
 
 def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """One token for each row, as probable as its softmax, within top_k and top_p.
+    """One token for each row, int32, as probable as its softmax, within top_k and top_p.
 
     Args:
         logits_NxV: float32; -inf where a token is not allowed.
         draw_N: float32 in [0, 1): where in the cumulative probability the token lies.
         decoding: temperature, top_k (taken first) and top_p.
-
-    Returns:
-        int32 token_N.
 
     Source: Fan et al. 2018 (arXiv 1805.04833), top-k; Holtzman et al. 2020 (arXiv 1904.09751),
     nucleus.

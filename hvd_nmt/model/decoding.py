@@ -1,7 +1,5 @@
 """The options of a search for translations. No TensorFlow here: they become command-line flags."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -9,6 +7,10 @@ from hvd_nmt.common.errors import ConfigError
 
 # A translation may be this much longer than its source (Vaswani et al. 2017, section 6.1).
 EXTRA_TOKENS = 50
+_LEAST = {
+    "beam_size": 1, "n_best": 1, "length_penalty": 0, "coverage_penalty": 0, "min_length": 0,
+    "max_length": 0, "min_ratio": 0, "max_ratio": 0, "no_repeat_ngram": 0, "top_k": 0, "seed": 0,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,60 +49,39 @@ class Decoding:
     """seed of the draws; those of a sentence depend on it and on the sentence's number only"""
 
     def __post_init__(self) -> None:
-        _at_least(1, beam_size=self.beam_size, n_best=self.n_best)
-        _at_least(
-            0,
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage_penalty,
-            min_length=self.min_length,
-            max_length=self.max_length,
-            min_ratio=self.min_ratio,
-            max_ratio=self.max_ratio,
-            no_repeat_ngram=self.no_repeat_ngram,
-            top_k=self.top_k,
-            seed=self.seed,
-        )
+        for name, least in _LEAST.items():
+            if not least <= getattr(self, name) < math.inf:  # NaN fails every comparison
+                raise ConfigError(
+                    f"{_flag(name)} is {getattr(self, name)}: give a finite number of at least "
+                    f"{least}."
+                )
         if self.seed >= 1 << 64:
             raise ConfigError(f"--seed is {self.seed}: give a number below 2^64.")
-        for name, bound, least, most in (
-            ("length", "min-length", self.min_length, self.max_length),
-            ("ratio", "min-ratio", self.min_ratio, self.max_ratio),
-        ):
+        for name in ("length", "ratio"):
+            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
             if 0 < most < least:
-                raise ConfigError(f"--{bound} {least} is above --max-{name} {most}: swap them.")
+                raise ConfigError(f"--min-{name} {least} is above --max-{name} {most}: swap them.")
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"--temperature is {self.temperature}: give a number above 0.")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"--top-p is {self.top_p}: give a share above 0 and up to 1.")
-        self._check_together()
+        if self.sample:
+            return
+        if self.n_best > self.beam_size:
+            raise ConfigError(
+                f"--n-best {self.n_best} is above --beam-size {self.beam_size}: a beam has no"
+                " more translations than hypotheses, so raise the beam size."
+            )
+        for name, neutral in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if getattr(self, name) != neutral:
+                raise ConfigError(
+                    f"{_flag(name)} {getattr(self, name)} changes nothing without --sample: add it."
+                )
 
     @property
     def hypotheses(self) -> int:
         """Hypotheses of a sentence that are extended side by side."""
         return self.n_best if self.sample else self.beam_size
-
-    def _check_together(self) -> None:
-        if not self.sample:
-            if self.n_best > self.beam_size:
-                raise ConfigError(
-                    f"--n-best {self.n_best} is above --beam-size {self.beam_size}: a beam has no"
-                    " more translations than hypotheses, so raise the beam size."
-                )
-            drawn = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-            for name, neutral in drawn.items():
-                if getattr(self, name) != neutral:
-                    raise ConfigError(
-                        f"{_flag(name)} {getattr(self, name)} changes nothing without --sample:"
-                        " add it."
-                    )
-
-
-def _at_least(least: int, **values: float) -> None:
-    for name, value in values.items():
-        if not least <= value < math.inf:  # NaN fails every comparison
-            raise ConfigError(
-                f"{_flag(name)} is {value}: give a finite number of at least {least}."
-            )
 
 
 def _flag(name: str) -> str:

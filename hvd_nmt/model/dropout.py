@@ -1,7 +1,5 @@
 """Stateless dropout: every mask is a pure function of (seed, step, rank, site)."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 SITES_PER_STEP = 1024
@@ -54,15 +52,12 @@ def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 def step_seed(seed: int, step: tf.Tensor, rank: int) -> tf.Tensor:
-    """The seed of one training step on one rank.
+    """The seed of one training step on one rank, int32 [2].
 
     Args:
         seed: of the run.
         step: int64 scalar, optimizer steps done.
         rank: of this process; ranks see different sentences and need different masks.
-
-    Returns:
-        int32 [2].
     """
     first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)
     second = tf.cast(step % ((1 << 31) // SITES_PER_STEP), tf.int32) * SITES_PER_STEP

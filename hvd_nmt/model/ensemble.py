@@ -1,7 +1,5 @@
 """Several models as one: the mean of their probabilities."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +10,7 @@ from hvd_nmt.common.errors import ConfigError
 
 
 def members(models: Any) -> tuple[Any, ...]:
-    """The models of an ensemble; of one model, that one.
-
-    Raises:
-        ConfigError: there is none, or their vocabularies differ in size.
-    """
+    """The models of an ensemble; of one model, that one."""
     each = tuple(models) if isinstance(models, Sequence) else (models,)
     sizes = sorted({model.vocabulary_size for model in each})
     if len(sizes) != 1:
@@ -28,13 +22,10 @@ def members(models: Any) -> tuple[Any, ...]:
 
 
 def mean_attention(attentions: Sequence[tuple[tf.Tensor, ...]]) -> tf.Tensor:
-    """Where models look in the source: mean over them and over the heads of their last layer.
+    """Where models look in the source, BxTxS: mean over them and the heads of their last layer.
 
     Args:
         attentions: of each model the cross-attention weights of its layers, [B, H, T, S].
-
-    Returns:
-        float32 BxTxS.
     """
     last = [tf.reduce_mean(tf.cast(layers[-1], tf.float32), 1) for layers in attentions]
     return tf.add_n(last) / len(last)

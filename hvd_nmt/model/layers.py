@@ -6,8 +6,6 @@ Weights are float32. Each block computes in the dtype of its input, so one cast 
 decides the precision of the whole stack; layer normalisation always computes in float32.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -25,11 +23,10 @@ def seeds(seed: int) -> Iterator[int]:
 
 
 def glorot(fan_in: int, fan_out: int, seed: int) -> keras.initializers.Initializer:
-    """Uniform in +-sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 16).
+    """Uniform in +-sqrt(6 / (inputs + outputs)) of a projection (Glorot and Bengio 2010, eq. 16).
 
     Args:
-        fan_in: inputs of a projection; not the matrix's own, which may hold several side by side.
-        fan_out: outputs of a projection.
+        fan_in, fan_out: of one projection; a matrix may hold several side by side.
         seed: of the draws.
     """
     limit = math.sqrt(6 / (fan_in + fan_out))
@@ -41,6 +38,20 @@ class Block(keras.layers.Layer):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, autocast=False, dtype="float32")
+
+    def kernel(
+        self, name: str, width_in: int, width_out: int, seed: Iterator[int], parts: int = 1
+    ) -> tf.Variable:
+        """The matrix of a projection, or of several with the same input, side by side.
+
+        Args:
+            name: of the weight.
+            width_in, width_out: of one projection.
+            seed: supply of seeds for the initial weights.
+            parts: how many projections there are.
+        """
+        start = glorot(width_in, width_out, next(seed))
+        return self.add_weight(name, [width_in, parts * width_out], initializer=start)
 
     def bias_if(self, biased: bool, name: str, width: int) -> tf.Variable | None:
         """A bias that begins with zeros.
@@ -97,13 +108,9 @@ class FeedForward(Block):
     ):
         super().__init__(name)
         self.activation, self.rate = activation, rate
-        self.inner = self.add_weight(
-            "inner", [width, hidden], initializer=glorot(width, hidden, next(seed))
-        )
+        self.inner = self.kernel("inner", width, hidden, seed)
         self.inner_bias = self.add_weight("inner_bias", [hidden], initializer="zeros")
-        self.outer = self.add_weight(
-            "outer", [hidden, width], initializer=glorot(hidden, width, next(seed))
-        )
+        self.outer = self.kernel("outer", hidden, width, seed)
         self.outer_bias = self.add_weight("outer_bias", [width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor, drop: Drop) -> tf.Tensor:
@@ -112,15 +119,12 @@ class FeedForward(Block):
 
 
 def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """x times kernel plus bias, in the dtype of x.
+    """x times kernel plus bias, [..., O], in the dtype of x.
 
     Args:
         x: [..., I].
         kernel: [I, O].
         bias: [O]; None: none.
-
-    Returns:
-        [..., O].
     """
     width_in, width_out = kernel.shape
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul

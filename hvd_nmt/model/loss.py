@@ -8,8 +8,6 @@ convention, OpenSeq2Seq `losses/sequence_loss.py`; it differs from plain smoothe
 the constant `smoothing_entropy`).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 
@@ -76,10 +74,7 @@ def cross_entropy(
 
         def gradient(dsmoothed: tf.Tensor, dnll: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del dnll
-            return (
-                dstates_NxD * tf.cast(dsmoothed, dstates_NxD.dtype),
-                dembedding_VxD * dsmoothed,
-            )
+            return dstates_NxD * tf.cast(dsmoothed, dstates_NxD.dtype), dembedding_VxD * dsmoothed
 
         return (smoothed, loss.nll), gradient
 

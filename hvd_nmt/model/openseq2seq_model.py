@@ -11,8 +11,6 @@ import `formats`.
 Source: open_seq2seq/decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, PAD

@@ -34,28 +34,19 @@ class Scorer:
 
     Args:
         models: a Transformer, or several, whose probabilities are averaged.
-
-    Raises:
-        ConfigError: the models have different vocabularies.
     """
 
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = members(models)
+        self.max_length = min(model.max_length for model in self._models)
+        """longest source and target, tokens with eos"""
         any_batch = tf.TensorSpec([None, None], tf.int32)
         self._graph = tf.function(
             self._score, input_signature=[any_batch, any_batch], autograph=False
         )
 
-    @property
-    def max_length(self) -> int:
-        """Longest source and target, tokens with eos."""
-        return min(model.max_length for model in self._models)
-
     def score(
-        self,
-        sources: Sequence[np.ndarray],
-        targets: Sequence[np.ndarray],
-        batch_tokens: int = 4096,
+        self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], batch_tokens: int = 4096
     ) -> Iterator[tuple[int, TokenScores]]:
         """Log-probabilities and alignments of given translations.
 
@@ -75,23 +66,14 @@ class Scorer:
         longer = [max(len(a), len(b)) for a, b in zip(source_ids, target_ids, strict=True)]
         room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
-            source_BxS, target_BxT = (
-                padded([x[i] for i in batch]) for x in (source_ids, target_ids)
-            )
-            found = [
-                tensor.numpy()
-                for tensor in self._graph(tf.constant(source_BxS), tf.constant(target_BxT))
-            ]
+            tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, target_ids))
+            found = [tensor.numpy() for tensor in self._graph(*tensors)]
             for index, logp_T, alignment_T in zip(batch, *found, strict=True):
                 known = len(target_ids[index])
                 beyond = len(targets[index]) - known
-                yield (
-                    index,
-                    TokenScores(
-                        np.pad(logp_T[:known], [0, beyond], constant_values=math.nan),
-                        np.pad(alignment_T[:known], [0, beyond], constant_values=-1),
-                    ),
-                )
+                logp_T = np.pad(logp_T[:known], [0, beyond], constant_values=math.nan)
+                alignment_T = np.pad(alignment_T[:known], [0, beyond], constant_values=-1)
+                yield index, TokenScores(logp_T, alignment_T)
 
     def _score(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores, attentions = [], []

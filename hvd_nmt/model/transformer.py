@@ -4,8 +4,6 @@ B sentences, S source and T target positions, D model width, V vocabulary, H hea
 head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +54,8 @@ class Transformer(keras.Model):
     ) -> None:
         super().__init__(name="transformer", autocast=False, dtype="float32")
         self.config, self.vocabulary_size = config, vocabulary_size
+        self.max_length = config.max_length
+        """longest source or target, tokens with eos"""
         self.activation_dtype = tf.as_dtype(compute_dtype)
         supply = seeds(seed)
         self.embedding = self.add_weight(
@@ -70,15 +70,12 @@ class Transformer(keras.Model):
                 [config.max_length, config.width],
                 initializer=keras.initializers.RandomNormal(0, 0.02, seed=next(supply)),
             )
-        self.encoder = [
-            EncoderLayer(config, supply, f"encoder_{i}") for i in range(config.encoder_layers)
-        ]
+        encoder_layers, decoder_layers = range(config.encoder_layers), range(config.decoder_layers)
+        self.encoder = [EncoderLayer(config, supply, f"encoder_{i}") for i in encoder_layers]
         # A post-norm stack ends with a norm already.
         pre_norm = config.norm == "pre"
         self.encoder_norm = layer_norm(config, "encoder_norm") if pre_norm else tf.identity
-        self.decoder = [
-            DecoderLayer(config, supply, f"decoder_{i}") for i in range(config.decoder_layers)
-        ]
+        self.decoder = [DecoderLayer(config, supply, f"decoder_{i}") for i in decoder_layers]
         self.decoder_norm = layer_norm(config, "decoder_norm") if pre_norm else tf.identity
         self.logits_bias = None
         if config.biases == "all":
@@ -87,30 +84,21 @@ class Transformer(keras.Model):
             )
         self.built = True
 
-    @property
-    def max_length(self) -> int:
-        """Longest source or target, tokens with eos."""
-        return self.config.max_length
-
     def call(
         self, source_BxS: tf.Tensor, target_BxT: tf.Tensor, drop: Drop = no_dropout
     ) -> tf.Tensor:
-        """Logits of every target token, given the source and the tokens before it.
+        """Logits BxTxV, float32, of every target token, given the source and the tokens before it.
 
         Args:
             source_BxS: int32 ids, each row ending with eos and padded with 0.
             target_BxT: the same of the target.
             drop: dropout.
-
-        Returns:
-            float32 BxTxV.
         """
         return self.logits(self.decode(target_BxT, self.encode(source_BxS, drop), drop))
 
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
-        is_pad_BxS = tf.equal(source_BxS, PAD)
-        bias_Bx1x1xS = attention.padding_bias(is_pad_BxS)
+        bias_Bx1x1xS = attention.padding_bias(tf.equal(source_BxS, PAD))
         x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
         x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
@@ -122,15 +110,12 @@ class Transformer(keras.Model):
         return Memory(keys_values, bias_Bx1x1xS)
 
     def decode(self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
-        """Final decoder states that predict each target token.
+        """Final decoder states [B, T, D] that predict each target token.
 
         Args:
             target_BxT: int32 ids, each row ending with eos and padded with 0.
             memory: the source, from `encode`.
             drop: dropout.
-
-        Returns:
-            [B, T, D].
         """
         return self.decode_with_attention(target_BxT, memory, drop)[0]
 
@@ -211,9 +196,8 @@ class Transformer(keras.Model):
         bias_Bx1xQxL = attention.history_bias(origins_BxQxT)
         row_Mx1 = attention.cache_rows(bias_Bx1xQxL, self.config.heads, position)
         weights_by_layer, grown = [], []
-        for layer, keys_values, layer_cache in zip(
-            self.decoder, memory.keys_values, cache, strict=True
-        ):
+        parts = zip(self.decoder, memory.keys_values, cache, strict=True)
+        for layer, keys_values, layer_cache in parts:
             x_BxQxD, weights_BxHxQxS, layer_cache = layer.step(
                 x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL
             )

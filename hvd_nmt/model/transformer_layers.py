@@ -4,8 +4,6 @@ B sentences, S source and T target positions, D model width, H heads, K units pe
 of a sentence in a decoding step, L cached keys of a head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -106,14 +104,7 @@ class DecoderLayer(Layer):
         y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
         x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
         x_BxTxD = self.norm_after(self.attention_norm, x_BxTxD)
-        y_BxTxD = self.norm_before(self.cross_attention_norm, x_BxTxD)
-        y_BxTxD, weights_BxHxTxS = self.cross_attention(
-            y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
-        )
-        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
-        y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
-        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
-        return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
+        return self._after_self_attention(x_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
 
     def step(
         self,
@@ -142,14 +133,22 @@ class DecoderLayer(Layer):
         y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
         y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
         x_BxQxD = self.norm_after(self.attention_norm, x_BxQxD + y_BxQxD)
-        y_BxQxD = self.norm_before(self.cross_attention_norm, x_BxQxD)
-        y_BxQxD, weights_BxHxQxS = self.cross_attention(
-            y_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
+        x_BxQxD, weights_BxHxQxS = self._after_self_attention(
+            x_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
         )
-        x_BxQxD = self.norm_after(self.cross_attention_norm, x_BxQxD + y_BxQxD)
-        y_BxQxD = self.norm_before(self.feed_forward_norm, x_BxQxD)
-        x_BxQxD += self.feed_forward(y_BxQxD, no_dropout)
-        return self.norm_after(self.feed_forward_norm, x_BxQxD), weights_BxHxQxS, cache
+        return x_BxQxD, weights_BxHxQxS, cache
+
+    def _after_self_attention(
+        self, x_BxTxD: tf.Tensor, keys_values: Cache, cross_bias_Bx1x1xS: tf.Tensor, drop: Drop
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        y_BxTxD = self.norm_before(self.cross_attention_norm, x_BxTxD)
+        y_BxTxD, weights_BxHxTxS = self.cross_attention(
+            y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
+        )
+        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
+        y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
+        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
+        return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
 
 
 def layer_norm(config: ModelConfig, name: str) -> LayerNorm:

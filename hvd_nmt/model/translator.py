@@ -46,24 +46,18 @@ class Translator:
     Attributes:
         search: the graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
             `beam_search.Given`) to a `BeamResult`, for batches of every shape.
-
-    Raises:
-        ConfigError: the models have different vocabularies.
     """
 
     def __init__(
         self, models: Transformer | Sequence[Transformer], decoding: Decoding = DEFAULT
     ) -> None:
         self._models, self._decoding = members(models), decoding
-        self._scorer: Scorer | None = None
+        self.max_length = min(model.max_length for model in self._models)
+        """longest source and longest translation, tokens with eos"""
+        self._scorer = Scorer(self._models)
         always = ["source_BxS", "draws_BxKxP"] if decoding.sample else ["source_BxS"]
         self.search = self._graph(always)
         self._search_after = self._graph([*always, "prefix_BxP"])
-
-    @property
-    def max_length(self) -> int:
-        """Longest source and longest translation, tokens with eos."""
-        return min(model.max_length for model in self._models)
 
     def translate(
         self,
@@ -89,8 +83,7 @@ class Translator:
             peaks in the first batch. There are `decoding.n_best` translations, or as many as were
             found, or one with score -inf. A source of eos alone has an empty one with score 0.
         """
-        limit = self.max_length
-        read = [cut(ids, limit) for ids in sources]
+        read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
             if len(ids) <= 1:
                 empty = Translation(np.zeros(0, np.int32), 0.0)
@@ -166,21 +159,14 @@ class Translator:
     def _draws(self, numbers: Sequence[int]) -> np.ndarray:
         """Random numbers draws_BxKxP, a pure function of the seed and each sentence's number."""
         shape = self._decoding.hypotheses, self.max_length
-        return np.stack(
-            [
-                np.random.Generator(
-                    np.random.Philox(key=np.array([self._decoding.seed, number], np.uint64))
-                ).random(shape, np.float32)
-                for number in numbers
-            ]
-        )
+        keys = (np.array([self._decoding.seed, number], np.uint64) for number in numbers)
+        draws = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
+        return np.stack([generator.random(shape, np.float32) for generator in draws])
 
     def _detailed(
         self, sources: list[np.ndarray], found: list[list[Translation]], batch_tokens: int
     ) -> list[list[Translation]]:
         """The translations with token scores and alignments."""
-        if self._scorer is None:
-            self._scorer = Scorer(self._models)
         found = [[_with_scores(each, NO_TOKENS) for each in ranked] for ranked in found]
         places = [
             (row, rank)
@@ -188,11 +174,9 @@ class Translator:
             for rank, each in enumerate(ranked)
             if len(each.ids)
         ]
-        for index, scores in self._scorer.score(
-            [sources[row] for row, _ in places],
-            [found[row][rank].ids for row, rank in places],
-            batch_tokens,
-        ):
+        pair_sources = [sources[row] for row, _ in places]
+        targets = [found[row][rank].ids for row, rank in places]
+        for index, scores in self._scorer.score(pair_sources, targets, batch_tokens):
             row, rank = places[index]
             found[row][rank] = _with_scores(found[row][rank], scores)
         return found

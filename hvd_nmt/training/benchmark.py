@@ -1,7 +1,5 @@
 """How fast the steps of a training are, on real batches; nothing is written."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import sys
@@ -52,18 +50,12 @@ class Benchmark:
 
 
 def measure(config: Config, steps: int, warmup_steps: int) -> Benchmark | None:
-    """Train some steps on all ranks.
+    """Train some steps on all ranks; what rank 0 has measured, None on the others.
 
     Args:
         config: of the run that is measured.
         steps: how many are measured.
         warmup_steps: steps before, in which TensorFlow builds its graph.
-
-    Returns:
-        What was measured on rank 0, None on the others.
-
-    Raises:
-        UserError: the data cannot be used, or the ranks do not fit together.
     """
     rank = horovod.init(config.ranks)
     with horovod.raise_on_all_ranks():

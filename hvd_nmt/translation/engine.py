@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import VOCABULARY
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
@@ -24,6 +22,9 @@ from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translation, Translator
 from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
+
+if TYPE_CHECKING:  # needs a package that not everybody has
+    from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
 
 Advance = Callable[[int], object]
 """called with the number of lines that have been done since the last call"""
@@ -64,28 +65,11 @@ class ScoredPairs(NamedTuple):
     warnings: list[LineWarning]
 
 
-class Backend(Protocol):
-    """What computes: `Translator`, or another of its form."""
-
-    @property
-    def max_length(self) -> int:
-        """Longest source, tokens with eos."""
-
-    def translate(
-        self,
-        sources: Sequence[np.ndarray],
-        batch_tokens: int = 4096,
-        prefixes: Sequence[np.ndarray] | None = None,
-        details: bool = False,
-    ) -> Iterator[tuple[int, list[Translation]]]:
-        """See `Translator.translate`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Engine:
     """Everything that a translation needs; made by `load`."""
 
-    backend: Backend
+    backend: Translator | CTranslate2Translator
     tokenizer: Tokenizer
     settings: Settings
     models: list[Any]
@@ -128,12 +112,10 @@ class Engine:
                 left[owner[index]] -= 1
                 if not left[owner[index]]:
                     advance(1)
-        ends = np.cumsum([len(line) for line in parts]).tolist()
+        in_order = (found[index] for index in range(len(sources)))
         chosen = [
-            long_lines.joined(
-                [found[index] for index in range(end - len(line), end)], [len(ids) for ids in line]
-            )
-            for line, end in zip(parts, ends, strict=True)
+            long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line])
+            for line in parts
         ]
         for index, translations in enumerate(chosen):
             if translations[0].score == -float("inf"):
@@ -158,9 +140,6 @@ class Engine:
             lines: text.
             advance: see `Advance`.
             warn: called with the number of a line, from 1, and what its reader should know.
-
-        Raises:
-            ConfigError: as `translate`.
         """
         first = 1
         for chunk in reader.chunks(lines):
@@ -182,9 +161,6 @@ class Engine:
             sources: text.
             targets: for each source the translation to score.
             advance: see `Advance`.
-
-        Raises:
-            ConfigError: it needs more memory than there is, or the backend cannot score.
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
@@ -294,28 +270,12 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
 
 
-def find_checkpoints(run: Path, which: Sequence[str]) -> list[str]:
-    """The prefixes of checkpoints, see `checkpoints.find`; `load` takes them too.
-
-    Raises:
-        RunError: there is no such checkpoint.
-    """
-    return [os.fspath(find(run, name)) for name in which]
-
-
 def manifest_hashes(prefixes: Sequence[str]) -> list[str]:
-    """The SHA-256 of each checkpoint's manifest: equal where the checkpoint is, on any host.
-
-    Raises:
-        RunError: there is no such checkpoint.
-    """
-    digests = []
-    for prefix in prefixes:
-        manifest = Path(f"{prefix}.json")
-        if not manifest.exists():
-            raise RunError(f"{manifest}, the manifest of a checkpoint, is missing.")
-        digests.append(fingerprint(manifest).sha256)
-    return digests
+    """The SHA-256 of each checkpoint's manifest: equal where the checkpoint is, on any host."""
+    try:
+        return [fingerprint(Path(f"{prefix}.json")).sha256 for prefix in prefixes]
+    except FileNotFoundError as error:
+        raise RunError(f"{error.filename}, the manifest of a checkpoint, is missing.") from None
 
 
 def use_threads(count: int) -> None:
@@ -333,7 +293,7 @@ def use_threads(count: int) -> None:
         ) from error
 
 
-def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> Backend:
+def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTranslate2Translator:
     from hvd_nmt.formats import ctranslate2  # needs a package that not everybody has
 
     if len(which) > 1:

@@ -37,10 +37,6 @@ def lines_to_compare(run: Path, text: Path | None, count: int) -> list[str]:
 
     Returns:
         None of them, with a word on stderr, where the run's data are not on this machine.
-
-    Raises:
-        DataError: the text cannot be read, or all of it is blank.
-        RunError: the run cannot be read.
     """
     lines: Iterable[str]
     if text is not None:

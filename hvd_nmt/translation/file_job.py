@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -83,12 +84,7 @@ class Share(NamedTuple):
 
 
 def check_files(job: FileJob) -> None:
-    """See before a model is loaded that files can be used.
-
-    Raises:
-        ConfigError: the ranks need files, or the output would write over an input.
-        DataError: a file is missing, or files that belong together differ in length.
-    """
+    """See before a model is loaded that files can be used."""
     if command_line.started_by_horovod():
         if job.input is None:
             raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
@@ -111,17 +107,14 @@ def check_files(job: FileJob) -> None:
 
 
 def run(job: FileJob) -> None:
-    """Does the job, or what another process has left of it.
-
-    Raises:
-        UserError: the run, the input or the output cannot be used.
-    """
+    """Does the job, or what another process has left of it."""
+    from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
     with ranks.join(job.settings.threads) as group, ExitStack() as stack:
         with group.raise_on_all_ranks():
             # Once: a run that still trains may have another best one a moment later.
-            prefixes = engine.find_checkpoints(job.run, job.checkpoints)
+            prefixes = [os.fspath(find(job.run, name)) for name in job.checkpoints]
             hashes = engine.manifest_hashes(prefixes)
         group.require_equal({"checkpoint": hashes, "code of hvd_nmt": code_hash()})
         writer: output.Output | None = None

@@ -4,8 +4,6 @@ Everything here works on token ids, so that it does not depend on what computes.
 sentence is a piece that closes with ".", "!", "?" or their like, before a piece that begins a word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,7 +39,11 @@ def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
     """The ids of each line, int32, ending with eos, in a time that grows as the lines do."""
     slices = [_slices(line) for line in lines]
     ids = iter(tokenizer.encode([text for line in slices for text in line]))
-    return [_joined_slices([next(ids) for _ in line]) for line in slices]
+    whole = []
+    for *others, _ in slices:  # only the last slice of a line keeps its eos
+        begun = [next(ids)[:-1] for _ in others]
+        whole.append(np.concatenate([*begun, next(ids)]))
+    return whole
 
 
 def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
@@ -117,12 +119,6 @@ def _slices(line: str) -> list[str]:
         found.append(line[start : end if space < 0 else space])
         start += len(found[-1])
     return [*found, line[start:]]
-
-
-def _joined_slices(slices: Sequence[np.ndarray]) -> np.ndarray:
-    """The ids of a line from those of its slices: only the last one keeps its eos."""
-    *others, last = slices
-    return np.concatenate([*(ids[:-1] for ids in others), last]) if others else last
 
 
 def _split_point(ids: np.ndarray, known: Boundaries) -> int:

@@ -6,8 +6,6 @@ job wrote after that is cut off by the next start. At the end FILE.part becomes 
 stays as it is until then.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -93,20 +93,16 @@ def _row(line: Line, number: int, columns: Columns, pieces: Sequence[str]) -> st
 
 
 def _token_scores(ids: np.ndarray, scores: np.ndarray, pieces: Sequence[str]) -> str:
-    pairs = zip(ids.tolist(), scores.tolist(), strict=True)
-    return " ".join(f"{_piece(index, pieces)}={score:.4f}" for index, score in pairs)
-
-
-def _piece(index: int, pieces: Sequence[str]) -> str:
     # The embedding has more rows than the vocabulary has pieces, a multiple of 8.
-    return pieces[index] if index < len(pieces) else f"<{index}>"
+    named = [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids.tolist()]
+    pairs = zip(named, scores.tolist(), strict=True)
+    return " ".join(f"{piece}={score:.4f}" for piece, score in pairs)
 
 
 def _alignment(line: Line) -> str:
     if line.translation.alignment is None:
         return ""
-    pairs = enumerate(
-        zip(line.translation.alignment.tolist(), line.translation.ids.tolist(), strict=True)
-    )
+    alignment, ids = line.translation.alignment.tolist(), line.translation.ids.tolist()
+    pairs = enumerate(zip(alignment, ids, strict=True))
     last = line.source_tokens - 1  # the end of the source, which stands for no word
     return " ".join(f"{i}-{j}" for j, (i, token) in pairs if token != EOS and 0 <= i < last)

@@ -1,7 +1,5 @@
 """The text of the data that a run was trained on, for commands that were given none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config

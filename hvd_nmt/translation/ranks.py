@@ -94,11 +94,7 @@ class RankGroup:
         return longest_first[self._rank.index :: self.size]
 
     def require_equal(self, facts: dict[str, Any]) -> None:
-        """See that what the ranks work with is the same on all of them.
-
-        Raises:
-            ClusterError: something differs; names what, and where.
-        """
+        """See that what the ranks work with is the same on all of them."""
         if self._rank is not None:
             from hvd_nmt.training import cluster
 

@@ -1,7 +1,5 @@
 """Lines of input in chunks that fit into memory, or as soon as they arrive."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat
@@ -106,9 +104,5 @@ class _Inbox:
 
 
 def count_lines(path: Path) -> int:
-    """How many lines a text file has, plain or .gz.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """How many lines a text file has, plain or .gz."""
     return sum(1 for _ in read_lines(path, lenient=True))

@@ -9,8 +9,6 @@ there is, because no resample differs by more than nothing; here it is 1.
 Sources: Koehn 2004 (paired bootstrap); Riezler and Maxwell 2005 (approximate randomisation).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sacrebleu
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import PairedTest
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.data.text import read_lines
@@ -59,6 +57,12 @@ class Score:
     """how likely a difference from the first system as large as this is by chance alone; None for
     the first system"""
 
+    def as_json(self) -> dict[str, float | None]:
+        """The score with the bounds of its interval."""
+        low, high = self.mean - self.margin, self.mean + self.margin
+        return {"score": self.score, "mean": self.mean, "low": low, "high": high,
+                "p_value": self.p_value}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -79,11 +83,7 @@ class Comparison:
 
 
 def read(path: Path) -> Text:
-    """The lines of a text file, plain or .gz.
-
-    Raises:
-        DataError: the file cannot be read, is not UTF-8 or is empty.
-    """
+    """The lines of a text file, plain or .gz."""
     text = Text(str(path), list(read_lines(path)))
     if not text.lines:
         raise DataError(f"{path} is empty: it needs one sentence per line.")
@@ -91,11 +91,7 @@ def read(path: Path) -> Text:
 
 
 def require_equal_lengths(texts: Sequence[Text]) -> None:
-    """See that texts can belong to each other line by line.
-
-    Raises:
-        DataError: one has another number of lines than the first.
-    """
+    """See that texts can belong to each other line by line."""
     for text in texts[1:]:
         if len(text.lines) != len(texts[0].lines):
             raise DataError(
@@ -105,11 +101,7 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
 
 
 def seed() -> int:
-    """The seed of resampling: sacreBLEU's own, or that in the environment variable it reads.
-
-    Raises:
-        ConfigError: the variable holds something that would make the numbers irreproducible.
-    """
+    """The seed of resampling: sacreBLEU's own, or that in the environment variable it reads."""
     value = os.environ.get(_SEED_VARIABLE, _DEFAULT_SEED)
     if not (value.isascii() and value.isdecimal() and int(value) > 0):
         raise ConfigError(
@@ -179,17 +171,17 @@ def table(comparison: Comparison) -> str:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison with all digits, of types that JSON has."""
+    by_metric = comparison.scores
     return {
         "sentences": comparison.sentences,
         "test": comparison.test,
         "seed": comparison.seed,
         "signatures": comparison.signatures,
         "systems": [
-            {"name": name, "scores": {metric: _as_json(scores[index])
-                                      for metric, scores in comparison.scores.items()}}
-            for index, name in enumerate(comparison.systems)
+            {"name": name, "scores": {m: scores[i].as_json() for m, scores in by_metric.items()}}
+            for i, name in enumerate(comparison.systems)
         ],
-    }  # fmt: skip
+    }
 
 
 def _scored(
@@ -210,14 +202,12 @@ def _scored(
     signatures, results = paired()
     ((name, signature),) = signatures.items()
     first, *others = results[name]
-    scores = [_score(first, None)]
-    for other in others:
-        scores.append(_score(other, 1.0 if other.score == first.score else other.p_value))
-    return name, signature.format(), tuple(scores)
-
-
-def _score(result: Result, p_value: float | None) -> Score:
-    return Score(float(result.score), float(result.mean), float(result.ci), p_value)
+    p_values = [None, *(1.0 if r.score == first.score else r.p_value for r in others)]
+    scores = tuple(
+        Score(float(result.score), float(result.mean), float(result.ci), p_value)
+        for result, p_value in zip(results[name], p_values, strict=True)
+    )
+    return name, signature.format(), scores
 
 
 def _p_value(score: Score) -> str:
@@ -251,13 +241,3 @@ def _notes(comparison: Comparison) -> list[str]:
             f"   ({how}); * marks p < {SIGNIFICANT}",
         ]
     return notes
-
-
-def _as_json(score: Score) -> dict[str, float | None]:
-    return {
-        "score": score.score,
-        "mean": score.mean,
-        "low": score.mean - score.margin,
-        "high": score.mean + score.margin,
-        "p_value": score.p_value,
-    }

@@ -1,7 +1,5 @@
 """How to translate, as options of a command line. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """How fast lines are translated: sentences and tokens per second, latency."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

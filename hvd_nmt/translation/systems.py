@@ -1,7 +1,5 @@
 """Translations that checkpoints of a run make of a text, each a system to be scored."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

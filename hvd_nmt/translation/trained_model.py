@@ -1,7 +1,5 @@
 """The Python interface to a trained model: text in, text or scores out; made by `hvd_nmt.load`."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from typing import final
@@ -50,11 +48,8 @@ class TrainedModel:
         Raises:
             ConfigError: it needs more memory than there is, or the backend cannot score.
         """
-        sources, targets = [], []
-        for source, target in pairs:
-            sources.append(source)
-            targets.append(target)
-        scored = self.engine.score(sources, targets)
+        both = list(pairs)
+        scored = self.engine.score([pair[0] for pair in both], [pair[1] for pair in both])
         for index, text in scored.warnings:
             _warn(index + 1, text)
         return [float(np.sum(logps_T, dtype=np.float64)) for logps_T in scored.logps]

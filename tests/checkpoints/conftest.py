@@ -1,12 +1,8 @@
 """A small run under training, and its checkpoints."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
@@ -16,14 +12,14 @@ from marked_run import FACTS, mark
 
 
 @pytest.fixture(scope="module")
-def state() -> tf.train.Checkpoint:
+def state():
     """A small model under training: weights, Adam's moments and the step."""
     model = Transformer(ModelConfig(1, 1, 16, 2, 32), 40, "float32")
     return run_state(model, 0, adam_state(weights_by_path(model)))
 
 
 @pytest.fixture(scope="module")
-def saved(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(state, tmp_path_factory):
     """A run directory with the checkpoints of steps 10, 20 and 30: copy it to change it."""
     run_dir = tmp_path_factory.mktemp("saved") / "run"
     run_dir.mkdir()
@@ -35,6 +31,6 @@ def saved(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def run_dir(saved: Path, tmp_path: Path) -> Path:
+def run_dir(saved, tmp_path):
     """A copy of `saved`."""
-    return Path(shutil.copytree(saved, tmp_path / "run"))
+    return shutil.copytree(saved, tmp_path / "run")

@@ -1,14 +1,10 @@
 """The mean of checkpoints as a checkpoint: exact, whole, usable, and made of sound ones only."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import shutil
 import tracemalloc
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +23,7 @@ from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
+from marked_run import names
 
 CONFIG = ModelConfig(1, 1, 16, 2, 32, max_length=12)
 VOCABULARY_SIZE = 40
@@ -35,7 +32,7 @@ LOSSES = {10: 3.0, 20: 1.5, 30: 2.0, 40: 2.5}
 SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21, 4, 4], [])]
 
 
-def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -> None:
+def make_run(run_dir, steps, model=CONFIG):
     """A run directory as `train` leaves it; weights and moments are random, other in each step."""
     run_dir.mkdir(parents=True)
     (run_dir / "spm.model").write_bytes(b"pieces")
@@ -58,7 +55,7 @@ def make_run(run_dir: Path, steps: Sequence[int], model: ModelConfig = CONFIG) -
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A run with the checkpoints of steps 10, 20, 30 and 40: copy it to change it."""
     run_dir = tmp_path_factory.mktemp("made") / "run"
     make_run(run_dir, list(LOSSES))
@@ -66,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mean(made: Path) -> Path:
+def mean(made):
     """The run directory of the mean of steps 30 and 40."""
     output = made.with_name("mean")
     averaging.write(made, averaging.newest(made, 2), output)
@@ -74,24 +71,27 @@ def mean(made: Path) -> Path:
 
 
 @pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
+def run(made, tmp_path):
     """A copy of `made`."""
-    return Path(shutil.copytree(made, tmp_path / "run"))
+    return shutil.copytree(made, tmp_path / "run")
 
 
-def weights_of(run_dir: Path, which: str = "latest") -> list[np.ndarray]:
+def weights_of(run_dir, which="latest"):
     model, _ = weights.load_model(run_dir, which)
     return [variable.numpy() for variable in model.trainable_variables]
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+def change_model(run, **sizes):
+    """What its config.yaml says of the model."""
+    settings = configuration.load(run / "config.yaml")
+    model = dataclasses.replace(settings.model, **sizes)
+    configuration.save(dataclasses.replace(settings, model=model), run / "config.yaml")
 
 
 # --- the mean ---
 
 
-def test_of_two_it_is_half_their_sum(made: Path, mean: Path) -> None:
+def test_of_two_it_is_half_their_sum(made, mean):
     each = (weights_of(made, f"model.ckpt-{step}") for step in (30, 40))
     for x, a, b in zip(weights_of(mean), *each, strict=True):
         wanted = ((a.astype(np.float64) + b) / 2).astype(np.float32)
@@ -99,7 +99,7 @@ def test_of_two_it_is_half_their_sum(made: Path, mean: Path) -> None:
         assert np.abs(x - a).max() > 0.01  # and not one of them
 
 
-def test_sum_does_not_round(made: Path, tmp_path: Path) -> None:
+def test_sum_does_not_round(made, tmp_path):
     """In float32, 2^24 + 1 is 2^24: the mean of these three would be 5592405.5."""
     model = Transformer(CONFIG, VOCABULARY_SIZE)
     state = tf.train.Checkpoint(model=model)
@@ -111,30 +111,31 @@ def test_sum_does_not_round(made: Path, tmp_path: Path) -> None:
     assert {float(value) for x in found.values() for value in np.unique(x)} == {5592406.0}
 
 
-def test_of_a_checkpoint_with_itself_translations_stay(made: Path, tmp_path: Path) -> None:
+def test_of_a_checkpoint_with_itself_translations_stay(made, tmp_path):
     averaging.write(made, averaging.named(made, ["model.ckpt-20"] * 3), tmp_path / "mean")
     for x, wanted in zip(weights_of(tmp_path / "mean"), weights_of(made, "best"), strict=True):
         np.testing.assert_array_equal(x, wanted)
     model, _ = weights.load_model(made, "best")
     translator = Translator(model, Decoding(beam_size=2))
-    theirs = dict(translator.translate(SOURCES))
+    theirs = best_of(translator)
     for variable, x in zip(model.trainable_variables, weights_of(tmp_path / "mean"), strict=True):
         variable.assign(x)
-    ours = dict(translator.translate(SOURCES))
-    assert [ours[n][0].ids.tolist() for n in range(4)] == [
-        theirs[n][0].ids.tolist() for n in range(4)
-    ]
-    assert [ours[n][0].score for n in range(4)] == [theirs[n][0].score for n in range(4)]
-    assert max(len(translations[0].ids) for translations in ours.values()) > 1
+    assert best_of(translator) == theirs
+    assert max(len(ids) for ids, _ in theirs) > 1
 
 
-def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:
+def best_of(translator):
+    found = sorted(translator.translate(SOURCES))
+    return [(best.ids.tolist(), best.score) for _, (best, *_) in found]
+
+
+def test_memory_does_not_grow_with_the_number(tmp_path):
     model = Transformer(ModelConfig(1, 1, 64, 2, 64), 8000)
     prefix = tmp_path / "c"
     tf.train.Checkpoint(model=model).write(os.fspath(prefix))
     n_bytes = 4 * sum(v.shape.num_elements() for v in model.trainable_variables)
 
-    def peak(count: int) -> int:
+    def peak(count):
         tracemalloc.start()
         averaging.mean([prefix] * count)
         peak_bytes = tracemalloc.get_traced_memory()[1]
@@ -144,10 +145,8 @@ def test_memory_does_not_grow_with_the_number(tmp_path: Path) -> None:
     assert peak(8) - peak(2) < 0.5 * n_bytes  # lists of names, no weights
 
 
-def test_of_one_it_is_its_weights_and_models_that_differ_have_none(
-    made: Path, tmp_path: Path
-) -> None:
-    (one,) = weights_of(made, "model.ckpt-20")[-1:]
+def test_of_one_it_is_its_weights_and_models_that_differ_have_none(made, tmp_path):
+    *_, one = weights_of(made, "model.ckpt-20")
     mean = averaging.mean([made / "model.ckpt-20"])
     np.testing.assert_array_equal(mean[weight_key("embedding")], one)
     other = Transformer(ModelConfig(1, 2, 16, 2, 32), VOCABULARY_SIZE)
@@ -163,10 +162,10 @@ def test_of_one_it_is_its_weights_and_models_that_differ_have_none(
 # --- what is written ---
 
 
-def test_it_is_a_run_directory(made: Path, mean: Path) -> None:
+def test_it_is_a_run_directory(made, mean):
     files = [f"model.ckpt-40{suffix}" for suffix in ALL_SUFFIXES]
-    assert names(mean) == sorted([*files, "average.json", "checkpoint", "config.yaml", "spm.model"])
-    assert names(made.parent) == ["mean", "run"]
+    assert names(mean) == {*files, "average.json", "checkpoint", "config.yaml", "spm.model"}
+    assert {path.name for path in made.parent.iterdir()} == {"mean", "run"}
     for name in ("config.yaml", "spm.model"):
         assert (mean / name).read_bytes() == (made / name).read_bytes()
     found = newest_verified(mean)
@@ -177,7 +176,7 @@ def test_it_is_a_run_directory(made: Path, mean: Path) -> None:
     assert tf.train.latest_checkpoint(mean) == os.fspath(mean / "model.ckpt-40")
 
 
-def test_record_says_what_went_in(made: Path, mean: Path) -> None:
+def test_record_says_what_went_in(made, mean):
     record = json.loads((mean / "average.json").read_text(encoding="utf-8"))
     data = [made / f"model.ckpt-{step}.data-00000-of-00001" for step in (40, 30)]
     assert record["checkpoints"] == [
@@ -187,7 +186,7 @@ def test_record_says_what_went_in(made: Path, mean: Path) -> None:
     ]  # fmt: skip
 
 
-def test_tensorflow_1_restores_it(mean: Path) -> None:
+def test_tensorflow_1_restores_it(mean):
     prefix = os.fspath(mean / "model.ckpt-40")
     source, target = np.array([[5, 9, 1, 0], [7, 8, 33, 1]]), np.array([[6, 4, 1], [39, 1, 0]])
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -202,14 +201,14 @@ def test_tensorflow_1_restores_it(mean: Path) -> None:
     assert step == 40
 
 
-def test_training_does_not_go_on_from_it(mean: Path) -> None:
+def test_training_does_not_go_on_from_it(mean):
     model = Transformer(CONFIG, VOCABULARY_SIZE)
     state = run_state(model, 0, adam_state(weights_by_path(model)))
     with pytest.raises(RunError, match="another --run-dir"):
         weights.restore(state, newest_first(mean)[0])
 
 
-def test_prefix_inside_a_run_leaves_the_run_as_it_was(run: Path, mean: Path) -> None:
+def test_prefix_inside_a_run_leaves_the_run_as_it_was(run, mean):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     best = best_first(run)
     assert averaging.write(run, averaging.newest(run, 2), run / "mean") == run / "mean"
@@ -228,7 +227,7 @@ def test_prefix_inside_a_run_leaves_the_run_as_it_was(run: Path, mean: Path) -> 
 # --- which checkpoints ---
 
 
-def test_choices(made: Path) -> None:
+def test_choices(made):
     assert [c.step for c in averaging.newest(made, 3)] == [40, 30, 20]
     assert [c.step for c in averaging.best(made, 3)] == [20, 30, 40]
     assert {c.prefix.parent.name for c in averaging.best(made, 3)} == {"best_models"}
@@ -236,7 +235,7 @@ def test_choices(made: Path) -> None:
     assert len(averaging.newest(made, 9)) == 4
 
 
-def test_one_checkpoint_has_no_mean(run: Path) -> None:
+def test_one_checkpoint_has_no_mean(run):
     for step in (10, 20, 30):
         remove(run / f"model.ckpt-{step}")
     with pytest.raises(RunError, match=r"run holds 1 complete checkpoint,.*--checkpoints\.keep\)"):
@@ -246,7 +245,7 @@ def test_one_checkpoint_has_no_mean(run: Path) -> None:
         averaging.best(run, 2)
 
 
-def test_no_run(tmp_path: Path) -> None:
+def test_no_run(tmp_path):
     with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
         averaging.newest(tmp_path, 5)
     with pytest.raises(RunError, match=r"No checkpoint model\.ckpt-7"):
@@ -256,28 +255,25 @@ def test_no_run(tmp_path: Path) -> None:
 # --- refusals: the file is named, and nothing is left behind ---
 
 
-def refused(run: Path, chosen: Sequence[Checkpoint], match: str) -> None:
+def refused(run, chosen, match):
     with pytest.raises(RunError, match=match):
         averaging.write(run, chosen, run.with_name("mean"))
-    assert not [name for name in names(run.parent) if "mean" in name]
+    assert not list(run.parent.glob("*mean*"))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_damaged_checkpoint(run: Path, suffix: str) -> None:
+def test_damaged_or_missing_file(run, suffix):
     path = run / f"model.ckpt-30{suffix}"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
     refused(run, averaging.newest(run, 2), rf"ckpt-30{suffix} has changed since it was written")
-
-
-def test_missing_file(run: Path) -> None:
-    (run / "model.ckpt-30.meta").unlink()
-    refused(run, averaging.newest(run, 2), r"model\.ckpt-30\.meta cannot be read")
+    path.unlink()
+    refused(run, averaging.newest(run, 2), rf"model\.ckpt-30{suffix} cannot be read")
 
 
 @pytest.mark.parametrize("path", ["model.ckpt-20.json", "best_models/val_loss=1.5000-step-20.json"])
-def test_damaged_manifest_is_not_passed_over(run: Path, path: str) -> None:
+def test_damaged_manifest_is_not_passed_over(run, path):
     (run / path).write_text((run / path).read_text().replace('"step": 20', '"step": 21'))
     choose = averaging.best if "best" in path else averaging.newest
     with pytest.raises(RunError, match=r"step-20\.json|ckpt-20\.json"):
@@ -288,7 +284,7 @@ def test_damaged_manifest_is_not_passed_over(run: Path, path: str) -> None:
     ({"encoder_layers": 2}, r"other/model\.ckpt-10 is of another .*encoder_layers is 2, not 1"),
     ({"heads": 4}, r"other/model\.ckpt-10 is of another .*heads is 4, not 2"),
 ], ids=["layers", "heads"])  # fmt: skip
-def test_checkpoint_of_another_model(made: Path, run: Path, change: dict, match: str) -> None:
+def test_checkpoint_of_another_model(made, run, change, match):
     """Another number of heads does not even change a shape."""
     other = run.with_name("other")
     make_run(other, [10], dataclasses.replace(CONFIG, **change))
@@ -296,21 +292,17 @@ def test_checkpoint_of_another_model(made: Path, run: Path, change: dict, match:
     refused(run, chosen, match)
 
 
-def test_all_of_another_model_than_the_configuration(run: Path) -> None:
-    settings = configuration.load(run / "config.yaml")
-    model = dataclasses.replace(settings.model, heads=4)
-    configuration.save(dataclasses.replace(settings, model=model), run / "config.yaml")
+def test_all_of_another_model_than_the_configuration(run):
+    change_model(run, heads=4)
     refused(run, averaging.newest(run, 2), r"its heads is 2, not 4")
 
 
-def test_dropout_makes_no_other_model(run: Path) -> None:
-    settings = configuration.load(run / "config.yaml")
-    model = dataclasses.replace(settings.model, dropout=0.3)
-    configuration.save(dataclasses.replace(settings, model=model), run / "config.yaml")
+def test_dropout_makes_no_other_model(run):
+    change_model(run, dropout=0.3)
     averaging.write(run, averaging.newest(run, 2), run.with_name("mean"))
 
 
-def test_checkpoint_of_another_vocabulary(run: Path) -> None:
+def test_checkpoint_of_another_vocabulary(run):
     old, new = averaging.newest(run, 2)[::-1]
     manifest = dataclasses.replace(old.manifest, vocabulary_hash="another")
     other = Checkpoint(old.prefix, manifest)
@@ -319,7 +311,7 @@ def test_checkpoint_of_another_vocabulary(run: Path) -> None:
     refused(run, [new, old], r"spm\.model is not the vocabulary")
 
 
-def test_output_that_is_there_is_refused(run: Path) -> None:
+def test_output_that_is_there_is_refused(run):
     chosen = averaging.newest(run, 2)
     (run / "mine.json").write_text("{}")
     for output in (run, run / "mine", run / "best_models", run / "spm.model"):
@@ -331,14 +323,14 @@ def test_output_that_is_there_is_refused(run: Path) -> None:
     assert (run / "mine.json").read_text() == "{}"
 
 
-def test_empty_folder_may_become_the_run_directory(run: Path, tmp_path: Path) -> None:
+def test_empty_folder_may_become_the_run_directory(run, tmp_path):
     (tmp_path / "empty").mkdir()
     prefix = averaging.write(run, averaging.newest(run, 2), tmp_path / "empty")
     assert prefix == tmp_path / "empty" / "model.ckpt-40"
     verify(newest_first(tmp_path / "empty")[0])
 
 
-def test_output_that_cannot_be_written(run: Path) -> None:
+def test_output_that_cannot_be_written(run):
     blocked = run / "spm.model" / "mean"
     with pytest.raises(RunError, match=r"spm\.model/mean cannot be written: Not a directory"):
         averaging.write(run, averaging.newest(run, 2), blocked)

@@ -1,7 +1,5 @@
 """What a checkpoint contains: of our own Saver, and of OpenSeq2Seq."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -25,15 +23,7 @@ VOCABULARY = 40
 OPENSEQ2SEQ = Path(__file__).resolve().parents[3] / "shared/data/openseq2seq/checkpoint"
 
 
-def state_of(precision: str) -> tf.train.Checkpoint:
-    horovod.init()
-    model = Transformer(MODEL, VOCABULARY, precision)
-    weights = weights_by_path(model)
-    adam = optimizer.build(TrainingConfig(), precision, list(weights.values()))
-    return run_state(model, 0, optimizer.state(adam, list(weights)))
-
-
-def save(run_dir: Path, state: tf.train.Checkpoint, step: int, loss: float = 1.0) -> None:
+def save(run_dir, state, step, loss=1.0):
     state.step.assign(step)
     facts = {
         "vocabulary_hash": "v", "data_hash": "d", "model": as_plain(MODEL),
@@ -45,13 +35,17 @@ def save(run_dir: Path, state: tf.train.Checkpoint, step: int, loss: float = 1.0
 
 
 @pytest.fixture(scope="module")
-def state() -> tf.train.Checkpoint:
+def state():
     """A small model under training with float16, which has every kind of variable."""
-    return state_of("float16")
+    horovod.init()
+    model = Transformer(MODEL, VOCABULARY, "float16")
+    weights = weights_by_path(model)
+    adam = optimizer.build(TrainingConfig(), "float16", list(weights.values()))
+    return run_state(model, 0, optimizer.state(adam, list(weights)))
 
 
 @pytest.fixture(scope="module")
-def run_dir(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_dir(state, tmp_path_factory):
     """Checkpoints of steps 90 and 100; the second with the embedding doubled, and m no longer 0."""
     path = tmp_path_factory.mktemp("anatomy") / "run"
     path.mkdir()
@@ -65,12 +59,20 @@ def run_dir(state: tf.train.Checkpoint, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def found(run_dir: Path) -> contents.Anatomy:
+def found(run_dir):
     """The newer of the two, taken apart."""
     return contents.read(run_dir / "model.ckpt-100")
 
 
-def test_files_with_size_and_purpose(found: contents.Anatomy, run_dir: Path) -> None:
+@pytest.fixture
+def copied(found, tmp_path):
+    """The prefix of a copy of the newer one, in a folder of its own."""
+    for path in found.prefix.parent.glob(f"{found.prefix.name}.*"):
+        shutil.copy(path, tmp_path)
+    return tmp_path / found.prefix.name
+
+
+def test_files_with_size_and_purpose(found, run_dir):
     names = [file.name for file in found.files]
     endings = (".data-00000-of-00001", ".index", ".meta", ".json")
     assert names == [*(f"model.ckpt-100{ending}" for ending in endings), "checkpoint"]
@@ -83,7 +85,7 @@ def test_files_with_size_and_purpose(found: contents.Anatomy, run_dir: Path) -> 
     assert len(set(purposes)) == 5
 
 
-def test_every_variable_is_listed(found: contents.Anatomy, state: tf.train.Checkpoint) -> None:
+def test_every_variable_is_listed(found, state):
     reader = tf.train.load_checkpoint(os.fspath(found.prefix))
     shapes = {variable.name: list(variable.shape) for variable in found.variables}
     assert shapes == reader.get_variable_to_shape_map()
@@ -94,7 +96,7 @@ def test_every_variable_is_listed(found: contents.Anatomy, state: tf.train.Check
     assert embedding.norm() == pytest.approx(np.linalg.norm(state.model.embedding), rel=1e-6)
 
 
-def test_groups_account_for_every_byte(found: contents.Anatomy, state: tf.train.Checkpoint) -> None:
+def test_groups_account_for_every_byte(found, state):
     groups = {group.name: group for group in found.groups()}
     assert "other" not in groups
     assert sum(group.n_bytes for group in groups.values()) == found.data_bytes
@@ -123,29 +125,24 @@ def test_groups_account_for_every_byte(found: contents.Anatomy, state: tf.train.
     assert math.isnan(graph.norm())
 
 
-def test_prediction_needs_nothing_but_the_manifest(found: contents.Anatomy, tmp_path: Path) -> None:
+def test_prediction_needs_nothing_but_the_manifest(found, copied):
     assert found.predicted_bytes == found.data_bytes
-    for ending in (".index", ".data-00000-of-00001"):
-        shutil.copy(f"{found.prefix}{ending}", tmp_path)
-    alone = contents.read(tmp_path / found.prefix.name)
+    Path(f"{copied}.json").unlink()
+    alone = contents.read(copied)
     assert (alone.predicted_bytes, alone.step) == (None, 100)
-    (tmp_path / f"{found.prefix.name}.json").write_text("[]", encoding="utf-8")
-    assert contents.read(tmp_path / found.prefix.name).predicted_bytes is None
+    Path(f"{copied}.json").write_text("[]", encoding="utf-8")
+    assert contents.read(copied).predicted_bytes is None
 
 
-def test_a_data_file_with_more_in_it_than_the_index_says(
-    found: contents.Anatomy, tmp_path: Path
-) -> None:
-    for path in found.prefix.parent.glob(f"{found.prefix.name}.*"):
-        shutil.copy(path, tmp_path)
-    with (tmp_path / f"{found.prefix.name}.data-00000-of-00001").open("ab") as stream:
+def test_a_data_file_with_more_in_it_than_the_index_says(copied):
+    with Path(f"{copied}.data-00000-of-00001").open("ab") as stream:
         stream.write(bytes(7))
-    longer = contents.read(tmp_path / found.prefix.name)
+    longer = contents.read(copied)
     assert longer.other_bytes == 7
     assert longer.predicted_bytes == longer.data_bytes - 7
 
 
-def test_latest_is_the_highest_step_not_the_last_name(run_dir: Path, tmp_path: Path) -> None:
+def test_latest_is_the_highest_step_not_the_last_name(run_dir, tmp_path):
     assert contents.latest(run_dir) == run_dir / "model.ckpt-100"
     assert contents.latest(tmp_path) is None
     (tmp_path / "best_models").mkdir()
@@ -156,21 +153,20 @@ def test_latest_is_the_highest_step_not_the_last_name(run_dir: Path, tmp_path: P
     assert contents.latest(tmp_path) == tmp_path / "model.ckpt-5"
 
 
-def test_best_models_are_read_too(run_dir: Path) -> None:
+def test_best_models_are_read_too(run_dir):
     best = contents.read(run_dir / "best_models" / "val_loss=1.0000-step-90")
     assert (best.step, best.predicted_bytes) == (90, best.data_bytes)
-    assert [file.name.rsplit(".", 1)[-1] for file in best.files] == [
-        "data-00000-of-00001", "index", "meta", "json"
-    ]  # fmt: skip
+    endings = [file.name.rsplit(".", 1)[-1] for file in best.files]
+    assert endings == ["data-00000-of-00001", "index", "meta", "json"]
 
 
-def test_every_weight_of_an_imported_model_belongs_to_the_model() -> None:
+def test_every_weight_of_an_imported_model_belongs_to_the_model():
     names = ("model/logits_bias", "model/embedding", "model/encoder/0/attention/qkv")
     found = [contents._group("", f"{name}/.ATTRIBUTES/VARIABLE_VALUE") for name in names]
     assert found == ["embedding", "embedding", "encoder attention"]
 
 
-def test_changes_by_group(run_dir: Path) -> None:
+def test_changes_by_group_of_one_model(run_dir, tmp_path):
     moved = contents.changes(run_dir / "model.ckpt-90", run_dir / "model.ckpt-100")
     assert moved.pop("embedding") == pytest.approx(1)  # it was doubled
     assert moved.pop("Adam m") == math.inf  # it was 0
@@ -178,14 +174,12 @@ def test_changes_by_group(run_dir: Path) -> None:
     assert {"layer norms", "cross-attention", "Adam v"} <= set(moved)
     assert "object graph" not in moved
 
-
-def test_changes_between_models_are_refused(run_dir: Path, tmp_path: Path) -> None:
     tf.train.Checkpoint(step=tf.Variable(1)).write(os.fspath(tmp_path / "other"))
     with pytest.raises(RunError, match="not of one model"):
         contents.changes(run_dir / "model.ckpt-90", tmp_path / "other")
 
 
-def test_missing_files(run_dir: Path, tmp_path: Path) -> None:
+def test_missing_files(run_dir, tmp_path):
     with pytest.raises(RunError, match=r"model\.ckpt-7\.index cannot be read"):
         contents.read(run_dir / "model.ckpt-7")
     for ending in (".index", ".json"):
@@ -194,20 +188,18 @@ def test_missing_files(run_dir: Path, tmp_path: Path) -> None:
         contents.read(tmp_path / "model.ckpt-100")
 
 
-def test_damaged_object_graph(found: contents.Anatomy, tmp_path: Path) -> None:
-    for path in found.prefix.parent.glob(f"{found.prefix.name}.*"):
-        shutil.copy(path, tmp_path)
+def test_damaged_object_graph(found, copied):
     graph = next(v.tensor for v in found.variables if v.group == "object graph")
-    data = tmp_path / graph.path.name
+    data = copied.with_name(graph.path.name)
     content = bytearray(data.read_bytes())
     content[graph.offset + 10 : graph.offset + 400] = b"\xff" * 390
     data.write_bytes(content)
     with pytest.raises(RunError, match="damaged object graph"):
-        contents.read(tmp_path / found.prefix.name)
+        contents.read(copied)
 
 
 @pytest.mark.skipif(not OPENSEQ2SEQ.exists(), reason="needs ../shared/data/openseq2seq")
-def test_checkpoint_that_openseq2seq_wrote() -> None:
+def test_checkpoint_that_openseq2seq_wrote():
     prefix = contents.latest(OPENSEQ2SEQ)
     assert prefix is not None
     found = contents.read(prefix)
@@ -220,7 +212,7 @@ def test_checkpoint_that_openseq2seq_wrote() -> None:
     assert found.step == 1599  # the file name counts from 1
 
 
-def test_names_as_openseq2seq_gives_them(tmp_path: Path) -> None:
+def test_names_as_openseq2seq_gives_them(tmp_path):
     """The same without the real file: a TensorFlow 1 checkpoint has no object graph."""
     path = "ForwardPass/transformer_decoder/layer_0/encdec_attention/attention/k/kernel"
     kernel = np.ones([4, 4], np.float32)

@@ -3,8 +3,6 @@
 tests/golden/README.md says how it was made. None of these values may move.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -22,7 +20,6 @@ from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH, VALUE
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_to_train
-from hvd_nmt.config import Config
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
 
@@ -33,7 +30,7 @@ TAGS = {"loss": "train_loss", "gradient_norm": "Loss_Optimization/global_gradien
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def resumed(tmp_path_factory):
     """The golden run, gone on for ten steps; its directory."""
     cwd = tmp_path_factory.mktemp("golden")
     for name in ("run", "data"):
@@ -108,7 +105,7 @@ def test_every_bit_of_it_is_restored_and_saved_in_the_layout_of_today(name, prec
         np.testing.assert_array_equal(one, other)
 
 
-def fresh(config: Config, precision: str) -> tf.train.Checkpoint:
+def fresh(config, precision):
     """What a run with this configuration saves, before its first step."""
     horovod.init()
     model, average = (Transformer(config.model, 80, precision, seed=seed) for seed in (7, 8))

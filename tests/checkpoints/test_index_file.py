@@ -1,7 +1,5 @@
 """TensorFlow's checkpoint files, read without TensorFlow, against what TensorFlow wrote."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
@@ -26,7 +24,7 @@ TENSORS = {
 
 
 @pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(tmp_path_factory):
     """A checkpoint with `TENSORS`, a string, and 2,000 more so that the index has many blocks."""
     path = tmp_path_factory.mktemp("bundle") / "saved"
     more = {f"layer_{n}/kernel": np.full([2], n, np.int32) for n in range(2000)}
@@ -41,7 +39,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_every_tensor_is_what_tensorflow_reads(prefix: Path) -> None:
+def test_every_tensor_is_what_tensorflow_reads(prefix):
     reader = tf.train.load_checkpoint(os.fspath(prefix))
     found = {tensor.name: tensor for tensor in index_file.tensors(prefix)}
     assert {n: list(t.shape) for n, t in found.items()} == reader.get_variable_to_shape_map()
@@ -54,14 +52,14 @@ def test_every_tensor_is_what_tensorflow_reads(prefix: Path) -> None:
         assert index_file.values(found[f"layer_{n}/kernel"]).tolist() == [n, n]
 
 
-def test_every_byte_belongs_to_one_tensor(prefix: Path) -> None:
+def test_every_byte_belongs_to_one_tensor(prefix):
     places = sorted((t.offset, t.n_bytes) for t in index_file.tensors(prefix) if t.n_bytes)
     ends = [offset + n_bytes for offset, n_bytes in places]
     assert [offset for offset, _ in places] == [0, *ends[:-1]]
     assert ends[-1] == Path(f"{prefix}.data-00000-of-00001").stat().st_size
 
 
-def test_text(prefix: Path) -> None:
+def test_text(prefix):
     found = {tensor.name: tensor for tensor in index_file.tensors(prefix)}
     assert index_file.text(found["text"]) == b"x" * 300
     assert found["text"].n_bytes == 2 + 4 + 300  # length, checksum, letters
@@ -71,7 +69,7 @@ def test_text(prefix: Path) -> None:
         index_file.values(found["text"])
 
 
-def test_missing_files_are_named(prefix: Path, tmp_path: Path) -> None:
+def test_missing_files_are_named(prefix, tmp_path):
     with pytest.raises(RunError, match=r"nothing\.index cannot be read"):
         index_file.tensors(tmp_path / "nothing")
     index = tmp_path / "c.index"
@@ -85,15 +83,13 @@ def test_missing_files_are_named(prefix: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no table at all" * 10], ids=["empty", "text"])
-def test_what_is_no_index(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_index(tmp_path, content):
     (tmp_path / "c.index").write_bytes(content)
     with pytest.raises(RunError, match=r"c\.index is no index"):
         index_file.tensors(tmp_path / "c")
 
 
-def test_damaged_index_gives_an_error_or_tensors_but_no_traceback(
-    prefix: Path, tmp_path: Path
-) -> None:
+def test_damaged_index_gives_an_error_or_tensors_but_no_traceback(prefix, tmp_path):
     content = Path(f"{prefix}.index").read_bytes()
     chance = random.Random(5)
     refused = 0
@@ -108,7 +104,7 @@ def test_damaged_index_gives_an_error_or_tensors_but_no_traceback(
     assert refused > 75  # each that was cut short, and some with a flipped bit
 
 
-def test_needs_no_tensorflow(prefix: Path) -> None:
+def test_needs_no_tensorflow(prefix):
     script = (
         "import sys; from pathlib import Path; from hvd_nmt.checkpoints import contents\n"
         f"print(len(contents.read(Path({os.fspath(prefix)!r})).variables))\n"

@@ -1,7 +1,5 @@
 """The `.meta` file: a process that has TensorFlow and nothing of this package runs the model."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -44,14 +42,14 @@ assert not {"hvd_nmt", "horovod"} & {name.split(".")[0] for name in sys.modules}
 
 
 @pytest.fixture(scope="module")
-def prefixes(toy_run: Path) -> list[Path]:
+def prefixes(toy_run):
     """The newest checkpoint, an older one, the best ("=" and "." in its name), the golden one."""
     here = [find(toy_run, name) for name in ("latest", "model.ckpt-20", "best")]
     return [*here, find(GOLDEN, "latest")]
 
 
 @pytest.fixture(scope="module")
-def theirs(prefixes: list[Path], tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def theirs(prefixes, tmp_path_factory):
     """What TensorFlow alone computes, for each of `prefixes`."""
     folder = tmp_path_factory.mktemp("meta")
     np.save(folder / "source.npy", SOURCE)
@@ -65,9 +63,7 @@ def theirs(prefixes: list[Path], tmp_path_factory: pytest.TempPathFactory) -> li
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_logits_are_ours(
-    toy_run: Path, prefixes: list[Path], theirs: list[dict], number: int
-) -> None:
+def test_logits_are_ours(toy_run, prefixes, theirs, number):
     run_dir = GOLDEN if number == 3 else toy_run
     model, step = weights.load_model(run_dir, prefixes[number].as_posix())
     ours = model(tf.constant(SOURCE), tf.constant(TARGET)).numpy()
@@ -76,11 +72,11 @@ def test_logits_are_ours(
     assert theirs[number]["step"] == step
 
 
-def test_checkpoints_differ(theirs: list[dict]) -> None:
+def test_checkpoints_differ(theirs):
     """Or the comparison above would pass with any weights."""
     assert np.abs(theirs[0]["logits"] - theirs[1]["logits"]).max() > 1e-2
 
 
-def test_best_name_is_the_documented_one(prefixes: list[Path]) -> None:
+def test_best_name_is_the_documented_one(prefixes):
     assert prefixes[2].parent.name == "best_models"
     assert prefixes[2].name.startswith("val_loss=")

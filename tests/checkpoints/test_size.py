@@ -1,14 +1,9 @@
 """The predicted size of a checkpoint against files that TensorFlow wrote."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
-import tensorflow as tf
 
 from hvd_nmt.checkpoints import index_file, size
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
@@ -21,49 +16,35 @@ from hvd_nmt.training import horovod, optimizer
 TINY = ModelConfig(1, 2, 16, 2, 32)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_rank() -> None:
+def assert_predicted(folder, model, vocabulary_size, precision, freeze="", averaged=False):
     horovod.init()
-
-
-def checkpoint_of(
-    model: ModelConfig, vocabulary_size: int, precision: str, freeze: str = "",
-    averaged: bool = False,
-) -> tf.train.Checkpoint:  # fmt: skip
-    """What a run with this configuration saves."""
+    prefix = folder / "model.ckpt-0"
     transformer = Transformer(model, vocabulary_size, precision)
     trained = weights_to_train(transformer, freeze)
     adam = optimizer.build(TrainingConfig(), precision, list(trained.values()))
     average = Transformer(model, vocabulary_size, precision) if averaged else None
-    return run_state(transformer, 0, optimizer.state(adam, list(trained)), average)
-
-
-def assert_predicted(
-    folder: Path, model: ModelConfig, vocabulary_size: int, precision: str, **options: Any
-) -> size.Prediction:
-    prefix = folder / "model.ckpt-0"
-    state = checkpoint_of(model, vocabulary_size, precision, **options)
+    state = run_state(transformer, 0, optimizer.state(adam, list(trained)), average)
     state.write(os.fspath(prefix))
     data = folder / "model.ckpt-0.data-00000-of-00001"
     found = data.stat().st_size
     graph = next(t for t in index_file.tensors(prefix) if t.name == OBJECT_GRAPH)
     data.unlink()  # base has 0.7 GB
-    predicted = size.predict(model, vocabulary_size, precision, **options)
+    predicted = size.predict(model, vocabulary_size, precision, freeze=freeze, averaged=averaged)
     assert predicted.n_bytes == found
     assert predicted.object_graph_bytes == graph.n_bytes
-    assert predicted.parameters == state.model.count_params()
+    assert predicted.parameters == transformer.count_params()
     return predicted
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["demo", "small"])
-def test_presets_to_the_byte(tmp_path: Path, name: str, precision: str) -> None:
+def test_presets_to_the_byte(tmp_path, name, precision):
     config = presets()[name][1]
     assert_predicted(tmp_path, config.model, config.data.vocabulary_size, precision)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_the_recipe_to_the_byte(tmp_path: Path, precision: str) -> None:
+def test_the_recipe_to_the_byte(tmp_path, precision):
     """Two-byte node numbers and sizes: the object graph of a large model is not a small one's."""
     predicted = assert_predicted(tmp_path, presets()["base"][1].model, 32768, precision)
     assert predicted.parameters == 60_880_896
@@ -73,7 +54,7 @@ def test_the_recipe_to_the_byte(tmp_path: Path, precision: str) -> None:
 
 @pytest.mark.parametrize("layers", [1, 9, 12])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_other_sizes_to_the_byte(tmp_path: Path, layers: int, positions: str) -> None:
+def test_other_sizes_to_the_byte(tmp_path, layers, positions):
     model = dataclasses.replace(TINY, encoder_layers=layers, positions=positions)
     assert_predicted(tmp_path, model, 40, "float32")
 
@@ -81,15 +62,13 @@ def test_other_sizes_to_the_byte(tmp_path: Path, layers: int, positions: str) ->
 @pytest.mark.parametrize("averaged", [False, True])
 @pytest.mark.parametrize("freeze", ["", "embedding", "encoder, decoder/0/*", "*/attention/*"])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_frozen_and_averaged_to_the_byte(
-    tmp_path: Path, precision: str, freeze: str, averaged: bool
-) -> None:
+def test_frozen_and_averaged_to_the_byte(tmp_path, precision, freeze, averaged):
     predicted = assert_predicted(tmp_path, TINY, 4000, precision, freeze=freeze, averaged=averaged)
     assert predicted.average_bytes == (predicted.weight_bytes if averaged else 0)
     assert (predicted.adam_bytes < 2 * predicted.weight_bytes) == bool(freeze)
 
 
-def test_without_an_optimizer_or_horovod_it_is_the_same(tmp_path: Path) -> None:
+def test_without_an_optimizer_or_horovod_it_is_the_same(tmp_path):
     """As `formats.foreign` writes it."""
     model = Transformer(TINY, 40)
     state = run_state(model, 7, adam_state(weights_by_path(model), 7))
@@ -98,10 +77,7 @@ def test_without_an_optimizer_or_horovod_it_is_the_same(tmp_path: Path) -> None:
     assert data.stat().st_size == size.predict(TINY, 40).n_bytes
 
 
-def test_formula_of_the_recipe() -> None:
+def test_formula_of_the_recipe_and_a_precision_that_is_not_decided():
     assert size.recipe_bytes(60_880_896) == 730_570_768
-
-
-def test_precision_that_is_not_decided() -> None:
     with pytest.raises(ConfigError, match="'auto' cannot be predicted: give float32"):
         size.predict(TINY, 40, "auto")

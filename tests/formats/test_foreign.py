@@ -1,9 +1,6 @@
 """A run directory made of another program's model, whatever that program was."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +27,7 @@ foreign.write(made, config.presets()["demo"][1], Path("run"))
 """
 
 
-def test_moments_are_written_without_horovod(toy_commands, tmp_path: Path) -> None:
+def test_moments_are_written_without_horovod(toy_commands, tmp_path):
     done = toy_commands.run(WITHOUT_HOROVOD, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = contents.read(tmp_path / "run" / "model.ckpt-7")

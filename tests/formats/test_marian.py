@@ -130,12 +130,8 @@ def reference(tensors, source_S, inputs_T, activation="swish"):
 
     def embedded(ids):
         # Straight from the class MarianSinusoidalPositionalEmbedding: even columns sin, odd cos.
-        table = np.array(
-            [
-                [position / np.power(10_000, 2 * (j // 2) / WIDTH) for j in range(WIDTH)]
-                for position in range(len(ids))
-            ]
-        )
+        exponents = 2 * (np.arange(WIDTH) // 2) / WIDTH
+        table = np.arange(len(ids))[:, None] / np.power(10_000, exponents)
         signal = np.concatenate([np.sin(table[:, 0::2]), np.cos(table[:, 1::2])], 1)
         return tensors["model.shared.weight"][ids] * WIDTH**0.5 + signal
 
@@ -254,20 +250,16 @@ def changed_tensors(folder, change):
     save_file(tensors, folder / "model.safetensors")
 
 
+def more(name):
+    return lambda tensors: tensors.update({name: np.ones([64, WIDTH], np.float32)})
+
+
 def untie(tensors):
     tensors["lm_head.weight"] = tensors["model.shared.weight"] + 1
 
 
-def learn_positions(tensors):
-    tensors["model.encoder.embed_positions.weight"] = np.ones([64, WIDTH], np.float32)
-
-
 def lose(tensors):
     del tensors["model.decoder.layers.0.fc1.bias"]
-
-
-def add(tensors):
-    tensors["model.decoder.gate.weight"] = np.ones([2, 2], np.float32)
 
 
 @pytest.mark.parametrize(
@@ -287,9 +279,9 @@ def add(tensors):
         ("decoder_start_token_id 65000", {"decoder_start_token_id": 65000}),
         ("holds no JSON object", "config.json"),
         ("one matrix for source, target and softmax", untie),
-        ("learned positions", learn_positions),
+        ("learned positions", more("model.encoder.embed_positions.weight")),
         ("lacks model.decoder.layers.0.fc1.bias", lose),
-        ("holds model.decoder.gate.weight", add),
+        ("holds model.decoder.gate.weight", more("model.decoder.gate.weight")),
         ("is a pickle", "pytorch_model.bin"),
         ("target.spm cannot be read", "target.spm"),
         ("vocab.json cannot be read", "vocab.json"),
@@ -318,12 +310,11 @@ def test_what_cannot_be_imported_is_named(folder, tmp_path, capsys, message, cha
 def test_copies_and_tables_that_are_what_they_seem_are_no_obstacle(folder, tmp_path):
     other = shutil.copytree(folder, tmp_path / "model")
     position = np.arange(64)[:, None] / 10_000.0 ** (np.arange(WIDTH // 2) / (WIDTH // 2))
+    table = np.concatenate([np.sin(position), np.cos(position)], 1).astype(np.float32)
 
     def add_copies(tensors):
         tensors["lm_head.weight"] = tensors["model.shared.weight"].copy()
-        tensors["model.decoder.embed_positions.weight"] = np.concatenate(
-            [np.sin(position), np.cos(position)], 1
-        ).astype(np.float32)
+        tensors["model.decoder.embed_positions.weight"] = table
 
     changed_tensors(other, add_copies)
     plain, copied = (marian.read(model).weights for model in (folder, other))
@@ -337,11 +328,9 @@ def test_hugging_face_itself_agrees(folder, model, vocabulary):
     torch = pytest.importorskip("torch")
     theirs, numbers = transformers.MarianMTModel.from_pretrained(folder).eval(), ours_of(vocabulary)
     source, target = [[7, 4, 12, 9, 0]], [[5, 6, 8, 0]]
-    inputs = [[len(numbers), *target[0][:-1]]]
+    inputs = torch.tensor([[len(numbers), *target[0][:-1]]])
     with torch.no_grad():
-        wanted = theirs(
-            input_ids=torch.tensor(source), decoder_input_ids=torch.tensor(inputs)
-        ).logits.numpy()
+        wanted = theirs(input_ids=torch.tensor(source), decoder_input_ids=inputs).logits.numpy()
     ids = (np.array([[numbers[number] for number in side[0]]]) for side in (source, target))
     columns = [numbers[number] for number in sorted(numbers)]
     logits = model(*ids).numpy()[:, :, columns]

@@ -12,6 +12,7 @@ from hvd_nmt import convert
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.config import BOS, EOS, PAD, UNK, load, presets
 from hvd_nmt.formats import foreign, openseq2seq
+from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.translator import Translator
@@ -139,13 +140,6 @@ def reference(values, source_S, target_T):
     return norm(x, "transformer_decoder") @ values[EMBEDDING].T
 
 
-def padded(sentences):
-    rows = np.full((len(sentences), max(map(len, sentences))), PAD, np.int32)
-    for row, ids in zip(rows, sentences, strict=True):
-        row[: len(ids)] = ids
-    return rows
-
-
 # A synthetic checkpoint
 
 
@@ -166,9 +160,8 @@ def test_logits_are_those_of_an_independent_reading(run, rows):
 def test_greedy_search_follows_the_reading_token_by_token(run, rows):
     model, _ = load_model(run, "latest")
     values, source = variables(rows), [5, 9, 33, 8, EOS]
-    ((_, (found,)),) = Translator(model, Decoding(beam_size=1, max_length=8)).translate(
-        [np.array(source, np.int32)]
-    )
+    translator = Translator(model, Decoding(beam_size=1, max_length=8))
+    ((_, (found,)),) = translator.translate([np.array(source, np.int32)])
     ids = [BOS]
     for token in found.ids:
         logits = reference(values, [BOS, *source], [*ids, PAD])[-1]
@@ -179,11 +172,8 @@ def test_greedy_search_follows_the_reading_token_by_token(run, rows):
 def test_the_moments_and_the_step_are_imported(checkpoint, spm, run, rows):
     values = variables(rows)
     model = openseq2seq.read(checkpoint, spm, HEADS)
-    q, k, v = (
-        values[f"transformer_encoder/layer_0/self_attention/self_attention/{name}/kernel"]
-        for name in "qkv"
-    )
-    fused = np.concatenate([q, k, v], 1)
+    scope = "transformer_encoder/layer_0/self_attention/self_attention"
+    fused = np.concatenate([values[f"{scope}/{name}/kernel"] for name in "qkv"], 1)
     np.testing.assert_array_equal(model.weights["encoder/0/attention/qkv"], fused)
     np.testing.assert_array_equal(model.moments.m["encoder/0/attention/qkv"], fused / 100)
     np.testing.assert_array_equal(model.moments.v["encoder/0/attention/qkv"], fused**2 / 100)
@@ -209,11 +199,9 @@ def test_training_goes_on(run, toy_data, toy_commands, tmp_path):
 def test_in_mixed_precision_the_master_copy_counts(rows, spm, tmp_path):
     values = variables(rows)
     named = {f"ForwardPass/{name}": value.astype(np.float16) for name, value in values.items()}
-    copies = {
-        f"Loss_Optimization/FP32-master-copy/ForwardPass/{name}": value
-        for name, value in values.items()
-    }
-    slots = with_adam(values, scope="Loss_Optimization/FP32-master-copy/")
+    master = "Loss_Optimization/FP32-master-copy/"
+    copies = {f"{master}ForwardPass/{name}": value for name, value in values.items()}
+    slots = with_adam(values, scope=master)
     named |= copies | {name: value for name, value in slots.items() if "/Adam" in name}
     named["Loss_Optimization/loss_scale"] = np.float32(1024)
     model = openseq2seq.read(save(tmp_path / "mixed", named), spm, HEADS)

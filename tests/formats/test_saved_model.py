@@ -95,17 +95,11 @@ def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
     assert clear
 
 
-def test_the_others_in_a_batch_do_not_matter(strangers):
+def test_neither_others_in_a_batch_nor_wrong_bytes_matter(strangers, ours):
     assert strangers["alone"] == strangers["best"]
     assert strangers["none"] == []
-
-
-def test_wrong_bytes_are_read_as_the_text_module_does(strangers, ours):
     text = WRONG_BYTES.decode("utf-8", "replace")
     assert strangers["wrong"] == [ours.translate([text]).lines[0][0].text]
-
-
-def test_scores_fall_from_best_to_worst(strangers):
     assert (np.diff(strangers["n_best_scores"], axis=1) <= 0).all()
 
 

@@ -13,13 +13,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS
-from hvd_nmt.model.beam_search import (
-    Given,
-    beam_search,
-    coverage_penalty,
-    length_penalty,
-    lengths,
-)
+from hvd_nmt.model.beam_search import Given, beam_search, coverage_penalty, length_penalty, lengths
 from hvd_nmt.model.decoding import Decoding
 
 HASHES = 997
@@ -161,9 +155,8 @@ def reference_search(table, seed, most, decoding, **rules):
 
 def assert_same(found, expected, tolerance=2e-5):
     assert [ids for ids, _ in found] == [ids for ids, _ in expected]
-    np.testing.assert_allclose(
-        [s for _, s in found], [s for _, s in expected], rtol=tolerance, atol=1e-5
-    )
+    found, expected = ([score for _, score in pairs] for pairs in (found, expected))
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-5)
 
 
 def wide(K, **options):
@@ -171,9 +164,7 @@ def wide(K, **options):
     return Decoding(beam_size=K, n_best=K, **options)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "compiled"), [(0.0, True), (0.6, True), (0.6, False), (2.0, True)]
-)
+@pytest.mark.parametrize(("alpha", "compiled"), [(0, True), (0.6, True), (0.6, False), (2, True)])
 @pytest.mark.parametrize("sharpness", [1.0, 1e5])  # no low score is mistaken for infinity
 def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
     table, seeds, most = make_table(1, 4, sharpness), [5, 77, 300], 4
@@ -199,15 +190,12 @@ def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
 def test_wide_beam_keeps_the_rules_like_enumeration(options, least, prefix, left):
     table, seeds, most = make_table(1, 4), [5, 77, 300], 4
     decoding = wide(60, **options)
-    prefix_BxP = np.array([[*prefix, -1]] * 3, np.int32)
-    result = search_table(
-        table, seeds, decoding, most, real=3,
-        least_B=np.array([least] * 3, np.int32), prefix_BxP=prefix_BxP,
-    )  # fmt: skip
+    given = {"least_B": [least] * 3, "prefix_BxP": [[*prefix, -1]] * 3}
+    given = {name: np.array(values, np.int32) for name, values in given.items()}
+    result = search_table(table, seeds, decoding, most, real=3, **given)
     for i, seed in enumerate(seeds):
-        expected = enumerate_finished(
-            table, seed, most, decoding, real=3, least=least, prefix=prefix
-        )
+        rules = {"real": 3, "least": least, "prefix": prefix}
+        expected = enumerate_finished(table, seed, most, decoding, **rules)
         assert len(expected) == left
         assert_same(hypotheses(result, i), expected)
 
@@ -236,9 +224,8 @@ def test_equals_plain_search(K, vocabulary_size, options):
     exact = search_table(table, seeds, wide(K, **options), most, **given)
     quick = search_table(table, seeds, Decoding(beam_size=K, **options), most, **given)
     for i, seed in enumerate(seeds):
-        expected = reference_search(
-            table, seed, int(most[i]), wide(K, **options), least=least[i], prefix=prefixes[i]
-        )
+        rules = {"least": least[i], "prefix": prefixes[i]}
+        expected = reference_search(table, seed, int(most[i]), wide(K, **options), **rules)
         assert_same(hypotheses(exact, i), expected)
         assert_same(hypotheses(quick, i)[:1], expected[:1])  # ending early loses only the others
 
@@ -279,9 +266,8 @@ def test_result_does_not_depend_on_the_neighbours(decoding):
     together = search_table(table, seeds, decoding, most, **each)
     for i in range(0, count, 4):
         row = slice(i, i + 1)
-        alone = search_table(
-            table, seeds[row], decoding, most[row], **{k: v[row] for k, v in each.items()}
-        )
+        own = {name: values[row] for name, values in each.items()}
+        alone = search_table(table, seeds[row], decoding, most[row], **own)
         assert_same(hypotheses(together, i), hypotheses(alone, 0))
     assert (together[1].max(1) > 16).any()  # needs room twice
 
@@ -296,9 +282,8 @@ def test_sentences_that_are_done_are_dropped():
         logits_BxKxV = tf.one_hot(tf.repeat(token_B[:, None], 2, 1), 9, on_value=20.0)
         return logits_BxKxV, None, state
 
-    result = beam_search(
-        step, (tf.range(20),), Given(tf.fill([20], 50)), Decoding(beam_size=2), vocabulary_size=9
-    )
+    given = Given(tf.fill([20], 50))
+    result = beam_search(step, (tf.range(20),), given, Decoding(beam_size=2), vocabulary_size=9)
     assert result.lengths_BxK[:, 0].numpy().tolist() == list(range(1, 21))
     assert len(sizes) == 20
     assert sizes[10] <= 15
@@ -323,6 +308,9 @@ def test_maximum_length_holds_for_each_sentence():
     assert np.isneginf(scores[1]).all()
     assert np.isfinite(scores[[0, 2, 3]]).all()
     assert (np.diff(scores[[0, 2, 3]], axis=1) <= 0).all()
+    ids, found, scores = search_table(make_table(1, 4), [], Decoding(), 5)  # no sentences
+    assert ids.shape == (0, 4, 0)
+    assert found.shape == scores.shape == (0, 4)
 
 
 def test_larger_length_penalty_gives_longer_sentences():
@@ -343,10 +331,10 @@ def test_coverage_penalty_counts_what_got_too_little_attention():
     assert found[0, 2] < -10
 
 
-@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 3}])
+@pytest.mark.parametrize("beam_size", [1, 3])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-def test_nan_ends_only_the_sentence_it_is_in(options, poison):
-    table, seeds, decoding = make_table(8, 30, 2.0, 1.0), [3, 99], Decoding(**options)
+def test_nan_ends_only_the_sentence_it_is_in(beam_size, poison):
+    table, seeds, decoding = make_table(8, 30, 2.0, 1.0), [3, 99], Decoding(beam_size=beam_size)
     sound = search_table(table, seeds, decoding, 10)
     sick_table = table.copy()
     sick_table[next_hash(3, BOS)] = poison
@@ -357,8 +345,7 @@ def test_nan_ends_only_the_sentence_it_is_in(options, poison):
 
 
 def test_one_sick_row_leaves_the_other_beams():
-    table = make_table(9, 30, 1.0, -1.0)
-    seed = 3
+    table, seed = make_table(9, 30, 1.0, -1.0), 3
     first = next_hash(seed, BOS)
     best = int(table[first].argmax())
     table[next_hash(first, best), 5] = np.nan
@@ -378,12 +365,6 @@ def test_ends_as_soon_as_every_sentence_is_done():
     result = beam_search(step, (), given, Decoding(), vocabulary_size=9)
     assert result.lengths_BxK[:, 0].numpy().tolist() == [1, 1]
     assert len(steps) <= 2
-
-
-def test_no_sentences():
-    ids, found, scores = search_table(make_table(1, 4), [], Decoding(), 5)
-    assert ids.shape == (0, 4, 0)
-    assert found.shape == scores.shape == (0, 4)
 
 
 def test_draws_follow_the_models_probabilities():

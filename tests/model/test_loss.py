@@ -33,15 +33,18 @@ def reference(states, embedding, labels, smoothing):
 
 def with_gradients(function, states, embedding, labels, smoothing, dtype=tf.float32, factor=1.0):
     embedding_dtype = tf.float64 if dtype == tf.float64 else tf.float32
-    states, embedding = (
-        tf.Variable(tf.cast(states, dtype)),
-        tf.Variable(tf.cast(embedding, embedding_dtype)),
-    )
+    states = tf.Variable(tf.cast(states, dtype))
+    embedding = tf.Variable(tf.cast(embedding, embedding_dtype))
     with tf.GradientTape() as tape:
         found = function(states, embedding, tf.constant(labels), smoothing)
         score = found.smoothed * tf.cast(factor, found.smoothed.dtype)
     gradients = tape.gradient(score, [states, embedding])
     return [tf.cast(x, tf.float64).numpy() for x in (*found, *map(tf.convert_to_tensor, gradients))]
+
+
+def found_of(*given, **more):
+    """Value and gradients of the fused loss, of a batch of `batch()` unless one is given."""
+    return with_gradients(cross_entropy, *(given or batch()), 0.1, **more)
 
 
 def assert_close(found, wanted, rtol):
@@ -64,27 +67,22 @@ def test_value_and_gradients_equal_the_definition(smoothing, scale):
     ("rows", "in_graph"), [(1, True), (3, True), (3, False), (12, True), (13, True)]
 )
 def test_pieces_change_nothing(rows, in_graph, monkeypatch):
-    states, embedding, labels = batch()
-    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
+    wanted = found_of()
     monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", rows * VOCABULARY + VOCABULARY // 2)
     function = tf.function(cross_entropy, autograph=False) if in_graph else cross_entropy
-    assert_close(with_gradients(function, states, embedding, labels, 0.1), wanted, 1e-6)
+    assert_close(with_gradients(function, *batch(), 0.1), wanted, 1e-6)
 
 
 def test_pieces_of_half_precision_keep_their_dtype(monkeypatch):
-    states, embedding, labels = batch()
-    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1, tf.bfloat16)
+    wanted = found_of(dtype=tf.bfloat16)
     monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 4 * VOCABULARY)
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, tf.bfloat16)
-    assert_close(found, wanted, 2**-7)
+    assert_close(found_of(dtype=tf.bfloat16), wanted, 2**-7)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
 def test_half_precision_is_close(dtype, bits):
-    states, embedding, labels = batch()
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, dtype)
-    wanted = with_gradients(reference, states, embedding, labels, 0.1, tf.float64)
-    assert_close(found, wanted, 4 * 2.0**-bits)
+    wanted = with_gradients(reference, *batch(), 0.1, tf.float64)
+    assert_close(found_of(dtype=dtype), wanted, 4 * 2.0**-bits)
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
@@ -94,35 +92,30 @@ def test_half_precision_is_close_over_a_real_vocabulary(dtype, bits):
     embedding = rng.normal(0, 512**-0.5, (32_768, 16)).astype(np.float32)
     states = rng.normal(0, 5, (48, 16)).astype(np.float32)
     labels = rng.integers(1, 32_768, 48).astype(np.int32)
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, dtype)
-    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2.0**-bits)
-    np.testing.assert_allclose(found[1], wanted[1], rtol=2.0**-bits)
+    found = found_of(states, embedding, labels, dtype=dtype)
+    wanted = found_of(states, embedding, labels)
+    np.testing.assert_allclose(found[:2], wanted[:2], rtol=2.0**-bits)
     for mine, right in zip(found[2:], wanted[2:], strict=True):
         assert np.linalg.norm(mine - right) < 2 * 2.0**-bits * np.linalg.norm(right)
 
 
 def test_the_gradient_scales_with_what_comes_from_above():
-    states, embedding, labels = batch()
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1, factor=0.25)
-    wanted = with_gradients(cross_entropy, states, embedding, labels, 0.1)
-    np.testing.assert_allclose(found[2], 0.25 * wanted[2], rtol=1e-6)
-    np.testing.assert_allclose(found[3], 0.25 * wanted[3], rtol=1e-6)
+    for found, wanted in zip(found_of(factor=0.25)[2:], found_of()[2:], strict=True):
+        np.testing.assert_allclose(found, 0.25 * wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [np.zeros(TOKENS, np.int32), np.zeros(0, np.int32)])
 def test_padding_alone_is_zero_with_zero_gradient(labels):
     states, embedding, _ = batch(len(labels))
-    for x in with_gradients(cross_entropy, states, embedding, labels, 0.1):
+    for x in found_of(states, embedding, labels):
         np.testing.assert_array_equal(x, 0)
 
 
 def test_padding_gets_no_gradient():
     states, embedding, labels = batch()
     states[labels == 0] *= 100
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1)
-    real = labels != 0
-    wanted = with_gradients(cross_entropy, states[real], embedding, labels[real], 0.1)
+    found, real = found_of(states, embedding, labels), labels != 0
+    wanted = found_of(states[real], embedding, labels[real])
     np.testing.assert_array_equal(found[2][~real], 0)
     found[2] = found[2][real]
     assert_close(found, wanted, 1e-5)
@@ -130,11 +123,10 @@ def test_padding_gets_no_gradient():
 
 def test_two_halves_add_up_to_the_whole():
     states, embedding, labels = batch()
-    whole = with_gradients(cross_entropy, states, embedding, labels, 0.1)
-    one = with_gradients(cross_entropy, states[:5], embedding, labels[:5], 0.1)
-    two = with_gradients(cross_entropy, states[5:], embedding, labels[5:], 0.1)
+    one = found_of(states[:5], embedding, labels[:5])
+    two = found_of(states[5:], embedding, labels[5:])
     summed = [one[0] + two[0], one[1] + two[1], np.concatenate([one[2], two[2]]), one[3] + two[3]]
-    assert_close(summed, whole, 1e-5)
+    assert_close(summed, found_of(), 1e-5)
 
 
 def test_the_entropy_of_the_smoothed_label():
@@ -149,9 +141,8 @@ def test_a_perfect_prediction_is_zero(smoothing):
     labels = np.arange(1, VOCABULARY, dtype=np.int32)
     margin = 50.0 if smoothing == 0 else np.log((1 - smoothing) / (smoothing / (VOCABULARY - 1)))
     states = np.float32(margin) * np.eye(VOCABULARY, dtype=np.float32)[labels]
-    found = with_gradients(
-        cross_entropy, states, np.eye(VOCABULARY, dtype=np.float32), labels, smoothing
-    )
+    embedding = np.eye(VOCABULARY, dtype=np.float32)
+    found = with_gradients(cross_entropy, states, embedding, labels, smoothing)
     np.testing.assert_allclose(found[0] / len(labels), 0, atol=1e-5)
     np.testing.assert_allclose(found[2], 0, atol=1e-5)
     np.testing.assert_allclose(found[3], 0, atol=margin * 1e-5)
@@ -175,12 +166,10 @@ def test_extremely_confident_wrong_logits_stay_finite(smoothing, dtype):
 def test_a_wrong_token_costs_more_the_more_confident(smoothing):
     """Beyond 87 nats too, where the probability of the right token underflows float32."""
     embedding, labels = np.eye(VOCABULARY, dtype=np.float32), np.array([3], np.int32)
-    losses = [
-        with_gradients(
-            cross_entropy, logit * (embedding[[5]] - embedding[[3]]), embedding, labels, smoothing
-        )[0]
-        for logit in (5.0, 20.0, 40.0, 60.0, 200.0, 1000.0)
-    ]
+    losses = []
+    for logit in (5.0, 20.0, 40.0, 60.0, 200.0, 1000.0):
+        states = logit * (embedding[[5]] - embedding[[3]])
+        losses.append(with_gradients(cross_entropy, states, embedding, labels, smoothing)[0])
     assert np.all(np.isfinite(losses))
     assert losses == sorted(losses)
 
@@ -188,6 +177,4 @@ def test_a_wrong_token_costs_more_the_more_confident(smoothing):
 def test_nan_is_not_hidden():
     states, embedding, labels = batch()
     states[1, 2] = np.nan
-    found = with_gradients(cross_entropy, states, embedding, labels, 0.1)
-    assert np.isnan(found[0])
-    assert np.isnan(found[1])
+    assert np.all(np.isnan(found_of(states, embedding, labels)[:2]))

@@ -1,33 +1,53 @@
 """The Transformer: what may influence what, the cached step, dtypes, initial weights, learning."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.size import predict
+from hvd_nmt.checkpoints.state import weights_by_path
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, PAD, ModelConfig, presets
+from hvd_nmt.model import architectures
+from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, sinusoids
 from hvd_nmt.model.translator import Translator
 
 VOCABULARY = 40
-TINY = {"feed_forward_width": 32, "max_length": 24}
-POSITIONS = ["sinusoidal", "learned"]
+PLAIN = ModelConfig(2, 2, 16, 2, 32, max_length=24)
+MARIAN = dataclasses.replace(
+    PLAIN, norm="post", norm_epsilon=1e-5, activation="swish", biases="all", positions="marian"
+)
+OWN = {"sinusoidal": PLAIN, "learned": dataclasses.replace(PLAIN, positions="learned")}
+IMPORTED = {
+    "openseq2seq": dataclasses.replace(PLAIN, start="openseq2seq"),
+    "marian": MARIAN,
+    "both": dataclasses.replace(MARIAN, start="openseq2seq", activation="gelu"),
+}
+KINDS = OWN | IMPORTED
 
 
-def tiny(positions="sinusoidal", seed=3, **more):
+def tiny(kind="sinusoidal", dtype="float32"):
     """A tiny model whose norms and biases are random too, so that nothing cancels by symmetry."""
-    config = ModelConfig(2, 2, 16, 2, positions=positions, **TINY)
-    model = Transformer(config, VOCABULARY, seed=seed, **more)
-    rng = np.random.default_rng(seed)
+    model = architectures.build(KINDS[kind], VOCABULARY, dtype, seed=3)
+    rng = np.random.default_rng(3)
     for weight in model.trainable_variables:
         if len(weight.shape) == 1:
             weight.assign_add(rng.normal(0, 0.2, weight.shape))
     return model
 
 
-@pytest.fixture(scope="module", params=POSITIONS)
+@pytest.fixture(scope="module", params=OWN)
 def model(request):
+    return tiny(request.param)
+
+
+@pytest.fixture(scope="module", params=IMPORTED)
+def imported(request):
     return tiny(request.param)
 
 
@@ -56,7 +76,7 @@ def test_base_has_the_recipes_number_of_parameters():
 
 
 def test_learned_positions_are_one_more_matrix():
-    plain, learned = (tiny(positions) for positions in POSITIONS)
+    plain, learned = map(tiny, OWN)
     extra = learned.count_params() - plain.count_params()
     assert extra == 24 * 16
 
@@ -100,8 +120,9 @@ def test_every_source_token_influences_every_target_position(model):
         assert np.all(change_T > 1e-6)
 
 
-def test_padding_and_company_change_nothing(model):
-    lengths_S, lengths_T = [5, 9, 2], [7, 3, 8]
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_company_change_nothing(kind):
+    model, lengths_S, lengths_T = tiny(kind), [5, 9, 2], [7, 3, 8]
     source, target = ids(lengths_S), ids(lengths_T, seed=6)
     together = model(padded_to(source, 17), padded_to(target, 20)).numpy()
     for row, (length_S, length_T) in enumerate(zip(lengths_S, lengths_T, strict=True)):
@@ -119,7 +140,7 @@ def test_order_matters_in_source_and_target(model):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_a_row_of_padding_alone_is_finite_and_disturbs_no_other(dtype):
-    model = tiny(compute_dtype=dtype)
+    model = tiny(dtype=dtype)
     source, target = ids([5, 0]), ids([6, 0])
     with tf.GradientTape() as tape:
         logits = model(source, target)
@@ -202,26 +223,25 @@ def test_a_step_shows_where_each_layer_looks():
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", 8), ("float16", 11)])
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_half_precision_is_close_and_its_logits_are_float32(dtype, bits, positions):
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision_is_close_and_its_logits_are_float32(dtype, bits, kind):
     source, target = ids([5, 9]), ids([7, 8], seed=6)
-    exact = tiny(positions)(source, target).numpy()
-    model = tiny(positions, compute_dtype=dtype)
+    exact = tiny(kind)(source, target).numpy()
+    model = tiny(kind, dtype)
     assert model.decode(target, model.encode(source)).dtype == dtype
     assert model.initial_cache(2)[0][0].dtype == dtype
     logits = model(source, target)
     assert logits.dtype == tf.float32
     assert all(weight.dtype == tf.float32 for weight in model.variables)
     error = np.sqrt(np.mean((logits.numpy() - exact) ** 2)) / exact.std()
-    assert 0 < error < 4 * 2.0**-bits
+    assert 0 < error < (4 if kind in OWN else 6) * 2.0**-bits
 
 
 # Initial weights
 
 
 def test_a_seed_decides_the_initial_weights():
-    config = ModelConfig(2, 2, 16, 2, positions="learned", **TINY)
-    one, same, other = (Transformer(config, VOCABULARY, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (Transformer(OWN["learned"], VOCABULARY, seed=seed) for seed in (1, 1, 2))
     weights = one.trainable_variables
     for a, b, c in zip(weights, same.variables, other.variables, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -245,22 +265,14 @@ def test_initial_distributions():
 
     encoder, decoder = model.encoder[0], model.decoder[0]
     square, wide = (6 / (2 * width)) ** 0.5, (6 / (width + hidden)) ** 0.5
-    fused = [
-        *np.split(encoder.attention.qkv.numpy(), 3, axis=1),
-        *np.split(decoder.attention.qkv.numpy(), 3, axis=1),
-        *np.split(decoder.cross_attention.key_value.numpy(), 2, axis=1),
-    ]
-    single = [
-        encoder.attention.output_kernel,
-        decoder.attention.output_kernel,
-        decoder.cross_attention.query,
-        decoder.cross_attention.output_kernel,
-    ]
-    affine = [
-        weight
-        for layer in (encoder, decoder)
-        for weight in (layer.feed_forward.inner, layer.feed_forward.outer)
-    ]
+    attentions = (encoder.attention.qkv, decoder.attention.qkv)
+    fused = [part for qkv in attentions for part in np.split(qkv.numpy(), 3, axis=1)]
+    fused += np.split(decoder.cross_attention.key_value.numpy(), 2, axis=1)
+    cross = decoder.cross_attention
+    single = [encoder.attention.output_kernel, decoder.attention.output_kernel]
+    single += [cross.query, cross.output_kernel]
+    blocks = (encoder.feed_forward, decoder.feed_forward)
+    affine = [weight for block in blocks for weight in (block.inner, block.outer)]
     for kernels, limit in (((*fused, *single), square), (affine, wide)):
         for kernel in map(np.asarray, kernels):
             assert 0.99 * limit < np.abs(kernel).max() <= limit
@@ -272,17 +284,72 @@ def test_initial_distributions():
             np.testing.assert_array_equal(weight, float(name.startswith("scale")))
 
 
+# What imported weights need
+
+
+def test_weights_are_counted(imported):
+    weights = weights_by_path(imported)
+    predicted = predict(imported.config, VOCABULARY).parameters
+    assert sum(int(np.prod(weight.shape)) for weight in weights.values()) == predicted
+
+
+def test_scores_of_a_beam_are_those_of_the_full_decoder(imported):
+    (source_S,) = ids([7])
+    decoding = Decoding(beam_size=3, n_best=3, length_penalty=0.0, max_length=10)
+    ((_, found),) = Translator(imported, decoding).translate([source_S])
+    for translation in found:
+        logits = imported(source_S[None], translation.ids[None])
+        logp = tf.nn.log_softmax(logits[0]).numpy()
+        right = logp[np.arange(len(translation.ids)), translation.ids]
+        assert translation.score == pytest.approx(right.sum(), abs=1e-4)
+
+
+def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(imported):
+    source, target = ids([5, 9]), ids([7, 8], seed=6)
+    model, labels_N = imported, target.reshape(-1)
+    with tf.GradientTape(persistent=True) as tape:
+        states_BxTxD = model.decode(target, model.encode(source))
+        fused = cross_entropy(
+            tf.reshape(states_BxTxD, [-1, 16]), model.embedding, labels_N, 0.1, model.logits_bias
+        ).smoothed
+        logp_NxV = tf.reshape(tf.nn.log_softmax(model.logits(states_BxTxD)), [-1, VOCABULARY])
+        right_NxV = tf.one_hot(labels_N, VOCABULARY, 0.9, 0.1 / (VOCABULARY - 1))
+        terms_N = tf.reduce_sum(right_NxV * (tf.math.log(right_NxV) - logp_NxV), -1)
+        plain = tf.reduce_sum(tf.where(labels_N != PAD, terms_N, 0.0))
+    assert float(fused) == pytest.approx(float(plain), rel=1e-5)
+    weights = model.trainable_variables
+    ours, automatic = (tape.gradient(loss, weights) for loss in (fused, plain))
+    for one, other in zip(ours, automatic, strict=True):
+        one, other = (tf.convert_to_tensor(gradient).numpy() for gradient in (one, other))
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-4)
+        assert np.abs(one).max() > 0
+
+
+def test_openseq2seq_reads_a_zero_vector_and_bos_first():
+    model, plain = tiny("openseq2seq"), tiny()
+    source, target = ids([5]), ids([7], seed=6)
+    memory = plain.encode(np.concatenate([[[BOS]], source], 1))
+    inputs_1xT = np.concatenate([[[PAD, BOS]], target[:, :-1]], 1)
+    states_1xTxD = plain.states(inputs_1xT, memory)[0][:, 1:]
+    np.testing.assert_allclose(model(source, target), plain.logits(states_1xTxD), atol=1e-6)
+
+
+def test_learned_positions_have_no_place_for_the_zero_vector():
+    with pytest.raises(ConfigError, match="sinusoidal"):
+        dataclasses.replace(PLAIN, start="openseq2seq", positions="learned")
+
+
 # Positions
 
 
-def test_sinusoids_follow_the_formula_in_the_recipes_layout():
-    width, half = 12, 6
-    signal_TxD = sinusoids(tf.range(50), width).numpy()
+@pytest.mark.parametrize("open_ended", [False, True], ids=["recipe", "paper and Marian"])
+def test_sinusoids_follow_the_formula_in_the_recipes_layout(open_ended):
+    signal_TxD = sinusoids(tf.range(50), 12, open_ended).numpy()
     for position in (0, 1, 7, 49):
-        for unit in range(half):
-            angle = position / 10_000 ** (unit / (half - 1))
+        for unit in range(6):
+            angle = position / 10_000 ** (unit / (6 if open_ended else 5))
             assert signal_TxD[position, unit] == pytest.approx(np.sin(angle), abs=2e-5)
-            assert signal_TxD[position, half + unit] == pytest.approx(np.cos(angle), abs=2e-5)
+            assert signal_TxD[position, 6 + unit] == pytest.approx(np.cos(angle), abs=2e-5)
 
 
 # Learning

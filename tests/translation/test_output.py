@@ -77,28 +77,29 @@ def test_it_goes_on_wherever_it_was_killed(tmp_path, monkeypatch, suffix, moment
     assert names(tmp_path) == [path.name]
 
 
+def refused(path, message, job=JOB, resumable=True):
+    with (
+        pytest.raises(ConfigError, match=message),
+        output.open_output(path, job, resumable=resumable),
+    ):
+        pass
+
+
 def test_another_job_says_what_is_different_and_leaves_it(tmp_path):
     path, part = tmp_path / "out", tmp_path / "out.part"
     interrupted(path, (["a"], 1))
-    for job, resumable in ((JOB | {"beam_size": 5}, True), (JOB | {"beam_size": 5}, False)):
-        with (
-            pytest.raises(ConfigError, match=r"with another beam_size \(4, now 5\)"),
-            output.open_output(path, job, resumable=resumable),
-        ):
-            pass
+    for resumable in (True, False):
+        refused(path, r"with another beam_size \(4, now 5\)", JOB | {"beam_size": 5}, resumable)
     assert part.read_text() == "a\n"
     part.unlink()
     with output.open_output(path, JOB | {"beam_size": 5}) as out:
         assert out.lines_done == 0
 
 
-def test_a_job_that_did_nothing_leaves_nothing(tmp_path):
-    interrupted(tmp_path / "out")
-    assert names(tmp_path) == []
-
-
 def test_an_input_that_cannot_be_read_again_starts_afresh(tmp_path):
     path = tmp_path / "out"
+    interrupted(path)
+    assert names(tmp_path) == []  # a job that did nothing leaves nothing
     interrupted(path, (["a"], 1), resumable=False)
     with output.open_output(path, JOB, resumable=False) as out:
         assert out.lines_done == 0
@@ -129,14 +130,9 @@ def test_a_journal_whose_file_was_removed_counts_for_no_later_file(tmp_path):
 
 
 def test_a_living_job_is_not_disturbed(tmp_path):
-    path = tmp_path / "out"
     with open(tmp_path / "out.part", "wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with (
-            pytest.raises(ConfigError, match="is being written by another process"),
-            output.open_output(path, JOB),
-        ):
-            pass
+        refused(tmp_path / "out", "is being written by another process")
 
 
 def test_links_and_devices_stay_what_they_are(tmp_path):

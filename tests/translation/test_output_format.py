@@ -44,18 +44,16 @@ def test_a_row_with_everything():
     found = Translation(ids, -1.25, np.array([-0.5, -0.25, -1, -2], np.float32), places)
     line = Line("the\tdog", found, source_tokens=3)  # the last of them is its end
     names = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog"]  # the model has rows beyond these
-    wanted = Columns(numbers=True, token_scores=True, alignments=True)
-    assert (
-        output_format.rows([line, line], 7, wanted, names)
-        == ["7\t-1.2500\tthe dog\t▁the=-0.5000 ▁dog=-0.2500 <9>=-1.0000 </s>=-2.0000\t1-0 0-1"] * 2
-    )
+    columns = Columns(numbers=True, token_scores=True, alignments=True)
+    row = "7\t-1.2500\tthe dog\t▁the=-0.5000 ▁dog=-0.2500 <9>=-1.0000 </s>=-2.0000\t1-0 0-1"
+    assert output_format.rows([line, line], 7, columns, names) == [row, row]
     assert output_format.rows([line, line], 7, Columns(), names) == ["the\tdog"]
     split = line._replace(translation=found._replace(alignment=np.array([-1, 0, 1, 2], np.int32)))
     assert output_format.rows([split], 7, Columns(alignments=True), names) == ["the dog\t0-1 1-2"]
     assert output_format.rows([line, line], 7, Columns(scores=True), names) == ["-1.2500\tthe dog"]
 
 
-def test_given_beginnings(translated, tmp_path, dev):
+def test_given_beginnings_and_one_without_room(translated, tmp_path, dev, capsys):
     free = translated()
     prefixes = ["Mann sieht" if number % 2 else "" for number in range(len(dev))]
     (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n")
@@ -63,13 +61,10 @@ def test_given_beginnings(translated, tmp_path, dev):
     for was, now, prefix in zip(free, forced, prefixes, strict=True):
         assert now.startswith(prefix)
         assert prefix or now == was
-
-
-def test_a_beginning_without_room_is_told(translated, tmp_path, dev, capsys):
+    capsys.readouterr()
     prefixes = ["Mann sieht Hund und Mann sieht Hund", *[""] * (len(dev) - 1)]
     (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n")
-    found = translated("--prefix", str(tmp_path / "prefix"), "--max-length", "6")
-    assert len(found) == len(dev)
+    assert len(translated("--prefix", str(tmp_path / "prefix"), "--max-length", "6")) == len(dev)
     (said,) = capsys.readouterr().err.splitlines()
     assert "line 1: the prefix has " in said
     assert said.endswith("cut to the 6 that have room.")
@@ -86,10 +81,8 @@ def test_scoring_gives_the_log_probability_of_pairs(
     assert translate.main(words) == 0
     found = capsys.readouterr().out.splitlines()
     assert translate.main([*words, "--token-scores"]) == 0
-    same = 0
-    for row, logp, (score, _, tokens) in zip(
-        capsys.readouterr().out.splitlines(), found, rows, strict=True
-    ):
+    same, with_tokens = 0, capsys.readouterr().out.splitlines()
+    for row, logp, (score, _, tokens) in zip(with_tokens, found, rows, strict=True):
         total, scored = row.split("\t")
         assert total == logp
         assert sum(logps(scored)) == pytest.approx(float(logp), abs=0.01)
@@ -99,9 +92,7 @@ def test_scoring_gives_the_log_probability_of_pairs(
     assert same
 
 
-def test_blank_lines_are_scored_too_and_one_graph_scores_all(
-    toy_run, tmp_path, capsys, monkeypatch
-):
+def test_blank_lines_are_scored_too_and_by_one_graph(toy_run, tmp_path, capsys, monkeypatch):
     made = []
     monkeypatch.setattr(engine, "Scorer", lambda models: made.append(0) or Scorer(models))
     monkeypatch.setattr(reader, "CHUNK_LINES", 1)

@@ -25,12 +25,10 @@ def test_batches_of_1_and_of_64_give_the_same(translated, dev):
 
 
 def test_four_ranks_give_what_one_does(toy_run, toy_data, translated, tmp_path):
-    words = ("-m", "hvd_nmt.translate", "--run", os.fspath(toy_run), "--min-length", "6",
-             *SAMPLED, "--input", os.fspath(toy_data / "dev.en"))  # fmt: skip
-    launcher = [os.fspath(toy.BIN / "horovodrun"), "-np", "4", "-H", "localhost:4",
-                "--network-interface", "lo", "--disable-cache", sys.executable]  # fmt: skip
-    env = toy.environment(tmp_path)
-    done = toy.Run([*launcher, *words, "--output", "shared"], tmp_path, env).finished()
+    words = ("--run", os.fspath(toy_run), "--min-length", "6", *SAMPLED, "--output", "shared",
+             "--input", os.fspath(toy_data / "dev.en"))  # fmt: skip
+    command = [*toy.horovodrun(4), sys.executable, "-m", "hvd_nmt.translate", *words]
+    done = toy.Run(command, tmp_path, toy.environment(tmp_path)).finished()
     assert done.returncode == 0, done.stderr
     shared = (tmp_path / "shared").read_text(encoding="utf-8").splitlines()
     assert shared == translated(*SAMPLED)
@@ -50,12 +48,10 @@ def test_threads_are_set_before_the_ranks_talk(monkeypatch):
     assert threads[0] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [((), "horovodrun does not hand its stdin to the ranks: give --input."),
-     (("--input", __file__), "horovodrun marks what a rank prints with its number: give --output."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "says"), [
+    ((), "horovodrun does not hand its stdin to the ranks: give --input."),
+    (("--input", __file__), "horovodrun marks what a rank prints with its number: give --output."),
+])  # fmt: skip
 def test_ranks_need_files(monkeypatch, capsys, options, says):
     monkeypatch.setenv("HOROVOD_RANK", "0")
     assert translate.main(["--run", "x", *options]) == 2
