@@ -1,0 +1,65 @@
+"""A rank on the other host is killed: the first host's ranks say which, and nobody stays behind."""
+
+import contextlib
+import os
+import re
+import signal
+import time
+
+import psutil
+import pytest
+
+import toy
+
+pytestmark = pytest.mark.rig
+
+COMMAND = (
+    "horovodrun", "-np", "2", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train",
+)  # fmt: skip
+STEPS_BEFORE = 12
+
+
+def ranks(run_dir):
+    """Rank -> its process, on both hosts: each says its rank in its environment."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words[1:3] == ["-m", "hvd_nmt.train"] and os.fspath(run_dir) in words:
+                found[int(process.environ()["HOROVOD_RANK"])] = process
+    return found
+
+
+def test_a_killed_rank_of_the_other_host_is_named(two_hosts, toy_data, tmp_path):
+    """`-np 2` on four slots, which the plan remarks on: four ranks train."""
+    run_dir = tmp_path / "run"
+    options = toy.train_options(
+        toy_data, run_dir, 100_000, "--checkpoints.every-steps", "5", "--telemetry.report"
+    )
+    with two_hosts.running((*COMMAND, *options), tmp_path) as process:
+        deadline = time.monotonic() + 300
+        while toy.steps_done(run_dir) < STEPS_BEFORE:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        started = ranks(run_dir)
+        started[3].send_signal(signal.SIGKILL)
+        killed_s = time.monotonic()
+        stdout, stderr = process.communicate(timeout=60)
+        took_s = time.monotonic() - killed_s
+    psutil.wait_procs(started.values(), 10)
+    assert sorted(started) == [0, 1, 2, 3]
+    assert not ranks(run_dir)
+
+    assert "2 asked for, 4 started" in stdout
+    (sentence,) = [line for line in stderr.splitlines() if "hvd_nmt.train: " in line]
+    assert re.search(
+        r"Rank 3 on v100b is gone \(killed, or out of memory\): the run ends after step [\d,]+; "
+        r"the same command goes on from the checkpoint of step [\d,]+\.$", sentence
+    ), stderr  # fmt: skip
+    assert "stopping" not in stderr
+    assert took_s < 10
+    deadline = time.monotonic() + 30
+    while not (run_dir / "report.html").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (run_dir / "report.html").exists()
