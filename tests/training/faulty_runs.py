@@ -20,6 +20,7 @@ import hvd_nmt
 import tensorflow as tf
 
 from hvd_nmt import train
+from hvd_nmt.common import version
 from hvd_nmt.training import callbacks, cluster, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
 
@@ -110,8 +111,7 @@ def another_code(rank, options):
         shutil.copytree(package, copy)
         with (copy / "model" / "loss.py").open("a") as file:
             file.write("# one comment more\n")
-    root = copy if rank.index == 1 else package
-    with patched(hvd_nmt, "__file__", str(root / "__init__.py")):
+    with patched(version, "_PACKAGE", copy if rank.index == 1 else package):
         yield
 
 
