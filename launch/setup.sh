@@ -140,7 +140,10 @@ install_packages() {
     say "Installing TensorFlow and the other packages of constraints.txt (some minutes the first time)"
     cd "$root"
     logged "Installing setuptools" pip install -q -c constraints.txt setuptools wheel
-    logged "Installing the packages" pip install -q -c constraints.txt --no-build-isolation -e ".[$wanted]"
+    # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
+    # the name hvd_nmt, such as that of the checkout.
+    logged "Installing the packages" pip install -q -c constraints.txt --no-build-isolation \
+        --config-settings editable_mode=compat -e ".[$wanted]"
     if [[ $build == nccl ]]; then
         logged "Installing NCCL" pip install -q -c constraints.txt nvidia-nccl-cu12
     fi

@@ -1,6 +1,7 @@
 """One name for all commands."""
 
 import configparser
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -81,6 +82,14 @@ print("heavy", {"tensorflow", "numpy", "sentencepiece", "horovod"} & set(sys.mod
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "--training.max-steps" in done.stdout
+
+
+def test_the_package_is_found_in_a_folder_that_holds_one_of_its_name(tmp_path):
+    (tmp_path / "hvd_nmt").mkdir()  # such as the checkout
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "import hvd_nmt; hvd_nmt.open_run"
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
 
 
 def test_the_console_script_is_this_function():

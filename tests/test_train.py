@@ -206,6 +206,11 @@ def test_embedded_corpus_that_cannot_be_prepared(train) -> None:
     assert "hvd_nmt.prepare: " not in done.stderr
 
 
+def test_data_of_ones_own_with_the_embedded_corpus_wanted(train, toy_data) -> None:
+    done = train("--data.corpus", "embedded", "--data.directory", os.fspath(toy_data))
+    assert_one_sentence(done, 3, "other data than the embedded corpus", "add --data.corpus files")
+
+
 def test_impossible_model(train) -> None:
     assert_one_sentence(train("--model.heads", "3"), 2, "model.width 16", "model.heads 3")
 
@@ -299,5 +304,5 @@ def test_all_ranks_end_together(
     assert done.returncode == 1  # horovodrun's own
     assert len(errors) == 1
     assert words in errors[0]
-    assert "hvd_nmt/" not in done.stderr  # no traceback of ours
+    assert f"{toy.ROOT}/hvd_nmt/" not in done.stderr  # no traceback of ours
     assert run.left_behind() == []

@@ -193,6 +193,15 @@ class Run:
             time.sleep(0.1)
         return alive
 
+    def ranks(self) -> list[psutil.Process]:
+        """The training processes, in the order of their ranks."""
+        ranks = {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.cmdline()[1:3] == ["-m", "hvd_nmt.train"]:
+                    ranks[int(process.environ().get("HOROVOD_RANK", 0))] = process
+        return [ranks[rank] for rank in sorted(ranks)]
+
     def kill(self) -> None:
         """SIGKILL to all of it at once, and waits until it is gone."""
         for _ in range(50):

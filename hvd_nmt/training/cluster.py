@@ -213,6 +213,11 @@ def _prepare_embedded(config: DataConfig, rank: Rank) -> None:
     horovod.wait_until(lambda: process is None or process.poll() is not None)
     with horovod.raise_on_all_ranks():
         if process is not None and process.returncode:
+            if (config.directory / corpus.MANIFEST).is_file():
+                raise DataError(
+                    f"{config.directory} holds other data than the embedded corpus: add "
+                    "--data.corpus files to train on them, or name another --data.directory."
+                )
             lines = (process.communicate()[1] or "").strip().splitlines()
             error_class = BY_EXIT_CODE.get(process.returncode, DataError)
             reason = (

@@ -31,8 +31,11 @@ class TrainedModel:
             model gave nothing) is a UserWarning.
 
         Raises:
+            TypeError: it is one string, whose letters would be translated one by one.
             ConfigError: it needs more memory than there is.
         """
+        if isinstance(lines, str):
+            raise TypeError("lines is one string: give a list of lines.")
         return list(self.engine.stream(lines, warn=_warn))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:

@@ -52,9 +52,9 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(toy_data, tmp_path, los
 
 
 @pytest.mark.parametrize("lost", [2, 0])
-def test_ranks_that_are_stuck_in_a_collective_leave_by_themselves(toy_forks, tmp_path, lost):
+def test_ranks_that_are_stuck_in_a_collective_leave_by_themselves(toy_commands, tmp_path, lost):
     """And one of them speaks; within horovodrun's 5 s, after which nobody could."""
-    script = toy_forks.command(os.fspath(Path(__file__).parent / "stuck_ranks.py"))
+    script = toy_commands.command(os.fspath(Path(__file__).parent / "stuck_ranks.py"))
     command = [*toy.horovodrun(3), *script, os.fspath(tmp_path), str(lost)]
     done = toy.Run(command, tmp_path, toy.environment(tmp_path)).finished(60)
     texts = {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("[0-9].txt")}
