@@ -24,13 +24,15 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(toy_data, tmp_path, los
     )  # fmt: skip
     run = toy.start_train(*options, cwd=tmp_path, ranks=3)
     run_dir = tmp_path / "run"
-    run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
-
-    run.ranks()[lost].send_signal(signal.SIGKILL)
-    killed_s = time.monotonic()
-    done = run.finished(60)
-    took_s = time.monotonic() - killed_s
-    left = run.left_behind()
+    try:
+        run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
+        run.ranks()[lost].send_signal(signal.SIGKILL)
+        killed_s = time.monotonic()
+        done = run.finished(60)
+        took_s = time.monotonic() - killed_s
+        left = run.left_behind()
+    finally:
+        run.kill()
 
     (sentence,) = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
     host = socket.gethostname()
