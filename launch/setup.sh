@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Installs hvd_nmt with everything it needs into a virtual environment.
 #
-#   launch/setup.sh [DIR]          DIR is the virtual environment, .venv of this checkout by default
+#   launch/setup.sh [DIR]               DIR is the virtual environment, .venv of this checkout by default
+#   launch/setup.sh --collect TO [DIR]  copies into the folder TO what an installation like that in DIR
+#                                       needs, for a machine without internet (HVD_NMT_WHEELS there)
 #
 # The second run does nothing when nothing changed. Horovod is built once, against the TensorFlow
 # in the environment, and its wheel is kept in ~/.cache/hvd_nmt/wheels for the next environment.
 #
 # Environment:
-#   PYTHON=python3.11   the interpreter to use
+#   TF=2.21|2.18        the TensorFlow; 2.18 for V100 GPUs; by default what DIR has, 2.21 in a new one
+#   PYTHON=python3.12   the interpreter to use: 3.11, 3.12 or 3.13 (TF=2.18: 3.11 or 3.12)
 #   GPU=auto|1|0        NCCL in Horovod: if nvcc and a GPU are here | always (needs nvcc) | never
 #   CUDA_WHEELS=0|1     CUDA and cuDNN for TensorFlow from PyPI (3 GB); 1 if a GPU is here
+#   HVD_NMT_WHEELS=TO   install from the folder TO alone, without internet
 #   EXTRAS=dev,ctranslate2
 set -euo pipefail
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -17,30 +21,62 @@ if [[ ${1:-} == -h || ${1:-} == --help ]]; then
     exit
 fi
 
-horovod_version=0.28.1
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+collection=''
+if [[ ${1:-} == --collect ]]; then
+    collection=${2:-}
+    shift "$(($# > 1 ? 2 : 1))"
+fi
 venv=$(realpath -m "${1:-$root/.venv}")
 extras=${EXTRAS:-dev,ctranslate2}
 log=$venv/setup.log
 stamp=$venv/setup.stamp
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/hvd_nmt/wheels
+# shellcheck source=launch/horovod_wheel.sh
+source "$root/launch/horovod_wheel.sh"
 
 main() {
+    choose_tensorflow
     choose_build
-    if [[ -f $stamp && $(<"$stamp") == "$(fingerprint)" ]]; then
+    choose_index
+    if is_ready; then
         return
     fi
-    install_system_packages
-    python=$(find_python)
+    python=$(find_python || install_python)
+    python_version=$(version_of_python "$python")
     create_venv
+    if is_ready; then
+        return
+    fi
+    wheel=$(find_horovod_wheel)
+    [[ $wheel ]] || install_compiler
     install_packages
-    install_horovod
+    [[ $wheel ]] || build_horovod_wheel
+    logged "Installing Horovod" pip install -q --no-deps --force-reinstall "$wheel"
     verify
     fingerprint >"$stamp"
     say "Ready: $venv (source $venv/bin/activate)"
 }
 
-say() { printf '%s\n' "$*"; }
+# What an installation needs that has no internet, from one that had: `make wheels` calls it.
+collect() {
+    choose_tensorflow
+    choose_build
+    is_ready || die "$venv is not installed as it would be now; run make install first."
+    python_version=$(version_of_python "$venv/bin/python")
+    mkdir -p "$collection"
+    collection=$(realpath "$collection")
+    say "Collecting the packages of $venv in $collection"
+    cd "$root"
+    logged "Downloading the packages" pip download -q -d "$collection" -c "$constraints" \
+        --no-build-isolation setuptools wheel "cmake<4" ".[$(wanted_extras)]"
+    download_horovod "$collection"
+    wheel=$(find_horovod_wheel)
+    mkdir -p "$collection/$(wheel_key)"
+    cp "$wheel" "$collection/$(wheel_key)/"
+    say "Ready: on the other machine run HVD_NMT_WHEELS=$collection make install"
+}
+
+say() { printf '%s\n' "$*" >&2; }
 
 die() {
     printf 'launch/setup.sh: %s\n' "$*" >&2
@@ -49,17 +85,39 @@ die() {
 
 # logged WHAT COMMAND...: runs it quietly; on failure shows the end of the log and where it is.
 logged() {
-    local what=$1
+    local what=$1 begin
     shift
+    begin=$(($(wc -c <"$log") + 1))
     printf '\n$ %s\n' "$*" >>"$log"
     "$@" >>"$log" 2>&1 && return
-    tail -n 15 "$log" >&2
+    if tail -c +"$begin" "$log" | grep -qE "Failed to establish a new connection|NameResolutionError|Network is unreachable|ConnectTimeoutError"; then
+        die "$what failed because the package index cannot be reached; with internet run make wheels DIR=wheels on a machine like this one, bring the folder here and run HVD_NMT_WHEELS=wheels make install. The full log is $log"
+    fi
+    tail -c +"$begin" "$log" | tail -n 15 >&2
+    if [[ ${HVD_NMT_WHEELS:-} ]] && tail -c +"$begin" "$log" | grep -q "No matching distribution found"; then
+        die "$what failed: $PIP_FIND_LINKS lacks a package for Python $python_version; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
+    fi
     die "$what failed; the full log is $log"
 }
 
+is_ready() { [[ -f $stamp && $(<"$stamp") == "$(fingerprint)" && -x $venv/bin/python ]]; }
+
 fingerprint() {
-    sha256sum "$root/setup.cfg" "$root/pyproject.toml" "$root/constraints.txt" "$root/launch/setup.sh" | cut -c1-64
-    say "$venv $build cuda_wheels=$cuda_wheels $extras"
+    cat "$root/setup.cfg" "$root/pyproject.toml" "$root"/constraints/*.txt "$root"/launch/{setup,horovod_wheel}.sh |
+        sha256sum | cut -c1-64
+    printf '%s\n' "$venv tf=$tf $build cuda_wheels=$cuda_wheels $extras"
+}
+
+# Sets tf and constraints. An environment keeps its TensorFlow until another is asked for.
+choose_tensorflow() {
+    tf=${TF:-$(sed -n 's/.* tf=\([0-9.]*\) .*/\1/p' "$stamp" 2>/dev/null || true)}
+    tf=${tf:-2.21}
+    constraints=$root/constraints/tf$tf.txt
+    case $tf in
+        2.21) pythons=(3.11 3.12 3.13) ;;
+        2.18) pythons=(3.11 3.12) ;;
+        *) die "TF is '$tf', expected 2.21 or, for V100 GPUs, 2.18." ;;
+    esac
 }
 
 # Sets build to gloo or nccl, nvcc, and cuda_wheels to 0 or 1.
@@ -84,43 +142,73 @@ choose_build() {
     esac
 }
 
-install_system_packages() {
-    local packages=() how
-    command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || packages+=(g++)
-    command -v make >/dev/null || packages+=(make)
-    if [[ -z ${PYTHON:-} ]]; then
-        (find_python) >/dev/null 2>&1 || packages+=(python3.11 python3.11-venv)
-    fi
-    ((${#packages[@]})) || return 0
-    how="apt-get install -y --no-install-recommends ${packages[*]}"
-    if ((EUID == 0)) && command -v apt-get >/dev/null; then
-        say "Installing system packages: ${packages[*]}"
-        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive $how -qq; } >/dev/null ||
-            die "this host lacks ${packages[*]} and apt-get could not install them; run: $how"
-    else
-        die "this host lacks ${packages[*]}; run: sudo $how"
-    fi
+# With HVD_NMT_WHEELS pip looks there and nowhere else.
+choose_index() {
+    [[ ${HVD_NMT_WHEELS:-} ]] || return 0
+    compgen -G "$HVD_NMT_WHEELS/*.whl" >/dev/null ||
+        die "HVD_NMT_WHEELS=$HVD_NMT_WHEELS holds no wheels; fill it with make wheels DIR=$HVD_NMT_WHEELS on a machine with internet."
+    PIP_FIND_LINKS=$(realpath "$HVD_NMT_WHEELS")
+    export PIP_FIND_LINKS PIP_NO_INDEX=1
 }
 
+version_of_python() {
+    "$1" -c 'import sys, venv, ensurepip; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
+}
+
+# The interpreter asked for; else that of the environment; else the first that will do.
 find_python() {
-    local candidate found
-    for candidate in ${PYTHON:-python3.11 python3}; do
-        found=$("$candidate" -c 'import sys, venv, ensurepip; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
-        [[ $found == 3.11 ]] && command -v "$candidate" && return
+    local candidate found=''
+    for candidate in ${PYTHON:-"$venv/bin/python" python3.11 python3.12 python3.13 python3}; do
+        found=$(version_of_python "$candidate") || continue
+        [[ " ${pythons[*]} " == *" $found "* ]] && command -v "$candidate" && return
     done
-    if [[ -n ${PYTHON:-} ]]; then
-        die "PYTHON=$PYTHON is ${found:+Python }${found:-no Python with the venv module}, but TensorFlow 2.18 with Horovod $horovod_version needs Python 3.11; run: PYTHON=python3.11 launch/setup.sh"
+    if [[ ${PYTHON:-} ]]; then
+        die "PYTHON=$PYTHON is ${found:+Python }${found:-no Python with the venv module}, but TensorFlow $tf with Horovod $horovod_version needs $(either_python); run: PYTHON=python${pythons[-1]} make install"
     fi
-    die "no Python 3.11 with the venv module found; install python3.11 and python3.11-venv, or run: PYTHON=/path/to/python3.11 launch/setup.sh"
+    return 1
+}
+
+either_python() {
+    local last=${pythons[-1]} first=${pythons[*]:0:${#pythons[@]}-1}
+    printf 'Python %s or %s' "${first// /, }" "$last"
+}
+
+# The distribution's Python, where none that will do is there; prints what find_python finds then.
+install_python() {
+    install_system_packages python3 python3-venv
+    find_python ||
+        die "no $(either_python) with the venv module found; install one, or run: PYTHON=/path/to/python make install"
+}
+
+install_compiler() {
+    local packages=()
+    command -v "${CXX:-g++}" >/dev/null || command -v c++ >/dev/null || packages+=(g++)
+    command -v make >/dev/null || packages+=(make)
+    ((${#packages[@]} == 0)) || install_system_packages "${packages[@]}"
+    echo '#include <optional>' | "$(command -v "${CXX:-g++}" || command -v c++)" -std=c++17 -x c++ -c -o /dev/null - 2>/dev/null ||
+        die "the C++ compiler ${CXX:-g++} does not know C++17, which TensorFlow needs; install g++ 9 or newer, or name another with CXX=/path/to/g++."
+}
+
+install_system_packages() {
+    local how="apt-get install -y --no-install-recommends $*"
+    if ((EUID == 0)) && command -v apt-get >/dev/null; then
+        say "Installing system packages: $*"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive $how -qq; } >/dev/null ||
+            die "this host lacks $* and apt-get could not install them; run: $how"
+    else
+        die "this host lacks $*; run: sudo $how"
+    fi
 }
 
 create_venv() {
+    local has
     if [[ -d $venv && ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 ! -name 'setup.*' -print -quit) ]]; then
         die "$venv exists and is no virtual environment; name a new directory."
     fi
-    mkdir -p "$venv"
-    exec 9>"$venv/setup.lock"
-    flock -n 9 || { say "Waiting for another launch/setup.sh to finish."; flock 9; }
+    mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
+    # One installation at a time in an environment, and from a checkout, where pip writes too.
+    lock "$root"
+    lock "$venv"
     : >"$log"
     # An environment that was moved or whose interpreter is gone cannot be mended, only made again.
     if ! grep -qsx "command = .* $venv" "$venv/pyvenv.cfg" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -128,103 +216,42 @@ create_venv() {
         find "$venv" -mindepth 1 ! -name 'setup.*' -delete
         logged "Creating the virtual environment" "$python" -m venv "$venv"
     fi
+    has=$(version_of_python "$venv/bin/python")
+    [[ $has == "$python_version" ]] ||
+        die "$venv has Python $has, not $python_version; remove it, or name another: make install VENV=/path/to/venv"
+}
+
+# lock DIR: until this script ends; where the file system has no locks, goes on without.
+lock() {
+    local descriptor
+    exec {descriptor}<"$1"
+    flock -n "$descriptor" && return
+    if [[ $? == 1 ]]; then
+        say "Waiting for another launch/setup.sh to finish."
+    fi
+    flock "$descriptor" 2>/dev/null || true
 }
 
 pip() {
     "$venv/bin/python" -m pip --disable-pip-version-check "$@"
 }
 
+wanted_extras() {
+    printf '%s' "$extras"
+    ((cuda_wheels == 0)) || printf ',gpu'
+}
+
 install_packages() {
-    local wanted=$extras
-    ((cuda_wheels)) && wanted+=,gpu
-    say "Installing TensorFlow and the other packages of constraints.txt (some minutes the first time)"
+    say "Installing TensorFlow $tf and the other packages of constraints/ (some minutes the first time)"
     cd "$root"
-    logged "Installing setuptools" pip install -q -c constraints.txt setuptools wheel
+    logged "Installing setuptools" pip install -q -c "$constraints" setuptools wheel
     # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
     # the name hvd_nmt, such as that of the checkout.
-    logged "Installing the packages" pip install -q -c constraints.txt --no-build-isolation \
-        --config-settings editable_mode=compat -e ".[$wanted]"
+    logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation \
+        --config-settings editable_mode=compat -e ".[$(wanted_extras)]"
     if [[ $build == nccl ]]; then
-        logged "Installing NCCL" pip install -q -c constraints.txt nvidia-nccl-cu12
+        logged "Installing NCCL" pip install -q -c "$constraints" nvidia-nccl-cu12
     fi
-}
-
-# The wheel is valid for one Horovod, TensorFlow, Python, machine type and set of operations.
-install_horovod() {
-    local tensorflow wheels
-    tensorflow=$(version_of tensorflow)
-    wheels=$cache/horovod-$horovod_version-tf$tensorflow-cp311-$(uname -m)-$build
-    if [[ $build == nccl ]]; then
-        wheels+=$(version_of nvidia-nccl-cu12)-cuda$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
-    fi
-    if ! compgen -G "$wheels/*.whl" >/dev/null; then
-        say "Building Horovod $horovod_version with ${build^^} against TensorFlow $tensorflow (2 to 10 minutes, once)"
-        build_horovod "$wheels"
-    fi
-    logged "Installing Horovod" pip install -q --no-deps --force-reinstall "$wheels"/*.whl
-}
-
-# build_horovod DIR: leaves the wheel in DIR, or nothing.
-build_horovod() {
-    local options=(
-        HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
-        HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
-    )
-    if [[ $build == nccl ]]; then
-        check_gpu_arch
-        prepare_nccl
-        options+=(
-            HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_HOME="$venv/nccl" HOROVOD_NCCL_LINK=SHARED
-            HOROVOD_CUDA_HOME="$(cuda_home)"
-            # The library finds NCCL beside itself, in whatever environment the wheel lands.
-            LDFLAGS="-Wl,-rpath,\$ORIGIN/../../nvidia/nccl/lib ${LDFLAGS:-}"
-        )
-    fi
-    if ! command -v cmake >/dev/null; then
-        logged "Installing cmake" pip install -q -c "$root/constraints.txt" 'cmake<4'
-    fi
-    mkdir -p "$cache"
-    local fresh
-    fresh=$(mktemp -d "$cache/build.XXXXXX")
-    trap 'rm -rf "$fresh"' EXIT
-    logged "Building Horovod" env "${options[@]}" PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(nproc)" \
-        "$venv/bin/python" -m pip --disable-pip-version-check wheel --no-build-isolation --no-deps \
-        --no-binary horovod --no-cache-dir -w "$fresh" "horovod==$horovod_version"
-    rm -rf "$1"
-    mv "$fresh" "$1"
-    chmod 755 "$1"
-    trap - EXIT
-}
-
-version_of() {
-    "$venv/bin/python" -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"
-}
-
-cuda_home() {
-    if [[ -n ${HOROVOD_CUDA_HOME:-${CUDA_HOME:-}} ]]; then
-        say "${HOROVOD_CUDA_HOME:-$CUDA_HOME}"
-    else
-        # nvcc on PATH may be a link or a wrapper; nvcc itself knows where it lives.
-        realpath "$("$nvcc" --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')"
-    fi
-}
-
-# CUDA 13 no longer compiles for the V100: say so before the build, not in the first step.
-check_gpu_arch() {
-    local capability
-    for capability in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u); do
-        "$nvcc" --list-gpu-arch | grep -qx "compute_$capability" ||
-            die "$nvcc cannot compile for this host's GPU (compute capability $capability); install the CUDA toolkit 12 and put its bin first on PATH."
-    done
-}
-
-# The NCCL wheel has no libnccl.so for the linker, only libnccl.so.2: add it in a directory of ours.
-prepare_nccl() {
-    local wheel
-    wheel=$venv/lib/python3.11/site-packages/nvidia/nccl
-    mkdir -p "$venv/nccl/lib"
-    ln -sfn "$wheel/include" "$venv/nccl/include"
-    ln -sf "$wheel/lib/libnccl.so.2" "$venv/nccl/lib/libnccl.so"
 }
 
 verify() {
@@ -239,4 +266,8 @@ print("Horovod can use:", *built)'
     say "Horovod $horovod_version with: $built (all about it: ${venv##"$PWD"/}/bin/horovodrun --check-build)"
 }
 
-main
+if [[ $collection ]]; then
+    collect
+else
+    main
+fi
