@@ -1,6 +1,7 @@
 # make train: install, train the embedded corpus on 2 ranks, translate, score.
 # make test:  install, run every test.
-# Other environments: make test VENV=/path/to/venv  (and see launch/setup.sh for GPU=1)
+# Other environments: make test VENV=/path/to/venv
+# Other builds: TF=2.18, PYTHON=python3.12, GPU=1 make install  (launch/setup.sh --help explains them)
 
 VENV ?= .venv
 PYTHON_OF_VENV = $(VENV)/bin/python
@@ -8,7 +9,7 @@ RUN ?= runs/demo
 # Test files at a time; then those between two hosts, which measure time, one by one.
 WORKERS ?= 2
 
-.PHONY: help install train test lint clean
+.PHONY: help install wheels train test lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -16,6 +17,9 @@ help:  ## this list
 
 install:  ## everything into .venv; builds Horovod once
 	@launch/setup.sh $(VENV)
+
+wheels: install  ## what an installation needs into DIR=wheels, for a machine without internet
+	@launch/setup.sh --collect $(or $(DIR),wheels) $(VENV)
 
 train: install  ## train the embedded corpus on 2 ranks, translate its test part, print BLEU
 	@VENV=$(VENV) launch/demo.sh $(RUN)

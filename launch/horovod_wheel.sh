@@ -41,7 +41,10 @@ build_horovod_wheel() {
     fi
     lock "$keep"
     wheel=$(find_horovod_wheel)
-    [[ -z $wheel ]] || return 0
+    if [[ $wheel ]]; then
+        unlock
+        return
+    fi
     say "Building Horovod $horovod_version with ${build^^} against TensorFlow $(pinned tensorflow) (2 to 10 minutes, once)"
     work=$(mktemp -d "$keep/build.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -54,6 +57,7 @@ build_horovod_wheel() {
     mv "$work/wheel" "$keep/$(wheel_key)"
     rm -rf "$work"
     trap - EXIT
+    unlock
     wheel=$(find_horovod_wheel)
 }
 
@@ -67,7 +71,7 @@ download_horovod() {
 # Horovod needs cmake 3.13 or newer, and cmake 4 refuses its files: PyPI's, where the host's is neither.
 find_cmake() {
     local version
-    version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9]*\.[0-9]*\).*/\1/p')
+    version=$({ cmake --version 2>/dev/null || true; } | sed -n 's/^cmake version \([0-9]*\.[0-9]*\).*/\1/p')
     if [[ ! $version || ${version%.*} -ne 3 || ${version#*.} -lt 13 ]]; then
         logged "Installing cmake" pip install -q -c "$constraints" 'cmake<4'
     fi

@@ -43,12 +43,12 @@ main() {
     fi
     python=$(find_python || install_python)
     python_version=$(version_of_python "$python")
+    wheel=$(find_horovod_wheel)
+    [[ $wheel ]] || install_compiler
     create_venv
     if is_ready; then
         return
     fi
-    wheel=$(find_horovod_wheel)
-    [[ $wheel ]] || install_compiler
     install_packages
     [[ $wheel ]] || build_horovod_wheel
     logged "Installing Horovod" pip install -q --no-deps --force-reinstall "$wheel"
@@ -100,7 +100,10 @@ logged() {
     die "$what failed; the full log is $log"
 }
 
-is_ready() { [[ -f $stamp && $(<"$stamp") == "$(fingerprint)" && -x $venv/bin/python ]]; }
+is_ready() {
+    [[ -f $stamp && $(<"$stamp") == "$(fingerprint)" && -x $venv/bin/python ]] &&
+        [[ -z ${PYTHON:-} || $(version_of_python "$PYTHON") == "$(version_of_python "$venv/bin/python")" ]]
+}
 
 fingerprint() {
     cat "$root/setup.cfg" "$root/pyproject.toml" "$root"/constraints/*.txt "$root"/launch/{setup,horovod_wheel}.sh |
@@ -206,8 +209,6 @@ create_venv() {
         die "$venv exists and is no virtual environment; name a new directory."
     fi
     mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
-    # One installation at a time in an environment, and from a checkout, where pip writes too.
-    lock "$root"
     lock "$venv"
     : >"$log"
     # An environment that was moved or whose interpreter is gone cannot be mended, only made again.
@@ -221,16 +222,18 @@ create_venv() {
         die "$venv has Python $has, not $python_version; remove it, or name another: make install VENV=/path/to/venv"
 }
 
-# lock DIR: until this script ends; where the file system has no locks, goes on without.
+# lock DIR: until this script ends, or unlock; where the file system has no locks, goes on without.
 lock() {
-    local descriptor
-    exec {descriptor}<"$1"
-    flock -n "$descriptor" && return
+    exec {locked}<"$1"
+    flock -n "$locked" && return
     if [[ $? == 1 ]]; then
         say "Waiting for another launch/setup.sh to finish."
     fi
-    flock "$descriptor" 2>/dev/null || true
+    flock "$locked" 2>/dev/null || true
 }
+
+# Gives back what was locked last.
+unlock() { exec {locked}<&-; }
 
 pip() {
     "$venv/bin/python" -m pip --disable-pip-version-check "$@"
@@ -245,10 +248,13 @@ install_packages() {
     say "Installing TensorFlow $tf and the other packages of constraints/ (some minutes the first time)"
     cd "$root"
     logged "Installing setuptools" pip install -q -c "$constraints" setuptools wheel
+    # pip writes into the checkout, which other environments may be installed from meanwhile.
+    lock "$root"
     # A path in a .pth file: setuptools' own finder loses the package in a folder that holds one of
     # the name hvd_nmt, such as that of the checkout.
     logged "Installing the packages" pip install -q -c "$constraints" --no-build-isolation \
         --config-settings editable_mode=compat -e ".[$(wanted_extras)]"
+    unlock
     if [[ $build == nccl ]]; then
         logged "Installing NCCL" pip install -q -c "$constraints" nvidia-nccl-cu12
     fi
@@ -266,8 +272,12 @@ print("Horovod can use:", *built)'
     say "Horovod $horovod_version with: $built (all about it: ${venv##"$PWD"/}/bin/horovodrun --check-build)"
 }
 
-if [[ $collection ]]; then
-    collect
-else
-    main
-fi
+# Read as a whole before it starts: a pull meanwhile changes this file under the running shell.
+{
+    if [[ $collection ]]; then
+        collect
+    else
+        main
+    fi
+    exit
+}

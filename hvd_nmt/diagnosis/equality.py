@@ -12,7 +12,7 @@ from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
 
 NEEDED = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
 """packages without which, or with different versions of which, a run refuses to start"""
-_INSTALL = "install the same versions on every host: make install there, with our constraints.txt"
+_INSTALL = "install the same versions on every host: make install there, from the same checkout"
 
 
 def compare(answers: Sequence[Answer], config: Config) -> list[Check]:

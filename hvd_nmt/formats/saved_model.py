@@ -145,10 +145,11 @@ class LinesToLines(tf.Module):
 
 
 def _readme(out: Path, step: int, decoding: Decoding) -> str:
+    release = ".".join(tf.__version__.split(".")[:2])
     return f"""\
 A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step {step:,}.
 
-    pip install 'tensorflow>=2.18,<2.19' 'tensorflow-text>=2.18,<2.19'
+    pip install 'tensorflow=={release}.*' 'tensorflow-text=={release}.*'
 
 {usage(Path(out.name))}
 Signatures, both from text, string [B], one sentence in each:
