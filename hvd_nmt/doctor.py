@@ -28,7 +28,9 @@ from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, WARN, Check
 from hvd_nmt.reporting import cost
 
-_STOP_AN_ALL_REDUCE = ("ssh", "names", "Python", "packages", "Horovod", "GPUs")
+_STOP_AN_ALL_REDUCE = (
+    "ssh", "names", "Python", "packages", "Horovod", "GPUs", "compute capability",
+)  # fmt: skip
 """checks after whose failure horovodrun could not even start"""
 
 

@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pynvml
 import pytest
 
+import fake_nvml
 import forks
 import toy
 
@@ -182,3 +184,12 @@ def toy_run(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     (cwd / "run" / "stdout.txt").write_text(done.stdout, encoding="utf-8")
     return cwd / "run"
+
+
+@pytest.fixture
+def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
+    """The NVML of this host: no GPU, until a test says otherwise."""
+    library = fake_nvml.FakeNvml()
+    monkeypatch.setattr(pynvml, "nvmlLib", library)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return library

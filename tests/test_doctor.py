@@ -3,6 +3,7 @@
 import copy
 import json
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,48 @@ def test_json_has_everything(capsys, cluster):
         {"name": "v100a", "slots": 1}, {"name": "v100b", "slots": 1}
     ]  # fmt: skip
     assert found["hosts"][1]["facts"]["names"] == {"v100a": ["192.0.2.7"], "v100b": ["192.0.2.7"]}
+
+
+WHEEL = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
+V100, P100, K80 = ("Tesla V100", (7, 0)), ("Tesla P100", (6, 0)), ("Tesla K80", (3, 7))
+H100, B200 = ("NVIDIA H100", (9, 0)), ("NVIDIA B200", (10, 0))
+
+
+@pytest.mark.parametrize(
+    ("card", "cudnn", "line"),
+    [
+        (V100, "9.3.0.75", "OK {tf} and cuDNN 9.3.0.75 have code for Tesla V100 (7.0)"),
+        (V100, "9.12.0.46", "WARN cuDNN 9.12.0.46 has no code for Tesla V100 (7.0)"),
+        (P100, "9.3.0.75", "OK {tf} and cuDNN 9.3.0.75 have code for Tesla P100 (6.0)"),
+        (P100, "9.12.0.46", "WARN cuDNN 9.12.0.46 has no code for Tesla P100 (6.0)"),
+        (H100, "9.12.0.46", "OK {tf} and cuDNN 9.12.0.46 have code for NVIDIA H100 (9.0)"),
+        (B200, "9.12.0.46", "OK {tf} and cuDNN 9.12.0.46 have code for NVIDIA B200 (10.0)"),
+        (K80, "9.3.0.75", "FAIL {tf} has no code for Tesla K80 (3.7)"),
+        (K80, "9.12.0.46", "FAIL {tf} has no code for Tesla K80 (3.7)"),
+    ],
+)
+def test_a_gpu_for_which_tensorflow_or_cudnn_has_no_code(
+    capsys, cluster, nvml_library, monkeypatch, tmp_path, card, cudnn, line
+):
+    """The GPU speaks through nvidia-ml-py, cuDNN through what pip wrote of it."""
+    nvml_library.gpus, nvml_library.models[0] = 1, card
+    installed = tmp_path / "site" / f"nvidia_cudnn_cu12-{cudnn}.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text(f"Name: nvidia-cudnn-cu12\nVersion: {cudnn}\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    facts, measured = cluster
+    facts["v100a"] = facts["v100b"] = {"cuda_architectures": WHEEL}
+    code = doctor.main(["-H", "v100a:1,v100b:1"])
+    text = capsys.readouterr().out
+    status, found = line.format(tf=f"TensorFlow {version('tensorflow')}").split(" ", 1)
+    (told,) = (row for row in text.splitlines() if row.split()[1:3] == ["compute", "capability"])
+    assert told.startswith(f"{status} ")
+    assert found in told
+    assert ("TF=2.18 make install on every host" in text) == (status == "WARN")
+    if status == "FAIL":
+        assert code == ClusterError.exit_code
+        assert measured == []
+        assert "not measured: compute capability of v100a fails" in text
 
 
 def test_gpus_that_tensorflow_does_not_see(cluster):

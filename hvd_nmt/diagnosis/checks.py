@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd_nmt.common.units import count, data_size
+from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
 from hvd_nmt.diagnosis import equality, memory, network_checks
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.memory import Need, PaddedBatch
@@ -148,6 +149,39 @@ def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in gpus if one["index"] in numbers] + by_name + gpus[:1] * len(slices)
 
 
+def _compute_capability(answer: Answer, run: PlannedRun) -> Judgement:
+    """TensorFlow and cuDNN must have been compiled for the GPUs of the ranks."""
+    architectures, packages = answer.facts["cuda_architectures"], answer.facts["packages"]
+    gpus = [gpu for gpu in _visible_gpus(answer.facts["gpu"]) if gpu["capability"]]
+    if not gpus:
+        return OK, "", ""
+    tensorflow = f"TensorFlow {packages['tensorflow']}"
+    if not architectures:
+        found = f"there are GPUs, but {tensorflow} was built without CUDA"
+        return FAIL, found, "GPU=1 make install there"
+    without = [gpu for gpu in gpus if not has_code(architectures, tuple(gpu["capability"]))]
+    if without:
+        found = f"{tensorflow} has no code for {_kinds(without)}"
+        enough = len(gpus) - len(without) >= answer.host.slots
+        remedy = "leave these GPUs out with CUDA_VISIBLE_DEVICES there, or leave the host out"
+        return (WARN if enough else FAIL), found, remedy
+    version = packages.get("nvidia-cudnn-cu12")  # None: cuDNN came from somewhere else, or not
+    if version is None:
+        return OK, f"{tensorflow} has code for {_kinds(gpus)}", ""
+    cudnn = f"cuDNN {version}"
+    without = [gpu for gpu in gpus if not cudnn_has_code(version, tuple(gpu["capability"]))]
+    if without:
+        found = f"{cudnn} has no code for {_kinds(without)}: what needs it fails"
+        # No certain failure: the graph of a step holds no convolution and no fused normalisation.
+        return WARN, found, "TF=2.18 make install on every host: its cuDNN 9.3 has code for them"
+    return OK, f"{tensorflow} and {cudnn} have code for {_kinds(gpus)}", ""
+
+
+def _kinds(gpus: list[dict[str, Any]]) -> str:
+    kinds = (f"{gpu['name']} ({'.'.join(map(str, gpu['capability']))})" for gpu in gpus)
+    return ", ".join(dict.fromkeys(kinds))
+
+
 def _memory(answer: Answer, run: PlannedRun) -> Judgement:
     """The step that needs most against what is free, on the fullest GPU or on the host."""
     slots, config = answer.host.slots, run.config
@@ -260,6 +294,7 @@ _JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, PlannedRun], Judgem
     ("clock", (), _clock),
     ("Horovod", ("horovod",), _horovod),
     ("GPUs", ("gpu", "cpu"), _gpus),
+    ("compute capability", ("gpu", "packages", "cuda_architectures"), _compute_capability),
     ("memory", ("memory", "gpu"), _memory),
     ("network", ("routes", "nics"), network_checks.network),
     ("disk", ("disk",), _disk),

@@ -20,6 +20,7 @@ import json
 import mmap
 import os
 import platform
+import runpy
 import shutil
 import socket
 import sys
@@ -36,7 +37,7 @@ MARK = "hvd_nmt.probe "
 CLOCK = "clock"
 PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
-    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12",
+    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
 )  # fmt: skip
 """those whose versions are compared between hosts"""
 VERIFY_BYTES = 1_000_000_000
@@ -124,6 +125,18 @@ def _horovod(request: dict[str, Any]) -> dict[str, bool]:
             "gloo": content.find(b"N4gloo") >= 0,
             "mpi": content.find(b"MPI_Allreduce") >= 0,
         }
+
+
+def _cuda_architectures(request: dict[str, Any]) -> list[str]:
+    """What TensorFlow's CUDA code was compiled for, as "sm_70"; [] if it was built without CUDA.
+
+    From the file that `tf.sysconfig.get_build_info` reads: importing TensorFlow takes seconds.
+    """
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("TensorFlow is not installed")
+    path = Path(spec.submodule_search_locations[0]) / "python" / "platform" / "build_info.py"
+    return list(runpy.run_path(os.fspath(path))["build_info"].get("cuda_compute_capabilities", []))
 
 
 def _gpu(request: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +313,8 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
     "python": lambda request: platform.python_version(),
     "code": lambda request: code_hash(),
-    "packages": _packages, "horovod": _horovod, "gpu": _gpu, "cpu": _cpu, "memory": _memory,
+    "packages": _packages, "horovod": _horovod, "cuda_architectures": _cuda_architectures,
+    "gpu": _gpu, "cpu": _cpu, "memory": _memory,
     "nics": _nics, "names": _names, "routes": _routes, "disk": _disk, "run_dir": _run_dir,
     "data": _data,
 }  # fmt: skip

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.config import Precision, precision
+from hvd_nmt.config.compute_capability import has_code
 from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training.horovod import Rank
 
@@ -18,7 +19,7 @@ def set_up(rank: Rank) -> None:
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
     Raises:
-        ClusterError: this host has GPUs, but fewer than ranks.
+        ClusterError: this host has GPUs, but fewer than ranks, or TensorFlow has no code for one.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -27,12 +28,27 @@ def set_up(rank: Rank) -> None:
                 f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
                 f"there: start it with {len(gpus)} slot(s)."
             )
-        tf.config.set_visible_devices(gpus[rank.local_rank], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[rank.local_rank], True)
+        gpu = gpus[rank.local_rank]
+        _require_code(gpu, rank.host)
+        tf.config.set_visible_devices(gpu, "GPU")
+        tf.config.experimental.set_memory_growth(gpu, True)
     else:
         cores = len(os.sched_getaffinity(0))
         tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // rank.local_size))
         keep_freed_memory()
+
+
+def _require_code(gpu: tf.config.PhysicalDevice, host: str) -> None:
+    """See that TensorFlow was compiled for a GPU: CUDA says it only in step 1, and obscurely."""
+    details = tf.config.experimental.get_device_details(gpu)
+    capability = details.get("compute_capability")
+    architectures = tf.sysconfig.get_build_info().get("cuda_compute_capabilities")
+    if capability and architectures and not has_code(architectures, capability):
+        raise ClusterError(
+            f"TensorFlow {tf.__version__} has no code for the {details.get('device_name', 'GPU')} "
+            f"of {host} (compute capability {'.'.join(map(str, capability))}): leave it out with "
+            "CUDA_VISIBLE_DEVICES, or leave the host out."
+        )
 
 
 def keep_freed_memory() -> None:

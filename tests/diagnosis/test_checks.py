@@ -41,7 +41,9 @@ def good_facts(name, other):
     return {
         "host": name,
         "python": "3.11.7",
-        "packages": dict.fromkeys(equality.NEEDED, "1.0") | {"numpy": "2.0.2"},
+        "packages": dict.fromkeys(equality.NEEDED, "1.0")
+        | {"numpy": "2.0.2", "nvidia-cudnn-cu12": "9.3.0.75"},
+        "cuda_architectures": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
         "code": "c0de" * 16,
         "horovod": {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False},
         "gpu": gpu(2),
@@ -93,8 +95,8 @@ def test_two_good_hosts_pass_every_check():
     assert {check.remedy for check in found} == {""}
     assert {check.name for check in found} == {
         "ssh", "Python", "packages", "code of hvd_nmt", "Horovod build", "precision",
-        "NVIDIA driver", "data", "data hash", "vocabulary hash", "names", "clock", "GPUs", "memory",
-        "network", "disk", "run directory",
+        "NVIDIA driver", "data", "data hash", "vocabulary hash", "names", "clock", "GPUs",
+        "compute capability", "memory", "network", "disk", "run directory",
     }  # fmt: skip
     assert all({"v100a", "v100b"} == {c.host for c in found if c.name == name}
                for name in {check.name for check in found})  # fmt: skip
@@ -212,6 +214,50 @@ def test_gpus_against_slots(changes, status, words):
     assert check.status == status
     assert words in check.found
     assert bool(check.remedy) == (status != OK)
+
+
+def of(index, name, capability):
+    return {**V100, "index": index, "uuid": f"GPU-{index}", "name": name, "capability": capability}
+
+
+K80, H100, SILENT = ("Tesla K80", [3, 7]), ("H100", [9, 0]), ("V100", None)
+
+
+@pytest.mark.parametrize(
+    ("cards", "status", "found"),
+    [
+        ([K80, K80], FAIL, "TensorFlow 1.0 has no code for Tesla K80 (3.7)"),
+        ([H100, K80], FAIL, "TensorFlow 1.0 has no code for Tesla K80 (3.7)"),
+        # Two GPUs are left for the two slots.
+        ([H100, H100, K80], WARN, "TensorFlow 1.0 has no code for Tesla K80 (3.7)"),
+        ([H100, SILENT], OK, "TensorFlow 1.0 and cuDNN 9.3.0.75 have code for H100 (9.0)"),
+    ],
+)
+def test_gpus_that_tensorflow_was_not_compiled_for(cards, status, found):
+    gpus = [of(index, *card) for index, card in enumerate(cards)]
+    check = judged("compute capability", answers(gpu={"gpus": gpus}))
+    assert (check.status, check.found) == (status, found)
+    assert ("CUDA_VISIBLE_DEVICES" in check.remedy) == (status != OK)
+
+
+def test_gpus_that_are_hidden_or_do_not_tell_their_capability_are_not_judged():
+    hidden = {"gpus": [of(0, *H100), of(1, *K80)], "visible_devices": "0"}
+    assert judged("compute capability", answers(gpu=hidden)).status == OK
+    silent = examine(PlannedRun(FILES, both_with(gpu=gpu(2, gpus=[of(0, *SILENT)]))))
+    assert "compute capability" not in {check.name for check in silent}
+
+
+def test_tensorflow_without_cuda_beside_gpus():
+    check = judged("compute capability", answers(cuda_architectures=[]))
+    assert (check.status, check.remedy) == (FAIL, "GPU=1 make install there")
+    assert check.found == "there are GPUs, but TensorFlow 1.0 was built without CUDA"
+    without_gpus = examine(PlannedRun(FILES, both_with(gpu=gpu(0), cuda_architectures=[])))
+    assert "compute capability" not in {check.name for check in without_gpus}
+
+
+def test_cudnn_of_unknown_version_is_not_judged():
+    check = judged("compute capability", answers(packages={"nvidia-cudnn-cu12": None}))
+    assert (check.status, check.found) == (OK, f"TensorFlow 1.0 has code for {V100['name']} (7.0)")
 
 
 def test_more_slots_than_cores_without_gpus():
@@ -392,7 +438,10 @@ def test_ranks_that_the_configuration_wants():
     assert "8 ranks" in check.found
 
 
-@pytest.mark.parametrize("fact", ["gpu", "nics", "names", "disk", "packages", "cpu", "horovod"])
+@pytest.mark.parametrize(
+    "fact",
+    ["gpu", "nics", "names", "disk", "packages", "cpu", "horovod", "cuda_architectures"],
+)
 def test_a_fact_that_was_not_found_out_is_a_warning_and_no_crash(fact):
     hosts = answers()
     hosts[1].facts[fact] = None

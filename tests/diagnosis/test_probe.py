@@ -11,6 +11,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 
 from hvd_nmt import config as configuration
@@ -86,8 +87,42 @@ def test_the_installed_horovod_is_read_as_it_says_itself():
     assert found["gloo"] or found["mpi"]
 
 
+def test_the_architectures_of_tensorflow_are_those_it_tells_when_it_is_imported():
+    tf = pytest.importorskip("tensorflow")
+    told = tf.sysconfig.get_build_info()
+    assert probe._cuda_architectures({}) == list(told.get("cuda_compute_capabilities", []))
+
+
+@pytest.mark.parametrize(
+    ("built", "found"),
+    [
+        ("{'cuda_compute_capabilities': ['sm_70', 'compute_90']}", ["sm_70", "compute_90"]),
+        ("{'is_cuda_build': False}", []),
+    ],
+)
+def test_the_architectures_of_tensorflow_are_read_from_its_build(
+    tmp_path, monkeypatch, built, found
+):
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: spec)
+    folder = tmp_path / "python" / "platform"
+    folder.mkdir(parents=True)
+    (folder / "build_info.py").write_text(f"build_info = {built}\n")
+    assert probe._cuda_architectures({}) == found
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="not installed"):
+        probe._cuda_architectures({})
+
+
+def test_gpus_tell_name_and_compute_capability_through_nvml(nvml_library):
+    nvml_library.gpus, nvml_library.models[1] = 2, ("NVIDIA H100 80GB HBM3", (9, 0))
+    told = [(gpu["name"], gpu["capability"]) for gpu in probe._gpu({})["gpus"]]
+    assert told == [("Tesla V100-SXM2-16GB", [7, 0]), ("NVIDIA H100 80GB HBM3", [9, 0])]
+    nvml_library.codes["CudaComputeCapability"] = pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert [gpu["capability"] for gpu in probe._gpu({})["gpus"]] == [None, None]
+
+
 def test_gpus(monkeypatch):
-    pynvml = pytest.importorskip("pynvml")
     fake = SimpleNamespace(
         gpus=[SimpleNamespace(index=0, name="V100", uuid="GPU-0", memory_total_bytes=16)],
         sample=lambda: [SimpleNamespace(error="GPU is lost", memory_used_bytes=4)],

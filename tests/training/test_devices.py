@@ -63,6 +63,26 @@ def test_more_ranks_than_gpus_is_one_sentence(hardware):
         devices.set_up(rank(0, 3))
 
 
+def test_a_gpu_for_which_tensorflow_has_no_code_is_one_sentence(hardware, monkeypatch):
+    hardware(capability=(5, 2))
+    built = {"cuda_compute_capabilities": ["sm_60", "compute_90"]}
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
+    words = r"no code for the GPU of v100a \(compute capability 5\.2\): .*CUDA_VISIBLE_DEVICES"
+    with pytest.raises(ClusterError, match=words):
+        devices.set_up(rank(0, 1))
+
+
+@pytest.mark.parametrize("built", [{"cuda_compute_capabilities": ["sm_50"]}, {}])
+def test_a_gpu_that_tensorflow_runs_on_or_does_not_say_so_is_taken(hardware, monkeypatch, built):
+    hardware(capability=(5, 2))
+    taken = []
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: taken.append(a))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: None)
+    devices.set_up(rank(0, 1))
+    assert taken == [("GPU:0", "GPU")]
+
+
 @pytest.mark.parametrize(
     ("cores", "ranks", "threads"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 4, 1)]
 )
