@@ -24,7 +24,7 @@ fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 collection=''
 if [[ ${1:-} == --collect ]]; then
-    collection=${2:-}
+    collection=${2:-wheels}
     shift "$(($# > 1 ? 2 : 1))"
 fi
 venv=$(realpath -m "${1:-$root/.venv}")
@@ -95,7 +95,7 @@ logged() {
     fi
     tail -c +"$begin" "$log" | tail -n 15 >&2
     if [[ ${HVD_NMT_WHEELS:-} ]] && tail -c +"$begin" "$log" | grep -q "No matching distribution found"; then
-        die "$what failed: $PIP_FIND_LINKS lacks a package for Python $python_version; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
+        die "$what failed: $HVD_NMT_WHEELS lacks a package for Python $python_version; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
     fi
     die "$what failed; the full log is $log"
 }
@@ -150,8 +150,8 @@ choose_index() {
     [[ ${HVD_NMT_WHEELS:-} ]] || return 0
     compgen -G "$HVD_NMT_WHEELS/*.whl" >/dev/null ||
         die "HVD_NMT_WHEELS=$HVD_NMT_WHEELS holds no wheels; fill it with make wheels DIR=$HVD_NMT_WHEELS on a machine with internet."
-    PIP_FIND_LINKS=$(realpath "$HVD_NMT_WHEELS")
-    export PIP_FIND_LINKS PIP_NO_INDEX=1
+    HVD_NMT_WHEELS=$(realpath "$HVD_NMT_WHEELS")
+    export PIP_FIND_LINKS=$HVD_NMT_WHEELS PIP_NO_INDEX=1
 }
 
 version_of_python() {
