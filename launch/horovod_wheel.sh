@@ -25,7 +25,7 @@ pinned() { sed -n "s/^$1==//p" "$constraints"; }
 # Prints the path of the wheel, or nothing.
 find_horovod_wheel() {
     local place found
-    for place in ${HVD_NMT_WHEELS:+"$HVD_NMT_WHEELS"} "$cache" "$venv"; do
+    for place in ${HVD_NMT_WHEELS:+"$HVD_NMT_WHEELS"} "$cache" "$venv/wheels"; do
         for found in "$place/$(wheel_key)"/*.whl; do
             [[ ! -f $found ]] || { realpath "$found"; return; }
         done
@@ -36,8 +36,9 @@ find_horovod_wheel() {
 build_horovod_wheel() {
     local keep=$cache
     if ! mkdir -p "$cache" 2>/dev/null || [[ ! -w $cache ]]; then
-        keep=$venv
-        say "Warning: $cache cannot be written, so Horovod's wheel stays in $venv; name another cache with XDG_CACHE_HOME."
+        keep=$venv/wheels
+        mkdir -p "$keep"
+        say "Warning: $cache cannot be written, so Horovod's wheel stays in $keep; name another cache with XDG_CACHE_HOME."
     fi
     lock "$keep"
     wheel=$(find_horovod_wheel)

@@ -199,7 +199,7 @@ def test_a_home_that_cannot_be_written(run, python, tmp_path):
     done = run("g++", "make", PYTHON=python(), XDG_CACHE_HOME=str(tmp_path / "file"))
     assert done.returncode == 0
     assert "cannot be written, so Horovod's wheel stays in" in done.stderr
-    assert list((tmp_path / "venv").glob("horovod-*/*.whl"))
+    assert list((tmp_path / "venv").glob("wheels/horovod-*/*.whl"))
 
 
 @pytest.mark.parametrize("second", ["venv", "other"])
