@@ -4,16 +4,17 @@
 # Other builds: TF=2.18, PYTHON=python3.12, GPU=1 make install  (launch/setup.sh --help explains them)
 
 VENV ?= .venv
+VENV_TF218 ?= $(VENV)-tf2.18
 PYTHON_OF_VENV = $(VENV)/bin/python
 RUN ?= runs/demo
 # Test files at a time; then those between two hosts, which measure time, one by one.
 WORKERS ?= 2
 
-.PHONY: help install wheels train test lint clean
+.PHONY: help install wheels train test test-tf2.18 lint clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9.-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 install:  ## everything into .venv; builds Horovod once
 	@launch/setup.sh $(VENV)
@@ -29,6 +30,12 @@ test: install  ## run the tests (those that need root say so when they are skipp
 	pytest -n $(WORKERS) --dist loadfile -m "not rig" $(ARGS); first=$$?; \
 	pytest -m rig $(ARGS); second=$$?; \
 	case "$$first $$second" in "0 0" | "0 5" | "5 0") ;; *) exit 1 ;; esac  # 5: none chosen
+
+test-tf2.18: install  ## the part of the tests that runs with both TensorFlows, with 2.18
+	@TF=2.18 launch/setup.sh $(VENV_TF218)
+	@export PATH="$(abspath $(VENV_TF218))/bin:$$PATH" \
+	HVD_NMT_OTHER_PYTHON="$(abspath $(VENV))/bin/python"; \
+	pytest -n $(WORKERS) --dist loadfile -m both_tensorflows $(ARGS)
 
 lint: install  ## style, types, import directions
 	@$(VENV)/bin/ruff check .

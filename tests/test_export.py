@@ -11,6 +11,7 @@ from hvd_nmt import export
 from hvd_nmt.common.errors import ConfigError
 
 
+@pytest.mark.both_tensorflows
 def test_ctranslate2_is_written_explained_and_compared(toy_run, tmp_path, capsys):
     out = tmp_path / "model"
     words = ["--run", str(toy_run), "--to", "ctranslate2", "--out", str(out)]
@@ -30,6 +31,7 @@ def test_ctranslate2_is_written_explained_and_compared(toy_run, tmp_path, capsys
     )
 
 
+@pytest.mark.both_tensorflows
 def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("the old man\n\na dog sings\n")

@@ -88,14 +88,16 @@ def run_options(data: Path, run_dir: Path | str, *more: str) -> tuple[str, ...]:
     return train_options(data, run_dir, 40, *own, *more)
 
 
-def run_train(*options: str, ranks: int = 1, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_train(
+    *options: str, ranks: int = 1, cwd: Path, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
     """Runs `python -m hvd_nmt.train OPTIONS` to its end, under horovodrun if ranks > 1."""
-    return start_train(*options, ranks=ranks, cwd=cwd).finished()
+    return start_train(*options, ranks=ranks, cwd=cwd, python=python).finished()
 
 
-def start_train(*options: str, ranks: int = 1, cwd: Path) -> Run:
+def start_train(*options: str, ranks: int = 1, cwd: Path, python: str = sys.executable) -> Run:
     """Starts the same and returns at once."""
-    command = [sys.executable, "-m", "hvd_nmt.train", *options]
+    command = [python, "-m", "hvd_nmt.train", *options]
     if ranks > 1:
         command = [*horovodrun(ranks), *command]
     return Run(command, cwd, environment(cwd))

@@ -23,6 +23,7 @@ from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_to_tra
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
 
+pytestmark = pytest.mark.both_tensorflows
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
 STEP, LAST = 1500, 1510

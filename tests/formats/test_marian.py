@@ -179,6 +179,7 @@ def ours_of(vocabulary):
     return {t: o for o, t in known if t is not None and o not in vocabulary.unknown and o != PAD}
 
 
+@pytest.mark.both_tensorflows
 def test_logits_are_those_of_an_independent_reading(folder, model, vocabulary):
     tensors, numbers = load_file(folder / "model.safetensors"), ours_of(vocabulary)
     pad, compared = len(numbers), sorted(numbers)
@@ -193,6 +194,7 @@ def test_logits_are_those_of_an_independent_reading(folder, model, vocabulary):
         assert logits[:, [PAD, BOS, *vocabulary.unknown]].max() < logits[:, columns].min() - 50
 
 
+@pytest.mark.both_tensorflows
 def test_greedy_search_follows_the_reading(folder, model, vocabulary):
     tensors, numbers = load_file(folder / "model.safetensors"), ours_of(vocabulary)
     pad = len(numbers)
@@ -220,6 +222,7 @@ def test_another_activation(folder, tmp_path, vocabulary):
     np.testing.assert_allclose(model(ids, ids)[0].numpy()[:, columns], wanted[:, :-1], atol=1e-4)
 
 
+@pytest.mark.both_tensorflows
 def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, run, vocabulary):
     tokenizer = Tokenizer(run / "spm.model")
     ids = json.loads((folder / "vocab.json").read_text())

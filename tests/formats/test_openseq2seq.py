@@ -143,6 +143,7 @@ def reference(values, source_S, target_T):
 # A synthetic checkpoint
 
 
+@pytest.mark.both_tensorflows
 def test_logits_are_those_of_an_independent_reading(run, rows):
     model, step = load_model(run, "latest")
     assert step == 41
@@ -169,6 +170,7 @@ def test_greedy_search_follows_the_reading_token_by_token(run, rows):
         ids.append(int(token))
 
 
+@pytest.mark.both_tensorflows
 def test_the_moments_and_the_step_are_imported(checkpoint, spm, run, rows):
     values = variables(rows)
     model = openseq2seq.read(checkpoint, spm, HEADS)
@@ -184,6 +186,7 @@ def test_the_moments_and_the_step_are_imported(checkpoint, spm, run, rows):
     assert load(run / "config.yaml").model == model.config
 
 
+@pytest.mark.both_tensorflows
 def test_training_goes_on(run, toy_data, toy_commands, tmp_path):
     own = shutil.copytree(run, tmp_path / "run")
     done = toy_commands.run(

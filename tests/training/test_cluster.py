@@ -33,6 +33,7 @@ import pytest
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DivergedError
 from hvd_nmt.training import cluster, horovod
 
+pytestmark = pytest.mark.both_tensorflows
 RANKS = 3
 PACKAGE = Path(cluster.__file__).parents[1]
 

@@ -29,6 +29,7 @@ def answers(runs):
     return lambda name: [found[name] for found in by_rank]
 
 
+@pytest.mark.both_tensorflows
 def test_ranks_do_not_import_the_keras_that_nobody_uses(toy_commands, tmp_path):
     """Horovod would, and with it matplotlib: a fifth of what a rank imports."""
     code = (

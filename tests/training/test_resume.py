@@ -100,6 +100,7 @@ def two_ranks(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.both_tensorflows
 def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path) -> None:
     done = one_rank["resumed"]
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 That an average instead of the sum would be seen, on very unequal shares, is shown in test_cluster.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -45,26 +46,31 @@ GOLDEN_NORM = [
 ]  # fmt: skip
 
 
+MANY_RANKS = [pytest.param(2, marks=pytest.mark.both_tensorflows), 4]
+
+
 @pytest.fixture(scope="module")
 def curves(toy_data, tmp_path_factory):
-    """Real runs on 1, 2 and 4 ranks: ranks -> (metrics of each step, run directory)."""
-    found = {}
-    for ranks in (1, 2, 4):
+    """Real runs, each made when it is asked for: ranks -> (metrics of each step, run directory)."""
+
+    @functools.cache
+    def curve(ranks):
         cwd = tmp_path_factory.mktemp(f"ranks{ranks}")
         options = toy.train_options(toy_data, "run", STEPS, *NO_DROPOUT)
         done = toy.run_train(*options, ranks=ranks, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = toy.metrics(cwd / "run")
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-        found[ranks] = lines, cwd / "run"
-    return found
+        return lines, cwd / "run"
+
+    return curve
 
 
 def values(curves, ranks, tag):
-    return np.array([line[tag] for line in curves[ranks][0]])
+    return np.array([line[tag] for line in curves(ranks)[0]])
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", MANY_RANKS)
 @pytest.mark.parametrize(
     "tag", ["train_loss", "train_nll", "Loss_Optimization/global_gradient_norm"]
 )
@@ -79,10 +85,10 @@ def test_the_curve_is_one_of_learning(curves):
     assert loss[-3:].mean() < 0.9 * loss[:3].mean()
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", MANY_RANKS)
 def test_many_ranks_end_at_the_weights_of_one(curves, ranks):
     one, many = (
-        tf.train.load_checkpoint(os.fspath(curves[n][1] / f"model.ckpt-{STEPS}"))
+        tf.train.load_checkpoint(os.fspath(curves(n)[1] / f"model.ckpt-{STEPS}"))
         for n in (1, ranks)
     )
     names = [
@@ -113,6 +119,7 @@ def test_one_rank_does_not_communicate(curves):
     assert np.median(communication_s) < 0.01
 
 
+@pytest.mark.both_tensorflows
 def test_golden_loss_curve(golden_curve):
     """With dropout. If this moves on purpose, say why in CHANGELOG.md and put the new digits."""
     loss, norm = golden_curve
