@@ -6,6 +6,7 @@ serialization  YAML files, differences, wrong names
 command_line   the command line of a run, and of any other command
 schedule       the learning rate of each step
 precision      the arithmetic that suits some hardware
+compute_capability  which GPUs a library's CUDA code runs on
 freeze         which weights `training.freeze` means
 
 The values of a run are written to `config.yaml` in the run directory, which is itself a valid
