@@ -1,9 +1,8 @@
 # Horovod's wheel: found in the cache, or built from the released source; sourced by setup.sh.
 # shellcheck shell=bash disable=SC2154
 #
-# Horovod publishes source only, and from TensorFlow 2.19 on one file of it does not compile:
-# xla_mpi_ops.cc includes headers that TensorFlow no longer ships. It serves nothing but jit_compile
-# with HOROVOD_ENABLE_XLA_OPS=1 on GPUs, so its one line is taken out of the list of sources.
+# Horovod publishes source only, and two lines of it do not fit TensorFlow from 2.19 on; `patch_source`
+# changes them, for every TensorFlow alike.
 
 horovod_version=0.28.1
 horovod_sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
@@ -52,7 +51,7 @@ build_horovod_wheel() {
     find_cmake
     download_horovod "$work"
     tar -xzf "$work/horovod-$horovod_version.tar.gz" -C "$work"
-    sed -i '/xla_mpi_ops\.cc/d' "$work/horovod-$horovod_version/horovod/tensorflow/CMakeLists.txt"
+    patch_source "$work/horovod-$horovod_version/horovod/tensorflow"
     compile "$work/horovod-$horovod_version" "$work/wheel"
     rm -rf "${keep:?}/$(wheel_key)"
     mv "$work/wheel" "$keep/$(wheel_key)"
@@ -67,6 +66,17 @@ download_horovod() {
     printf 'horovod==%s --hash=sha256:%s\n' "$horovod_version" "$horovod_sha256" >"$venv/setup.horovod.txt"
     logged "Downloading Horovod" pip download -q -d "$1" --no-deps --no-build-isolation \
         --no-binary horovod -r "$venv/setup.horovod.txt"
+}
+
+# patch_source DIR: of Horovod's part for TensorFlow.
+patch_source() {
+    # xla_mpi_ops.cc includes headers that TensorFlow no longer ships. It serves nothing but
+    # jit_compile with HOROVOD_ENABLE_XLA_OPS=1 on GPUs: one line less in the list of sources.
+    sed -i '/xla_mpi_ops\.cc/d' "$1/CMakeLists.txt"
+    # Builds with NCCL call a function of TensorFlow that 2.21 no longer exports, for the CUDA stream
+    # of a TensorFlow stream. The stream itself tells it, in 2.18 as well; a template, because its
+    # class is declared further down.
+    sed -i 's/^GpuStreamHandle AsGpuStreamValue(Stream\* stream);$/template <typename S> GpuStreamHandle AsGpuStreamValue(S* stream) {\n  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);\n}/' "$1/mpi_ops.cc"
 }
 
 # Horovod needs cmake 3.13 or newer, and cmake 4 refuses its files: PyPI's, where the host's is neither.

@@ -43,9 +43,11 @@ case "$*" in
     *" download "*) while [ "$1" != -d ]; do shift; done
         h=horovod-0.28.1; cd "$2"; mkdir -p $h/horovod/tensorflow
         printf 'one.cc\\nxla_mpi_ops.cc\\n' >$h/horovod/tensorflow/CMakeLists.txt
+        echo 'GpuStreamHandle AsGpuStreamValue(Stream* stream);' >$h/horovod/tensorflow/mpi_ops.cc
         tar -czf $h.tar.gz $h ;;
     *" wheel "*) while [ "$1" != -w ]; do shift; done
         cat "$3/horovod/tensorflow/CMakeLists.txt" >>"$HOME/built"
+        cat "$3/horovod/tensorflow/mpi_ops.cc" >"$HOME/mpi_ops.cc"
         sleep 1; mkdir "$2"; touch "$2/horovod.whl" ;;
     *" install "*) echo "$*" >>"$HOME/installed"; OFFLINE ;;
 esac
@@ -185,11 +187,10 @@ def test_a_folder_of_wheels_that_has_none(run, tmp_path):
     says_one_sentence(done, f"HVD_NMT_WHEELS={tmp_path} holds no wheels; fill it with make wheels")
 
 
-def test_horovod_is_built_without_the_file_that_tensorflow_has_no_headers_for(
-    run, python, tmp_path
-):
+def test_horovod_is_built_with_two_lines_changed(run, python, tmp_path):
     assert run("g++", "make", PYTHON=python()).returncode == 0
     assert (tmp_path / "built").read_text() == "one.cc\n"
+    assert "stream->platform_specific_handle().stream" in (tmp_path / "mpi_ops.cc").read_text()
     (wheel,) = (tmp_path / ".cache" / "hvd_nmt" / "wheels").glob("*/*.whl")
     assert wheel.parent.name.startswith("horovod-0.28.1-tf2.21.0-cp311-")
 
