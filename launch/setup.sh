@@ -94,8 +94,8 @@ logged() {
         die "$what failed because the package index cannot be reached; with internet run make wheels DIR=wheels on a machine like this one, bring the folder here and run HVD_NMT_WHEELS=wheels make install. The full log is $log"
     fi
     tail -c +"$begin" "$log" | tail -n 15 >&2
-    if [[ ${HVD_NMT_WHEELS:-} ]] && tail -c +"$begin" "$log" | grep -q "No matching distribution found"; then
-        die "$what failed: $HVD_NMT_WHEELS lacks a package for Python $python_version; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
+    if [[ ${HVD_NMT_WHEELS:-} ]] && tail -c +"$begin" "$log" | grep -qE "No matching distribution found|ResolutionImpossible"; then
+        die "$what failed: $HVD_NMT_WHEELS lacks a package for Python $python_version and TensorFlow $tf; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
     fi
     die "$what failed; the full log is $log"
 }
