@@ -85,16 +85,17 @@ die() {
 
 # logged WHAT COMMAND...: runs it quietly; on failure shows the end of the log and where it is.
 logged() {
-    local what=$1 begin
+    local what=$1 begin output
     shift
     begin=$(($(wc -c <"$log") + 1))
     printf '\n$ %s\n' "$*" >>"$log"
     "$@" >>"$log" 2>&1 && return
-    if tail -c +"$begin" "$log" | grep -qE "Failed to establish a new connection|NameResolutionError|Network is unreachable|ConnectTimeoutError"; then
+    output=$(tail -c +"$begin" "$log")
+    if grep -qE "Failed to establish a new connection|NameResolutionError|Network is unreachable|ConnectTimeoutError" <<<"$output"; then
         die "$what failed because the package index cannot be reached; with internet run make wheels DIR=wheels on a machine like this one, bring the folder here and run HVD_NMT_WHEELS=wheels make install. The full log is $log"
     fi
-    tail -c +"$begin" "$log" | tail -n 15 >&2
-    if [[ ${HVD_NMT_WHEELS:-} ]] && tail -c +"$begin" "$log" | grep -qE "No matching distribution found|ResolutionImpossible"; then
+    tail -n 15 <<<"$output" >&2
+    if [[ ${HVD_NMT_WHEELS:-} ]] && grep -qE "No matching distribution found|ResolutionImpossible" <<<"$output"; then
         die "$what failed: $HVD_NMT_WHEELS lacks a package for Python $python_version and TensorFlow $tf; collect it again with make wheels DIR=$HVD_NMT_WHEELS on a machine with that Python. The full log is $log"
     fi
     die "$what failed; the full log is $log"
