@@ -5,6 +5,7 @@ presets        the named configurations
 serialization  YAML files, differences, wrong names
 command_line   the command line of a run, and of any other command
 schedule       the learning rate of each step
+exchange       how hosts share what their ranks learn, decided
 precision      the arithmetic that suits some hardware
 compute_capability  which GPUs a library's CUDA code runs on
 freeze         which weights `training.freeze` means

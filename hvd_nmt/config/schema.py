@@ -13,6 +13,9 @@ from hvd_nmt.common.errors import ConfigError
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+AUTO: Literal["auto"] = "auto"
+Count = int | Literal["auto"]
+"""a number, or left to the program"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +136,29 @@ class TrainingConfig:
     fixed_groups: bool = False
     """sum gradients over ranks in fixed groups, so that runs on three and more ranks, too, give the
     same bits each time; without, in groups of those that are ready together"""
+    micro_batches: Count = "auto"
+    """slices in which a rank computes its share of a step, one after another, to need less memory;
+    auto: as many as its memory asks for, most often 1"""
+    wire: Literal["auto", "float32", "float16"] = "auto"
+    """numbers that travel between hosts; float16 is scaled, so that nothing overflows or becomes 0.
+    This and the next five are ways to bear a slow link: auto measures the link and the computing
+    over the first steps, and takes the mildest that suffices, none on one host or a fast link"""
+    hierarchical: Literal["auto", "on", "off"] = "auto"
+    """sum gradients within each host first, so that less travels between hosts"""
+    islands: Literal["auto", "hosts", "off"] = "auto"
+    """hosts: each host trains by itself, and the hosts' weights are joined now and then; off: the
+    gradients of each step are summed over all hosts"""
+    sync_every: Count = "auto"
+    """islands: steps from one exchange of a weight between hosts to the next"""
+    streaming: Literal["auto", "on", "off"] = "auto"
+    """islands: exchange a part of the weights in each step, behind the computing, instead of all
+    at once"""
+    outer_rate: float = 0.0
+    """islands: the hosts' mean progress times this is what the common weights move by; momentum m
+    lets them move 1 / (1 - m) times as far. 0: as measured with two hosts, 0.8 with momentum 0.5,
+    and more with more hosts"""
+    outer_momentum: float = 0.5
+    """islands: Nesterov momentum of the common weights over exchanges; 0: none"""
     ema_decay: float = 0.0
     """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""
@@ -146,8 +172,15 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
         _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
+        _positive(self, "training", "micro_batches", "sync_every")
         _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2", "ema_decay")
-        _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed")
+        _share(self, "training", "outer_momentum")
+        if self.islands != "off" and self.sync_every == 1:
+            raise ConfigError(
+                "Islands (training.islands) with training.sync_every 1 exchange in each step, and "
+                "learn worse than training.islands off: use 4 or more, or auto."
+            )
+        _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,6 +274,8 @@ def _require(
 ) -> None:
     for name in names:
         value = getattr(config, name)
+        if value == AUTO:
+            continue
         if not (holds(value) and value < math.inf):  # NaN fails every comparison
             dotted = f"{group}.{name}" if group else name
             raise ConfigError(f"{dotted} is {value}: {wanted} and finite.")

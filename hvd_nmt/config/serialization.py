@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config.schema import Config
+from hvd_nmt.config.schema import AUTO, Config, Count
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -83,13 +83,21 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
                 raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
             changes[name] = _replaced(old, value, f"{where}: {name}")
             continue
-        changes[name] = _converted(old, value, f"{where}: {name}")
-        choices = get_args(types[name])
-        if choices and value not in choices:
-            raise ConfigError(
-                f"{where}: {name} must be one of {', '.join(choices)}, not {value!r}."
-            )
+        changes[name] = _chosen(types[name], old, value, f"{where}: {name}")
     return dataclasses.replace(default, **changes)
+
+
+def _chosen(type_: Any, old: Any, value: Any, where: str) -> Any:
+    """The value of a field whose type may have choices, as words, besides or instead of others."""
+    if type_ is Count:
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        if is_count or value == AUTO:
+            return value
+        raise ConfigError(f"{where} must be a whole number or {AUTO}, not {value!r:.60}.")
+    converted, choices = _converted(old, value, where), get_args(type_)
+    if choices and value not in choices:
+        raise ConfigError(f"{where} must be one of {', '.join(choices)}, not {value!r}.")
+    return converted
 
 
 def _converted(old: Any, value: Any, where: str) -> Any:

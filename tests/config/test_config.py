@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config, ModelConfig, command_line
+from hvd_nmt.config.schema import Count
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = configuration.presets()
@@ -105,6 +106,8 @@ def test_every_value_survives_the_round_trip(text, tmp_path):
                 new = changed(old)
             elif isinstance(old, Path):
                 new = old / text
+            elif types[field.name] is Count:
+                new = 8
             elif choices := get_args(types[field.name]):
                 new = choices[-1]
             elif isinstance(old, str):
