@@ -53,6 +53,28 @@ def gpu_names() -> list[str]:
         return [gpu.name for gpu in probe.gpus]
 
 
+def memory_of(uuid: str) -> tuple[int, int] | None:
+    """Total and used bytes of a GPU or a MIG slice; None where NVML does not tell.
+
+    Args:
+        uuid: as CUDA gives it, 32 hexadecimal digits.
+    """
+    dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        for kind in ("GPU", "MIG"):
+            handle = nvml.optional(pynvml.nvmlDeviceGetHandleByUUID, f"{kind}-{dashed}")
+            found = handle and nvml.optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+            if found:
+                return int(found.total), int(found.used)
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes.
 

@@ -1,5 +1,6 @@
 """CPU, load, memory, swap and disk of this host, and the memory of this process tree."""
 
+import contextlib
 import os
 import platform
 import socket
@@ -14,6 +15,7 @@ from hvd_nmt.telemetry.rates import megabytes_per_s
 
 # To find the children, every process of the host is read; 10 s keep that out of the cost.
 _TREE_REFRESH_S = 10.0
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def host_facts() -> dict[str, Any]:
@@ -31,6 +33,20 @@ def host_facts() -> dict[str, Any]:
         "cores_usable": len(os.sched_getaffinity(0)),
         "memory_total_bytes": psutil.virtual_memory().total,
     }
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Total and available bytes of this host, or of the container where it is allowed less."""
+    seen = psutil.virtual_memory()
+    total, available = seen.total, seen.available
+    with contextlib.suppress(OSError, ValueError):  # no control group, or "max"
+        limit = int((_CONTROL_GROUP / "memory.max").read_text())
+        used = int((_CONTROL_GROUP / "memory.current").read_text())
+        lines = map(str.split, (_CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        # Files that were read count as used until another page is needed.
+        files = sum(int(value) for name, value in lines if name in ("active_file", "inactive_file"))
+        total, available = min(total, limit), min(available, limit - used + files)
+    return total, available
 
 
 def process_started_s() -> float:

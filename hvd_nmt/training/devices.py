@@ -9,13 +9,15 @@ import re
 import resource
 from collections.abc import Iterator
 
+import psutil
 import tensorflow as tf
 
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.config import Precision, precision
 from hvd_nmt.config.compute_capability import has_code
+from hvd_nmt.telemetry import gpu, host
 from hvd_nmt.telemetry.host import cpu_flags
-from hvd_nmt.training import horovod
+from hvd_nmt.training import horovod, memory
 from hvd_nmt.training.horovod import Rank
 
 _TOO_LITTLE_MEMORY = re.compile(
@@ -24,8 +26,9 @@ _TOO_LITTLE_MEMORY = re.compile(
 )
 """in messages of TensorFlow, CUDA and NCCL; "resource exhausted" is also said of full disks"""
 _SMALLER_STEPS = (
-    "start with more ranks, or with a lower --training.tokens-per-step or a smaller model in a new "
-    "--run-dir; python -m hvd_nmt.doctor says what fits."
+    "start with more ranks or more --training.micro-batches, or with a lower "
+    "--training.tokens-per-step or a smaller model in a new --run-dir; python -m hvd_nmt.doctor "
+    "says what fits."
 )
 
 
@@ -60,7 +63,7 @@ def require_gpu_of_its_own(rank: Rank) -> None:
         ClusterError: on all ranks, some have.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    by_rank = horovod.gather([rank.host, _only_gpu() if len(gpus) == 1 else None])
+    by_rank = horovod.gather([rank.host, _gpu_uuid(0) if len(gpus) == 1 else None])
     with horovod.raise_on_all_ranks():
         for host, uuid in by_rank:
             ranks = by_rank.count([host, uuid])
@@ -71,12 +74,12 @@ def require_gpu_of_its_own(rank: Rank) -> None:
                 )
 
 
-def _only_gpu() -> str | None:
-    """UUID of the one GPU or MIG slice that this process sees; None where CUDA does not tell."""
+def _gpu_uuid(number: int) -> str | None:
+    """UUID of a GPU or MIG slice that this process sees; None where CUDA does not tell."""
     device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     with contextlib.suppress(OSError, AttributeError):
         cuda = ctypes.CDLL("libcuda.so.1")
-        failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0)
+        failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), number)
         if not failed and not cuda.cuDeviceGetUuid_v2(uuid, device):
             return bytes(uuid).hex()
     return None
@@ -120,11 +123,33 @@ def pick_precision(wanted: Precision) -> str:
     return precision.pick(wanted, capability, precision.cpu_has_bfloat16(cpu_flags()))
 
 
+def available_memory_bytes(rank: Rank) -> int | None:
+    """Memory that this rank may have in all, with what it has; None where a GPU does not tell."""
+    gpus = tf.config.get_visible_devices("GPU")
+    if not gpus:
+        _, free_bytes = host.memory_bytes()
+        return free_bytes // rank.local_size + psutil.Process().memory_info().rss
+    uuid = _gpu_uuid(int(gpus[0].name.rpartition(":")[2]))
+    found = gpu.memory_of(uuid) if uuid else None
+    if found is None:
+        return None
+    total_bytes, used_bytes = found
+    own_bytes = tf.config.experimental.get_memory_info("GPU:0")["current"]
+    # The rest that is used may be other programs', but for the context of CUDA.
+    others_bytes = max(0, used_bytes - own_bytes - memory.GPU_BASE_BYTES)
+    return total_bytes - others_bytes
+
+
 def peak_memory_bytes() -> int:
     """Most memory that this rank has held: on its GPU if it has one, else as a process."""
     if tf.config.get_visible_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_of_memory(error: Exception) -> bool:
+    """Whether an error of TensorFlow or Python says that there was too little memory."""
+    return isinstance(error, MemoryError) or bool(_TOO_LITTLE_MEMORY.search(str(error)))
 
 
 @contextlib.contextmanager
@@ -142,7 +167,7 @@ def explain_memory(rank: Rank, remedy: str = _SMALLER_STEPS) -> Iterator[None]:
         yield
     except (tf.errors.OpError, MemoryError) as error:
         text = str(error)
-        if isinstance(error, tf.errors.OpError) and not _TOO_LITTLE_MEMORY.search(text):
+        if not is_of_memory(error):
             raise
         # A copy to a GPU fails with "Dst tensor", and without a name of the device.
         on_gpu = "GPU:" in text or (

@@ -1,5 +1,7 @@
 """Dropout masks: the right share, the right expectation, and a function of the seed alone."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -94,6 +96,22 @@ def test_rate_0_is_the_identity_and_takes_no_site():
     assert drop(ONES, 0.0) is ONES
     np.testing.assert_array_equal(drop(tf.ones([64, 33]), 0.5).numpy() != 0, mask(seed_of()))
     assert no_dropout(ONES, 0.5) is ONES
+
+
+@pytest.mark.both_tensorflows
+@pytest.mark.parametrize("shape", [(7, 5), (7, 3, 11), (7, 2, 3, 3), (7 * 4, 9)])
+@pytest.mark.parametrize("edges", [(0, 3, 7), (0, 1, 2, 5, 7)])
+def test_slices_of_a_batch_get_the_rows_of_its_mask(shape, edges):
+    """So the number of micro-batches does not change what is dropped. 28 rows are 7 of four."""
+    x = tf.ones(shape)
+    parts = []
+    for first, end in itertools.pairwise(edges):
+        drop = Dropout(
+            seed_of(), (tf.constant(first, tf.int64), tf.constant(end - first, tf.int64))
+        )
+        each = shape[0] // 7
+        parts.append(drop(x[first * each : end * each], 0.5))
+    np.testing.assert_array_equal(tf.concat(parts, 0), Dropout(seed_of())(x, 0.5))
 
 
 # x: dropped.

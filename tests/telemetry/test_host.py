@@ -23,6 +23,25 @@ def test_facts():
     assert facts["memory_total_bytes"] > 2**20
 
 
+@pytest.mark.parametrize(
+    ("limit", "total", "available"),
+    [("max", 64, 50), (str(8 << 30), 8, 5), (str(100 << 30), 64, 50)],
+)
+def test_memory_is_that_of_the_container_where_it_is_allowed_less(
+    monkeypatch, tmp_path, limit, total, available
+):
+    """6 GB are used there, 3 of them by files that were read and can be had."""
+    seen = SimpleNamespace(total=64 << 30, available=50 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: seen)
+    monkeypatch.setattr(host, "_CONTROL_GROUP", tmp_path)
+    assert host.memory_bytes() == (64 << 30, 50 << 30)
+    (tmp_path / "memory.max").write_text(limit + "\n")
+    (tmp_path / "memory.current").write_text(f"{6 << 30}\n")
+    lines = f"anon {3 << 30}\nfile 9\ninactive_file {2 << 30}\nactive_file {1 << 30}\n"
+    (tmp_path / "memory.stat").write_text(lines)
+    assert host.memory_bytes() == (total << 30, available << 30)
+
+
 def test_flags_are_read_from_the_kernel(monkeypatch, tmp_path):
     assert all(isinstance(flag, str) for flag in cpu_flags())
     cpuinfo = tmp_path / "cpuinfo"

@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from hvd_nmt.telemetry import nvml
-from hvd_nmt.telemetry.gpu import GpuProbe
+from hvd_nmt.telemetry.gpu import GpuProbe, memory_of
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,11 @@ def test_a_driver_that_lacks_the_older_name_too_costs_no_more(nvml_library):
     (gpu,) = GpuProbe().sample()
     assert (gpu.throttle_reasons, gpu.error) == (None, None)
     assert gpu.pcie_received_MB_per_s == 3000.0
+
+
+def test_memory_of_the_gpu_that_cuda_names(nvml_library):
+    nvml_library.gpus = 2
+    assert memory_of(f"{1:032d}") == (16 << 30, 10 << 30)
+    assert memory_of(f"{2:032d}") is None  # NVML knows no such GPU
+    nvml_library.init = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert memory_of(f"{1:032d}") is None

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import types
 
 import pytest
 import tensorflow as tf
@@ -74,7 +75,7 @@ def test_one_visible_gpu_for_each_rank(hardware, monkeypatch, shared):
     devices.set_up(rank(1, 2))
     assert taken == [("GPU:0", "GPU")]
 
-    monkeypatch.setattr(devices, "_only_gpu", lambda: "b")
+    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: "b")
     other = "b" if shared else "a"
     answers = iter([[["v100a", other], ["v100a", "b"], ["v100b", other]]])
     monkeypatch.setattr(devices.horovod, "gather", lambda value: next(answers))
@@ -123,3 +124,30 @@ def test_without_glibc_memory_is_left_alone(monkeypatch):
 
     monkeypatch.setattr(devices.ctypes, "CDLL", missing)
     devices.keep_freed_memory()
+
+
+def test_the_memory_of_a_host_is_shared_by_its_ranks(hardware, monkeypatch):
+    hardware()
+    monkeypatch.setattr(devices.host, "memory_bytes", lambda: (64 << 30, 12 << 30))
+    held = devices.psutil.Process().memory_info().rss
+    assert devices.available_memory_bytes(rank(0, 3)) == pytest.approx((4 << 30) + held, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("used_GB", "own_GB", "available_GB"),
+    [(2.9, 2, 16), (0.3, 0, 16), (12.9, 2, 6), (15.9, 15, 16)],
+)
+def test_the_memory_of_a_gpu_is_what_others_leave(
+    hardware, monkeypatch, used_GB, own_GB, available_GB
+):
+    hardware(capability=(7, 0))
+    gpus = [types.SimpleNamespace(name="/physical_device:GPU:3")]
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: f"uuid of {number}")
+    known = {"uuid of 3": (16 * 10**9, int(used_GB * 1e9))}
+    monkeypatch.setattr(devices.gpu, "memory_of", known.get)
+    info = {"current": int(own_GB * 1e9)}
+    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda device: info)
+    assert devices.available_memory_bytes(rank(0, 1)) == pytest.approx(available_GB * 1e9)
+    known.clear()
+    assert devices.available_memory_bytes(rank(0, 1)) is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_nmt.config import presets
-from hvd_nmt.diagnosis import memory
+from hvd_nmt.training import memory
 
 BASE = presets()["base"][1].model
 TYPICAL = (140, 56, 56)
@@ -20,11 +20,14 @@ def need(batch=TYPICAL, precision="float32", **options):
 
 def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
     usual, frozen, averaged = need(), need(freeze="embedding"), need(averaged=True)
+    frozen_islands = need(freeze="embedding", copies=2)
     embedding = 32768 * 512
     assert usual.state_bytes - frozen.state_bytes == 8 * embedding
     assert usual.gradient_bytes - frozen.gradient_bytes == 8 * embedding
     assert averaged.state_bytes - usual.state_bytes == 4 * 60_880_896
     assert averaged.gradient_bytes == usual.gradient_bytes
+    trained = 60_880_896 - embedding
+    assert frozen_islands.state_bytes - frozen.state_bytes == 2 * 4 * trained
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,49 @@ def test_where_not_even_the_model_fits_no_number_is_named():
         return need((tokens // 56, 56, 56), "float16")
 
     assert memory.most_tokens(need_of, 100_000, 1_500_000_000) == 0
+
+
+@pytest.mark.parametrize(("slices", "measured_GB"), [(1, 3.26), (2, 2.38), (4, 1.70), (8, 1.41)])
+def test_what_was_measured_on_the_cpu_in_slices(slices, measured_GB):
+    """Peak of steps of 850 x 15+15 tokens, preset small, float32, 2 threads, one after another."""
+    model = presets()["small"][1].model
+    needed = memory.need(model, 8000, "float32", (850, 15, 15), False, micro_batches=slices)
+    assert needed.total_bytes == pytest.approx(measured_GB * 1e9, rel=0.17)
+
+
+def test_slices_hold_their_own_activations_and_one_more_set_of_gradients():
+    whole, sliced = need(), need(micro_batches=4)
+    assert sliced.activation_bytes == need((35, 56, 56)).activation_bytes
+    assert sliced.softmax_bytes <= whole.softmax_bytes
+    assert sliced.gradient_bytes == whole.gradient_bytes + 4 * 60_880_896
+    assert need(micro_batches=1000).activation_bytes == need((1, 56, 56)).activation_bytes
+
+
+@pytest.mark.parametrize("available_GB", [100, 8, 5, 4])
+def test_the_least_slices_that_fit(available_GB):
+    def need_of(slices):
+        return need((450, 56, 56), "float16", micro_batches=slices)
+
+    slices = memory.slices_that_fit(need_of, 450, available_GB * 10**9)
+    assert need_of(slices).total_bytes <= available_GB * 10**9
+    assert slices == 1 or need_of(slices // 2).total_bytes > available_GB * 10**9
+    assert (slices == 1) == (available_GB == 100)
+    assert memory.slices_to_take(need_of, 450, available_GB * 10**9) == slices
+
+
+def test_where_no_slice_is_small_enough_no_more_are_taken_than_make_a_difference():
+    def need_of(slices):
+        return need((450, 56, 56), "float16", micro_batches=slices)
+
+    assert memory.slices_that_fit(need_of, 450, 10**9) == 0
+    taken = memory.slices_to_take(need_of, 450, 10**9)
+    assert 4 <= taken <= 64
+    assert need_of(512).total_bytes > 0.8 * need_of(taken).total_bytes
+
+
+@pytest.mark.parametrize(("rows", "powers"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 4, 8])])
+def test_more_slices_than_rows_are_not_asked_for(rows, powers):
+    assert memory.powers_of_two(rows) == powers
 
 
 def test_activations_of_many_batches_at_once():

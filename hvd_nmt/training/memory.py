@@ -6,8 +6,10 @@ computation (4 in float32, else 2):
     weights                  4 P   float32
     average                  4 P   float32, with `training.ema_decay`
     Adam                     8 Q   two moments
+    islands                  4 Q   the weights of all hosts; as much again with outer momentum
     narrow weights           2 P   their bfloat16 or float16 copies, none in float32
     gradients                8 Q   this rank's own, and the sums that Horovod returns
+    added gradients          4 Q   of slices that are done, with `training.micro_batches`
     fusion buffer            one gradient, at most 128 MB: where Horovod packs gradients
     activations                    what the forward pass keeps for the backward pass, see below
     softmax                        logits and probabilities of the pieces that the loss takes
@@ -25,6 +27,8 @@ Activations per target token, with width D, hidden width F, H heads (source toke
     attention weights     a H T         per token and attended position, in B x H x T x T
 
 The backward pass adds the gradients of one layer's largest parts while it goes through them.
+
+With micro-batches, activations and softmax are those of one slice.
 
 Measured on the CPU in float32, peak of a rank against `need`, Multi30k: 0.81 GB of 0.85 (preset
 demo, 256 tokens a step), 1.90 of 2.05 (small, 4,096 tokens), 3.80 of 3.79 (small, 12,288 tokens).
@@ -54,6 +58,10 @@ GPU_BASE_BYTES = 900_000_000
 """on a GPU: CUDA context, cuBLAS workspace, NCCL buffers"""
 SLACK = 1.15
 """an allocator cannot use every byte: blocks are rounded up and lie between others"""
+USABLE_SHARE = 0.9
+"""of the free memory: a need up to that is taken to fit"""
+_WORTH = 0.9
+"""doubling the slices makes a difference when they then need less than this share"""
 
 
 class PaddedBatch(NamedTuple):
@@ -72,9 +80,9 @@ class Need:
     """Memory of one rank at its peak, bytes."""
 
     state_bytes: int
-    """weights, their average and narrow copies, and Adam's moments"""
+    """weights, their average and other copies, and Adam's moments"""
     gradient_bytes: int
-    """own and summed gradients, and the fusion buffer"""
+    """own, added and summed gradients, and the fusion buffer"""
     activation_bytes: int
     """kept from the forward to the backward pass; grows with the tokens of a step"""
     softmax_bytes: int
@@ -89,6 +97,18 @@ class Need:
         return int((self.state_bytes + self.gradient_bytes + batch) * SLACK) + self.base_bytes
 
 
+@dataclass(frozen=True)
+class Slices:
+    """In how many slices each rank computes its share of a step."""
+
+    micro_batches: int
+    """their number; 1: all at once"""
+    need_bytes: int
+    """memory of one rank at its peak with them, predicted"""
+    whole_bytes: int
+    """the same with one"""
+
+
 def need(
     model: ModelConfig,
     vocabulary_size: int,
@@ -98,6 +118,8 @@ def need(
     *,
     freeze: str = "",
     averaged: bool = False,
+    copies: int = 0,
+    micro_batches: int = 1,
 ) -> Need:
     """Memory of one rank at its peak.
 
@@ -109,25 +131,71 @@ def need(
         on_gpu: the rank computes on a GPU.
         freeze: `training.freeze`.
         averaged: whether there is a moving average (`training.ema_decay`).
+        copies: of the trained weights, see `config.exchange.copies_of_weights`.
+        micro_batches: slices in which the batch is computed.
 
     Raises:
         ConfigError: `freeze` names no weight.
     """
     saved = size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
     gradient_bytes = bytes_of_gradients(saved.trained)
-    rows, _, target = batch
+    rows, source, target = batch
+    rows = -(-rows // micro_batches)
     value = 4 if precision == "float32" else 2  # bytes
     narrow_bytes = 0 if value == 4 else value * saved.parameters
     logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
     # float16 probabilities are made in float32 and cast, see `model.loss`.
     per_logit = 12 if precision == "float16" else 2 * value
+    copied_bytes = saved.average_bytes + narrow_bytes + copies * gradient_bytes
     return Need(
-        state_bytes=saved.weight_bytes + saved.average_bytes + saved.adam_bytes + narrow_bytes,
-        gradient_bytes=2 * gradient_bytes + min(gradient_bytes, FUSION_BUFFER_BYTES),
-        activation_bytes=int(activation_bytes(model, value, *batch)),
+        state_bytes=saved.weight_bytes + copied_bytes + saved.adam_bytes,
+        gradient_bytes=(2 if micro_batches == 1 else 3) * gradient_bytes
+        + min(gradient_bytes, FUSION_BUFFER_BYTES),
+        activation_bytes=int(activation_bytes(model, value, rows, source, target)),
         softmax_bytes=logits * per_logit + 2 * 4 * vocabulary_size * model.width,
         base_bytes=GPU_BASE_BYTES if on_gpu else CPU_BASE_BYTES,
     )
+
+
+def slices_that_fit(need_of: Callable[[int], Need], rows: int, available_bytes: int) -> int:
+    """In how many slices a batch fits into some memory: the least power of two.
+
+    Args:
+        need_of: number of slices -> need of one rank in the step that needs most.
+        rows: of that batch; more slices than these do not exist.
+        available_bytes: of one rank.
+
+    Returns:
+        The number; 0 if one row at a time is too much.
+    """
+    for slices in powers_of_two(rows):
+        if need_of(slices).total_bytes <= available_bytes:
+            return slices
+    return 0
+
+
+def slices_to_take(need_of: Callable[[int], Need], rows: int, available_bytes: int) -> int:
+    """What `training.micro_batches` auto takes for a rank.
+
+    Args:
+        need_of, rows, available_bytes: see `slices_that_fit`.
+
+    Returns:
+        That number; where nothing fits, as many as make a difference: more would only be slower.
+    """
+    slices = slices_that_fit(need_of, rows, available_bytes)
+    if slices:
+        return slices
+    *fewer, most = powers_of_two(rows)
+    for slices in fewer:
+        if need_of(2 * slices).total_bytes > _WORTH * need_of(slices).total_bytes:
+            return slices
+    return most
+
+
+def powers_of_two(rows: int) -> list[int]:
+    """1, 2, 4, ... up to the first that leaves one row to a slice."""
+    return [1 << power for power in range((rows - 1).bit_length() + 1)]
 
 
 def most_tokens(need_of: Callable[[int], Need], tokens_per_step: int, available_bytes: int) -> int:

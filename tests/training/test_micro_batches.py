@@ -1,0 +1,174 @@
+"""Slices of a step: the same curve and weights, in less memory, whatever their number."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import toy
+from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.model.dropout import step_seed
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import horovod, micro_batches, optimizer
+from hvd_nmt.training.step import TrainingModel
+
+STEPS, ROWS, LENGTH, VOCABULARY = 20, 7, 9, 40
+TINY = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "heads": 2,
+        "feed_forward_width": 32, "max_length": 32}  # fmt: skip
+PEAK = Path(__file__).with_name("peak_of_steps.py")
+
+
+def build(slices=1, precision="float32", dropout=0.0, **model):
+    config = ModelConfig(**TINY, **dict.fromkeys(
+        ("dropout", "attention_dropout", "feed_forward_dropout"), dropout), **model)  # fmt: skip
+    training = TrainingConfig(micro_batches=slices, precision=precision)
+    transformer = Transformer(config, VOCABULARY, precision, seed=1)
+    model = TrainingModel(transformer, training, horovod.init())
+    model.compile(optimizer=optimizer.build(training, precision, model.trained))
+    model.optimizer.learning_rate.assign(1e-2)
+    return model
+
+
+def stream(rows=ROWS):
+    """Batches of sentences of 2 to 9 tokens, another each time; the last row is of pad alone."""
+    chance = np.random.default_rng(5)
+    while True:
+        sides = {}
+        for name in ("source", "target"):
+            ids = chance.integers(4, VOCABULARY, [rows, LENGTH])
+            ids[np.arange(LENGTH) >= chance.integers(2, LENGTH + 1, [rows, 1])] = 0
+            ids[-1] = 0
+            sides[name] = tf.constant(ids, tf.int32)
+        counts = [np.count_nonzero(ids) for ids in sides.values()]
+        yield {**sides, "tokens": tf.constant(counts, tf.float32)}
+
+
+def train(steps=STEPS, rows=ROWS, **options):
+    """Logs of each step, and the weights after them."""
+    model = build(**options)
+    step, batches = model.make_train_function(), stream(rows)
+    logs = [step(batches) for _ in range(steps)]
+    return logs, [weight.numpy() for weight in model.trained]
+
+
+def column(logs, name):
+    return np.array([log[name] for log in logs])
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """Without slices: dropout -> what `train` gives."""
+    return {dropout: train(dropout=dropout) for dropout in (0.0, 0.1)}
+
+
+# 16 are more than the 7 rows.
+@pytest.mark.parametrize(
+    ("slices", "dropout"),
+    [
+        (2, 0.0),
+        (3, 0.0),
+        (4, 0.0),
+        (16, 0.0),
+        pytest.param(4, 0.1, marks=pytest.mark.both_tensorflows),
+    ],
+)
+def test_the_number_of_slices_changes_nothing(whole, slices, dropout):
+    """The dropout masks neither: a run may be resumed with another number."""
+    logs, weights = train(slices=slices, dropout=dropout)
+    expected, expected_weights = whole[dropout]
+    for name in ("loss", "nll", "gradient_norm"):
+        np.testing.assert_allclose(column(logs, name), column(expected, name), rtol=1e-5)
+    assert column(expected, "loss")[-3:].mean() < 0.95 * column(expected, "loss")[0]
+    for weight, wanted in zip(weights, expected_weights, strict=True):
+        np.testing.assert_allclose(weight, wanted, atol=1e-4)
+
+
+def test_fewer_rows_than_slices():
+    two, one = (train(steps=3, rows=2, slices=slices)[0] for slices in (3, 1))
+    np.testing.assert_allclose(column(two, "loss"), column(one, "loss"), rtol=1e-5)
+
+
+def test_one_slice_is_the_whole_batch_to_the_bit_and_without_a_loop(whole):
+    """Not the same operations by luck: there are no others in the graph."""
+    model, batch = build(), next(stream())
+    (taken, drop), earlier = micro_batches.all_but_last(
+        batch, step_seed(1, tf.constant(0, tf.int64), 0), 1, model.trained, model._own_gradients
+    )
+    assert taken is batch
+    assert earlier is drop._rows is None
+    again, weights = train(dropout=0.1)
+    assert column(again, "loss").tolist() == column(whole[0.1][0], "loss").tolist()
+    for weight, wanted in zip(weights, whole[0.1][1], strict=True):
+        np.testing.assert_array_equal(weight, wanted)
+
+
+def test_the_graph_does_not_grow_with_the_slices():
+    def operations(slices):
+        model, batch = build(slices), next(stream())
+        graph = tf.function(model.own_gradients, autograph=False).get_concrete_function(
+            batch, slices
+        )
+        definition = graph.graph.as_graph_def()
+        return len(definition.node) + sum(len(f.node_def) for f in definition.library.function)
+
+    two, many = operations(2), operations(64)
+    assert many == pytest.approx(two, rel=0.01)  # some node or other may be there twice
+    assert many < 3 * operations(1)
+
+
+@pytest.mark.parametrize("slices", [2, 3])
+def test_gradients_of_float16_have_one_scale(slices):
+    """The tied matrix too, with its sparse gradient of the look-up."""
+    model, batch = build(precision="float16"), next(stream())
+    model.optimizer.inner_optimizer  # noqa: B018  # the scale is there: it is no plain Adam
+    whole, sliced = (model.own_gradients(batch, number) for number in (1, slices))
+    scale = float(model.optimizer.loss_scale)
+    assert scale > 1000
+    exact = build().own_gradients(batch, 1)
+    for weight, one, many, true in zip(model.trained, whole, sliced, exact, strict=True):
+        assert isinstance(many, tf.Tensor)
+        size = np.abs(true).max()
+        np.testing.assert_allclose(one / scale, true, atol=2e-2 * size, err_msg=weight.name)
+        np.testing.assert_allclose(many / scale, true, atol=2e-2 * size, err_msg=weight.name)
+
+
+def test_float16_learns_the_same_in_slices():
+    two, one = (train(steps=6, slices=slices, precision="float16")[0] for slices in (2, 1))
+    np.testing.assert_allclose(column(two, "loss"), column(one, "loss"), rtol=5e-3)
+    assert column(two, "loss_scale").tolist() == column(one, "loss_scale").tolist()
+    assert column(two, "skipped_steps")[-1] == 0
+
+
+@pytest.mark.parametrize("row", [0, ROWS - 2])
+def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
+    model, batch = build(slices=3), next(stream())
+    ids = batch["target"].numpy()
+    ids[ids == VOCABULARY - 1] = 4
+    ids[row, 0] = VOCABULARY - 1
+    real = model._loss
+
+    def loss(rows, drop):
+        found = tf.reduce_any(rows["target"] == VOCABULARY - 1)
+        loss = real(rows, drop)
+        return loss._replace(smoothed=loss.smoothed * tf.where(found, np.nan, 1.0))
+
+    monkeypatch.setattr(model, "_loss", loss)
+    values = model.train_step(batch | {"target": tf.constant(ids)}, tf.zeros([2], tf.float64))
+    log = model._logs(values.numpy().tolist(), 0.0)
+    assert log["not_finite"] == log["own_not_finite"] == 1
+
+
+def test_memory_falls(tmp_path):
+    """In a process of its own, whose activations are most of what it needs."""
+    done = subprocess.run(
+        [sys.executable, os.fspath(PEAK)], env=toy.environment(tmp_path),
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    before, sliced, whole = json.loads(done.stdout)
+    assert sliced - before < 0.6 * (whole - before)
