@@ -131,13 +131,12 @@ def _measure(
         remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
         return [Check("all-reduce", "", FAIL, str(error), remedy)], None
     predicted = Prediction(
-        hosts=len(run.answers),
-        ranks=run.ranks,
+        ranks_by_host=tuple(answer.host.slots for answer in run.answers),
         parameters=run.checkpoint.trained,
         communication_s=statistics.median(result["seconds"]),
         latency_s=result["latency_s"],
         compute_s=compute_s,
-        max_steps=config.training.max_steps,
+        training=config.training,
         tokens_per_step=run.tokens_per_step,
         price_per_hour=config.price,
     )

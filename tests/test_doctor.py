@@ -50,6 +50,11 @@ def cluster(monkeypatch, tmp_path):
     return facts, measured
 
 
+PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off",
+         "--training.islands", "off")  # fmt: skip
+"""whatever the link"""
+
+
 def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, cluster):
     _, measured = cluster
     assert doctor.main([]) == 0
@@ -62,7 +67,7 @@ def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, clu
 
 def test_two_hosts_are_measured_at_the_gradient_s_size(capsys, cluster):
     _, measured = cluster
-    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR"]
+    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR", *PLAIN]
     assert doctor.main(argv) == 0
     text = capsys.readouterr().out
     assert measured == [([Host("v100a", 2), Host("v100b", 2)], 4 * 1_435_136, "eth9")]
@@ -73,6 +78,11 @@ def test_two_hosts_are_measured_at_the_gradient_s_size(capsys, cluster):
     assert "a network 10 times as fast: 0.300 s" in text
     # 800 steps of 0.44 s on two hosts, in the words of the report
     assert "Rent of 2 hosts for 5 min 52 s at 5.00 EUR per host and hour: 0.98 EUR." in text
+    assert doctor.main(argv[: -len(PLAIN)]) == 0
+    text = capsys.readouterr().out
+    # 0.199 s of bytes, of which hosts that sum first and send float16 send a third
+    assert "takes 0.67 times the computing: float16 gradients in each step, summed within" in text
+    assert "step        0.307 s" in text
 
 
 def test_ranks_of_one_host_have_no_network(capsys, cluster):
@@ -104,8 +114,14 @@ def test_the_tokens_it_advises_fit_by_its_own_word(capsys, cluster, toy_data):
                "--model.feed-forward-width", "64"]  # fmt: skip
     doctor.main([*options, "--training.tokens-per-step", "3000"])
     text = capsys.readouterr().out
+    assert " tokens in " in text  # slices, which auto takes
+    assert "lower --training.tokens-per-step" not in text
+    options += ["--training.micro-batches", "1"]
+    doctor.main([*options, "--training.tokens-per-step", "3000"])
+    text = capsys.readouterr().out
     tokens = text.partition("lower --training.tokens-per-step to ")[2].split(", ")[0]
     assert "MB of 866.0 MB free" in text
+    assert "set --training.micro-batches " in text
     assert 0 < int(tokens.replace(",", "")) < 3000, text
     doctor.main([*options, "--training.tokens-per-step", tokens.replace(",", "")])
     assert "lower --training.tokens-per-step" not in capsys.readouterr().out
@@ -239,7 +255,7 @@ def test_two_real_hosts_with_a_link_of_200_mbit(two_hosts, tmp_path):
     """Real ssh, real Horovod: everything passes, and the ring law gives the bandwidth."""
     two_hosts.limit("200mbit")
     command = ["python", "-m", "hvd_nmt.doctor", "-H", "v100a:2,v100b:2", "--json",
-               "--compute-s", "0.1", "--timeout-s", "40"]  # fmt: skip
+               "--compute-s", "0.1", "--timeout-s", "40", *PLAIN]  # fmt: skip
     done = two_hosts.run(command, timeout_s=150, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)

@@ -6,7 +6,6 @@ planned_run     the run to come: its configuration, and what the hosts say of it
 checks          what must hold on each host: pure functions from answers to checks
 equality        what must be the same on all hosts, likewise
 network_checks  what must hold of the network, by the answers and by a measurement
-memory          memory that a configuration will need, and the batch that needs most
 allreduce       a real all-reduce between the hosts, timed
 prediction      from its speed to step time, run time, cost, verdict and advice
 table           a check, and many of them for a reader

@@ -8,11 +8,14 @@ from typing import Any
 
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
-from hvd_nmt.diagnosis import equality, memory, network_checks
+from hvd_nmt.config.exchange import copies_of_weights
+from hvd_nmt.config.schema import AUTO
+from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.hosts import Answer
-from hvd_nmt.diagnosis.memory import Need, PaddedBatch
 from hvd_nmt.diagnosis.planned_run import PlannedRun, batch_in
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
+from hvd_nmt.training import memory
+from hvd_nmt.training.memory import Need, PaddedBatch
 
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000
@@ -184,41 +187,80 @@ def _kinds(gpus: list[dict[str, Any]]) -> str:
 
 def _memory(answer: Answer, run: PlannedRun) -> Judgement:
     """The step that needs most against what is free, on the fullest GPU or on the host."""
-    slots, config = answer.host.slots, run.config
-    gpus = _visible_gpus(answer.facts["gpu"])[:slots] if answer.facts["gpu"] else []
-    precision = equality.precision(answer.facts, config.training.precision) or "float32"
-
-    def need_of(batch: PaddedBatch) -> Need:
-        return memory.need(
-            config.model, run.vocabulary_size, precision, batch, on_gpu=bool(gpus),
-            freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
-        )  # fmt: skip
-
-    batch = run.worst_batch or _bound(run, config.training.tokens_per_step)
-    need = need_of(batch)
-    frees = [
-        gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
-        for gpu in gpus if gpu["memory_total_bytes"]
-    ]  # fmt: skip
-    if gpus and not frees:
+    training = run.config.training
+    free, on_gpus = _free_bytes(answer)
+    if free is None:
         return WARN, "the GPUs do not tell their memory", "look with nvidia-smi"
-    free = min(frees) if frees else answer.facts["memory"]["available_bytes"] // slots
+    need_of, limit = _needs(answer, run), int(memory.USABLE_SHARE * free)
+    batch = run.worst_batch or _bound(run, training.tokens_per_step)
+    slices = _slices(run)
+    need = need_of(batch, slices)
+    in_slices = f" in {slices} slices" if slices > 1 else ""
     found = (
         f"needs {'about' if run.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
-        f"{data_size(free)} free {'on each GPU' if frees else 'for each rank'} "
-        f"({batch.rows} x {batch.source_length}+{batch.target_length} tokens)"
+        f"{data_size(free)} free {'on each GPU' if on_gpus else 'for each rank'} "
+        f"({batch.rows} x {batch.source_length}+{batch.target_length} tokens{in_slices})"
     )
-    if need.total_bytes <= 0.9 * free:
+    if need.total_bytes <= limit:
         return OK, found, ""
     end = "end other programs there, or"
-    tokens = _tokens_that_fit(run, need_of, int(0.9 * free))
-    if tokens:
-        remedy = f"lower --training.tokens-per-step to {tokens:,}, {end} use more ranks"
+    enough = memory.slices_that_fit(lambda number: need_of(batch, number), batch.rows, limit)
+    at_once = 1 if training.micro_batches == AUTO else slices
+    tokens = _tokens_that_fit(run, lambda batch: need_of(batch, at_once), limit)
+    remedies = [f"set --training.micro-batches {enough}"] * bool(enough)
+    remedies += [f"lower --training.tokens-per-step to {tokens:,}"] * bool(tokens)
+    if remedies:
+        remedy = f"{', '.join(remedies)}, {end} use more ranks"
     else:
         remedy = f"not even a small step of this model fits: {end} take a smaller model"
     # Without the data nobody knows that there is a step as wide as that.
     certain = need.total_bytes > free and run.worst_batch is not None
     return (FAIL if certain else WARN), found, remedy
+
+
+def _free_bytes(answer: Answer) -> tuple[int | None, bool]:
+    """What each rank of a host may use, None where GPUs do not tell; whether it is on GPUs."""
+    gpus = _gpus_of_ranks(answer)
+    frees = [
+        gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
+        for gpu in gpus if gpu["memory_total_bytes"]
+    ]  # fmt: skip
+    if gpus:
+        return min(frees, default=None), True
+    return answer.facts["memory"]["available_bytes"] // answer.host.slots, False
+
+
+def _gpus_of_ranks(answer: Answer) -> list[dict[str, Any]]:
+    gpu = answer.facts["gpu"]
+    return _visible_gpus(gpu)[: answer.host.slots] if gpu else []
+
+
+def _needs(answer: Answer, run: PlannedRun) -> Callable[[PaddedBatch, int], Need]:
+    """Batch and number of slices -> need of a rank of this host."""
+    config, on_gpu = run.config, bool(_gpus_of_ranks(answer))
+    precision = equality.precision(answer.facts, config.training.precision) or "float32"
+    return lambda batch, slices: memory.need(
+        config.model, run.vocabulary_size, precision, batch, on_gpu,
+        freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
+        copies=copies_of_weights(config.training, len(run.answers)), micro_batches=slices,
+    )  # fmt: skip
+
+
+def _slices(run: PlannedRun) -> int:
+    """In how many slices the ranks will compute a step: on auto what the fullest host needs."""
+    if run.config.training.micro_batches != AUTO:
+        return run.config.training.micro_batches
+    batch = run.worst_batch or _bound(run, run.config.training.tokens_per_step)
+
+    def taken(answer: Answer) -> int:
+        free, need_of = _free_bytes(answer)[0], _needs(answer, run)
+        if free is None:
+            return 1
+        limit = int(memory.USABLE_SHARE * free)
+        return memory.slices_to_take(lambda slices: need_of(batch, slices), batch.rows, limit)
+
+    told = [a for a in run.answers if a.facts.get("memory") and a.facts.get("gpu")]
+    return max(map(taken, told), default=1)
 
 
 def _bound(run: PlannedRun, tokens_per_step: int) -> PaddedBatch:

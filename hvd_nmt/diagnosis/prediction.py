@@ -1,7 +1,7 @@
 """From the speed of an all-reduce to step time, run time, cost, verdict and advice.
 
-What of the transfer a step sees, and what would make it less, is for `explain.step_model` to say,
-as in the report of a run.
+What of the transfer a step sees, what would make it less, and what `auto` does about it, is for
+`explain.step_model` and `explain.exchange_cost` to say, as in a run and in its report.
 """
 
 from __future__ import annotations
@@ -15,35 +15,65 @@ from hvd_nmt.checkpoints import run_files
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
-from hvd_nmt.config import Config
+from hvd_nmt.config import Config, TrainingConfig
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK, UNKNOWN
-from hvd_nmt.explain.step_model import HIDDEN_SHARE, Step
+from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE, PLAIN, Measured
+from hvd_nmt.explain.step_model import Step
 from hvd_nmt.reporting.cost import Price, rent
 from hvd_nmt.telemetry.events import read_metrics
+
+
+@dataclass(frozen=True)
+class Cure:
+    """A way to exchange between hosts, and what it would bring."""
+
+    name: str
+    exchange: Exchange
+    step_s: float
+    """predicted wall time of a step"""
+    sent_bytes: float
+    """by a host in a step on average"""
+    is_chosen: bool
+    """what this run will do"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
     """What a run on these hosts will be like."""
 
-    hosts: int
-    """number of hosts"""
-    ranks: int
-    """number of ranks on all hosts, at least 2"""
+    ranks_by_host: tuple[int, ...]
+    """number of ranks on each host, at least 2 in all"""
     parameters: int
     """trained values"""
     communication_s: float
-    """one all-reduce of all gradients of a step, measured"""
+    """one plain all-reduce of all gradients of a step, measured"""
     latency_s: float
     """an all-reduce of one number, measured"""
     compute_s: float | None
     """computation of a step on one rank; None: unknown"""
-    max_steps: int
-    """steps of the run"""
+    training: TrainingConfig
+    """of the run; what it leaves open of the exchange is decided as the run will do it"""
     tokens_per_step: float
     """real source and target tokens of all ranks"""
     price_per_hour: Price | None
     """rent of one host; None: not asked"""
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return len(self.ranks_by_host)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks on all hosts."""
+        return sum(self.ranks_by_host)
+
+    @property
+    def max_steps(self) -> int:
+        """Steps of the run."""
+        return self.training.max_steps
 
     @property
     def gradient_bytes(self) -> int:
@@ -61,10 +91,55 @@ class Prediction:
         return self.sent_bytes / self.communication_s / 1e6
 
     @property
+    def exchange(self) -> Exchange:
+        """What the run will do; plain where the computation is unknown, which decides it."""
+        return PLAIN if self._measured is None else exchange_cost.choose(
+            self.training, self._measured
+        )  # fmt: skip
+
+    @property
     def step(self) -> Step:
         """The model of a step; where the computation is unknown, of the shortest possible one."""
-        compute_s, crosses_network = self.compute_s or 0.0, self.hosts > 1
-        return Step(compute_s, compute_s, self.communication_s, self.latency_s, crosses_network)
+        compute_s = self.compute_s or 0.0
+        plain = Step(compute_s, compute_s, self.communication_s, self.latency_s, self.ranks_by_host)
+        return plain.under(self.exchange)
+
+    @property
+    def cures(self) -> list[Cure]:
+        """The ways to exchange, mildest first; [] on one host, or with the computation unknown."""
+        if self.hosts < 2 or self._measured is None:
+            return []
+        every = self.training.sync_every
+        ways = [
+            TrainingConfig(wire="float32", hierarchical="off", islands="off"),
+            TrainingConfig(wire="float16", hierarchical="off", islands="off"),
+            TrainingConfig(wire="float16", hierarchical="on", islands="off"),
+            TrainingConfig(islands="hosts", streaming="off", sync_every=every),
+            TrainingConfig(islands="hosts", streaming="on", sync_every=every),
+        ]
+        exchanges = [exchange_cost.choose(way, self._measured) for way in ways]
+        if max(self.ranks_by_host) == 1:
+            del exchanges[2]  # there is nothing to be summed first
+        usual = {name: getattr(exchanges[0], name) for name in ("outer_rate", "outer_momentum")}
+        chosen = dataclasses.replace(self.exchange, **usual)  # these make no step longer
+        if chosen not in exchanges:
+            exchanges.append(chosen)
+        return [
+            Cure(
+                exchange_cost.name_of(each), each, self.step.under(each).total_s,
+                exchange_cost.sent_bytes_per_step(each, self.gradient_bytes, self.ranks_by_host),
+                each == chosen,
+            )
+            for each in exchanges
+        ]  # fmt: skip
+
+    @property
+    def _measured(self) -> Measured | None:
+        """What decides the exchange; None where the computation is unknown."""
+        return None if self.compute_s is None else Measured(
+            ranks_by_host=self.ranks_by_host, gradient_bytes=self.gradient_bytes,
+            all_reduce_s=self.communication_s, latency_s=self.latency_s, compute_s=self.compute_s,
+        )  # fmt: skip
 
     @property
     def step_s(self) -> float:
@@ -107,6 +182,7 @@ class Prediction:
             f"{step_duration(self.communication_s)}; {data_size(self.sent_bytes)} sent by each "
             f"rank at {self.bandwidth_MB_per_s:.1f} MB/s; one number takes "
             f"{step_duration(self.latency_s)}",
+            *self._exchange_lines(),
             f"step        {least}{step_duration(self.step_s)}, {most}{self.tokens_per_s:,.0f} "
             f"source and target tokens/s",
             f"run         {self.max_steps:,} steps: {least}{duration(self.run_s)}",
@@ -114,7 +190,7 @@ class Prediction:
         ]
         if self.price_per_hour is not None:
             words = rent(self.price_per_hour, self.hosts, self.run_s)
-            lines.insert(3, f"cost        {words}{more}")
+            lines.insert(-1, f"cost        {words}{more}")
         lines += [
             f"advice      {advice.what}: {least}{step_duration(advice.predicted_step_s)} "
             f"({advice.why})"
@@ -124,13 +200,43 @@ class Prediction:
 
     def as_plain(self) -> dict[str, object]:
         """Everything for JSON."""
-        return dataclasses.asdict(self) | {
+        plain = dataclasses.asdict(self)
+        del plain["training"]  # of which this is needed
+        return plain | {
+            "hosts": self.hosts, "ranks": self.ranks, "max_steps": self.max_steps,
+            "exchange": None if self._measured is None else dataclasses.asdict(self.exchange),
+            "cures": [dataclasses.asdict(cure) for cure in self.cures],
             "gradient_bytes": self.gradient_bytes, "sent_bytes": self.sent_bytes,
             "bandwidth_MB_per_s": self.bandwidth_MB_per_s,
             "step_s": self.step_s, "tokens_per_s": self.tokens_per_s, "run_s": self.run_s,
             "cost": self.cost, "verdict": self.verdict, "sentence": self._sentence(),
             "advice": [dataclasses.asdict(advice) for advice in self.step.advice()],
         }  # fmt: skip
+
+    def _exchange_lines(self) -> list[str]:
+        """What the run will do between its hosts, and a table of what it could do."""
+        if self.hosts < 2:
+            return []
+        if self._measured is None:
+            training = self.training
+            if (training.wire, training.hierarchical, training.islands) == (
+                "float32",
+                "off",
+                "off",
+            ):
+                return []
+            return [
+                "exchange    as in plain training in these lines; which other the run takes, and "
+                "what that brings, depends on its computing"
+            ]
+        reason = exchange_cost.reason(self.training, self._measured, self.exchange)
+        cures = self.cures
+        width = max(len(cure.name) for cure in cures)
+        return [f"exchange    {reason}"] + [
+            f"            {cure.name:{width}}  {step_duration(cure.step_s):>8} a step, "
+            f"{data_size(cure.sent_bytes):>8} per host" + (" <- this run" * cure.is_chosen)
+            for cure in cures
+        ]
 
     def _sentence(self) -> str:
         bound = "network-bound" if self.hosts > 1 else "bound by it"

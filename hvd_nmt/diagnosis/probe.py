@@ -175,17 +175,10 @@ def _cpu(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory(request: dict[str, Any]) -> dict[str, int]:
-    """Memory of the host, or of the container where it is allowed less."""
-    import psutil
+    from hvd_nmt.telemetry.host import memory_bytes
 
-    memory = psutil.virtual_memory()
-    total, available = memory.total, memory.available
-    with contextlib.suppress(OSError, ValueError):  # no control group, or "max"
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        used = int((group / "memory.current").read_text())
-        total, available = min(total, limit), min(available, limit - used)
-    return {"total_bytes": total, "available_bytes": available}
+    total_bytes, available_bytes = memory_bytes()
+    return {"total_bytes": total_bytes, "available_bytes": available_bytes}
 
 
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -299,7 +292,7 @@ def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
     from hvd_nmt.common.errors import ConfigError
     from hvd_nmt.config import ModelConfig
     from hvd_nmt.data.batches import BatchPlan
-    from hvd_nmt.diagnosis import memory
+    from hvd_nmt.training import memory
 
     try:
         plan = BatchPlan.of(data.train, request["tokens_per_step"], request["seed"])

@@ -2,7 +2,9 @@
 
 intervals        which intervals count, what a mean step is, where the run changes
 bottleneck       what bound the steps, and what would make them shorter
-step_model       how long gradients travel, and how much of it a step sees
+step_model       a step as far as it waits for transfers, and what would shorten it
+exchange_cost    bytes and seconds of each way to exchange between hosts, which one suffices
+between_hosts    what travels between the hosts of a run, and what plain training would take
 traffic          what the network cards carried while steps ran
 machines         step times, GPUs, CPUs, energy
 learning         whether the run is trained, whether it overfits

@@ -2,23 +2,24 @@
 
 The model of a step: input, computing, waiting for the slowest rank, exposed communication. The run
 is judged by where the time of its steps went, and by phases where that changed on the way. Bytes
-follow from the ring; the link's speed from what was seen on the network card while it was the
-bottleneck, or from what the card says of itself.
+follow from the exchange in effect; the link's speed from what was seen on the network card while it
+was the bottleneck, or from what the card says of itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
 import numpy as np
 
-from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import data_size, percent, step_duration
-from hvd_nmt.explain import traffic
+from hvd_nmt.explain import between_hosts, traffic
+from hvd_nmt.explain.between_hosts import AgainstPlain
+from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
-from hvd_nmt.explain.step_model import WORTH_SAYING, Advice, Step, travelling_s
+from hvd_nmt.explain.step_model import WORTH_SAYING, Advice
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
@@ -68,14 +69,19 @@ class Verdict:
     advice: tuple[Advice, ...] = ()
     """what would make the steps of that phase shorter, best first"""
     predicted_bytes: float | None = None
-    """sent by each host in a step, by the ring law; None on one host"""
+    """sent by each host in a step, by the law of the exchange in effect; None on one host"""
     seen_bytes: float | None = None
     """sent by a host in a step, as its network card counted: median of the hosts"""
     interface: str | None = None
     """the card that carried them"""
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
-    travelled (`step_model.travelling_s`); else the card's own word"""
+    travelled (`exchange_cost.travelling_s`); else the card's own word"""
+    exchange_s: float | None = None
+    """seconds of a mean step of exposed exchanges of weights, a part of the exposed communication;
+    None where there were none"""
+    against_plain: AgainstPlain | None = None
+    """what the newest exchange gained; None for a plain run"""
 
 
 def verdict(run: Run) -> Verdict:
@@ -95,7 +101,8 @@ def verdict(run: Run) -> Verdict:
     sentence, advice = _sentence(run, whole, counted, found, network), _advice(slow, inside, run)
     return Verdict(
         _kind(whole, run), sentence, shares(whole), whole.step_s, kinds, found, slow, tuple(advice),
-        **vars(network),
+        **vars(network), exchange_s=whole.exchange_s,
+        against_plain=between_hosts.against_plain(run, counted),
     )  # fmt: skip
 
 
@@ -110,12 +117,9 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
         None where the run does not tell.
     """
     counted = _counted(run)
-    if not counted or not run.gradient_bytes:
+    if not counted:
         return None
-    step = typical(counted)
-    now = _step(step, step.communication_s or 0.0, run)
-    transfer_s = ring_bytes(run.gradient_bytes, run.ranks) / (link_MB_per_s * 1e6)
-    return replace(now, transfer_s=transfer_s).total_s
+    return between_hosts.step_at(run, typical(counted), link_MB_per_s)
 
 
 def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
@@ -142,19 +146,8 @@ def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
 
 def _kind(interval: Interval, run: Run) -> str:
     kind = classify(interval, run.hosts_of(interval))
-    return LOCAL if kind == NETWORK and not _crosses_network(interval, run) else kind
-
-
-def _crosses_network(interval: Interval, run: Run) -> bool:
-    """Ranks of one host send nothing over its network."""
-    return len(set(run.hosts_of(interval))) > 1
-
-
-def _step(step: Interval, exposed_s: float, run: Run) -> Step:
-    """What the model of a step needs, of which so many seconds are exposed transfer of bytes."""
-    others_s, compute_s = (step.step_s or 0.0) - exposed_s, step.compute_s or 0.0
-    transfer_s, crosses = travelling_s(exposed_s, compute_s), _crosses_network(step, run)
-    return Step(others_s, compute_s, transfer_s, crosses_network=crosses)
+    is_local = kind == NETWORK and not between_hosts.crosses_network(run, interval)
+    return LOCAL if is_local else kind
 
 
 @dataclass(frozen=True)
@@ -247,21 +240,17 @@ class _Network:
 
 
 def _network(run: Run, intervals: Sequence[Interval], found: Sequence[Phase]) -> _Network:
-    crossing = [i for i in intervals if _crosses_network(i, run)]
+    crossing = [i for i in intervals if len(set(run.hosts_of(i))) > 1]
     if not crossing:
         return _Network()
-    predicted = None
-    if run.gradient_bytes:
-        bytes_each = [ring_bytes(run.gradient_bytes, len(run.hosts_of(i))) for i in crossing]
-        predicted = float(np.average(bytes_each, weights=[i.steps for i in crossing]))
+    predicted = between_hosts.predicted_bytes(run, crossing)
     sent = traffic.sent_per_step(run, crossing)
     if sent is None:
         return _Network(predicted)
     link, slowed = sent.link_MB_per_s, [phase for phase in found if phase.kind == NETWORK]
     if slowed:
         step = max(slowed, key=_seconds).step
-        seconds = travelling_s(step.communication_s or 0.0, step.compute_s or 0.0)
-        link = sent.bytes_per_step / seconds / 1e6
+        link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
     return _Network(predicted, sent.bytes_per_step, sent.interface, link)
 
 
@@ -279,9 +268,10 @@ def _sentence(
     network: _Network,
 ) -> str:  # fmt: skip
     phase = _slow_phase(found)
-    reason = _reason(phase, run, network)
+    reason, exchanged = _reason(phase, run, network), _exchange_sentence(phase, run)
     if len(found) == 1:
-        return f"{phase.kind.capitalize()}: {reason}.{_rare_sentence(phase.kind, intervals)}"
+        rare = _rare_sentence(phase.kind, intervals)
+        return f"{phase.kind.capitalize()}: {reason}.{rare}{exchanged}"
     first, *between, last = found
     changes = [
         f"{first.kind.capitalize()} to step {first.last_step:,}",
@@ -291,8 +281,16 @@ def _sentence(
     times = ", ".join(f"{percent(share)} {name}" for name, share in shares(whole).items())
     return (
         f"{', '.join(changes)}. In steps {phase.first_step:,} to {phase.last_step:,} {reason}. "
-        f"The time of all steps: {times}."
+        f"The time of all steps: {times}.{exchanged}"
     )
+
+
+def _exchange_sentence(phase: Phase, run: Run) -> str:
+    """Names what the hosts exchange, where it is not plain."""
+    exchange = between_hosts.exchange_of(run, phase.step)
+    if exchange.is_plain or len(set(run.hosts_of(phase.step))) < 2:
+        return ""
+    return f" Between hosts: {name_of(exchange)}."
 
 
 def _rare_sentence(kind: str, intervals: Sequence[Interval]) -> str:
@@ -316,11 +314,12 @@ def _rare_sentence(kind: str, intervals: Sequence[Interval]) -> str:
 def _reason(phase: Phase, run: Run, network: _Network) -> str:
     """The numbers behind the kind of a phase."""
     kind, step, hosts = phase.kind, phase.step, run.hosts_of(phase.step)
-    step_s = step.step_s or 0.0
+    step_s, exchange = step.step_s or 0.0, between_hosts.exchange_of(run, step)
     if kind == NETWORK:
         text = f"{_part(step.communication_s, step_s)} of a step is exposed communication"
         if network.predicted_bytes:
-            text += f"; {data_size(network.predicted_bytes)} per host and step by the ring law"
+            law = "by the ring law" if exchange.is_plain else "as predicted"
+            text += f"; {data_size(network.predicted_bytes)} per host and step {law}"
         if network.seen_bytes:
             text += f", {data_size(network.seen_bytes)} seen on {network.interface}"
         if network.link_MB_per_s:
@@ -379,6 +378,9 @@ def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advic
     ]  # fmt: skip
     found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
     if run.ranks > 1:
-        steady_s = float(np.quantile([i.communication_s or 0.0 for i in intervals], _QUICKEST))
-        found += _step(step, min(steady_s, step.communication_s or 0.0), run).advice()
+        steady_s = float(
+            np.quantile([between_hosts.waited_s(run, i) for i in intervals], _QUICKEST)
+        )
+        exposed_s = min(steady_s, between_hosts.waited_s(run, step))
+        found += between_hosts.step_of(run, step, exposed_s).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

@@ -17,6 +17,8 @@ PARTS = {
     "communication_s": "exposed communication",
 }
 """fields of `Interval` that add up to a step, in the order in which they happen, in words"""
+EXCHANGING = "exchanging weights between hosts"
+"""`Interval.exchange_s`, a part of the exposed communication, in words"""
 CHANGE_THAT_COUNTS = 0.2
 """share of a step by which one of its parts must change to make another phase of the run"""
 _SURELY = 0.9  # share of the pairs (before, after) in which the one after is the larger, or smaller
@@ -66,8 +68,12 @@ def _merged(
     parts = {
         name: float(middle([getattr(i, name) or 0.0 for i in intervals], steps)) for name in PARTS
     }
+    exchange_s = None
+    if any(i.exchange_s is not None for i in intervals):
+        exchange_s = float(middle([i.exchange_s or 0.0 for i in intervals], steps))
     return Interval(
         intervals[-1].step, sum(steps), None, step_s=sum(parts.values()), **parts, start=start,
+        exchange_s=exchange_s,
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
     )  # fmt: skip
 

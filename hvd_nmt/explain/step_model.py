@@ -1,21 +1,33 @@
-"""How long gradients travel, how much of it a step sees, and what would make that less.
+"""A step as far as its length depends on what travels, and what would make it shorter.
 
 The one model of a step behind every prediction: of the report, of another link, of the doctor. An
 all-reduce takes a latency, which no link shortens, and the time of its bytes. The first gradients
-travel while the last are still computed, so a step sees the transfer less `HIDDEN_SHARE` of its
-computing; the largest gradient, of the shared matrix, is ready last and hides behind nothing.
+travel while the last are still computed, so a step sees the transfer less a share of its computing;
+the largest gradient, of the shared matrix, is ready last and hides behind nothing. How much hides
+of the weights that islands exchange is for `exchange_cost` to say, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-HIDDEN_SHARE = 0.2
-"""of the computing, the share in which the first gradients travel already; seen on CPUs between two
-hosts, where a transfer of 0.3 s showed as 0.19 s and one of 1.2 s as 1.06 s in steps of 0.5 s"""
+from hvd_nmt.common.units import percent
+from hvd_nmt.config import TrainingConfig
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain.exchange_cost import (
+    PLAIN,
+    Transfer,
+    exposed_s,
+    name_of,
+    sent_bytes_per_step,
+    with_sync_every,
+)
+
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
-_NO_OPTION = "train has no option for it yet"
+_MORE = 4
+"""by which number tokens, or steps between exchanges, are multiplied in an advice"""
 
 
 @dataclass(frozen=True)
@@ -30,57 +42,103 @@ class Advice:
 
 @dataclass(frozen=True)
 class Step:
-    """A step as far as its length depends on the transfer of the gradients; seconds."""
+    """A step as far as its length depends on what travels between ranks; seconds."""
 
     others_s: float
     """seconds that are no communication: computing, waiting for input and for the slowest rank"""
     compute_s: float
     """seconds of computing, a part of `others_s`"""
     transfer_s: float
-    """seconds of one all-reduce of all gradients, hidden or not"""
+    """seconds of one exchange, hidden or not: of all gradients, of all weights, or of a streamed
+    fragment of them"""
     latency_s: float = 0.0
     """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
-    crosses_network: bool = True
-    """False: all ranks are on one host"""
+    ranks_by_host: Sequence[int] = (1, 1)
+    """number of ranks on each host"""
+    exchange: Exchange = PLAIN
+    """what travels between the hosts"""
+
+    @property
+    def crosses_network(self) -> bool:
+        """False: all ranks are on one host."""
+        return len(self.ranks_by_host) > 1
 
     @property
     def exposed_s(self) -> float:
         """The part of the transfer that the step waits for."""
-        return _exposed_s(self.transfer_s, self.compute_s)
+        return exposed_s(self.exchange, self.transfer_s, self.compute_s)
 
     @property
     def total_s(self) -> float:
         """Wall time."""
         return self.others_s + self.exposed_s
 
+    def under(self, exchange: Exchange) -> Step:
+        """The same step with another exchange over the same link."""
+        now = Transfer(self.exchange, self.transfer_s, self.latency_s)
+        seconds = now.under(exchange, self.ranks_by_host).seconds
+        return replace(self, exchange=exchange, transfer_s=seconds)
+
     def advice(self) -> list[Advice]:
         """What would shorten the communication and is worth saying; best first."""
+        more_tokens_s = exposed_s(self.exchange, self.transfer_s, _MORE * self.compute_s) / _MORE
         found = [
-            Advice("gradients as float16 on the wire", self._with_bytes(1 / 2),
-                   f"half the bytes; {_NO_OPTION}"),
-            Advice("accumulate 4 batches per update", self.others_s + self.exposed_s / 4,
-                   f"one all-reduce for four batches; time per batch; {_NO_OPTION}"),
-            Advice("4 times as many tokens per step",
-                   self.others_s + _exposed_s(self.transfer_s, 4 * self.compute_s) / 4,
-                   "--training.tokens-per-step: the same gradient for four times the work; time "
-                   "per as many tokens as now"),
+            Advice(f"{_MORE} times as many tokens per step", self.others_s + more_tokens_s,
+                   "--training.tokens-per-step, in slices where memory is short "
+                   "(--training.micro-batches): one exchange for four times the work; time per as "
+                   "many tokens as now"),
         ]  # fmt: skip
         if self.crosses_network:
-            found.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10),
-                                "the same bytes in a tenth of the time"))  # fmt: skip
+            ways = self._seldom() if self.exchange.islands else self._fewer_bytes()
+            found += [*ways, Advice("a network 10 times as fast", self._with_bytes(1 / 10),
+                                    "the same bytes in a tenth of the time")]  # fmt: skip
         found = [one for one in found if one.predicted_step_s < WORTH_SAYING * self.total_s]
         return sorted(found, key=lambda one: one.predicted_step_s)
 
+    def _fewer_bytes(self) -> list[Advice]:
+        """Other exchanges than one of gradients."""
+        several = max(self.ranks_by_host) > 1
+        gradients = replace(self.exchange, wire="float16", hierarchical=several)
+        now, then = (
+            sent_bytes_per_step(each, 1.0, self.ranks_by_host)
+            for each in (self.exchange, gradients)
+        )
+        what, options = "gradients as float16 on the wire", "--training.wire float16"
+        if several:
+            what += ", summed within each host first"
+            options += " --training.hierarchical on"
+        fewer = Advice(what, self.under(gradients).total_s,
+                       f"{options}: {percent(then / now)} of the bytes")  # fmt: skip
+        once = replace(gradients, islands=True)
+        all_s = self.under(once).transfer_s
+        islands = with_sync_every(
+            Transfer(once, all_s, self.latency_s), self.compute_s, TrainingConfig()
+        )
+        why = (
+            "--training.islands hosts: each host trains by itself, and now and then their weights "
+            "are joined; what that costs: docs/slow-links.md"
+        )
+        return [fewer, Advice(name_of(islands), self.under(islands).total_s, why)]
+
+    def _seldom(self) -> list[Advice]:
+        """Other exchanges of weights."""
+        now = self.exchange
+        later = replace(now, sync_every=_MORE * now.sync_every)
+        found = [
+            Advice(f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
+                   f"--training.sync-every {later.sync_every}: a quarter of the bytes"),
+        ]  # fmt: skip
+        if now.wire == "float32":
+            float16 = self.under(replace(now, wire="float16"))
+            found.append(Advice("weights as float16 on the wire", float16.total_s,
+                                "--training.wire float16: half the bytes"))  # fmt: skip
+        if not now.streaming:
+            streamed = self.under(replace(now, streaming=True)).total_s
+            found.append(Advice("weights streamed behind the computing", streamed,
+                                "--training.streaming on: a part in each step"))  # fmt: skip
+        return found
+
     def _with_bytes(self, share: float) -> float:
         """Wall time if the bytes took that share of their time; the latency stays."""
-        transfer_s = self.latency_s + max(0.0, self.transfer_s - self.latency_s) * share
-        return self.others_s + _exposed_s(transfer_s, self.compute_s)
-
-
-def travelling_s(exposed_s: float, compute_s: float) -> float:
-    """Seconds that gradients travelled whose transfer was exposed for so long, above 0."""
-    return exposed_s + HIDDEN_SHARE * compute_s
-
-
-def _exposed_s(transfer_s: float, compute_s: float) -> float:
-    return max(0.0, transfer_s - HIDDEN_SHARE * compute_s)
+        seconds = self.latency_s + max(0.0, self.transfer_s - self.latency_s) * share
+        return replace(self, transfer_s=seconds).total_s

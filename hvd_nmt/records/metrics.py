@@ -5,13 +5,15 @@ A damaged line, or a value of another type than this package writes, is left out
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
-from hvd_nmt.records.record import Evaluation, Interval
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.records.record import Evaluation, ExchangeInEffect, Interval
 from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
@@ -29,13 +31,15 @@ _INTERVAL = {
     "compute_s": "step_time/compute_s",
     "straggler_wait_s": "step_time/straggler_wait_s",
     "communication_s": "step_time/communication_s",
+    "exchange_s": "step_time/exchange_s",
     "loss": "train_loss",
     "learning_rate": "learning_rate",
     "gradient_norm": "Loss_Optimization/global_gradient_norm",
     "tokens_per_s": "tokens_per_s",
     "epoch": "epoch",
 }
-"""field of `Interval` -> its name in the file; likewise below"""
+"""field of `Interval` -> its name in the file"""
+_EXCHANGE = tuple(field.name for field in dataclasses.fields(Exchange))
 _EVALUATION = {
     "time_s": "time_s",
     "loss": "eval_loss",
@@ -45,6 +49,7 @@ _EVALUATION = {
     "pseudo_bleu": "Eval_BLEU_Score",
     "seconds": "eval_seconds",
 }
+"""likewise of `Evaluation`"""
 
 
 def read_lines(run_dir: Path, problems: list[str]) -> list[Line]:
@@ -155,6 +160,24 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
     return intervals, evaluations
 
 
+def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
+    """How hosts exchanged what they learned; a resumed run goes on with what it had."""
+    found: list[ExchangeInEffect] = []
+    for line in lines:
+        kind = line.get("kind")
+        if kind == "start":
+            done = line.get("first_step", 1) - 1
+            found = [one for one in found if one.after_step <= done]
+        elif kind == "exchange" and "step" in line:
+            found = [one for one in found if one.after_step < line["step"]]
+            values = {name: line[name] for name in _EXCHANGE if name in line}
+            found.append(ExchangeInEffect(
+                line["step"], Exchange(**values), line.get("all_reduce_s"), line.get("compute_s"),
+                line.get("chosen", False),
+            ))  # fmt: skip
+    return tuple(found)
+
+
 def _interval(line: Line, steps: int, start: int) -> Interval:
     return Interval(
         line["step"], steps, **{field: line.get(name) for field, name in _INTERVAL.items()},
@@ -180,6 +203,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and _is_size(value) and value >= 1
 
 
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
 
@@ -198,10 +225,14 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys([*_INTERVAL.values(), *_EVALUATION.values()], _is_number),
     **dict.fromkeys([name for name in _INTERVAL.values() if name.endswith("_s")], _is_size),
     **dict.fromkeys(["eval_seconds", "gradient_bytes", "sent_bytes_per_step"], _is_size),
-    **dict.fromkeys(["steps", "first_step", "parameters"], _is_count),
+    **dict.fromkeys(["all_reduce_s", "compute_s"], lambda value: value is None or _is_size(value)),
+    **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
+    **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
+    **dict.fromkeys(["steps", "first_step", "parameters", "sync_every"], _is_count),
     **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
     **dict.fromkeys(["time_s", "process_started_s"], is_time),
     "step": lambda value: isinstance(value, int) and _is_size(value),
+    "wire": lambda value: value in ("float32", "float16"),
     "kind": lambda value: isinstance(value, str),
     "hosts": is_texts,
 }

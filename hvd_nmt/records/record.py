@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hvd_nmt.config.exchange import Exchange
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -33,6 +35,9 @@ class Interval:
     ranks"""
     communication_s: float | None = None
     """seconds of a step of exposed communication: all ranks are ready, the sum is not yet there"""
+    exchange_s: float | None = None
+    """seconds of a step of exposed exchanges of weights between hosts, a part of
+    `communication_s`"""
     rank_ready_s: tuple[float, ...] = ()
     """seconds from the start of a step to a rank's own gradients, input wait included, rank by
     rank"""
@@ -65,6 +70,21 @@ class Evaluation:
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class ExchangeInEffect:
+    """How hosts exchanged what they learned from a step on."""
+
+    after_step: int
+    """steps done before it"""
+    exchange: Exchange
+    all_reduce_s: float | None = None
+    """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
+    compute_s: float | None = None
+    """seconds of computing in a step, as measured before it"""
+    chosen: bool = False
+    """the program chose it, and not the configuration"""
 
 
 @dataclass(frozen=True)
@@ -117,6 +137,8 @@ class Run:
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    exchanges: tuple[ExchangeInEffect, ...] = ()
+    """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()
     problems: tuple[str, ...] = ()
     """what is missing or damaged, one sentence each"""
@@ -125,6 +147,11 @@ class Run:
         """Host of each rank while the steps of an interval were done."""
         known = interval.start < len(self.start_hosts) and self.start_hosts[interval.start]
         return known or self.hosts
+
+    def exchange_at(self, step: int) -> ExchangeInEffect:
+        """What was in effect in a step."""
+        begun = [one for one in self.exchanges if one.after_step < step]
+        return begun[-1] if begun else ExchangeInEffect(0, Exchange())
 
     @property
     def ranks(self) -> int:

@@ -7,6 +7,8 @@ from collections import Counter
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.explain import bottleneck, machines, traffic
+from hvd_nmt.explain.between_hosts import AgainstPlain
+from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
@@ -29,6 +31,12 @@ def network_bound(facts: Facts) -> Answer:
         "ring law: 2 (N-1)/N x gradient bytes, sent by each host in a step (Patarasuk and Yuan "
         "2009); seen: the counter of the network card."
     )
+    if run.exchanges:
+        how += (
+            " For another exchange than the plain all-reduce, bytes and seconds by the laws of "
+            "explain/exchange_cost.py, without the rare exchanges of everything at checkpoints and "
+            "evaluations; the plain step from the all-reduce that was measured before it."
+        )
     if verdict.kind == bottleneck.UNKNOWN:
         return _unmeasured_network(facts, question, how)
     kinds = {phase.kind for phase in verdict.phases}
@@ -45,6 +53,7 @@ def network_bound(facts: Facts) -> Answer:
         evidence.append(text + ".")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
+    evidence += _gained(verdict.against_plain)
     if verdict.kind != bottleneck.NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
     if len(verdict.per_interval) > 1:
@@ -52,6 +61,32 @@ def network_bound(facts: Facts) -> Answer:
         each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
         evidence.append(f"Interval by interval: {each}.")
     return Answer(question, f"{short} {verdict.sentence}", how, tuple(evidence), _advice(verdict))
+
+
+def _gained(found: AgainstPlain | None) -> list[str]:
+    """What the exchange gained against plain training, and what of its price is known."""
+    if found is None:
+        return []
+    sentences = [
+        f"With {name_of(found.exchange)} a step took {step_duration(found.step_s)}; with the plain "
+        f"all-reduce, which takes {step_duration(found.all_reduce_s)} here, it would take "
+        f"{step_duration(found.plain_step_s)} (predicted): {found.times_as_fast:.1f} times as fast."
+    ]
+    if found.exchange.islands:
+        if plain := found.after_as_long():
+            step, loss = plain
+            last = max(found.losses)
+            sentences.append(
+                f"The validation loss at step {last:,} is {found.losses[last]:.4f}. In the same "
+                f"time plain training would have come to step {step:,} (predicted); this run had "
+                f"{loss:.4f} there."
+            )
+        sentences.append(
+            "The updates of islands are others than those of plain training, whose own losses are "
+            "not known unless it is trained too; docs/slow-links.md has both side by side for "
+            "other runs."
+        )
+    return sentences
 
 
 def _advice(verdict: bottleneck.Verdict) -> tuple[Table, ...]:
@@ -126,10 +161,11 @@ def step_and_traffic(facts: Facts) -> Answer:
     rates = sorted(rate for rate, _ in pairs)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
+    mean = " on average" if any(one.exchange.islands for one in run.exchanges) else ""
     evidence = [
-        f"Every host sends {per_step}, whatever happens, so mean rate x step time is constant: "
-        "slow steps show a low rate whether or not the network is their cause. That part of the "
-        "relation is arithmetic and no evidence."
+        f"Every host sends {per_step}{mean}, whatever happens, so mean rate x step time is "
+        "constant: slow steps show a low rate whether or not the network is their cause. That part "
+        "of the relation is arithmetic and no evidence."
     ]
     text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
     if related:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
-from hvd_nmt.explain.intervals import PARTS
+from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
@@ -150,6 +150,8 @@ def _parts_sentence(facts: Facts) -> str:
     step_s = facts.verdict.step_s or 0.0
     shares = facts.verdict.shares.items()
     parts = ", ".join(f"{step_duration(share * step_s)} {name}" for name, share in shares)
+    if facts.verdict.exchange_s is not None:
+        parts += f", of which {step_duration(facts.verdict.exchange_s)} {EXCHANGING}"
     return f"Of a step of {step_duration(step_s)}: {parts}."
 
 
@@ -161,6 +163,10 @@ def _shares_table(facts: Facts) -> tuple[Table, ...]:
         (name, step_duration(share * step_s), percent(share))
         for name, share in facts.verdict.shares.items()
     )
+    exchange_s = facts.verdict.exchange_s
+    if exchange_s is not None:
+        share = percent(exchange_s / step_s if step_s else 0.0)
+        rows += ((f"of the communication: {EXCHANGING}", step_duration(exchange_s), share),)
     title = "A mean step: where the time of all steps went"
     return (Table(title, ("part", "time", "share"), rows),)
 

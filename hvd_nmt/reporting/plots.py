@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from hvd_nmt.explain.intervals import PARTS, settled
+from hvd_nmt.explain.intervals import EXCHANGING, PARTS, settled
 from hvd_nmt.explain.learning import FullyTrained
 from hvd_nmt.explain.learning_rate import RateExplanation
 from hvd_nmt.explain.machines import Correlation
@@ -151,17 +152,29 @@ def step_parts(run: Run) -> str | None:
     if len(split) < 2:
         return None
 
+    colours, names = dict(_PART_COLOURS), dict(PARTS)
+    if any(i.exchange_s is not None for i in split):
+        colours["exchange_s"], names["exchange_s"] = SERIES[4], EXCHANGING
+        split = [_without_exchange(interval) for interval in split]
+
     def draw(axes: Axes) -> None:
         x, label = _clock(run, split)
-        parts = [_line(x, split, name) for name in _PART_COLOURS]
+        parts = [_line(x, split, name) for name in colours]
         axes.stackplot(
-            parts[0][0], [y for _, y in parts], labels=[PARTS[name] for name in _PART_COLOURS],
-            colors=list(_PART_COLOURS.values()), alpha=0.85, linewidth=0,
+            parts[0][0], [y for _, y in parts], labels=[names[name] for name in colours],
+            colors=list(colours.values()), alpha=0.85, linewidth=0,
         )  # fmt: skip
         axes.set(xlabel=label, ylabel="seconds of a step")
         axes.margins(x=0)
 
     return draw_panels("step-parts", "Where the time of a step goes, over the run", [draw])
+
+
+def _without_exchange(interval: Interval) -> Interval:
+    """The same with exchanges of weights beside the other communication, and not a part of it."""
+    exchange_s = interval.exchange_s or 0.0
+    communication_s = (interval.communication_s or 0.0) - exchange_s
+    return dataclasses.replace(interval, exchange_s=exchange_s, communication_s=communication_s)
 
 
 def host_panels(run: Run, host: HostSamples) -> str | None:

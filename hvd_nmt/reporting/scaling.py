@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from hvd_nmt.common.units import count, step_duration
 from hvd_nmt.explain import machines
+from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Facts, Table
 
 _HEAD = (
     "run", "ranks", "hosts", "cores", "tokens/s", "s/step", "efficiency", "best BLEU", "verdict"
 )  # fmt: skip
+_EXCHANGE_HEAD = ("between hosts", "against plain (predicted)")
 
 
 def table(gathered: Sequence[Facts], bleu: Sequence[str]) -> Table:
@@ -38,7 +40,21 @@ def table(gathered: Sequence[Facts], bleu: Sequence[str]) -> Table:
             f"{100 * speed / run.ranks / base:.0f} %" if speed and base else "unknown",
             score, facts.verdict.kind,
         ))  # fmt: skip
-    return Table("Scaling", _HEAD, tuple(rows))
+    if not any(facts.run.exchanges for facts in gathered):
+        return Table("Scaling", _HEAD, tuple(rows))
+    return Table("Scaling", (*_HEAD, *_EXCHANGE_HEAD), tuple(
+        (*row, *_exchange_cells(facts)) for row, facts in zip(rows, gathered, strict=True)
+    ))  # fmt: skip
+
+
+def _exchange_cells(facts: Facts) -> tuple[str, ...]:
+    run, found = facts.run, facts.verdict.against_plain
+    exchange = run.exchange_at(run.steps_done).exchange
+    if len(set(run.hosts)) < 2:
+        return "one host", "1.0 x"
+    if found is None:
+        return name_of(exchange), "1.0 x" if exchange.is_plain else "unknown"
+    return name_of(exchange), f"{found.times_as_fast:.1f} x"
 
 
 def notes(gathered: Sequence[Facts]) -> list[str]:
@@ -48,6 +64,11 @@ def notes(gathered: Sequence[Facts]) -> list[str]:
         "Efficiency: tokens/s of a rank, relative to the run with the fewest ranks, and "
         "of several such to the fastest."
     ]
+    if any(run.exchanges for run in runs):
+        found.append(
+            "Against plain: the step as it was, beside one with a plain all-reduce, predicted from "
+            "the all-reduce that was measured."
+        )
     if len({run.parameters for run in runs if run.parameters}) > 1:
         found.append("The runs trained models of different sizes, so their speeds do not compare.")
     return found + [note for run in runs if (note := _shared_cores(run))]

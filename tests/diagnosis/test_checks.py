@@ -22,8 +22,9 @@ FILES = dataclasses.replace(
 )
 
 
-def with_tokens(tokens):
-    return dataclasses.replace(FILES, training=TrainingConfig(tokens_per_step=tokens))
+def with_tokens(tokens, micro_batches=1):
+    training = TrainingConfig(tokens_per_step=tokens, micro_batches=micro_batches)
+    return dataclasses.replace(FILES, training=training)
 
 
 def nics(**speeds):
@@ -284,6 +285,28 @@ def test_a_batch_that_will_not_fit_is_known_before_with_the_tokens_that_would():
     assert 20_000 < fits < 100_000
     worst["rows"] = -(-450 * fits // 100_000)
     assert judged("memory", hosts, config=with_tokens(100_000)).status == OK
+
+
+def test_slices_are_what_auto_takes_and_what_is_advised():
+    hosts, _ = hosts_with_a_worst_batch()
+    check = judged("memory", hosts, config=with_tokens(100_000))
+    slices = int(check.remedy.partition("micro-batches ")[2].partition(",")[0])
+    assert slices in (2, 4, 8)
+    for taken in ("auto", slices):
+        check = judged("memory", hosts, config=with_tokens(100_000, taken))
+        assert check.status == OK
+        assert f"(450 x 56+56 tokens in {slices} slices)" in check.found
+    assert judged("memory", hosts, config=with_tokens(100_000, slices // 2)).status != OK
+
+
+def test_auto_takes_on_all_hosts_what_the_fullest_needs():
+    hosts, _ = hosts_with_a_worst_batch()
+    full = [{**V100, "index": i, "uuid": f"GPU-{i}", "memory_used_bytes": 9 * GB} for i in (0, 1)]
+    hosts[1].facts["gpu"]["gpus"] = full
+    found = examine(PlannedRun(with_tokens(100_000, "auto"), hosts, lambda tokens: None))
+    slices = {check.found.partition(" tokens in ")[2] for check in found if check.name == "memory"}
+    assert len(slices) == 1
+    assert int(slices.pop().split()[0]) >= 4
 
 
 def test_the_tokens_that_would_fit_are_asked_of_the_data_again():

@@ -1,14 +1,16 @@
 """From a measured all-reduce to step time, run time, cost, verdict and advice."""
 
 import dataclasses
+import json
 
 import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.config import presets
+from hvd_nmt.config import TrainingConfig, presets
+from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.diagnosis import prediction
-from hvd_nmt.explain.step_model import HIDDEN_SHARE
+from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE
 from hvd_nmt.reporting.cost import Price
 from hvd_nmt.telemetry.events import EventStore
 
@@ -16,10 +18,15 @@ BASE = presets()["base"][1]
 PARAMETERS = 60_880_896
 
 
-def predict(**changes):
+PLAIN = {"wire": "float32", "hierarchical": "off", "islands": "off"}
+"""options of the recipe's exchange"""
+
+
+def predict(exchange=PLAIN, **changes):
     values = {
-        "max_steps": 50_000, "tokens_per_step": 2 * BASE.training.tokens_per_step,
-        "parameters": PARAMETERS, "hosts": 2, "ranks": 4, "communication_s": 1.7,
+        "training": TrainingConfig(max_steps=50_000, **exchange),
+        "tokens_per_step": 2 * BASE.training.tokens_per_step,
+        "parameters": PARAMETERS, "ranks_by_host": (2, 2), "communication_s": 1.7,
         "latency_s": 0.002, "compute_s": 0.1,
         "price_per_hour": None,
     }  # fmt: skip
@@ -45,15 +52,16 @@ def test_the_recipe_on_two_hosts():
 def test_advice_is_what_shortens_the_communication_best_first():
     found = predict().step.advice()
     assert [advice.what for advice in found] == [
-        "a network 10 times as fast", "4 times as many tokens per step",
-        "accumulate 4 batches per update", "gradients as float16 on the wire",
+        "islands, sync every 25, streamed, float16", "a network 10 times as fast",
+        "4 times as many tokens per step",
+        "gradients as float16 on the wire, summed within each host first",
     ]  # fmt: skip
     hidden_s = HIDDEN_SHARE * 0.1
-    assert found[0].predicted_step_s == pytest.approx(0.1 + 0.002 + 1.698 / 10 - hidden_s)
+    assert found[1].predicted_step_s == pytest.approx(0.1 + 0.002 + 1.698 / 10 - hidden_s)
 
 
 def test_on_one_host_nobody_speaks_of_a_network():
-    found = predict(hosts=1, ranks=2, price_per_hour=Price(5.0, ""))
+    found = predict(ranks_by_host=(2,), price_per_hour=Price(5.0, ""))
     assert found.verdict == "communication-bound"
     text = "\n".join(found.lines())
     assert "between the ranks of one host" in text
@@ -61,7 +69,7 @@ def test_on_one_host_nobody_speaks_of_a_network():
     assert "a network" not in text
     assert "Rent of 1 host for" in text
     assert "(currency not given)" in text
-    assert "network-bound" not in "\n".join(predict(hosts=1, ranks=2, compute_s=None).lines())
+    assert "network-bound" not in "\n".join(predict(ranks_by_host=(2,), compute_s=None).lines())
 
 
 def test_a_fast_network_needs_no_advice():
@@ -87,8 +95,64 @@ def test_everything_is_plain_for_json():
     assert plain["step_s"] == pytest.approx(1.78)
     assert len(plain["advice"]) == 4
     assert plain["cost"] is None
+    assert (plain["hosts"], plain["ranks"], plain["max_steps"]) == (2, 4, 50_000)
+    assert plain["exchange"]["wire"] == "float32"
+    assert len(plain["cures"]) == 5
+    json.dumps(plain)
     priced = predict(price_per_hour=Price(5.0, "EUR")).as_plain()
     assert priced["price_per_hour"] == {"amount": 5.0, "currency": "EUR"}
+
+
+def test_the_run_is_predicted_with_what_auto_will_take():
+    found = predict({})
+    assert found.exchange == Exchange(
+        wire="float16", hierarchical=True, islands=True, sync_every=25, streaming=True
+    )
+    assert found.step_s == pytest.approx(0.1)
+    assert found.verdict == "compute-bound"
+    text = "\n".join(found.lines())
+    assert (
+        "exchange    the all-reduce takes 17.0 times the computing: islands, sync every 25, "
+        "streamed, float16 (auto)" in text
+    )
+    assert predict({}, communication_s=0.02).exchange == Exchange()
+
+
+def test_every_cure_is_predicted_and_the_one_of_the_run_is_marked():
+    found = predict({})
+    cures = {cure.name: cure for cure in found.cures}
+    hidden_s, bytes_s = HIDDEN_SHARE * 0.1, 1.698
+    assert {name: cure.step_s for name, cure in cures.items()} == pytest.approx({
+        "float32 gradients in each step": 0.1 + 0.002 + bytes_s - hidden_s,
+        "float16 gradients in each step": 0.1 + 0.002 + bytes_s * 0.875 / 1.5 - hidden_s,
+        "float16 gradients in each step, summed within each host first":
+            0.1 + 0.002 + bytes_s / 3 - hidden_s,
+        "islands, sync every 71, float16": 0.1 + (0.002 + bytes_s / 3) / 71,
+        "islands, sync every 25, streamed, float16": 0.1,
+    })  # fmt: skip
+    assert [name for name, cure in cures.items() if cure.is_chosen] == [
+        "islands, sync every 25, streamed, float16"
+    ]
+    table = [line for line in found.lines() if " a step, " in line]
+    assert len(table) == 5
+    assert "1.78 s a step, 365.3 MB per host" in table[0]
+    assert [line.endswith("<- this run") for line in table] == [False] * 4 + [True]
+    fixed = predict({"wire": "float32", "hierarchical": "on", "islands": "off"})
+    assert len(fixed.cures) == 6
+    assert fixed.cures[-1].is_chosen
+    one_rank_each = predict({}, ranks_by_host=(1, 1))
+    assert not any("host first" in cure.name for cure in one_rank_each.cures)
+
+
+def test_without_the_computation_or_on_one_host_there_is_nothing_to_choose():
+    unknown = predict({}, compute_s=None)
+    assert (unknown.cures, unknown.exchange) == ([], Exchange())
+    assert "exchange    as in plain training in these lines" in "\n".join(unknown.lines())
+    assert unknown.as_plain()["exchange"] is None
+    assert "exchange    " not in "\n".join(predict(compute_s=None).lines())
+    alone = predict({}, ranks_by_host=(4,))
+    assert (alone.cures, alone.exchange) == ([], Exchange())
+    assert "exchange    " not in "\n".join(alone.lines())
 
 
 def a_run(folder, config, no_network_s, hosts=("vm",)):

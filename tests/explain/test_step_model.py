@@ -1,15 +1,18 @@
 """The one model of a step behind every prediction."""
 
 import dataclasses
+import re
 
 import pytest
 
 from hvd_nmt.config import TrainingConfig
-from hvd_nmt.explain import step_model
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.step_model import Step
 
-HIDDEN_S = step_model.HIDDEN_SHARE * 0.5
+HIDDEN_S = exchange_cost.HIDDEN_SHARE * 0.5
 STEP = Step(others_s=0.6, compute_s=0.5, transfer_s=1.3, latency_s=0.2)
+ISLANDS = Step(0.5, 0.5, 1.6, exchange=Exchange(islands=True, sync_every=8))
 
 
 def advised(step):
@@ -21,7 +24,8 @@ def test_a_step_waits_for_what_does_not_hide_behind_its_computing():
     assert STEP.exposed_s == pytest.approx(1.3 - HIDDEN_S)
     assert STEP.total_s == pytest.approx(0.6 + 1.3 - HIDDEN_S)
     assert dataclasses.replace(STEP, transfer_s=0.05).total_s == 0.6
-    assert step_model.travelling_s(STEP.exposed_s, 0.5) == pytest.approx(1.3)
+    travelled_s = exchange_cost.travelling_s(STEP.exchange, STEP.exposed_s, 0.5)
+    assert travelled_s == pytest.approx(1.3)
 
 
 def test_no_link_and_no_precision_shortens_the_latency():
@@ -29,24 +33,56 @@ def test_no_link_and_no_precision_shortens_the_latency():
     assert found["a network 10 times as fast"] == pytest.approx(0.6 + 0.2 + 0.11 - HIDDEN_S)
     assert found["gradients as float16 on the wire"] == pytest.approx(0.6 + 0.2 + 0.55 - HIDDEN_S)
     only_latency = dataclasses.replace(STEP, latency_s=1.3)
+    # Exchanges that are as seldom as can be are left, and more work for each.
     assert set(advised(only_latency)) == {
-        "accumulate 4 batches per update", "4 times as many tokens per step"
+        "islands, sync every 33, float16", "4 times as many tokens per step"
     }  # fmt: skip
 
 
 def test_fewer_exchanges_shorten_all_of_it():
-    found = advised(STEP)
-    assert found["accumulate 4 batches per update"] == pytest.approx(0.6 + (1.3 - HIDDEN_S) / 4)
     # Four times the computing hides four times as much, once.
-    assert found["4 times as many tokens per step"] == pytest.approx(0.6 + 1.3 / 4 - HIDDEN_S)
+    more_tokens_s = advised(STEP)["4 times as many tokens per step"]
+    assert more_tokens_s == pytest.approx(0.6 + 1.3 / 4 - HIDDEN_S)
 
 
-def test_each_advice_names_its_option_or_says_that_there_is_none():
-    why = {one.what: one.why for one in STEP.advice()}
-    for what in ("accumulate 4 batches per update", "gradients as float16 on the wire"):
-        assert "train has no option for it yet" in why[what]
-    assert "--training.tokens-per-step" in why["4 times as many tokens per step"]
-    assert hasattr(TrainingConfig(), "tokens_per_step")
+def test_another_exchange_over_the_same_link():
+    four = dataclasses.replace(STEP, ranks_by_host=(2, 2))
+    both = four.under(Exchange(wire="float16", hierarchical=True))
+    assert both.transfer_s == pytest.approx(0.2 + 1.1 / 3)
+    assert both.under(Exchange()) == dataclasses.replace(
+        four, transfer_s=pytest.approx(1.3), others_s=pytest.approx(0.6)
+    )
+    found = advised(four)
+    what = "gradients as float16 on the wire, summed within each host first"
+    assert found[what] == pytest.approx(both.total_s)
+    islands = Exchange(wire="float16", islands=True, sync_every=16, streaming=True)
+    assert four.under(islands).transfer_s == pytest.approx(0.2 + 1.1 / 3 / 16)
+    hidden_s = exchange_cost.STREAM_HIDDEN * 0.5
+    assert four.under(islands).total_s == pytest.approx(0.6 + 0.2 + 1.1 / 3 / 16 - hidden_s)
+    assert min(found.values()) < both.total_s
+
+
+def test_each_advice_names_its_option():
+    four = dataclasses.replace(STEP, ranks_by_host=(2, 2))
+    said = {one.what: one.why for one in [*STEP.advice(), *four.advice(), *ISLANDS.advice()]}
+    said.pop("a network 10 times as fast")
+    assert len(said) == 8
+    for why in said.values():
+        options = re.findall(r"--training\.([a-z-]+)", why)
+        assert options, why
+        assert all(hasattr(TrainingConfig(), option.replace("-", "_")) for option in options)
+    assert "--training.wire float16: 50 % of the bytes" in said["gradients as float16 on the wire"]
+
+
+def test_islands_are_advised_to_exchange_less_and_not_to_become_islands():
+    assert ISLANDS.total_s == pytest.approx(0.5 + 1.6 / 8)
+    found = advised(ISLANDS)
+    assert found["weights exchanged every 32 steps"] == pytest.approx(0.5 + 1.6 / 32)
+    assert found["weights as float16 on the wire"] == pytest.approx(0.5 + 0.8 / 8)
+    hidden_s = exchange_cost.STREAM_HIDDEN * 0.5
+    assert found["weights streamed behind the computing"] == pytest.approx(0.5 + 0.2 - hidden_s)
+    assert found["4 times as many tokens per step"] == pytest.approx(0.5 + 1.6 / 8 / 4)
+    assert not any("islands" in what or "gradients" in what for what in found)
 
 
 def test_the_best_comes_first_and_what_hardly_helps_is_not_said():
@@ -56,7 +92,6 @@ def test_the_best_comes_first_and_what_hardly_helps_is_not_said():
     assert dataclasses.replace(STEP, transfer_s=HIDDEN_S + 0.02, latency_s=0.0).advice() == []
 
 
-def test_on_one_host_no_network_is_advised():
-    assert "a network 10 times as fast" not in advised(
-        dataclasses.replace(STEP, crosses_network=False)
-    )
+def test_on_one_host_nothing_is_advised_that_is_between_hosts():
+    found = advised(dataclasses.replace(STEP, ranks_by_host=(2,)))
+    assert set(found) == {"4 times as many tokens per step"}

@@ -30,10 +30,12 @@ CASES = {
     "slow rank": (None, "rank", bottleneck.STRAGGLER),
 }
 """name: link, what is slow, what the verdict must be"""
-# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.3 s of computing.
+# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.3 s of computing; the
+# exchange is fixed, or the slow links would be cured.
 OPTIONS = (
     "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
     "--training.tokens-per-step", "3000",
+    "--training.wire", "float32", "--training.hierarchical", "off", "--training.islands", "off",
     "--evaluation.every-steps", "100000", "--checkpoints.every-steps", "100000",
 )  # fmt: skip
 
@@ -112,6 +114,7 @@ def test_the_slow_rank_and_its_host_are_named(cases):
 def test_the_advice_for_a_slow_link_is_about_the_network(cases):
     advice = bottleneck.verdict(cases["50 Mbit/s"]).advice
     assert advice
-    assert "network" in advice[0].what
+    assert advice[0].what.startswith("islands")
+    assert any("network" in one.what for one in advice)
     step_s = bottleneck.verdict(cases["50 Mbit/s"]).step_s
     assert all(one.predicted_step_s < step_s for one in advice)

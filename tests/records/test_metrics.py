@@ -1,10 +1,13 @@
 """What is believed of metrics.jsonl, and what is left out and said."""
 
+import dataclasses
 import json
 
 import pytest
 
+from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.records import metrics
+from hvd_nmt.records.record import ExchangeInEffect, Run
 
 START = {"kind": "start", "time_s": 1_000.0, "first_step": 1, "hosts": ["a", "b"],
          "parameters": 10, "gradient_bytes": 40, "process_started_s": 987.5}  # fmt: skip
@@ -88,3 +91,54 @@ def test_the_start_up_of_every_start_counts():
     old = {key: value for key, value in START.items() if key != "process_started_s"}
     assert metrics.startup_s([old, TRAIN]) is None
     assert min(metrics.times_s([START, TRAIN])) == 987.5
+
+
+EXCHANGE = {"kind": "exchange", "time_s": 1_005.0, "step": 20, "wire": "float16",
+            "hierarchical": True, "islands": True, "sync_every": 8, "streaming": True,
+            "outer_rate": 0.8, "outer_momentum": 0.5, "all_reduce_s": 2.0, "compute_s": 0.5,
+            "chosen": True}  # fmt: skip
+ISLANDS = Exchange(wire="float16", hierarchical=True, islands=True, sync_every=8, streaming=True,
+                   outer_rate=0.8, outer_momentum=0.5)  # fmt: skip
+
+
+def test_an_exchange_is_in_effect_from_its_step_on(tmp_path):
+    lines, problems = read(tmp_path, START, EXCHANGE)
+    assert problems == []
+    found = metrics.exchanges(lines)
+    assert found == (ExchangeInEffect(20, ISLANDS, 2.0, 0.5, chosen=True),)
+    run = Run("x", tmp_path, "hvd_nmt", exchanges=found)
+    assert run.exchange_at(20) == ExchangeInEffect(0, Exchange())
+    assert run.exchange_at(21).exchange == run.exchange_at(1000).exchange == ISLANDS
+    assert metrics.exchanges([START, TRAIN]) == ()
+
+
+def test_what_is_not_known_of_an_exchange_is_none_and_wrong_values_are_left_out(tmp_path):
+    configured = EXCHANGE | {"all_reduce_s": None, "compute_s": None, "chosen": False}
+    lines, problems = read(tmp_path, START, configured)
+    assert problems == []
+    assert metrics.exchanges(lines) == (ExchangeInEffect(20, ISLANDS),)
+    wrong = {"wire": ["float16"], "sync_every": 0, "islands": "hosts", "compute_s": "long"}
+    lines, problems = read(tmp_path, START, EXCHANGE | wrong)
+    assert "wire (1), islands (1), sync_every (1), compute_s (1)" in problems[0]
+    (found,) = metrics.exchanges(lines)
+    assert found.exchange == dataclasses.replace(
+        ISLANDS, wire="float32", sync_every=1, islands=False
+    )
+    assert found.compute_s is None
+
+
+def test_a_resumed_run_goes_on_with_its_exchange_and_forgets_what_it_does_again():
+    later = EXCHANGE | {"step": 80, "sync_every": 32}
+    lines = [START, EXCHANGE, later, START | {"first_step": 61}]
+    assert [one.after_step for one in metrics.exchanges(lines)] == [20]
+    plain = {"kind": "exchange", "step": 60, "wire": "float32"}
+    found = metrics.exchanges([*lines, plain])
+    assert [one.after_step for one in found] == [20, 60]
+    assert found[-1].exchange.is_plain
+    assert metrics.exchanges([*lines, START]) == ()
+
+
+def test_exposed_exchanges_of_weights_are_read(tmp_path):
+    lines, _ = read(tmp_path, START, TRAIN | {"step_time/exchange_s": 0.25})
+    (interval,), _ = metrics.history(lines)
+    assert interval.exchange_s == 0.25

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from hvd_nmt.explain import bottleneck, learning, learning_rate, machines, traffic
-from hvd_nmt.explain.intervals import PARTS
+from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
 
@@ -132,4 +132,17 @@ def test_unknown_points_are_left_out_of_the_means():
 def test_the_parts_of_a_step_are_named(two_host_run):
     svg = plots.step_parts(two_host_run())
     assert all(name in svg for name in PARTS.values())
+    assert EXCHANGING not in svg
     assert bottleneck.verdict(two_host_run()).kind == bottleneck.NETWORK
+
+
+def test_exchanges_of_weights_are_a_part_of_their_own(two_host_run, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Axes, "stackplot", lambda self, x, parts, **_: drawn.append(parts))
+    of = two_host_run(lambda i: {"exchange_s": 0.25} if i.step > 500 else {})
+    plots.step_parts(of)
+    totals = np.sum(drawn[0], axis=0)
+    assert len(drawn[0]) == len(PARTS) + 1
+    assert totals == pytest.approx([i.step_s for i in of.intervals[1:]])
+    monkeypatch.undo()
+    assert EXCHANGING in plots.step_parts(of)

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from hvd_nmt.records.record import HostSamples
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.records.record import ExchangeInEffect, HostSamples
 from hvd_nmt.reporting import questions, scaling
 
 
@@ -46,3 +47,20 @@ def test_the_cores_of_all_hosts_are_in_the_table(two_host_run):
     column = table.head.index("cores")
     assert [row[column] for row in table.rows] == ["unknown", "16"]
     assert [row[-2] for row in table.rows] == ["21.0", "20.0"]
+
+
+def test_runs_with_other_exchanges_say_which_and_what_it_gained(two_host_run):
+    exchange = Exchange(wire="float16", islands=True, sync_every=8, streaming=True)
+    fast = {"communication_s": 0.06, "exchange_s": 0.05, "step_s": 0.47}
+    cured = two_host_run(
+        lambda i: fast, exchanges=(ExchangeInEffect(0, exchange, 1.6, 0.39, chosen=True),)
+    )
+    gathered = [questions.gather(run) for run in (two_host_run(), cured)]
+    table = scaling.table(gathered, ["21.0", "20.0"])
+    assert table.head[-2:] == ("between hosts", "against plain (predicted)")
+    assert [row[-2:] for row in table.rows] == [
+        ("float32 gradients in each step", "1.0 x"),
+        ("islands, sync every 8, streamed, float16", "4.1 x"),
+    ]
+    assert any(note.startswith("Against plain") for note in notes(two_host_run(), cured))
+    assert "between hosts" not in scaling.table(gathered[:1], ["21.0"]).head

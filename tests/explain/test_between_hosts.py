@@ -1,0 +1,142 @@
+"""A run under an exchange that is not plain: its bytes, its verdict, and what it gained."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
+from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run
+
+G = 243_523_584
+COMPUTE_S = 0.5
+ALL_REDUCE_S = 2.0
+STEPS = 20
+"""of an interval"""
+STREAMED = Exchange(wire="float16", islands=True, sync_every=8, streaming=True)
+BLOCKING = Exchange(wire="float16", islands=True, sync_every=8)
+
+
+def intervals(number, exchange_s=None, inside_s=0.0, first=1):
+    """Steps that compute, sum gradients within the host, and wait for weights."""
+    waited_s = inside_s + (exchange_s or 0.0)
+    step_s = COMPUTE_S + waited_s
+    return tuple(
+        Interval(step=n * STEPS, steps=STEPS, time_s=1000 + n * STEPS * step_s, step_s=step_s,
+                 compute_s=COMPUTE_S, input_wait_s=0.0, straggler_wait_s=0.0,
+                 communication_s=waited_s, exchange_s=exchange_s)
+        for n in range(first, first + number)
+    )  # fmt: skip
+
+
+def run(exchange, rows, hosts=("a", "a", "b", "b"), after_step=STEPS):
+    taken = ExchangeInEffect(after_step, exchange, ALL_REDUCE_S, COMPUTE_S, chosen=True)
+    return Run("x", Path("x"), "hvd_nmt", hosts=hosts, gradient_bytes=G, intervals=rows,
+               exchanges=(taken,))  # fmt: skip
+
+
+def with_card(of, bytes_per_step, step_s):
+    """The run with a card on each host that sends evenly."""
+
+    def samples():
+        for second in range(round(of.intervals[-1].time_s) - 1000):
+            nic = {"sent_bytes_total": second * bytes_per_step / step_s, "is_loopback": False,
+                   "link_mbit_per_s": 10_000}  # fmt: skip
+            yield {"time_s": 1000.0 + second, "nics": {"eth0": nic}}
+
+    telemetry = tuple(HostSamples(host, {}, list(samples())) for host in dict.fromkeys(of.hosts))
+    return dataclasses.replace(of, telemetry=telemetry)
+
+
+def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
+    found = bottleneck.verdict(run(STREAMED, intervals(6, exchange_s=0.0)))
+    assert found.kind == bottleneck.COMPUTE
+    assert found.sentence.endswith(
+        "waiting for input. Between hosts: islands, sync every 8, streamed, float16."
+    )
+    assert found.predicted_bytes == pytest.approx(G / 2 / 8)
+    assert found.exchange_s == 0.0
+    assert found.advice == ()
+
+
+@pytest.mark.parametrize("exchange", [STREAMED, BLOCKING])
+def test_exchanges_that_are_waited_for_make_it_network_bound(exchange):
+    sent = G / 2 / 8
+    rows = intervals(6, exchange_s=0.75)
+    found = bottleneck.verdict(with_card(run(exchange, rows), sent, 1.25))
+    assert found.kind == bottleneck.NETWORK
+    assert "0.75 of 1.25 s of a step is exposed communication" in found.sentence
+    assert "15.2 MB per host and step as predicted" in found.sentence
+    assert found.seen_bytes == pytest.approx(sent, rel=0.02)
+    hidden_s = exchange_cost.STREAM_HIDDEN * COMPUTE_S if exchange.streaming else 0.0
+    assert found.link_MB_per_s == pytest.approx(sent / (0.75 + hidden_s) / 1e6, rel=0.02)
+    assert found.advice
+    assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
+        one.what for one in found.advice
+    }
+
+
+def test_sums_within_a_host_are_no_network():
+    found = bottleneck.verdict(run(STREAMED, intervals(6, exchange_s=0.02, inside_s=0.5)))
+    assert found.kind == bottleneck.LOCAL
+    assert found.predicted_bytes == pytest.approx(G / 2 / 8)
+    assert bottleneck.verdict(run(STREAMED, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
+
+
+def test_bytes_are_those_of_the_exchange_in_effect_weighted_by_steps():
+    rows = intervals(6, exchange_s=0.0)
+    # The first interval is left out; of the other five the exchange takes effect after one.
+    found = bottleneck.verdict(run(STREAMED, rows, after_step=2 * STEPS))
+    assert found.predicted_bytes == pytest.approx((1.5 * G + 4 * G / 16) / 5)
+    both = Exchange(wire="float16", hierarchical=True)
+    assert between_hosts.predicted_bytes(run(both, rows), rows[1:]) == pytest.approx(G / 2)
+
+
+def test_one_host_exchanges_nothing():
+    found = bottleneck.verdict(run(STREAMED, intervals(6), hosts=("a", "a")))
+    assert found.predicted_bytes is None
+    assert "islands" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("exchange", "link_MB_per_s", "exposed_s"),
+    [
+        (BLOCKING, 100.0, G / 2 / 100e6 / 8),
+        (STREAMED, 1000.0, 0.0),
+        (STREAMED, 20.0, G / 2 / 8 / 20e6 - exchange_cost.STREAM_HIDDEN * COMPUTE_S),
+        (Exchange(wire="float16", hierarchical=True), 100.0,
+         G / 2 / 100e6 - exchange_cost.HIDDEN_SHARE * COMPUTE_S),
+    ],
+)  # fmt: skip
+def test_the_step_on_another_link_is_that_of_the_same_exchange(exchange, link_MB_per_s, exposed_s):
+    exchange_s = 0.3 if exchange.islands else None
+    rows = intervals(6, exchange_s, inside_s=0.1 if exchange.islands else 0.3)
+    found = bottleneck.step_at(run(exchange, rows), link_MB_per_s)
+    others_s = COMPUTE_S + (0.1 if exchange.islands else 0.0)
+    assert found == pytest.approx(others_s + exposed_s)
+
+
+def test_a_step_is_compared_with_one_of_plain_training():
+    plain, cured = intervals(3), intervals(5, exchange_s=0.02, inside_s=0.01, first=4)
+    found = bottleneck.verdict(run(STREAMED, plain + cured, after_step=3 * STEPS)).against_plain
+    assert found.exchange == STREAMED
+    assert found.step_s == pytest.approx(0.53)
+    plain_s = COMPUTE_S + ALL_REDUCE_S - exchange_cost.HIDDEN_SHARE * COMPUTE_S
+    assert found.plain_step_s == pytest.approx(plain_s)
+    assert found.times_as_fast == pytest.approx(plain_s / 0.53)
+
+
+def test_after_as_long_plain_training_is_at_an_earlier_step():
+    compared = between_hosts.AgainstPlain(STREAMED, 0.5, 2.0, 1.6, {100: 4.0, 200: 3.0, 1000: 2.0})
+    assert compared.after_as_long() == (250, pytest.approx(3.0 - 50 / 800))
+    assert dataclasses.replace(compared, losses={300: 3.0, 1000: 2.0}).after_as_long() is None
+    assert dataclasses.replace(compared, losses={}).after_as_long() is None
+
+
+def test_nothing_is_compared_where_nothing_was_measured_or_cured():
+    rows = intervals(6, exchange_s=0.0)
+    assert bottleneck.verdict(run(Exchange(outer_rate=0.8), rows)).against_plain is None
+    unmeasured = ExchangeInEffect(STEPS, STREAMED)
+    found = dataclasses.replace(run(STREAMED, rows), exchanges=(unmeasured,))
+    assert bottleneck.verdict(found).against_plain is None
