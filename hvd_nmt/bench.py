@@ -6,7 +6,8 @@
     python -m hvd_nmt.bench --translate --run runs/multi30k --source test.en
 
 Without --input or --translate: the same steps as in training, on real batches; only real source and
-target tokens are counted, not padding. --input reads the same batches and trains on none.
+target tokens are counted, not padding. --training.micro-batches N shows speed and memory of steps
+in slices. --input reads the same batches and trains on none.
 --translate translates a text as hvd_nmt.translate does, several times, and takes the fastest; then
 some of its lines one by one, for the latency. Nothing is written.
 

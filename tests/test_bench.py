@@ -2,10 +2,13 @@
 
 import os
 import re
+import types
 
 import pytest
 
 from hvd_nmt import bench
+from hvd_nmt.training.benchmark import Benchmark
+from hvd_nmt.training.memory import Slices
 
 
 def rows(text):
@@ -40,6 +43,16 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
     size, unit = table["peak memory"].split()
     assert float(size) * {"MB": 1, "GB": 1000}[unit] > 100
     assert table["backend, beam, threads"].startswith("tensorflow 2 ")
+
+
+@pytest.mark.parametrize(("slices", "shown"), [(None, "1"), (Slices(4, 1, 2), "4")])
+def test_the_slices_of_a_step_are_shown(slices, shown):
+    plan = types.SimpleNamespace(precision="float32", ranks=1, slices=slices)
+    time = types.SimpleNamespace(
+        input_wait_s=0.0, compute_s=1.0, straggler_wait_s=0.0, communication_s=0.0
+    )
+    step = {"step_s": 1.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time}
+    assert dict(Benchmark([step], plan, 10**9).rows())["slices of a step"] == shown
 
 
 def test_the_input_is_measured_alone(toy_data, capsys):

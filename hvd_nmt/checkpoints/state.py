@@ -35,7 +35,7 @@ class AdamState:
     v: dict[str, tf.Variable]
     """second moments by the path of their weight"""
     loss_scale: Any = None
-    """trackable object, in float16 alone, with current_loss_scale and good_steps"""
+    """in float16 alone; its trackable children are current_loss_scale and good_steps"""
 
 
 def run_state(

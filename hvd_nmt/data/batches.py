@@ -47,6 +47,7 @@ class Batch(NamedTuple):
         target_tokens: real target tokens of the step over ALL ranks: the loss's denominator.
         epoch: epoch of this step, from 0.
         step: step within the epoch, from 0.
+        rank_target_tokens: real target tokens of each rank, by rank.
     """
 
     source_BxS: np.ndarray
@@ -55,6 +56,7 @@ class Batch(NamedTuple):
     target_tokens: int
     epoch: int
     step: int
+    rank_target_tokens: tuple[int, ...]
 
 
 @dataclass(frozen=True, order=True)
@@ -97,7 +99,9 @@ def batches(
                 sentences = np.arange(len(pairs))
                 tokens = len(pairs.source.ids), len(pairs.target.ids)
             source_BxS, target_BxT, _ = _share(pairs, sentences, rank, size)
-            yield Batch(source_BxS, target_BxT, *tokens, epoch, at)
+            lengths = pairs.target.lengths[sentences]
+            by_rank = tuple(int(lengths[index::size].sum()) for index in range(size))
+            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank)
         epoch, step = epoch + 1, 0
 
 

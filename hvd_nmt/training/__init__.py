@@ -8,10 +8,15 @@ devices             GPU and thread settings of this rank, and its precision
 cluster             data, versions and weights equal on all hosts, and gradients that add up
 peers               which rank was lost, and when
 watchdog            ends a rank that its launcher or its peers have left behind
+terminate           a rank that C++ would abort because a peer is gone lives on
 ending              how a run ends before its last step
+exchange            how hosts share what their ranks learn
 run_directory       the folder that explains a run, held by one run at a time
 plan                what the run is going to do, printed before step 1
 step                the Keras model that `fit` drives: one training step, timed
+micro_batches       a rank's share of a step in slices, one after another
+slicing             how many slices: as many as the memory asks for
+memory              memory that a configuration will need, and the batch that needs most
 optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
 step_callback       the base of callbacks that count the steps of a run
 callbacks           learning rate, guards against divergence, telemetry, timeline

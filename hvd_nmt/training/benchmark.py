@@ -7,7 +7,9 @@ from typing import Any
 
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import Config
+from hvd_nmt.config.exchange import may_group_ranks
 from hvd_nmt.training import devices, horovod, setup
+from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.step_callback import StepCallback
@@ -30,6 +32,7 @@ class Benchmark:
         times = [step["step_s"] for step in self.steps]
         tokens = sum(step["source_tokens"] + step["target_tokens"] for step in self.steps)
         median_s = statistics.median(times)
+        slices = self.plan.slices.micro_batches if self.plan.slices else 1
 
         def share(part: str) -> str:
             return (
@@ -47,6 +50,7 @@ class Benchmark:
             ("peak memory of all ranks", data_size(self.peak_bytes)),
             ("precision, ranks, steps",
              f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
+            ("slices of a step", str(slices)),
         ]  # fmt: skip
 
 
@@ -58,7 +62,7 @@ def measure(config: Config, steps: int, warmup_steps: int) -> Benchmark | None:
         steps: how many are measured.
         warmup_steps: steps before, in which TensorFlow builds its graph.
     """
-    rank = horovod.init(config.ranks, fixed_groups=config.training.fixed_groups)
+    rank = horovod.init(config.ranks, with_groups=may_group_ranks(config.training))
     with horovod.report_lost_peers(), devices.explain_memory(rank):
         return _measure(config, rank, steps, warmup_steps)
 
@@ -67,8 +71,9 @@ def _measure(config: Config, rank: Rank, steps: int, warmup_steps: int) -> Bench
     with horovod.raise_on_all_ranks():
         devices.set_up(rank)
     run_setup = setup.agree_on_setup(config, rank)
-    model, _ = setup.build(config, run_setup)
+    model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)
+    ExchangeChoice(plan, run_setup, model, adam, print).begin()
     total = warmup_steps + steps
     recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)

@@ -14,6 +14,7 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.common.units import count
+from hvd_nmt.config.exchange import is_due
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -21,10 +22,8 @@ from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.ending import Ending
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.step import LOWEST_LOSS_SCALE
 from hvd_nmt.training.step_callback import StepCallback
-
-LOWEST_LOSS_SCALE = 1.0
-"""float16: the gradient itself overflows there, unscaled; Keras goes no lower"""
 
 
 class NoteStep(StepCallback):
@@ -68,6 +67,9 @@ class StopIfNotFinite(StepCallback):
     The update of such a step was skipped on every rank, so the weights are as before it. In float16
     an overflow halves the loss scale, as it should; one at the lowest scale ends the run.
 
+    Of islands a single host may go wrong: it then takes the weights of the others at the next
+    exchange. If it goes wrong before the one after that, too, the run ends.
+
     Args:
         start_step: steps done before `fit`.
         rank: this rank.
@@ -76,9 +78,15 @@ class StopIfNotFinite(StepCallback):
     def __init__(self, start_step: int, rank: Rank) -> None:
         super().__init__(start_step)
         self._rank = rank
+        self._mended: dict[str, int] = {}
+        """step by which a host that went wrong has taken all weights of the others"""
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide from values that are equal on all ranks."""
+        of_hosts = logs.get("host_not_finite")
+        if of_hosts is not None and not all(of_hosts):
+            self._forgive(step, of_hosts)
+            return
         finite = math.isfinite(logs["gradient_norm"]) and not logs["not_finite"]
         if finite or logs["loss_scale"] > LOWEST_LOSS_SCALE:
             return
@@ -102,9 +110,40 @@ class StopIfNotFinite(StepCallback):
             )
         )
 
+    def _forgive(self, step: int, of_hosts: list[bool]) -> None:
+        """Warn of hosts that go wrong for the first time.
+
+        Raises:
+            DivergedError: one did before the last exchange, too.
+        """
+        names = self.model.islands.hosts.names
+        exchange = self.model.exchange
+        every = exchange.sync_every
+        for host in (name for name, bad in zip(names, of_hosts, strict=True) if bad):
+            mended = self._mended.get(host, -every)
+            if mended < step <= mended + every:
+                raise DivergedError(
+                    f"At step {step:,} the gradient became NaN or Inf on {host}, again after it "
+                    "had taken the weights of the other hosts: see whether its GPU or memory "
+                    "fails; the last checkpoint is good."
+                )
+            if step <= mended:
+                continue
+            # Streamed, a fragment comes in each step; else all come with the next exchange.
+            self._mended[host] = step + every if exchange.streaming else -(-step // every) * every
+            if self._rank.is_first:
+                print(
+                    f"not finite  step {step:,}: the gradient became NaN or Inf on {host}; what it "
+                    "learned since the last exchange is left out, and it goes on with the weights "
+                    "of the other hosts",
+                    flush=True,
+                )
+
 
 class ReplicaCheck(StepCallback):
     """Compares the weights of all ranks after the first step and then every so many steps.
+
+    Islands differ between exchanges: then only the ranks of each host are compared.
 
     Args:
         start_step: steps done before `fit`.
@@ -118,8 +157,12 @@ class ReplicaCheck(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
-        if step == self._start_step + 1 or step % self._every_steps == 0:
-            cluster.require_equal_weights(self.model.replicated, step, self._rank)
+        due = is_due(step, self._every_steps, self.model.exchange.sync_every)
+        if due or step == self._start_step + 1:
+            apart = self.model.exchange.islands and not due
+            cluster.require_equal_weights(
+                self.model.replicated, step, self._rank, within_hosts=apart
+            )
 
 
 class Telemetry(keras.callbacks.Callback):

@@ -6,9 +6,11 @@ import hashlib
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from hvd_nmt.data import corpus
 from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
+
+_LATENCY_ROUNDS = 9
+_ALL_REDUCE_ROUNDS = 3
 
 
 def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
@@ -87,18 +92,20 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
 
 
 def check_averaging(
-    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], rank: Rank
-) -> float:
+    optimizer: keras.optimizers.Optimizer, weights: list[tf.Variable], rank: Rank,
+    together: Sequence[int] | None = None,
+) -> float:  # fmt: skip
     """Prove that the optimizer given to `compile` sums gradients over all ranks.
 
-    Each rank offers gradients of its own, (rank + 1) x a pattern; every rank must get back exactly
-    1 + 2 + ... + size times it, in every weight. There are many ways to wrap an optimizer after
-    which each rank silently trains alone.
+    Each rank offers gradients of its own, 1 to 4 times a pattern; every rank must get back exactly
+    the sum, in every weight, also where numbers travel as float16. There are many ways to wrap an
+    optimizer after which each rank silently trains alone.
 
     Args:
         optimizer: the compiled one.
         weights: the weights it is going to train.
         rank: this rank.
+        together: ranks over which this one is to sum; None: all.
 
     Returns:
         Seconds that one all-reduce of all gradients takes.
@@ -113,14 +120,15 @@ def check_averaging(
         with tf.GradientTape() as tape:
             loss = tf.add_n(
                 [
-                    (rank.index + 1.0) * tf.reduce_sum(pattern * weight)
+                    _times(rank.index) * tf.reduce_sum(pattern * weight)
                     for pattern, weight in zip(patterns, weights, strict=True)
                 ]
             )
         pairs = optimizer.compute_gradients(loss, weights, tape)
         return [None if g is None else tf.convert_to_tensor(g) for g, _ in pairs]
 
-    total = rank.size * (rank.size + 1) / 2
+    summed = range(rank.size) if together is None else together
+    total = sum(_times(index) for index in summed)
     sums = tf.autograph.experimental.do_not_convert(reduced)()
     wrong = [
         weight.name
@@ -132,11 +140,30 @@ def check_averaging(
         if names:
             raise DivergedError(
                 f"Gradients do not add up: on rank {index} ({host}) the gradient of {names[0]} is "
-                f"not the sum over {rank.size} ranks. Each rank would train a model of its own."
+                f"not the sum over {len(summed)} ranks. Each rank would train a model of its own."
             )
-    started_s = time.perf_counter()
-    reduced()
-    return time.perf_counter() - started_s
+    return _median_s(reduced, _ALL_REDUCE_ROUNDS)
+
+
+def _times(rank: int) -> float:
+    """Small, so that float16 holds the sum of hundreds of ranks exactly."""
+    return rank % 4 + 1.0
+
+
+def latency_s() -> float:
+    """Seconds that an all-reduce of one number takes; a collective."""
+    one = tf.ones([1])
+    return _median_s(lambda: float(horovod.sum_over_ranks(one, name="latency")[0]), _LATENCY_ROUNDS)
+
+
+def _median_s(work: Callable[[], Any], rounds: int) -> float:
+    """Seconds that it takes: one round may be held up."""
+    times = []
+    for _ in range(rounds):
+        started_s = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started_s)
+    return statistics.median(times)
 
 
 def _pattern(shape: tf.TensorShape) -> np.ndarray:
@@ -154,33 +181,46 @@ def weights_checksum(weights: list[tf.Variable]) -> int:
     return int(tf.add_n(parts)) % (1 << 64)
 
 
-def require_equal_weights(weights: list[tf.Variable], step: int, rank: Rank) -> int:
+def require_equal_weights(
+    weights: list[tf.Variable], step: int, rank: Rank, *, within_hosts: bool = False
+) -> int:
     """Compare the weights of all ranks.
 
     Args:
         weights: what must be equal.
         step: steps done, for the sentence of the error.
         rank: this rank.
+        within_hosts: whether hosts may differ from each other.
 
     Returns:
-        Their checksum.
+        Their checksum; of this rank's host, if hosts may differ.
 
     Raises:
         DivergedError: they differ; names the ranks that are in the minority, or all of them.
     """
     by_rank = horovod.gather([rank.host, weights_checksum(weights)])
-    checksums = [checksum for _, checksum in by_rank]
-    if len(set(checksums)) == 1:
-        return checksums[0]
+    places = {host if within_hosts else "" for host, _ in by_rank}
+    for place in sorted(places):
+        among = {
+            index: checksum for index, (host, checksum) in enumerate(by_rank) if place in ("", host)
+        }
+        if len(set(among.values())) > 1:
+            raise _differing(among, by_rank, step)
+    return int(by_rank[rank.index][1])
+
+
+def _differing(among: dict[int, int], by_rank: list[Any], step: int) -> DivergedError:
+    """Of some ranks, by their numbers, whose checksums are not all equal."""
+    checksums = list(among.values())
     commonest = max(checksums, key=checksums.count)
     # Of two ranks nobody knows which is right.
     has_majority = checksums.count(commonest) > len(checksums) / 2
     differing = [
-        f"rank {index} ({host})"
-        for index, (host, checksum) in enumerate(by_rank)
+        f"rank {index} ({by_rank[index][0]})"
+        for index, checksum in among.items()
         if not has_majority or checksum != commonest
     ]
-    raise DivergedError(
+    return DivergedError(
         f"After step {step} the weights of {', '.join(differing)} differ from "
         f"{'the other ranks' if has_majority else 'each other'}: an update did not reach every "
         "rank, or a memory failed. The same command goes on from the last checkpoint."

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ import tf_keras as keras
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 from hvd_nmt.common.rank_environment import integer
-from hvd_nmt.training import launcher, peers
+from hvd_nmt.training import launcher, peers, terminate
 from hvd_nmt.training.peers import Peers
 from hvd_nmt.training.watchdog import Watchdog
 
@@ -48,19 +48,6 @@ except ImportError as error:
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
     ) from error
 
-# Launchers that start processes by themselves say so in these; without Horovod's own variables
-# each process would then train alone and believe that it is the whole run.
-_OTHER_LAUNCHERS = {
-    "OMPI_COMM_WORLD_SIZE": "mpirun",
-    "PMI_SIZE": "mpiexec",
-    "SLURM_STEP_NUM_TASKS": "srun",  # SLURM_NTASKS is also set inside of salloc and sbatch
-}
-
-
-GROUP_BYTES = 25 << 20
-"""gradients that are summed as one, as in PyTorch (Li et al. 2020, PyTorch Distributed, 5.2): each
-sum costs a delay, and the first can only begin when its last gradient is there"""
-
 _NEWS_S = 5.0
 """from an error of Gloo, which may come of a host's silence, until that silence is noticed here"""
 
@@ -70,6 +57,15 @@ _WORD_S = 3.0
 _peers: Peers | None = None
 _watchdog: Watchdog | None = None
 _hosts: list[str] = []
+
+
+class Group(NamedTuple):
+    """Some ranks; a group of one needs no collective."""
+
+    ranks: tuple[int, ...]
+    """their numbers among all ranks"""
+    process_set: Any
+    """Horovod's"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +95,7 @@ class Rank:
 
 
 def init(
-    expected_ranks: int = 0, *, with_timeline: bool = False, fixed_groups: bool = False
+    expected_ranks: int = 0, *, with_timeline: bool = False, with_groups: bool = False
 ) -> Rank:
     """Start Horovod, and see that it joins as many ranks as there must be.
 
@@ -107,8 +103,7 @@ def init(
         expected_ranks: how many there must be; 0: as many as were started, or the number in
             HVD_NMT_RANKS, which launch/horovodrun.sh sets.
         with_timeline: whether `start_timeline` will be called.
-        fixed_groups: whether `distributed_optimizer` will be asked for them. Horovod then sums
-            nothing together but what it was told to.
+        with_groups: whether `group` will be called.
 
     Raises:
         ClusterError: another number of ranks was started, or a launcher started several processes
@@ -117,21 +112,17 @@ def init(
     global _watchdog
     if with_timeline:
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    if fixed_groups:
-        os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"
+    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
+    if with_groups:
+        launcher.let_ranks_group()
     if _watchdog is None and "HOROVOD_RANK" in os.environ:
         _watchdog = Watchdog(signals.grace_s())
+        terminate.stay_alive_if(lambda: rank_is_gone(_NEWS_S))
     launcher.meet()
     hvd.init()
     rank = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
     expected = expected_ranks or integer("HVD_NMT_RANKS")
-    for variable, program in _OTHER_LAUNCHERS.items():
-        count = integer(variable, 1)
-        if rank.size == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
-            raise ClusterError(
-                f"{program} started {count} processes, but this Horovod was built without MPI, so "
-                "each would train alone: start with horovodrun, or build Horovod with MPI."
-            )
+    launcher.require_one_run(rank.size)
     if expected and rank.size != expected:
         raise ClusterError(
             f"{expected} ranks were asked for and {rank.size} were started: horovodrun fills every "
@@ -180,9 +171,10 @@ def shutdown() -> None:
 
 
 def distributed_optimizer(
-    optimizer: keras.optimizers.Optimizer, fixed_groups: bool = False
+    optimizer: keras.optimizers.Optimizer,
+    sums: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor] | None] = lambda gradients: None,
 ) -> keras.optimizers.Optimizer:
-    """The optimizer with gradients summed over all ranks before they are applied.
+    """The optimizer with gradients summed over ranks before they are applied.
 
     Sum, not average: each rank's loss is already divided by the token count of the whole step.
     The tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
@@ -190,46 +182,68 @@ def distributed_optimizer(
 
     Args:
         optimizer: what applies them.
-        fixed_groups: whether the same gradients have the same sum, to the bit, each time.
+        sums: gives the sums of gradients; None: Horovod is to sum them over all ranks.
     """
     wrapped = hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
-    if fixed_groups:
-        wrapped._allreduce_grads = _sum_in_groups
-        return wrapped
     # Horovod has AutoGraph convert its code, for seconds a rank, though nothing in it needs that.
-    reduce = wrapped._allreduce_grads.python_function
-    wrapped._allreduce_grads = tf.function(reduce, autograph=False)
+    reduce = tf.function(wrapped._allreduce_grads.python_function, autograph=False)
+
+    def all_reduce(gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> Any:
+        done = sums(gradients)
+        return reduce(gradients, variables) if done is None else done
+
+    wrapped._allreduce_grads = all_reduce
     return wrapped
 
 
-def _sum_in_groups(
-    gradients: Sequence[tf.Tensor | tf.IndexedSlices], variables: Sequence[tf.Variable]
-) -> list[tf.Tensor]:
-    """Sums over all ranks; the same bits each time that the same gradients are summed.
+def everybody() -> Group:
+    """All ranks."""
+    return Group(tuple(range(hvd.size())), hvd.global_process_set)
 
-    In a ring of three or more ranks the order of additions depends on where a gradient lies in
-    the buffer that is sent. Horovod fills it with what is ready, which differs from step to step;
-    a group of its own always travels alone and as a whole.
+
+def group(ranks: Sequence[int]) -> Group:
+    """Ranks with collectives of their own; all ranks must make the same, in the same order."""
+    if len(ranks) in (1, hvd.size()):
+        return Group(tuple(ranks), hvd.global_process_set)
+    return Group(tuple(ranks), hvd.add_process_set(list(ranks)))
+
+
+def sum_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+    """Sum of a tensor over a group; the same bits each time, whatever else travels."""
+    return sums_in(group, [x], name)[0]
+
+
+def sums_in(group: Group, tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """Sums of some tensors over a group, which travel as one and with nothing else.
+
+    In a ring of three or more ranks the order of additions depends on where a number lies in the
+    buffer that is sent. Horovod fills it with what is ready, which differs from step to step; what
+    is grouped always travels alone and as a whole.
     """
-    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    sums: list[tf.Tensor] = []
-    for number, group in enumerate(_groups(dense)):
-        sums += hvd.grouped_allreduce(group, op=hvd.Sum, name=f"gradients_{number}")
-    return sums
+    if len(group.ranks) == 1:
+        return list(tensors)
+    return list(
+        hvd.grouped_allreduce(list(tensors), op=hvd.Sum, name=name, process_set=group.process_set)
+    )
 
 
-def _groups(tensors: Sequence[tf.Tensor]) -> Iterator[list[tf.Tensor]]:
-    """Neighbours up to `GROUP_BYTES`: those of one layer become ready one after another."""
-    group: list[tf.Tensor] = []
-    bytes_ = 0
-    for tensor in tensors:
-        size = tensor.shape.num_elements() * tensor.dtype.size
-        if group and bytes_ + size > GROUP_BYTES:
-            yield group
-            group, bytes_ = [], 0
-        group.append(tensor)
-        bytes_ += size
-    yield group
+def deal_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+    """Equal parts of the first dimension, one to each rank of a group; what this one is dealt."""
+    return hvd.alltoall(x, name=name, process_set=group.process_set)
+
+
+def concatenated_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+    """The tensors of a group's ranks, one after the other in the first dimension."""
+    if len(group.ranks) == 1:
+        return x
+    return hvd.allgather(x, name=name, process_set=group.process_set)
+
+
+def of_first_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
+    """The value that the first rank of a group has."""
+    if len(group.ranks) == 1:
+        return x
+    return hvd.broadcast(x, group.ranks[0], name=name, process_set=group.process_set)
 
 
 def start_timeline(path: Path) -> None:
@@ -328,11 +342,11 @@ def report_lost_peers(
             _peers.when_stuck = None  # whoever has an error of its own says it, and is not stuck
 
 
-def rank_is_gone() -> bool:
-    """Whether a rank has ended, however, as far as this one knows or hears in a moment."""
+def rank_is_gone(news_s: float = 0.3) -> bool:
+    """Whether a rank has ended, however, as far as this one knows or hears in so many seconds."""
     if _peers is None:
         return False
-    _peers.wait_for_news(0.3)
+    _peers.wait_for_news(news_s)
     return _peers.lost is not None or bool(_peers.left)
 
 

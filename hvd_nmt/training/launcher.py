@@ -30,6 +30,14 @@ _NOTICE_S = 30.0
 """after which a line says who is waited for"""
 _SILENCE_S = 30.0
 """without an answer of horovodrun, after which it is gone"""
+# Launchers that start processes by themselves say so in these; without Horovod's own variables
+# each process would then train alone and believe that it is the whole run.
+_OTHER_LAUNCHERS = {
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpiexec",
+    "SLURM_STEP_NUM_TASKS": "srun",  # SLURM_NTASKS is also set inside of salloc and sbatch
+}
+_GROUPS = "HOROVOD_DYNAMIC_PROCESS_SETS"
 _PATH, _ALL = "/hvd_nmt/", "all"
 
 
@@ -50,6 +58,51 @@ def option(*names: str) -> str | None:
                 if name in names:
                     return value
     return None
+
+
+def require_one_run(ranks: int) -> None:
+    """See that processes which were started together are one run.
+
+    Args:
+        ranks: of Horovod's.
+
+    Raises:
+        ClusterError: another launcher started several, of which this Horovod does not know.
+    """
+    for variable, program in _OTHER_LAUNCHERS.items():
+        count = integer(variable, 1)
+        if ranks == 1 and count > 1 and "HOROVOD_SIZE" not in os.environ:
+            raise ClusterError(
+                f"{program} started {count} processes, but this Horovod was built without MPI, so "
+                "each would train alone: start with horovodrun, or build Horovod with MPI."
+            )
+
+
+def let_ranks_group() -> None:
+    """Have Horovod form groups of ranks, where ranks of a host may need one; before it starts.
+
+    Without need not: each rank then asks more of the others.
+    """
+    if _hosts_are_shared():
+        os.environ[_GROUPS] = "1"
+
+
+def ranks_can_group() -> bool:
+    """Whether Horovod was started so."""
+    return os.environ.get(_GROUPS) == "1"
+
+
+def _hosts_are_shared() -> bool:
+    """Whether there are several hosts, one at least with several ranks; alike on all ranks.
+
+    Launchers other than horovodrun tell less: with them several hosts, or ranks, are enough.
+    """
+    size, local_size = integer("HOROVOD_SIZE"), integer("HOROVOD_LOCAL_SIZE", 1)
+    if not size:
+        size = max(integer(name) for name in _OTHER_LAUNCHERS)
+        local_size = integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1)
+    # Horovod's own number is right on the first rank of a host; others have more beside them.
+    return size > local_size and (local_size > 1 or size > integer("HOROVOD_CROSS_SIZE", 1))
 
 
 def asked_ranks() -> int | None:

@@ -10,10 +10,14 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.training import horovod
+from hvd_nmt.training.exchange.gradient_sums import GradientSums
 
 
 def build(
-    config: TrainingConfig, precision: str, variables: list[tf.Variable]
+    config: TrainingConfig,
+    precision: str,
+    variables: list[tf.Variable],
+    sums: GradientSums | None = None,
 ) -> keras.optimizers.Optimizer:
     """The optimizer that `compile` gets, with all its slots.
 
@@ -24,6 +28,7 @@ def build(
         config: Adam's constants.
         precision: float16 adds a dynamic loss scale.
         variables: the weights to be trained.
+        sums: of gradients over ranks; None: as on one host.
     """
     optimizer = horovod.distributed_optimizer(
         Adam(
@@ -33,7 +38,7 @@ def build(
             epsilon=config.adam_epsilon,
             jit_compile=False,
         ),
-        config.fixed_groups,
+        sums or GradientSums(config.fixed_groups),
     )
     if precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)

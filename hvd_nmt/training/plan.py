@@ -10,9 +10,12 @@ import tensorflow as tf
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
+from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
+from hvd_nmt.training.memory import Slices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,8 +38,14 @@ class Plan:
     """steps done before this start"""
     all_reduce_s: float
     """seconds that one all-reduce of all gradients took, as measured"""
+    latency_s: float = 0.0
+    """seconds that one of a single number took"""
+    exchange: Exchange | None = None
+    """how hosts share what their ranks learn; None: chosen later, until then as on one host"""
     frozen: int = 0
     """weights that are not trained, and so have no gradient"""
+    slices: Slices | None = None
+    """in which each rank computes its share of a step; None: in one"""
     asked_ranks: int | None = None
     """number of ranks that horovodrun was asked for with -np; None: not known"""
 
@@ -54,6 +63,36 @@ class Plan:
     def sent_bytes_per_step(self) -> float:
         """Bytes that each rank sends, and receives, in a step; see `ring_bytes`."""
         return ring_bytes(self.gradient_bytes, self.ranks)
+
+    @property
+    def ranks_by_host(self) -> tuple[int, ...]:
+        """Number of ranks on each host."""
+        return tuple(self.hosts.count(host) for host in dict.fromkeys(self.hosts))
+
+    def exchange_lines(self) -> list[str]:
+        """How the hosts exchange, for a reader; nothing on one host."""
+        exchange, ranks_by_host = self.exchange, self.ranks_by_host
+        if len(ranks_by_host) == 1:
+            return []
+        if exchange is None:
+            return [
+                "exchange    float32 gradients in each step; the first steps measure whether the "
+                "link needs another (training.wire, hierarchical, islands)"
+            ]
+        sent = sent_bytes_per_step(exchange, self.gradient_bytes, ranks_by_host)
+        lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
+        if exchange.islands:
+            every, due = exchange.sync_every, self.config.checkpoints.every_steps
+            rate, momentum = exchange.rate(len(ranks_by_host)), exchange.outer_momentum
+            lines.append(
+                f"outer       rate {rate:.3g}, momentum {momentum:g}: in the long run common "
+                f"weights move {rate / (1 - momentum):.3g} times as far as the hosts on average"
+            )
+            lines.append(
+                f"barriers    checkpoints, evaluations and comparisons wait for a step that "
+                f"{every:,} divides: one due at {due:,} comes at {-(-due // every) * every:,}"
+            )
+        return lines
 
     def lines(self) -> list[str]:
         """The plan for a reader."""
@@ -82,12 +121,24 @@ class Plan:
             f"batches     {training.tokens_per_step:,} target tokens a step, "
             f"{training.tokens_per_step // self.ranks:,} a rank; "
             f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
+            *self._slices(),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
             f"rate        {self._rate()}",
             f"all-reduce  {data_size(self.gradient_bytes)} of gradients, "
             f"{data_size(self.sent_bytes_per_step)} sent by each rank a step; just measured: "
             f"{step_duration(self.all_reduce_s)}",
+            *self.exchange_lines(),
+        ]
+
+    def _slices(self) -> list[str]:
+        if self.slices is None or self.slices.micro_batches == 1:
+            return []
+        count, tokens = self.slices.micro_batches, self.config.training.tokens_per_step
+        return [
+            f"slices      {count} of {tokens // self.ranks // count:,} target tokens a rank, one "
+            f"after another: a step needs about {data_size(self.slices.need_bytes)} instead of "
+            f"{data_size(self.slices.whole_bytes)}"
         ]
 
     def _rate(self) -> str:

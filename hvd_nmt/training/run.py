@@ -18,6 +18,7 @@ from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
+from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
 from hvd_nmt.telemetry.host import process_started_s
@@ -33,6 +34,7 @@ from hvd_nmt.training import (
 )
 from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
@@ -56,7 +58,7 @@ def train(config: Config, write_report: WriteReport) -> None:
     rank = horovod.init(
         config.ranks,
         with_timeline=config.telemetry.timeline_steps > 0,
-        fixed_groups=config.training.fixed_groups,
+        with_groups=may_group_ranks(config.training),
     )
     log: Log = print if rank.is_first else _silent
     if command_line.LOCAL_FILE.exists():
@@ -84,10 +86,12 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
             run_directory.require_same_run(config.run_dir, config, run_setup.data, log)
 
     with horovod.raise_on_all_ranks():
-        model, state = setup.build(config, run_setup)
+        model, state, adam = setup.build(config, run_setup)
     _restore(state, config, run_setup, log)
     step, is_first = int(model.step), rank.is_first
-    missing = save_and_evaluate.evaluation_is_missing(config, step, is_first)
+    exchange = _chosen_before(config, run_setup)
+    sync_every = exchange.sync_every if exchange is not None else 1
+    missing = save_and_evaluate.evaluation_is_missing(config, step, is_first, sync_every)
     if step >= config.training.max_steps and not missing:
         past = f", past the {config.training.max_steps:,} asked for"
         past = past if step > config.training.max_steps else ""
@@ -96,14 +100,20 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     with horovod.raise_on_all_ranks():
         if rank.is_first:
             environment = cluster.environment(run_setup.hosts, run_setup.precision)
-            run_directory.describe(config.run_dir, config, run_setup.data, environment)
-    plan = setup.check(config, run_setup, model)
+            described = config
+            if exchange is not None and run_setup.groups is not None:
+                training = exchange.written_into(config.training)
+                described = dataclasses.replace(config, training=training)
+            run_directory.describe(config.run_dir, described, run_setup.data, environment)
+    plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
+    choice = ExchangeChoice(plan, run_setup, model, adam, log)
+    choice.begin()
 
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ending)
+        _fit(model, state, run_setup, plan, ending, choice)
         stopped = False
     finally:
         if rank.is_first:
@@ -111,6 +121,18 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     log(_where_things_are(config, time.monotonic() - started_s))
+
+
+def _chosen_before(config: Config, run_setup: RunSetup) -> Exchange | None:
+    """How hosts exchange, where that is decided: asked for, or chosen by an earlier start."""
+    if run_setup.groups is None:
+        return Exchange()
+    with horovod.raise_on_all_ranks():
+        chosen = None
+        if run_setup.rank.is_first:
+            chosen = run_directory.chosen_exchange(config.run_dir, config, run_setup.hosts)
+    chosen = horovod.gather(chosen)[0]
+    return Exchange(**chosen) if chosen is not None else decided(config.training)
 
 
 def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, log: Log) -> None:
@@ -167,6 +189,7 @@ def _fit(
     run_setup: RunSetup,
     plan: Plan,
     ending: Ending,
+    choice: ExchangeChoice,
 ) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
@@ -174,7 +197,7 @@ def _fit(
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
     if rank.is_first:
-        store = _opened_store(run_setup, plan)
+        choice.store = store = _opened_store(run_setup, plan)
         saver = Saver(
             config.run_dir,
             state,
@@ -193,13 +216,14 @@ def _fit(
         callbacks.StopIfNotFinite(start, rank),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
+        choice,  # last: what is due after this step is decided by the exchange that it had
     ]
     if config.telemetry.timeline_steps:
         path = config.run_dir / "horovod-timeline.json"
         every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     steps = config.training.max_steps - start
     try:
-        stop_save_evaluate.make_up()
+        stop_save_evaluate.make_up(model.exchange.sync_every)
         if steps > 0:
             model.fit(
                 setup.dataset(run_setup, start, steps),

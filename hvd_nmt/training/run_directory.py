@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -25,10 +27,16 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
+from hvd_nmt.config.exchange import decided, is_decided
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.training.horovod import Rank
 
+_EXCHANGE = ("wire", "hierarchical", "islands", "sync_every", "streaming", "outer_rate",
+             "outer_momentum")  # fmt: skip
 _MAY_CHANGE = (
+    *(f"training.{name}" for name in _EXCHANGE),
+    "training.micro_batches",
     "run_dir",
     "ranks",
     "evaluation.",
@@ -152,6 +160,37 @@ def require_same_data(
     )
 
 
+def chosen_exchange(run_dir: Path, config: Config, hosts: list[str]) -> dict[str, Any] | None:
+    """How an earlier start had hosts exchange, where this one leaves that to the program.
+
+    Args:
+        run_dir: run directory.
+        config: of this start.
+        hosts: host of each rank.
+
+    Returns:
+        The fields of an `Exchange`. None: there was no earlier start on these hosts, or it had not
+        chosen, or this start asks for something else.
+    """
+    environment = run_dir / ENVIRONMENT
+    if is_decided(config.training) or not (run_dir / CONFIG).exists():
+        return None
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        earlier = configuration.load(run_dir / CONFIG).training
+        chosen = decided(earlier)
+        same_hosts = json.loads(environment.read_text(encoding="utf-8")).get("hosts") == hosts
+        asked = ((getattr(config.training, name), getattr(earlier, name)) for name in _EXCHANGE)
+        if chosen and same_hosts and all(now in (AUTO, before) for now, before in asked):
+            return dataclasses.asdict(chosen)
+    return None
+
+
+def write_config(run_dir: Path, config: Config) -> None:
+    """Write the configuration of a run into its directory."""
+    with replacing_file(run_dir / CONFIG) as draft:
+        configuration.save(config, draft)
+
+
 def describe(
     run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any]
 ) -> None:
@@ -164,8 +203,7 @@ def describe(
         environment: see `cluster.environment`.
     """
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
-    with replacing_file(run_dir / CONFIG) as draft:
-        configuration.save(config, draft)
+    write_config(run_dir, config)
     with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)

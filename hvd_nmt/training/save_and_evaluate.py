@@ -11,6 +11,7 @@ from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.config import Config
+from hvd_nmt.config.exchange import Joined, is_due
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.evaluation import Evaluator
@@ -53,8 +54,11 @@ class SaveAndEvaluate(StepCallback):
         self._stop_request = StopRequest(announces=saver is not None)
         self._passed_over: list[int] = []
 
-    def make_up(self) -> None:
+    def make_up(self, sync_every: int) -> None:
         """Make the evaluation that the last start has left out or did not end; before `fit`.
+
+        Args:
+            sync_every: see `Exchange`.
 
         Raises:
             Preempted: a rank was asked to stop meanwhile.
@@ -63,7 +67,8 @@ class SaveAndEvaluate(StepCallback):
             begun = _times_begun(self._config.run_dir) if self._saver is not None else {}
         never_ended = [step for step, times in begun.items() if times >= _TIMES_BEGUN]
         self._passed_over = horovod.gather(never_ended)[0]
-        if not evaluation_is_missing(self._config, self._start_step, self._saver is not None):
+        is_first = self._saver is not None
+        if not evaluation_is_missing(self._config, self._start_step, is_first, sync_every):
             return
         self._stop_request.listen()
         self._evaluate(self._start_step)
@@ -94,8 +99,9 @@ class SaveAndEvaluate(StepCallback):
             Preempted: a rank was asked to stop; the checkpoint of this step is saved.
         """
         last = step == self._config.training.max_steps
-        evaluate = _is_evaluated(self._config, step)
-        save = last or step % self._config.checkpoints.every_steps == 0
+        sync_every = self.model.exchange.sync_every
+        evaluate = _is_evaluated(self._config, step, sync_every)
+        save = last or is_due(step, self._config.checkpoints.every_steps, sync_every)
         # The step's own sum does not know of a signal that came since the step began.
         stop = logs["stop"] > 0 or ((save or evaluate) and self._is_to_stop())
         saved = save or stop
@@ -118,6 +124,7 @@ class SaveAndEvaluate(StepCallback):
         """Save on rank 0; when the run stops, the launcher kills it soon."""
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
+        self.model.join(step, Joined.EVERYTHING)
         with horovod.raise_on_all_ranks():
             if self._saver is not None:
                 self._saver.save(step, read_back=not stop)
@@ -149,15 +156,16 @@ class SaveAndEvaluate(StepCallback):
                 (run_dir / BEGUN_FILE).unlink(missing_ok=True)
 
 
-def evaluation_is_missing(config: Config, step: int, is_first: bool) -> bool:
+def evaluation_is_missing(config: Config, step: int, is_first: bool, sync_every: int = 1) -> bool:
     """Whether an evaluation of the step before this start was due and is still to be made.
 
     Args:
         config: of the run.
         step: steps done.
         is_first: whether this is rank 0, whose files count; all ranks must call this.
+        sync_every: see `Exchange`.
     """
-    if step == 0 or not _is_evaluated(config, step):
+    if step == 0 or not _is_evaluated(config, step, sync_every):
         return False
     missing = False
     with horovod.raise_on_all_ranks():
@@ -174,8 +182,9 @@ def _preempted(step: int) -> Preempted:
     )
 
 
-def _is_evaluated(config: Config, step: int) -> bool:
-    return step == config.training.max_steps or step % config.evaluation.every_steps == 0
+def _is_evaluated(config: Config, step: int, sync_every: int) -> bool:
+    every_steps = config.evaluation.every_steps
+    return step == config.training.max_steps or is_due(step, every_steps, sync_every)
 
 
 def _times_begun(run_dir: Path) -> dict[int, int]:

@@ -9,14 +9,18 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints.state import run_state, weights_to_train
+from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
+from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
-from hvd_nmt.training import cluster, devices, horovod, launcher, optimizer
+from hvd_nmt.training import cluster, devices, horovod, launcher, optimizer, slicing
+from hvd_nmt.training.exchange import host_sums
+from hvd_nmt.training.exchange.gradient_sums import GradientSums
+from hvd_nmt.training.exchange.host_sums import HostGroups
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan, count_parameters
 from hvd_nmt.training.step import TrainingModel
@@ -36,8 +40,16 @@ class RunSetup:
     """which sentences each step has"""
     precision: str
     """arithmetic of the forward and backward pass: float32, bfloat16 or float16"""
+    groups: HostGroups | None = None
+    """ranks that exchange with each other; None: the hosts have nothing to exchange, or there is
+    one"""
     dropout: SubwordDropout | None = None
     """segments the training sentences of each epoch anew; None: they stay as prepared"""
+
+    @property
+    def together(self) -> list[int]:
+        """Ranks on this host."""
+        return [index for index, host in enumerate(self.hosts) if host == self.rank.host]
 
 
 def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
@@ -55,9 +67,18 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         _require_places(config, data)
         plan = BatchPlan.of(data.train, config.training.tokens_per_step, config.training.seed)
         dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
-    return RunSetup(
-        rank, [facts["host"] for facts in facts_by_rank], data, plan, precision, dropout
-    )
+    hosts = [facts["host"] for facts in facts_by_rank]
+    groups = None
+    if len(set(hosts)) > 1 and may_group_ranks(config.training):
+        groups = host_sums.meet(hosts, rank.index)
+        if groups is None and is_decided(config.training):
+            raise ConfigError(
+                f"The launcher knows other hosts than {', '.join(dict.fromkeys(hosts))}, on which "
+                "the ranks are, so ranks of a host cannot sum first: name each host once, with all "
+                "its slots (-H v100a:2,v100b:2), or use --training.wire float32 "
+                "--training.hierarchical off --training.islands off."
+            ).of_all_ranks()
+    return RunSetup(rank, hosts, data, plan, precision, groups, dropout)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -77,8 +98,10 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         )
 
 
-def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint]:
-    """The compiled model with fresh weights, and what a checkpoint of it holds.
+def build(
+    config: Config, run_setup: RunSetup
+) -> tuple[TrainingModel, tf.train.Checkpoint, AdamState]:
+    """The compiled model with fresh weights, what a checkpoint of it holds, and Adam's variables.
 
     Raises:
         ConfigError: `training.freeze` names no weight, or leaves none to train.
@@ -94,21 +117,27 @@ def build(config: Config, run_setup: RunSetup) -> tuple[TrainingModel, tf.train.
         average = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
-    model = TrainingModel(transformer, config.training, run_setup.rank, average)
-    adam = optimizer.build(config.training, run_setup.precision, model.trained)
-    model.compile(optimizer=adam)
+    sums = GradientSums(config.training.fixed_groups)
+    model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
+    keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
+    model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
-    state = run_state(transformer, model.step, optimizer.state(adam, list(weights)), average)
-    return model, state
+    adam = optimizer.state(keras_optimizer, list(weights))
+    return model, run_state(transformer, model.step, adam, average), adam
 
 
-def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
+def check(
+    config: Config, run_setup: RunSetup, model: TrainingModel, exchange: Exchange | None = None
+) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
+
+    Also cuts the steps into slices, where the memory asks for them.
 
     Args:
         config: of the run.
         run_setup: what all ranks agreed on.
         model: compiled, with the weights to begin with.
+        exchange: what an earlier start has chosen, in place of what the configuration leaves open.
 
     Raises:
         DivergedError: they do not.
@@ -116,6 +145,9 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
     cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
+    slices = slicing.choose(config, run_setup.batch_plan, run_setup.precision, model)
+    if slices is not None:
+        model.micro_batches = slices.micro_batches
     parameters = count_parameters(weights)
     return Plan(
         config=config,
@@ -126,8 +158,11 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel) -> Plan:
         precision=run_setup.precision,
         start_step=start_step,
         all_reduce_s=all_reduce_s,
+        latency_s=cluster.latency_s(),
+        exchange=Exchange() if run_setup.groups is None else exchange or decided(config.training),
         frozen=parameters - count_parameters(model.trained),
         asked_ranks=launcher.asked_ranks(),
+        slices=slices,
     )
 
 
@@ -145,14 +180,18 @@ def dataset(run_setup: RunSetup, start_step: int, steps: int) -> tf.data.Dataset
         start = plan.position(start_step)
         endless = batches(data, plan, start, rank.index, rank.size, run_setup.dropout)
         for batch in itertools.islice(endless, steps):
+            host_tokens = max(
+                1, sum(batch.rank_target_tokens[index] for index in run_setup.together)
+            )
+            tokens = [batch.source_tokens, batch.target_tokens, host_tokens]
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,
-                "tokens": np.array([batch.source_tokens, batch.target_tokens], np.float32),
+                "tokens": np.array(tokens, np.float32),
             }
 
     ids = tf.TensorSpec([None, None], tf.int32)
-    signature = {"source": ids, "target": ids, "tokens": tf.TensorSpec([2], tf.float32)}
+    signature = {"source": ids, "target": ids, "tokens": tf.TensorSpec([3], tf.float32)}
     # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
     # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the
     # tuning thread (`Model::OptimizeLoop`) that one of them wakes may sleep for one more period.

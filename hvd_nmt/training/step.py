@@ -5,28 +5,39 @@ B sentences, S source and T target positions, D model width.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.checkpoints.state import weights_to_train
-from hvd_nmt.config import TrainingConfig
+from hvd_nmt.config import Config, TrainingConfig
+from hvd_nmt.config.exchange import Exchange, Joined, joined_at
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
-from hvd_nmt.model.loss import cross_entropy
+from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
-from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training import horovod, micro_batches, optimizer
+from hvd_nmt.training.exchange.gradient_sums import GradientSums
+from hvd_nmt.training.exchange.host_sums import HostGroups
+from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.micro_batches import Accumulated
+
+LOWEST_LOSS_SCALE = 1.0
+"""float16: the gradient itself overflows there, unscaled; Keras goes no lower"""
 
 
 class TrainingModel(keras.Model):
     """A Transformer under training.
 
     `compile` it with the optimizer of `optimizer.build` and `fit` it to batches, dictionaries of
-    `source` int32 [B, S], `target` int32 [B, T], and `tokens` float32 [2]: real source and target
-    tokens of this step over all ranks.
+    `source` int32 [B, S], `target` int32 [B, T], and `tokens` float32 [3]: real source and target
+    tokens of this step over all ranks, and target tokens over the ranks of this host.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
@@ -42,6 +53,7 @@ class TrainingModel(keras.Model):
         rank: this rank.
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
+        sums: what the optimizer sums gradients with; None: it is never changed.
     """
 
     _SUMS = ("loss", "nll", "stop", "not_finite")
@@ -56,13 +68,39 @@ class TrainingModel(keras.Model):
         config: TrainingConfig,
         rank: Rank,
         average: Transformer | None = None,
+        sums: GradientSums | None = None,
     ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer, self.average = transformer, average
         self.config, self.rank = config, rank
+        auto = config.micro_batches == AUTO  # `slicing.choose` then says how many
+        self.micro_batches = 1 if auto else int(config.micro_batches)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
+        self.sums = sums or GradientSums()
+        self.exchange = Exchange()
+        """how the hosts share what they learn"""
+        self.islands: Islands | None = None
+        """where hosts train by themselves"""
+        self._joined_at: Callable[[int], Joined] = lambda step: Joined.NOTHING
+        self._graph_step: Any = None
         self._together_s = time.perf_counter()  # when the ranks last left a collective
+
+    def use(
+        self, exchange: Exchange, islands: Islands | None, hosts: HostGroups | None, config: Config
+    ) -> None:
+        """Exchange so with other hosts from now on; the step is traced anew.
+
+        Args:
+            exchange: how.
+            islands: does it, if hosts train by themselves.
+            hosts: of the run; None: there is one.
+            config: of the run; when it saves, evaluates and compares.
+        """
+        self.exchange, self.islands = exchange, islands
+        self.sums.use(exchange, hosts)
+        self._joined_at = functools.partial(joined_at, config, exchange)
+        self._graph_step = None
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -89,33 +127,35 @@ class TrainingModel(keras.Model):
                 seconds it waited.
 
         Returns:
-            One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, and `_OWN`.
+            One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, with islands for
+            each host its tokens and its ranks whose gradient is NaN or Inf, and `_OWN`.
         """
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
-        source_tokens, target_tokens = tf.unstack(batch["tokens"])
-        with TimedTape() as tape:
-            states_BxTxD = self._states(batch, dropout.Dropout(seed_2))
-            loss = cross_entropy(
-                tf.reshape(states_BxTxD, [-1, self.transformer.config.width]),
-                self.transformer.embedding,
-                tf.reshape(batch["target"], [-1]),
-                self.config.label_smoothing,
-                self.transformer.logits_bias,
-            )
-            per_token = loss.smoothed / target_tokens
-        not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
+        source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
+        last, earlier = micro_batches.all_but_last(
+            batch, seed_2, self.micro_batches, weights, self._own_gradients
+        )
+        with TimedTape(earlier) as tape:
+            loss = self._loss(*last)
+            per_token = loss.smoothed / self._summed_tokens(batch)
         gradients = self.optimizer.compute_gradients(per_token, weights, tape)
+        if earlier is not None:
+            loss = earlier.with_loss(loss)
+        per_token = loss.smoothed / target_tokens
+        not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
         summed = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
         times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.
         places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
-        sums = horovod.sum_over_ranks(tf.concat([summed, places_2R], 0), name="step_sums")
-        norm = self._norm(gradients)
-        with tf.control_dependencies([sums, *(gradient for gradient, _ in gradients)]):
+        norm, scale = self._norm(gradients), self._loss_scale()
+        of_host = self._of_host(self._summed_tokens(batch), norm, scale)
+        sums = horovod.sum_over_ranks(tf.concat([summed, places_2R, of_host], 0), name="step_sums")
+        # The norm is read from all sums. An edge from what Horovod returns is not enough: with
+        # gradients that travel in two parts, the second was now and then not waited for.
+        with tf.control_dependencies([sums, norm]):
             waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
-        scale = self._loss_scale()
         self._apply(optimizer.clipped(gradients, self.config.clip_norm, norm), norm)
         self.step.assign_add(1)
         if self.average is not None:
@@ -124,12 +164,50 @@ class TrainingModel(keras.Model):
         own = [norm, source_tokens, target_tokens, not_finite, waited_s, scale, skipped]
         return tf.concat([sums, own], 0)
 
+    def own_gradients(self, batch: dict[str, tf.Tensor], slices: int) -> list[tf.Tensor]:
+        """Gradients of this rank alone, computed as in a step; with the loss scale, if any.
+
+        Args:
+            batch: see above.
+            slices: in which it is computed.
+        """
+        seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
+        last, earlier = micro_batches.all_but_last(
+            batch, seed_2, slices, self.trained, self._own_gradients
+        )
+        _, gradients = self._own_gradients(*last)
+        return gradients if earlier is None else earlier.with_gradients(gradients)
+
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
-        ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.float32)
-        graph_step = tf.function(
+
+        def train_function(iterator: Any) -> dict[str, Any]:
+            began_s, started_s = time.time(), time.perf_counter()
+            batch = next(iterator)
+            input_wait_s = time.perf_counter() - started_s
+            if self.islands is not None:
+                self.islands.begin_step(int(self.step))
+            if self._graph_step is None:
+                self._graph_step = self._traced_step()
+            values = self._graph_step(batch, tf.constant([began_s, input_wait_s], tf.float64))
+            return self._logs(values.numpy().tolist(), started_s)
+
+        self.train_function = train_function
+        return train_function
+
+    def join(self, step: int, joined: Joined) -> dict[str, float]:
+        """Make equal on all hosts what they must have in common after this step; a collective."""
+        if self.islands is None or joined == Joined.NOTHING:
+            return {}
+        if joined == Joined.EVERYTHING:
+            return self.islands.join(step)
+        return self.islands.exchange_all()
+
+    def _traced_step(self) -> Any:
+        ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
+        return tf.function(
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
             tf.autograph.experimental.do_not_convert(self.train_step),
             input_signature=[
@@ -138,17 +216,8 @@ class TrainingModel(keras.Model):
             ],
         )
 
-        def train_function(iterator: Any) -> dict[str, Any]:
-            began_s, started_s = time.time(), time.perf_counter()
-            batch = next(iterator)
-            input_wait_s = time.perf_counter() - started_s
-            values = graph_step(batch, tf.constant([began_s, input_wait_s], tf.float64))
-            return self._logs(values.numpy().tolist(), started_s)
-
-        self.train_function = train_function
-        return train_function
-
     def _logs(self, values: list[float], started_s: float) -> dict[str, Any]:
+        exchanged = self._exchanged(values)
         ended_s = time.perf_counter()
         total_s, longest_s = ended_s - started_s, ended_s - self._together_s
         self._together_s = ended_s
@@ -159,7 +228,8 @@ class TrainingModel(keras.Model):
         # No rank began this step before all had left the one before.
         ready_s = tuple(min(max(0.0, s), longest_s) for s in values[sums : sums + ranks])
         input_wait_s = tuple(values[sums + ranks : sums + 2 * ranks])
-        waited_s = max(0.0, logs.pop("waited_s"))
+        waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
+        logs |= exchanged
         return logs | {
             "step_s": total_s,
             "rank_ready_s": ready_s,
@@ -167,9 +237,59 @@ class TrainingModel(keras.Model):
             "step_time": step_time(total_s, waited_s, self.rank.index, ready_s, input_wait_s),
         }
 
+    def _exchanged(self, values: list[float]) -> dict[str, Any]:
+        """What the islands exchange after a step, and what of it is logged."""
+        if self.islands is None:
+            return {}
+        hosts = len(self.islands.hosts.names)
+        of_host = values[: -len(self._OWN)][-2 * hosts :]
+        learned, bad = of_host[:hosts], [count > 0 for count in of_host[hosts:]]
+        step = int(self.step)
+        logs = self.islands.end_step(learned, bad)
+        for name, seconds in self.join(step, self._joined_at(step)).items():
+            logs[name] = logs.get(name, 0.0) + seconds
+        return {**logs, "host_not_finite": bad}
+
+    def _of_host(self, tokens: tf.Tensor, norm: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+        """With islands, what this rank adds to each host's tokens and bad ranks: float32 [2 H].
+
+        float16 takes care of itself: an overflow is left out and lowers the loss scale.
+        """
+        if self.islands is None:
+            return tf.zeros([0])
+        hosts = self.islands.hosts
+        speaks = tf.constant(float(self.rank.is_first_on_host))
+        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
+        place_H = tf.one_hot(hosts.index, len(hosts.names))
+        return tf.concat([place_H * tokens * speaks, place_H * tf.cast(bad, tf.float32)], 0)
+
+    def _summed_tokens(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Target tokens of the sentences whose gradients are summed."""
+        return batch["tokens"][1 if self.islands is None else 2]
+
+    def _loss(self, batch: dict[str, tf.Tensor], drop: dropout.Dropout) -> Loss:
+        return cross_entropy(
+            tf.reshape(self._states(batch, drop), [-1, self.transformer.config.width]),
+            self.transformer.embedding,
+            tf.reshape(batch["target"], [-1]),
+            self.config.label_smoothing,
+            self.transformer.logits_bias,
+        )
+
     def _states(self, batch: dict[str, tf.Tensor], drop: dropout.Dropout) -> tf.Tensor:
         memory = self.transformer.encode(batch["source"], drop)
         return self.transformer.decode(batch["target"], memory, drop)
+
+    def _own_gradients(
+        self, batch: dict[str, tf.Tensor], drop: dropout.Dropout
+    ) -> tuple[Loss, list[tf.Tensor]]:
+        """Loss and gradients of some rows, without those of other ranks, but scaled as theirs."""
+        with tf.GradientTape() as tape:
+            loss = self._loss(batch, drop)
+            per_token = loss.smoothed / self._summed_tokens(batch)
+            if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
+                per_token = self.optimizer.get_scaled_loss(per_token)
+        return loss, micro_batches.dense(tape.gradient(per_token, self.trained))
 
     def _norm(self, gradients: list[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
         """Global norm of the summed gradients; one number on all ranks where it changes weights.
@@ -178,7 +298,11 @@ class TrainingModel(keras.Model):
         processor, find other last digits.
         """
         norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
-        return horovod.of_first_rank(norm, "gradient_norm") if self.config.clip_norm else norm
+        if not self.config.clip_norm:
+            return norm
+        if self.islands is not None:
+            return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
+        return horovod.of_first_rank(norm, "gradient_norm")
 
     def _loss_scale(self) -> tf.Tensor:
         scaled = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
@@ -209,7 +333,9 @@ class TrainingModel(keras.Model):
         """
         rate = tf.maximum(1 - self.config.ema_decay, 9 / (10 + tf.cast(self.step, tf.float32)))
         means = weights_to_train(average, self.config.freeze).values()
-        for mean, weight in zip(means, self.trained, strict=True):
+        # With islands the weights of a host are its own; the common ones are equal everywhere.
+        weights = self.trained if self.islands is None else self.islands.common
+        for mean, weight in zip(means, weights, strict=True):
             # One pass in place; `assign` would make two more tensors of the weight's size.
             tf.raw_ops.ResourceApplyGradientDescent(
                 var=mean.handle, alpha=rate, delta=mean - weight
@@ -222,15 +348,24 @@ class TimedTape(tf.GradientTape):
     From then until the summed gradients are there, this rank has nothing to compute: that is the
     exposed communication. The first element of each gradient is fetched to the host, so that the
     time is right on a GPU too, where kernels run behind the host's back.
+
+    Args:
+        earlier: slices of the same step, whose gradients are added: each becomes ready by itself,
+            so what is sent hides behind the last slice's backward pass. None: there are none.
     """
 
     ready_s: tf.Tensor
     """float64 scalar, unix time in seconds"""
 
+    def __init__(self, earlier: Accumulated | None = None) -> None:
+        super().__init__()
+        self._earlier = earlier
+
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """As `tf.GradientTape.gradient`, with dense gradients."""
-        gradients = super().gradient(target, sources, *args, **kwargs)
-        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        gradients = micro_batches.dense(super().gradient(target, sources, *args, **kwargs))
+        if self._earlier is not None:
+            gradients = self._earlier.with_gradients(gradients)
         with tf.device("/CPU:0"):
             ready = [tf.reshape(gradient, [-1])[:1] for gradient in gradients]
             with tf.control_dependencies(ready):

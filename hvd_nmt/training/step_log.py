@@ -47,6 +47,7 @@ class StepLog(StepCallback):
             return
         for name in ("loss", "nll", "source_tokens", "target_tokens"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
+        self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
         self._times.add(logs["step_time"])
         for name in ("rank_ready_s", "rank_input_wait_s"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
@@ -73,6 +74,7 @@ class StepLog(StepCallback):
             scale_text = (
                 f"loss scale {logs['loss_scale']:,.0f} ({logs['skipped_steps']:,.0f} skipped)  "
             )
+        exchanged, exchange_text = self._exchanged(mean["exchange_s"])
         self._store.scalars(
             step,
             {
@@ -89,16 +91,29 @@ class StepLog(StepCallback):
                 "step_time/straggler_wait_s": times.straggler_wait_s,
                 "step_time/communication_s": times.communication_s,
             }
-            | scale,
+            | scale
+            | exchanged,
             more={**rank_means, "steps": count},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
             f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
-            f"rate {rate:.2e}  norm {gradient_norm:.2f}  {scale_text}{tokens_per_s:,.0f} tokens/s  "
+            f"rate {rate:.2e}  norm {gradient_norm:.2f}  {scale_text}{exchange_text}"
+            f"{tokens_per_s:,.0f} tokens/s  "
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
             f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
             flush=True,
         )
+
+    def _exchanged(self, exchange_s: float) -> tuple[dict[str, float], str]:
+        """Of islands: values of their exchanges, and words for the line."""
+        islands = getattr(self.model, "islands", None)
+        if islands is None:
+            return {}, ""
+        return {
+            "exchange/outer_delta_norm": islands.delta_norm,
+            "exchange/divergence": islands.divergence,
+            "step_time/exchange_s": exchange_s,
+        }, f"sync every {islands.exchange.sync_every}  "

@@ -116,7 +116,7 @@ def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
         assert sorted(rows) == sorted(row[row > 0].tolist() for row in one.source_BxS)
         for batch in step:
             assert batch.target_tokens == sum(np.count_nonzero(b.target_BxT) for b in step)
-            assert batch[2:] == one[2:]
+            assert batch[2:6] == one[2:6]
     at = plan.steps_per_epoch + 2
     for a, b in zip(whole[at:], take(plan.position(at), 0, 1, 3), strict=False):
         np.testing.assert_array_equal(a.source_BxS, b.source_BxS)

@@ -76,9 +76,10 @@ def test_a_killed_rank_of_the_other_host_is_named(two_hosts, toy_data, tmp_path)
 
 
 def test_a_stopped_rank_of_the_other_host_ends_with_its_launcher(two_hosts, toy_data, tmp_path):
-    """It cannot see that its ssh is gone; its watchdog does, and is patient for a minute."""
+    """It cannot see that its ssh is gone; its watchdog does, and is patient as it is told."""
     run_dir = tmp_path / "run"
-    command = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", *COMMAND[5:])
+    command = ("env", "HVD_NMT_GRACE_S=15", "horovodrun", "-np", "2", "-H", "v100a:1,v100b:1",
+               *COMMAND[5:])  # fmt: skip
     options = toy.train_options(toy_data, run_dir, 100_000)
     with two_hosts.running((*command, *options), tmp_path) as process:
         wait_for_steps(run_dir, process)

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.rig
 COMMAND = ("horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train")
 STEPS = 40
 SHORT = f"""\
-training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32}}
+training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32,
+  wire: float32, hierarchical: "off", islands: "off"}}
 evaluation: {{sentences: 4}}
 telemetry: {{interval_s: 0.5, timeline_steps: 5}}
 """

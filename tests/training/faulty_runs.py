@@ -119,7 +119,7 @@ def another_code(rank, options):
 def optimizer_not_wrapped(rank, options):
     """Both ranks would train alone, without any error of Horovod or Keras."""
 
-    def build(config, precision, variables):
+    def build(config, precision, variables, sums):
         plain = optimizer.Adam(learning_rate=0.0)
         plain.build(variables)
         return plain

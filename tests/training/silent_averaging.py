@@ -31,6 +31,7 @@ from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import callbacks, cluster, horovod, optimizer
+from hvd_nmt.training.exchange import gradient_sums
 from hvd_nmt.training.step import TrainingModel
 
 FIRST_ONLY = hvd.ProcessSet([0])
@@ -41,7 +42,7 @@ CHECKS = []
 
 
 def main(out):
-    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # as `horovod.init` with `fixed_groups`
+    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # as `horovod.init`
     hvd.init(process_sets=[FIRST_ONLY])
     socket.gethostname = lambda: f"host{hvd.rank()}"
     rank = horovod.init(3)
@@ -310,11 +311,12 @@ def unequal_share(rank):
 @check
 def sums_do_not_depend_on_arrival(rank):
     """The same gradients, in four groups, summed again and again, each time in another order."""
-    horovod.GROUP_BYTES, group_bytes = 4096, horovod.GROUP_BYTES
+    gradient_sums.GROUP_BYTES, group_bytes = 4096, gradient_sums.GROUP_BYTES
     sizes = (3, 1000, 70, 5000, 11, 400, 1)
     weights = [tf.Variable(tf.zeros([size])) for size in sizes]
     values = [np.random.default_rng([rank.index, n]).normal(size=n).astype("f") for n in sizes]
-    made = horovod.distributed_optimizer(optimizer.Adam(), fixed_groups=True)
+    sums = gradient_sums.GradientSums(fixed_groups=True)
+    made = horovod.distributed_optimizer(optimizer.Adam(), sums)
     made.build(weights)
 
     def late(value, wait_s):
@@ -341,7 +343,7 @@ def sums_do_not_depend_on_arrival(rank):
         b"".join(g.numpy().tobytes() for g in summed(0.01 * order.permutation(len(sizes))))
         for _ in range(12)
     }
-    horovod.GROUP_BYTES = group_bytes
+    gradient_sums.GROUP_BYTES = group_bytes
     return {"different_sums": len(found)}
 
 

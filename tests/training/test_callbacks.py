@@ -8,6 +8,7 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import DivergedError
+from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import callbacks, cluster, horovod
 
@@ -110,10 +111,10 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
     monkeypatch.setattr(
         cluster,
         "require_equal_weights",
-        lambda weights, step, rank: seen.append((weights, step, rank)),
+        lambda weights, step, rank, within_hosts: seen.append((weights, step, rank)),
     )
     check = callbacks.ReplicaCheck(start_step, every_steps, RANK)
-    model = types.SimpleNamespace(replicated=["the weights"])
+    model = types.SimpleNamespace(replicated=["the weights"], exchange=Exchange())
     check.set_model(model)
 
     for batch in range(steps):

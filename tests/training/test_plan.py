@@ -7,6 +7,7 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.training.memory import Slices
 from hvd_nmt.training.plan import Plan
 
 BASE_PARAMETERS = 60_880_896
@@ -80,6 +81,20 @@ def test_frozen_weights_have_no_gradient(base):
     assert "60,880,896 parameters (40,000,000 trained), 6+6 layers" in text
     assert "160.0 MB of gradients, 240.0 MB sent" in text
     assert "trained)" not in "\n".join(make(base).lines())
+
+
+def test_slices_are_announced_with_what_they_save(base):
+    slices = Slices(4, need_bytes=14_200_000_000, whole_bytes=40_100_000_000)
+    (line,) = (
+        line for line in dataclasses.replace(make(base), slices=slices).lines()
+        if line.startswith("slices")
+    )  # fmt: skip
+    assert line == (
+        "slices      4 of 1,950 target tokens a rank, one after another: a step needs about "
+        "14.2 GB instead of 40.1 GB"
+    )
+    for one in (None, Slices(1, 10**9, 10**9)):
+        assert "slices" not in "\n".join(dataclasses.replace(make(base), slices=one).lines())
 
 
 def test_an_average_is_announced(base):

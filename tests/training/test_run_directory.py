@@ -133,7 +133,7 @@ def test_what_may_change_is_written_and_said_if_it_changes_the_model(
     tmp_path: Path, data: corpus.DataDirectory
 ) -> None:
     describe(tmp_path, Config(), data)
-    training = TrainingConfig(max_steps=9, learning_rate=1.0)
+    training = TrainingConfig(max_steps=9, micro_batches=4, learning_rate=1.0)
     longer = Config(training=training, checkpoints=CheckpointConfig(keep=9))
     logged = describe(tmp_path, longer, data)
     assert len(logged) == 1

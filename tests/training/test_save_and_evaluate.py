@@ -12,6 +12,7 @@ import toy
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.common.errors import Preempted
+from hvd_nmt.config.exchange import Exchange, Joined
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.evaluation import Scores
@@ -43,6 +44,8 @@ class Ending:
         self.done, self._start_step, self._during = [], start_step, during_evaluation
         self._store = EventStore(run_dir)
         self._callback = SaveAndEvaluate(config, start_step, self, self, self._store)
+        self._callback.set_model(self)
+        self.exchange = Exchange()
 
     def __call__(self):
         self.done.append("evaluate")
@@ -55,6 +58,9 @@ class Ending:
     def save(self, step, read_back):
         self.done.append(f"save {step}" if read_back else f"save {step} unread")
 
+    def join(self, step, joined):
+        assert joined == Joined.EVERYTHING
+
     def note_loss(self, step, val_loss):
         self.done.append(f"loss {step}")
 
@@ -64,7 +70,7 @@ class Ending:
     def __enter__(self):
         with contextlib.ExitStack() as undo:
             undo.callback(self._store.close)
-            self._callback.make_up()
+            self._callback.make_up(sync_every=1)
             undo.pop_all()
         self._callback.on_train_begin()
         return self

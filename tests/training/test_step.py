@@ -80,6 +80,20 @@ def test_one_rank_equals_many(curves, ranks, tag):
     np.testing.assert_allclose(values(curves, ranks, tag), values(curves, 1, tag), rtol=1e-5)
 
 
+def test_ranks_that_compute_in_slices_take_the_same_curve(curves, toy_data, tmp_path):
+    """The gradients of all slices are summed over ranks, not those of the last alone."""
+    options = toy.train_options(
+        toy_data, "run", STEPS, *NO_DROPOUT, "--training.micro-batches", "3"
+    )
+    done = toy.run_train(*options, ranks=2, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "slices      3 of 26 target tokens a rank, one after another: a step" in done.stdout
+    lines = toy.metrics(tmp_path / "run")
+    for tag in ("train_loss", "train_nll", "Loss_Optimization/global_gradient_norm"):
+        found = [line[tag] for line in lines]
+        np.testing.assert_allclose(found, values(curves, 1, tag), rtol=1e-5)
+
+
 def test_the_curve_is_one_of_learning(curves):
     """A curve that stands still would agree too."""
     loss = values(curves, 1, "train_loss")

@@ -1,0 +1,103 @@
+"""Worker of test_exchanges_between_hosts.py: runs of hvd_nmt.train in one process, to save starts.
+
+    horovodrun -np 2 -H v100a:1,v100b:1 python exchanging_runs.py OUT DATA
+
+What rank 0 prints and returns becomes one JSON line of OUT/runs.jsonl for each run.
+"""
+
+import contextlib
+import io
+import json
+import sys
+from pathlib import Path
+
+import hvd_nmt  # noqa: F401 - first: picks tf_keras
+
+# isort: split
+import numpy as np
+
+import toy
+from hvd_nmt import train
+from hvd_nmt.training import callbacks, horovod
+
+DROPOUT_0 = ("--model.dropout", "0")
+PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off", "--training.islands",
+         "off", "--training.learning-rate", "0.1", *DROPOUT_0)  # fmt: skip
+FLOAT16 = (*PLAIN, "--training.wire", "float16", "--checkpoints.every-steps", "40")
+ISLANDS = ("--training.islands", "hosts", "--training.sync-every", "4", "--training.clip-norm",
+           "5", "--training.ema-decay", "0.9", "--training.check-replicas-every", "7",
+           "--checkpoints.every-steps", "10", "--evaluation.sentences", "2",
+           *DROPOUT_0)  # fmt: skip
+AT_ONCE = (*ISLANDS, "--training.streaming", "off", "--training.outer-momentum", "0")
+STREAMED = (*ISLANDS, "--training.streaming", "on")
+RUNS = [
+    # name, steps, options, steps after which it dies, hosts' steps with a broken weight
+    ("plain", 60, PLAIN, [], {}),
+    ("float16", 60, FLOAT16, [], {}),
+    ("float16-killed", 60, FLOAT16, [50], {}),
+    ("at-once", 24, AT_ONCE, [], {}),
+    ("at-once-killed", 24, AT_ONCE, [15], {}),
+    ("streamed", 24, STREAMED, [], {}),
+    ("streamed-killed", 24, STREAMED, [15], {}),
+    ("broken-once", 12, STREAMED, [], {"v100b": [5]}),
+    ("broken-twice", 12, AT_ONCE, [], {"v100b": [5, 9]}),
+    ("narrow", 10, (*AT_ONCE, "--training.precision", "float16"), [], {}),
+]
+
+
+class KilledError(Exception):
+    """Nothing is saved or said, as by a kill."""
+
+
+def main(out, data):
+    rank = horovod.init(2, with_groups=True)
+    # Each `main` would end Horovod for good; the next run needs it.
+    horovod.shutdown, shutdown = (lambda: None), horovod.shutdown
+    with open(out / f"runs-{rank.index}.jsonl", "w", encoding="utf-8") as file:
+        for name, steps, options, deaths, broken in RUNS:
+            printed = io.StringIO()
+            for dies in (*deaths, None):
+                code = run(rank, toy.train_options(data, out / name, steps, *options),
+                           printed, dies, broken)  # fmt: skip
+            file.write(json.dumps({"name": name, "code": code, "said": printed.getvalue()}) + "\n")
+            file.flush()
+    shutdown()
+
+
+def run(rank, options, printed, dies, broken):
+    """One start of a run; its exit code, None where it was killed."""
+
+    def after_step(self, step, logs):
+        self._ending.step = step
+        if step == dies:
+            raise KilledError
+        if step in broken.get(rank.host, ()):
+            weight = self.model.trainable_variables[0]
+            weight.assign(np.full(weight.shape, np.nan, np.float32))
+
+    before, callbacks.NoteStep.after_step = callbacks.NoteStep.after_step, after_step
+    try:
+        with (
+            contextlib.redirect_stdout(Stream(printed)),
+            contextlib.redirect_stderr(Stream(printed)),
+        ):
+            return train.main(options)
+    except KilledError:
+        return None
+    finally:
+        callbacks.NoteStep.after_step = before
+
+
+class Stream(io.TextIOWrapper):
+    """A stream in memory that `main` may reconfigure."""
+
+    def __init__(self, text):
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._text = text
+
+    def write(self, text):
+        return self._text.write(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,260 @@
+"""Ways to share what ranks learn, between two hosts with real ssh: sums, bytes, resume, faults.
+
+Also what auto takes on a slow link, and when the link becomes slower on the way.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toy
+from hvd_nmt import config as configuration
+from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain.exchange_cost import sent_bytes_per_step
+from hvd_nmt.telemetry.events import read_metrics
+
+pytestmark = pytest.mark.rig
+
+HERE = Path(__file__).parent
+ON_TWO_HOSTS = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1")
+LAYOUTS = {"v100a:2,v100b:2": (2, 2), "v100a:2,v100b:1": (2, 1)}
+VALUES = 1000 * 512 + 7 + 300 * 33 + 1 + 2_000_000
+WAYS = {
+    "plain": Exchange(),
+    "float16": Exchange(wire="float16"),
+    "one exchange": Exchange(hierarchical=True),
+    "one exchange, float16": Exchange(hierarchical=True, wire="float16"),
+}
+
+
+@pytest.fixture(scope="module", params=LAYOUTS, ids=["2+2", "2+1"])
+def sums(two_hosts, request, tmp_path_factory):
+    """What each rank found, by rank, and the number of ranks on each host."""
+    ranks_by_host = LAYOUTS[request.param]
+    script = os.fspath(HERE / "exchanged_sums.py")
+    np_ = str(sum(ranks_by_host))
+    command = ("horovodrun", "-np", np_, "-H", request.param, "python", script)
+    done = two_hosts.run(command, cwd=tmp_path_factory.mktemp("sums"))
+    assert done.returncode == 0, done.stderr
+    lines = [line.partition("RESULT ")[2] for line in done.stdout.splitlines()]
+    found = sorted((json.loads(line) for line in lines if line), key=lambda one: one["rank"])
+    assert len(found) == sum(ranks_by_host)
+    return found, ranks_by_host
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_sums_are_right_at_every_scale_and_equal_on_all_ranks(sums, name):
+    found, _ = sums
+    most = 1e-3 if WAYS[name].wire == "float16" else 1e-6
+    assert all(error < most for one in found for error in one["ways"][name]["errors"])
+    assert all(one["ways"][name]["equal"] for one in found)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_each_host_sends_the_bytes_that_are_predicted(sums, name):
+    found, ranks_by_host = sums
+    predicted = sent_bytes_per_step(WAYS[name], 4 * VALUES, ranks_by_host)
+    sent = [one["ways"][name]["sent"] for one in found]
+    assert np.mean([sent[0], sent[-1]]) == pytest.approx(predicted, rel=0.15)
+
+
+def test_nan_and_inf_of_one_rank_reach_all_in_float16(sums):
+    assert all(one["not finite"] == [True, True] for one in sums[0])
+
+
+@pytest.mark.parametrize("streamed", ["False", "True"])
+def test_islands_meet_where_their_tokens_weigh_them(sums, streamed):
+    """The first host takes steps of 1 and learns from 3 tokens of 4, the second steps of 2."""
+    found, ranks_by_host = sums
+    values = 4000 * 512 + 70
+    exchange = Exchange(islands=True, sync_every=4, wire="float16")
+    for one in (of_rank["islands"][streamed] for of_rank in found):
+        assert one["equal"]
+        # Streamed, a fragment was sent 1 to 4 steps ago; the last 1 to 3 are of the host alone.
+        wanted = [15.0, 18.75] if streamed == "True" else [20.0, 20.0]
+        assert one["common"] == pytest.approx(wanted)
+        assert one["moment"] == pytest.approx(0.5)
+        assert one["iterations"] == 7
+        assert one["loss scale"] == [2.0**14, 3]  # the second host's and the first's
+        delta, divergence = one["norms"]
+        assert divergence / delta == pytest.approx(np.sqrt(0.75 * 0.25) / 1.25, rel=0.01)
+        bytes_ = 4 * sent_bytes_per_step(exchange, 4 * values, ranks_by_host)
+        assert one["sent"] == pytest.approx(bytes_, rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def runs(two_hosts, toy_data, tmp_path_factory):
+    """Name -> run directory, exit code and what rank 0 said, of the runs of the worker."""
+    out = tmp_path_factory.mktemp("exchanging")
+    script = os.fspath(HERE / "exchanging_runs.py")
+    command = (
+        "env",
+        f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}",
+        *ON_TWO_HOSTS,
+        "python",
+        script,
+    )
+    done = two_hosts.run((*command, os.fspath(out), os.fspath(toy_data)), timeout_s=900, cwd=out)
+    assert done.returncode == 0, done.stderr
+    lines = (out / "runs-0.jsonl").read_text(encoding="utf-8").splitlines()
+    return {one["name"]: (out / one["name"], one["code"], one["said"])
+            for one in map(json.loads, lines)}  # fmt: skip
+
+
+def checksum(said):
+    (found,) = re.findall(r"checksum (0x\w+) equal on \d+ rank", said)
+    return found
+
+
+def losses(run_dir):
+    lines = [line for line in read_metrics(run_dir) if "train_loss" in line]
+    return np.array([line["train_loss"] for line in lines])
+
+
+@pytest.mark.parametrize("name", ["float16", "at-once", "streamed"])
+def test_a_killed_run_ends_at_the_same_bits(runs, name):
+    _, _, said = runs[f"{name}-killed"]
+    assert "resuming " in said
+    assert checksum(said) == checksum(runs[name][2])
+
+
+def test_float16_on_the_wire_leaves_the_loss_curve_as_it_is(runs):
+    plain, narrow = (losses(runs[name][0]) for name in ("plain", "float16"))
+    assert len(plain) == 60
+    assert np.abs(narrow / plain - 1).max() < 1e-3
+    assert narrow[-1] != plain[-1]  # it did travel so
+
+
+def test_islands_train_in_float16_with_one_loss_scale(runs):
+    run_dir, code, said = runs["narrow"]
+    assert code == 0
+    assert checksum(said)
+    tag = "Loss_Optimization/loss_scale"
+    scales = [line[tag] for line in read_metrics(run_dir) if tag in line]
+    assert len(scales) == 10
+    assert min(scales) > 0
+
+
+def test_checkpoints_and_evaluations_wait_for_an_exchange(runs):
+    run_dir, _, said = runs["at-once"]
+    saved = {
+        int(path.name.split("-")[1].split(".")[0]) for path in run_dir.glob("model.ckpt-*.json")
+    }
+    assert saved == {12, 20, 24}  # every 10 of 24 steps, where 4 divides them
+    assert "one due at 10 comes at 12" in said
+    assert re.search(r"step 4/24 .* sync every 4 ", said)
+
+
+def test_a_host_s_gradient_is_divided_by_its_own_tokens(runs):
+    """By those of all hosts it would be half as long at step 1, where the weights are the same."""
+    norms = [
+        next(line for line in read_metrics(runs[name][0]) if line.get("step") == 1)
+        ["Loss_Optimization/global_gradient_norm"] for name in ("plain", "at-once")
+    ]  # fmt: skip
+    assert norms[1] > 0.8 * norms[0]
+
+
+def test_the_log_has_how_far_hosts_move_and_part(runs):
+    lines = [line for line in read_metrics(runs["streamed"][0]) if line.get("step") == 16]
+    (line,) = (line for line in lines if line["kind"] == "train")
+    assert line["exchange/outer_delta_norm"] > line["exchange/divergence"] > 0
+    assert line["step_time/exchange_s"] > 0
+
+
+def test_a_host_that_goes_wrong_once_takes_the_weights_of_the_other(runs):
+    _, code, said = runs["broken-once"]
+    assert code == 0
+    assert said.count("not finite  step 6: the gradient became NaN or Inf on v100b") == 1
+    assert checksum(said)
+
+
+def test_a_host_that_goes_wrong_twice_ends_the_run(runs):
+    _, code, said = runs["broken-twice"]
+    assert code == 6
+    assert "At step 10 the gradient became NaN or Inf on v100b, again" in said
+
+
+@pytest.mark.parametrize("layout", ["one rank", "v100a:2,v100b:1"])
+def test_islands_go_on_on_other_hosts_with_the_same_sentences(
+    runs, two_hosts, toy_data, tmp_path, layout
+):
+    run_dir = shutil.copytree(runs["streamed"][0], tmp_path / "run")
+    for path in run_dir.glob("model.ckpt-24*"):
+        path.unlink()
+    options = toy.train_options(
+        toy_data, run_dir, 24, "--training.islands", "hosts", "--training.sync-every", "4",
+        "--training.streaming", "on", "--training.ema-decay", "0.9", "--model.dropout", "0",
+    )  # fmt: skip
+    if layout == "one rank":
+        done = toy.run_train(*options, cwd=tmp_path)
+    else:
+        command = ("horovodrun", "-np", "3", "-H", layout, "python", "-m", "hvd_nmt.train")
+        done = two_hosts.run((*command, *options), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "model.ckpt-20" in done.stdout
+    before, after = (
+        [round(line["tokens_per_s"] * line["step_time/total_s"]) for line in read_metrics(path)
+         if line.get("step", 0) > 20 and "tokens_per_s" in line]
+        for path in (runs["streamed"][0], run_dir)
+    )  # fmt: skip
+    assert before == after
+
+
+def test_auto_takes_islands_on_a_slow_link_and_chooses_again_when_it_changes(
+    two_hosts, toy_data, tmp_path
+):
+    run_dir = tmp_path / "run"
+    options = toy.train_options(
+        toy_data, run_dir, 100_000, "--model.width", "128", "--model.feed-forward-width", "256",
+        "--training.tokens-per-step", "1500", "--checkpoints.every-steps", "40",
+        "--evaluation.every-steps", "100000",
+    )  # fmt: skip
+
+    def start():
+        return two_hosts.running(
+            (*ON_TWO_HOSTS, "python", "-m", "hvd_nmt.train", *options), tmp_path
+        )
+
+    def lines(kind):
+        found = read_metrics(run_dir) if (run_dir / "metrics.jsonl").exists() else []
+        return [line for line in found if line["kind"] == kind]
+
+    def wait(done, run):
+        deadline = time.monotonic() + 240
+        while not done():
+            assert run.poll() is None, run.communicate()
+            assert time.monotonic() < deadline, lines("train")[-3:]
+            time.sleep(0.2)
+
+    two_hosts.limit("40mbit")
+    with start() as run:
+        wait(lambda: lines("exchange"), run)
+        chosen = configuration.load(run_dir / "config.yaml").training
+        assert (chosen.islands, chosen.wire) == ("hosts", "float16")
+        # Each fragment twice until transfers take their usual time, which is then measured.
+        wait(lambda: toy.steps_done(run_dir) > 20 + 2 * int(chosen.sync_every) + 20, run)
+        two_hosts.limit("4mbit")
+        wait(lambda: len(lines("exchange")) > 1, run)
+        run.send_signal(signal.SIGTERM)
+        stdout, _ = run.communicate(timeout=120)
+    assert re.search(r"link +step \d+: an exchange between hosts takes .* times as long", stdout)
+    again = configuration.load(run_dir / "config.yaml").training
+    assert again.sync_every > chosen.sync_every
+    assert [line["sync_every"] for line in lines("exchange")] == [
+        chosen.sync_every, again.sync_every
+    ]  # fmt: skip
+
+    two_hosts.unlimit()
+    done, wanted = toy.steps_done(run_dir), f"exchange    islands, sync every {again.sync_every:,}"
+    with start() as run:
+        wait(lambda: toy.steps_done(run_dir) > done, run)
+        run.send_signal(signal.SIGTERM)
+        stdout, _ = run.communicate(timeout=120)
+    assert wanted in stdout

@@ -1,0 +1,47 @@
+"""Numbers survive their way as float16, whatever their size; and what is no number does."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_nmt.training.exchange import wire
+
+NORMAL = np.random.default_rng(1).normal(size=3 * wire.BLOCK).astype(np.float32)
+
+
+def there_and_back(x):
+    return wire.decoded(wire.encoded(tf.constant(x, tf.float32))).numpy()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e-9, 1e30, 1e-30, 3.4e38 / 8])
+def test_the_scale_does_not_matter(scale):
+    x = NORMAL * np.float32(scale)
+    large = np.abs(NORMAL) > 1e-3
+    assert np.abs(there_and_back(x)[large] / x[large] - 1).max() < 2**-10.9
+
+
+def test_blocks_of_very_different_size_do_not_disturb_each_other():
+    scales = np.repeat(np.array([1e9, 1e-9, 1.0], np.float32), wire.BLOCK)
+    assert there_and_back(NORMAL * scales) == pytest.approx(NORMAL * scales, rel=1e-3, abs=1e-14)
+
+
+def test_whole_numbers_zeros_and_powers_of_two_are_exact():
+    x = np.zeros(wire.BLOCK, np.float32)
+    x[:9] = [1, -3, 2047, 0.5, 2**-10, 0, -0.25, 7, 1024]
+    assert there_and_back(x).tolist() == x.tolist()
+    assert not there_and_back(np.zeros(wire.BLOCK)).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_inf_stay_what_they_are(value):
+    x = NORMAL.copy()
+    x[5] = value
+    y = there_and_back(x)
+    assert np.isnan(y[5]) if np.isnan(value) else y[5] == value
+    assert np.isfinite(y[wire.BLOCK :]).all()
+
+
+def test_it_takes_half_the_bytes_and_two_numbers_a_block():
+    payload = wire.encoded(tf.constant(NORMAL))
+    assert payload.dtype == tf.float16
+    assert payload.shape == [3, wire.BLOCK + 2]
