@@ -7,18 +7,20 @@ share runs between tests (module or session scope), and ask for few steps of a s
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import random
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.telemetry import jsonl
 
 BIN = Path(sys.executable).parent
@@ -33,6 +35,13 @@ SMALL = (
 )  # fmt: skip
 """options of a model of a few thousand parameters that logs every step"""
 
+EXCHANGES = {
+    "plain": Exchange(),
+    "float16": Exchange(wire="float16"),
+    "one exchange": Exchange(hierarchical=True),
+    "one exchange, float16": Exchange(hierarchical=True, wire="float16"),
+}
+"""ways to sum gradients over hosts"""
 _WORDS = {
     "the": "der", "man": "Mann", "dog": "Hund", "sees": "sieht", "eats": "isst", "red": "rot",
     "house": "Haus", "big": "groß", "a": "ein", "tree": "Baum", "street": "Straße", "and": "und",
@@ -122,7 +131,7 @@ def environment(home: Path) -> dict[str, str]:
         "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
         "HOME": os.fspath(home),
         "LANG": "C.UTF-8",
-        "PYTHONPATH": os.fspath(ROOT),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -219,6 +228,22 @@ class Run:
                     process.kill()
             psutil.wait_procs(alive, 5)
         self.process.wait(10)
+
+
+@contextlib.contextmanager
+def printing_to(out: io.StringIO, err: io.StringIO) -> Iterator[None]:
+    """In the block, what a command prints goes there; it may reconfigure its streams."""
+    with contextlib.redirect_stdout(_Stream(out)), contextlib.redirect_stderr(_Stream(err)):
+        yield
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, text: io.StringIO) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._text = text
+
+    def write(self, text: str) -> int:
+        return self._text.write(text)
 
 
 def metrics(run_dir: Path, kind: str = "train") -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+import toy
 from hvd_nmt.checkpoints.state import adam_state
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.training import horovod
@@ -24,12 +25,6 @@ from hvd_nmt.training.exchange.islands import Islands
 
 SHAPES = [(1000, 512), (7,), (300, 33), (), (2_000_000,)]
 ROUNDS = 3
-WAYS = {
-    "plain": Exchange(),
-    "float16": Exchange(wire="float16"),
-    "one exchange": Exchange(hierarchical=True),
-    "one exchange, float16": Exchange(hierarchical=True, wire="float16"),
-}
 
 
 def main():
@@ -38,7 +33,7 @@ def main():
     groups = host_sums.meet(hosts, rank.index)
     print("RESULT " + json.dumps({
         "rank": rank.index,
-        "ways": {name: way(exchange, groups, rank) for name, exchange in WAYS.items()},
+        "ways": {name: way(exchange, groups, rank) for name, exchange in toy.EXCHANGES.items()},
         "not finite": not_finite(groups, rank),
         "islands": {str(s): islands(groups, rank, s) for s in (False, True)},
     }), flush=True)  # fmt: skip
@@ -86,7 +81,7 @@ def not_finite(groups, rank):
         x = np.ones(5000, np.float32)
         if rank.index == rank.size - 1:
             x[4321] = value
-        (y,) = summed(WAYS["one exchange, float16"], groups)([tf.constant(x)])
+        (y,) = summed(toy.EXCHANGES["one exchange, float16"], groups)([tf.constant(x)])
         found.append(not np.isfinite(y.numpy()[4321]) and bool(np.isfinite(y.numpy()[:4000]).all()))
     return found
 

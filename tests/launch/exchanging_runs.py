@@ -5,7 +5,6 @@
 What rank 0 prints and returns becomes one JSON line of OUT/runs.jsonl for each run.
 """
 
-import contextlib
 import io
 import json
 import sys
@@ -77,26 +76,12 @@ def run(rank, options, printed, dies, broken):
 
     before, callbacks.NoteStep.after_step = callbacks.NoteStep.after_step, after_step
     try:
-        with (
-            contextlib.redirect_stdout(Stream(printed)),
-            contextlib.redirect_stderr(Stream(printed)),
-        ):
+        with toy.printing_to(printed, printed):
             return train.main(options)
     except KilledError:
         return None
     finally:
         callbacks.NoteStep.after_step = before
-
-
-class Stream(io.TextIOWrapper):
-    """A stream in memory that `main` may reconfigure."""
-
-    def __init__(self, text):
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
-        self._text = text
-
-    def write(self, text):
-        return self._text.write(text)
 
 
 if __name__ == "__main__":

@@ -23,15 +23,10 @@ from hvd_nmt.telemetry.events import read_metrics
 pytestmark = pytest.mark.rig
 
 HERE = Path(__file__).parent
+WITH_TOY = ("env", f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}")
 ON_TWO_HOSTS = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1")
 LAYOUTS = {"v100a:2,v100b:2": (2, 2), "v100a:2,v100b:1": (2, 1)}
 VALUES = 1000 * 512 + 7 + 300 * 33 + 1 + 2_000_000
-WAYS = {
-    "plain": Exchange(),
-    "float16": Exchange(wire="float16"),
-    "one exchange": Exchange(hierarchical=True),
-    "one exchange, float16": Exchange(hierarchical=True, wire="float16"),
-}
 
 
 @pytest.fixture(scope="module", params=LAYOUTS, ids=["2+2", "2+1"])
@@ -40,7 +35,7 @@ def sums(two_hosts, request, tmp_path_factory):
     ranks_by_host = LAYOUTS[request.param]
     script = os.fspath(HERE / "exchanged_sums.py")
     np_ = str(sum(ranks_by_host))
-    command = ("horovodrun", "-np", np_, "-H", request.param, "python", script)
+    command = (*WITH_TOY, "horovodrun", "-np", np_, "-H", request.param, "python", script)
     done = two_hosts.run(command, cwd=tmp_path_factory.mktemp("sums"))
     assert done.returncode == 0, done.stderr
     lines = [line.partition("RESULT ")[2] for line in done.stdout.splitlines()]
@@ -49,18 +44,18 @@ def sums(two_hosts, request, tmp_path_factory):
     return found, ranks_by_host
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", toy.EXCHANGES)
 def test_sums_are_right_at_every_scale_and_equal_on_all_ranks(sums, name):
     found, _ = sums
-    most = 1e-3 if WAYS[name].wire == "float16" else 1e-6
+    most = 1e-3 if toy.EXCHANGES[name].wire == "float16" else 1e-6
     assert all(error < most for one in found for error in one["ways"][name]["errors"])
     assert all(one["ways"][name]["equal"] for one in found)
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", toy.EXCHANGES)
 def test_each_host_sends_the_bytes_that_are_predicted(sums, name):
     found, ranks_by_host = sums
-    predicted = sent_bytes_per_step(WAYS[name], 4 * VALUES, ranks_by_host)
+    predicted = sent_bytes_per_step(toy.EXCHANGES[name], 4 * VALUES, ranks_by_host)
     sent = [one["ways"][name]["sent"] for one in found]
     assert np.mean([sent[0], sent[-1]]) == pytest.approx(predicted, rel=0.15)
 
@@ -94,13 +89,7 @@ def runs(two_hosts, toy_data, tmp_path_factory):
     """Name -> run directory, exit code and what rank 0 said, of the runs of the worker."""
     out = tmp_path_factory.mktemp("exchanging")
     script = os.fspath(HERE / "exchanging_runs.py")
-    command = (
-        "env",
-        f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}",
-        *ON_TWO_HOSTS,
-        "python",
-        script,
-    )
+    command = (*WITH_TOY, *ON_TWO_HOSTS, "python", script)
     done = two_hosts.run((*command, os.fspath(out), os.fspath(toy_data)), timeout_s=900, cwd=out)
     assert done.returncode == 0, done.stderr
     lines = (out / "runs-0.jsonl").read_text(encoding="utf-8").splitlines()

@@ -19,6 +19,7 @@ import hvd_nmt
 # isort: split
 import tensorflow as tf
 
+import toy
 from hvd_nmt import train
 from hvd_nmt.common import version
 from hvd_nmt.training import callbacks, cluster, horovod, optimizer
@@ -45,7 +46,7 @@ def main(out, data):
         for name, fault in FAULTS.items():
             printed = io.StringIO(), io.StringIO()
             options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
-            with fault(rank, options), streams(*printed):
+            with fault(rank, options), toy.printing_to(*printed):
                 code = train.main(options)
             answer = {"fault": name, "code": code, "out": printed[0].getvalue()}
             answer |= {"err": printed[1].getvalue(), "checksums": CHECKSUMS[:]}
@@ -70,23 +71,6 @@ def patched(owner, name, value):
         yield before
     finally:
         setattr(owner, name, before)
-
-
-class Stream(io.TextIOWrapper):
-    """A stream in memory that `main` may reconfigure."""
-
-    def __init__(self, text):
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
-        self._text = text
-
-    def write(self, text):
-        return self._text.write(text)
-
-
-@contextlib.contextmanager
-def streams(out, err):
-    with contextlib.redirect_stdout(Stream(out)), contextlib.redirect_stderr(Stream(err)):
-        yield
 
 
 CHECKSUMS = []
