@@ -83,7 +83,7 @@ class Joined(enum.Enum):
 
     NOTHING = enum.auto()
     WEIGHTS = enum.auto()
-    """the weights, for they are exchanged or compared"""
+    """the weights, all at once: they are not streamed"""
     EVERYTHING = enum.auto()
     """Adam's moments, too: a checkpoint may be written"""
 
@@ -92,7 +92,7 @@ def joined_at(config: Config, exchange: Exchange, step: int) -> Joined:
     """What the islands make equal on all hosts after a step.
 
     Args:
-        config: of the run; when it saves, evaluates and compares.
+        config: of the run; when it saves and evaluates.
         exchange: how the hosts share what they learn.
         step: steps done.
     """
@@ -105,8 +105,6 @@ def joined_at(config: Config, exchange: Exchange, step: int) -> Joined:
     saved = due(config.checkpoints.every_steps) or due(config.evaluation.every_steps)
     if saved or step == config.training.max_steps:
         return Joined.EVERYTHING
-    if due(config.training.check_replicas_every):
-        return Joined.WEIGHTS
     at_once = not exchange.streaming and step % exchange.sync_every == 0
     return Joined.WEIGHTS if at_once else Joined.NOTHING
 

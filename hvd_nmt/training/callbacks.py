@@ -14,7 +14,6 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.common.units import count
-from hvd_nmt.config.exchange import is_due
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -143,7 +142,8 @@ class StopIfNotFinite(StepCallback):
 class ReplicaCheck(StepCallback):
     """Compares the weights of all ranks after the first step and then every so many steps.
 
-    Islands differ between exchanges: then only the ranks of each host are compared.
+    Islands differ between exchanges: then the ranks of each host are compared, and on all hosts the
+    weights that they have in common.
 
     Args:
         start_step: steps done before `fit`.
@@ -157,12 +157,13 @@ class ReplicaCheck(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
-        due = is_due(step, self._every_steps, self.model.exchange.sync_every)
-        if due or step == self._start_step + 1:
-            apart = self.model.exchange.islands and not due
-            cluster.require_equal_weights(
-                self.model.replicated, step, self._rank, within_hosts=apart
-            )
+        if step % self._every_steps and step != self._start_step + 1:
+            return
+        islands = self.model.islands
+        apart = islands is not None
+        cluster.require_equal_weights(self.model.replicated, step, self._rank, within_hosts=apart)
+        if islands is not None:
+            cluster.require_equal_weights(islands.common, step, self._rank)
 
 
 class Telemetry(keras.callbacks.Callback):

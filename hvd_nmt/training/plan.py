@@ -89,8 +89,8 @@ class Plan:
                 f"weights move {rate / (1 - momentum):.3g} times as far as the hosts on average"
             )
             lines.append(
-                f"barriers    checkpoints, evaluations and comparisons wait for a step that "
-                f"{every:,} divides: one due at {due:,} comes at {-(-due // every) * every:,}"
+                f"barriers    checkpoints and evaluations wait for a step that {every:,} divides: "
+                f"one due at {due:,} comes at {-(-due // every) * every:,}"
             )
         return lines
 

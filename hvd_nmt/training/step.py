@@ -95,7 +95,7 @@ class TrainingModel(keras.Model):
             exchange: how.
             islands: does it, if hosts train by themselves.
             hosts: of the run; None: there is one.
-            config: of the run; when it saves, evaluates and compares.
+            config: of the run; when it saves and evaluates.
         """
         self.exchange, self.islands = exchange, islands
         self.sums.use(exchange, hosts)

@@ -56,13 +56,12 @@ def test_what_is_due_waits_for_the_next_exchange():
 
 
 def test_all_is_joined_where_a_checkpoint_may_be_written():
-    config = Config(training=dataclasses.replace(ISLANDS, max_steps=1001, check_replicas_every=50))
+    config = Config(training=dataclasses.replace(ISLANDS, max_steps=1001))
     exchange = decided(config.training)
     assert exchange is not None
     found = {step: joined_at(config, exchange, step) for step in range(1, 1002)}
     assert [s for s, joined in found.items() if joined == Joined.EVERYTHING] == [504, 1000, 1001]
-    assert found[56] == Joined.WEIGHTS
-    assert found[8] == Joined.NOTHING
+    assert set(found.values()) == {Joined.EVERYTHING, Joined.NOTHING}
     at_once = dataclasses.replace(exchange, streaming=False)
     assert joined_at(config, at_once, 8) == Joined.WEIGHTS
     assert joined_at(config, Exchange(), 500) == Joined.NOTHING

@@ -8,7 +8,6 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import DivergedError
-from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import callbacks, cluster, horovod
 
@@ -106,21 +105,25 @@ def test_float16_may_skip_steps_while_its_loss_scale_can_fall(stopper):
         (99, 100, 2, [100]),
     ],
 )
-def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps, compared):
+@pytest.mark.parametrize("islands", [None, types.SimpleNamespace(common=["of all hosts"])])
+def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps, compared, islands):
     seen = []
     monkeypatch.setattr(
         cluster,
         "require_equal_weights",
-        lambda weights, step, rank, within_hosts: seen.append((weights, step, rank)),
+        lambda weights, step, rank, within_hosts=False: seen.append((weights, step, within_hosts)),
     )
     check = callbacks.ReplicaCheck(start_step, every_steps, RANK)
-    model = types.SimpleNamespace(replicated=["the weights"], exchange=Exchange())
+    model = types.SimpleNamespace(replicated=["the weights"], islands=islands)
     check.set_model(model)
 
     for batch in range(steps):
         check.on_train_batch_end(batch, GOOD)
 
-    assert seen == [(["the weights"], step, RANK) for step in compared]
+    expected = [(["the weights"], step, islands is not None) for step in compared]
+    if islands is not None:
+        expected += [(["of all hosts"], step, False) for step in compared]
+    assert sorted(seen) == sorted(expected)
 
 
 def test_telemetry_runs_once_per_host(tmp_path):
