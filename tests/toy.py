@@ -209,12 +209,12 @@ class Run:
             time.sleep(0.1)
         return alive
 
-    def ranks(self) -> list[psutil.Process]:
-        """The training processes, in the order of their ranks."""
+    def ranks(self, script: str = "hvd_nmt.train") -> list[psutil.Process]:
+        """The training processes, in the order of their ranks; `script`: what they run."""
         ranks = {}
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if process.cmdline()[1:3] == ["-m", "hvd_nmt.train"]:
+                if any(word.endswith(script) for word in process.cmdline()[1:3]):
                     ranks[int(process.environ().get("HOROVOD_RANK", 0))] = process
         return [ranks[rank] for rank in sorted(ranks)]
 

@@ -159,6 +159,9 @@ class TrainingConfig:
     and more with more hosts"""
     outer_momentum: float = 0.5
     """islands: Nesterov momentum of the common weights over exchanges; 0: none"""
+    stuck_after_s: Count = "auto"
+    """seconds without a sign of life after which a rank is killed, in any section of a run; twice
+    that where it waits for others. auto: learned from the run, 2 to 30 minutes; 0: never"""
     ema_decay: float = 0.0
     """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""
@@ -181,6 +184,12 @@ class TrainingConfig:
                 "learn worse than training.islands off: use 4 or more, or auto."
             )
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
+        _not_negative(self, "training", "stuck_after_s")
+
+    @property
+    def stuck_limit_s(self) -> float | None:
+        """`stuck_after_s` as a number; None: it is learned."""
+        return None if self.stuck_after_s == AUTO else float(self.stuck_after_s)
 
 
 @dataclasses.dataclass(frozen=True)

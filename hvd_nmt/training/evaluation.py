@@ -119,6 +119,7 @@ class Evaluator:
         for indices_B, source_BxS, target_BxT in evaluation_batches(
             dev, tokens_per_batch, rank.index, rank.size
         ):
+            horovod.heartbeat.sign()
             *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
             sums += [float(value) for value in batch_sums]
             for index, ids in zip(indices_B.tolist(), best_BxT.numpy(), strict=True):
@@ -133,7 +134,10 @@ class Evaluator:
         share = range(rank.index, len(self.sources), rank.size)
         tokens = self._config.evaluation.tokens_per_batch
         translated = self._translator.translate([dev.source[index] for index in share], tokens)
-        ids = {share[position]: hypotheses[0].ids for position, hypotheses in translated}
+        ids = {}
+        for position, hypotheses in translated:
+            horovod.heartbeat.sign()
+            ids[share[position]] = hypotheses[0].ids
         texts = self._tokenizer.decode(ids.values())
         gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
         return [gathered[index] for index in range(len(self.sources))]

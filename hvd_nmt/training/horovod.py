@@ -26,6 +26,7 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 from hvd_nmt.common.rank_environment import integer
 from hvd_nmt.training import launcher, peers, terminate
+from hvd_nmt.training.heartbeat import START, Heartbeat
 from hvd_nmt.training.peers import Peers
 from hvd_nmt.training.watchdog import Watchdog
 
@@ -54,6 +55,8 @@ _NEWS_S = 5.0
 _WORD_S = 3.0
 """what the first rank has, of the 5 s until horovodrun kills it, to say that another is lost"""
 
+heartbeat = Heartbeat()
+"""of this rank"""
 _peers: Peers | None = None
 _watchdog: Watchdog | None = None
 _hosts: list[str] = []
@@ -95,7 +98,11 @@ class Rank:
 
 
 def init(
-    expected_ranks: int = 0, *, with_timeline: bool = False, with_groups: bool = False
+    expected_ranks: int = 0,
+    *,
+    with_timeline: bool = False,
+    with_groups: bool = False,
+    stuck_after_s: float | None = None,
 ) -> Rank:
     """Start Horovod, and see that it joins as many ranks as there must be.
 
@@ -104,6 +111,7 @@ def init(
             HVD_NMT_RANKS, which launch/horovodrun.sh sets.
         with_timeline: whether `start_timeline` will be called.
         with_groups: whether `group` will be called.
+        stuck_after_s: limit of each section of the run, see `Heartbeat`.
 
     Raises:
         ClusterError: another number of ranks was started, or a launcher started several processes
@@ -117,6 +125,9 @@ def init(
         launcher.let_ranks_group()
     if _watchdog is None and "HOROVOD_RANK" in os.environ:
         _watchdog = Watchdog(signals.grace_s())
+        heartbeat.page, heartbeat.limit_s = _watchdog.page, stuck_after_s
+        heartbeat.who = f"Rank {integer('HOROVOD_RANK')} on {socket.gethostname()}"
+        heartbeat.enter(START)
         terminate.stay_alive_if(lambda: rank_is_gone(_NEWS_S))
     launcher.meet()
     hvd.init()
@@ -268,13 +279,15 @@ def of_first_rank(x: tf.Tensor, name: str) -> tf.Tensor:
 
 def broadcast(variables: Sequence[tf.Variable]) -> None:
     """Give every rank the values of rank 0."""
-    hvd.broadcast_variables(variables, root_rank=0)
+    with heartbeat.waiting():
+        hvd.broadcast_variables(variables, root_rank=0)
 
 
 def gather(value: Any) -> list[Any]:
     """Every rank's value, by rank; a JSON value of any length."""
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    with tf.device("CPU:0"):  # NCCL refuses two ranks on one GPU, which are found by gathering
+    # NCCL refuses two ranks on one GPU, which are found by gathering.
+    with heartbeat.waiting(), tf.device("CPU:0"):
         lengths = hvd.allgather(tf.constant([len(data)], tf.int64), name="gather.lengths").numpy()
         joined = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()
     ends = np.cumsum(lengths)
@@ -383,8 +396,9 @@ def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:
     ranks in touch, and a rank that dies is noticed at once.
     """
     while True:
-        count = sum_over_ranks(tf.constant(int(done()), tf.int32), name="wait_until")
-        if int(count) == hvd.size():
+        with heartbeat.waiting():
+            count = int(sum_over_ranks(tf.constant(int(done()), tf.int32), name="wait_until"))
+        if count == hvd.size():
             return
         time.sleep(poll_s)
 

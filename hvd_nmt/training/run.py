@@ -27,6 +27,7 @@ from hvd_nmt.training import (
     cluster,
     dashboard,
     devices,
+    heartbeat,
     horovod,
     run_directory,
     save_and_evaluate,
@@ -59,6 +60,7 @@ def train(config: Config, write_report: WriteReport) -> None:
         config.ranks,
         with_timeline=config.telemetry.timeline_steps > 0,
         with_groups=may_group_ranks(config.training),
+        stuck_after_s=config.training.stuck_limit_s,
     )
     log: Log = print if rank.is_first else _silent
     if command_line.LOCAL_FILE.exists():
@@ -232,6 +234,7 @@ def _fit(
                 callbacks=every_step,
             )
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
+        horovod.heartbeat.enter(heartbeat.END)
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
     except BaseException:

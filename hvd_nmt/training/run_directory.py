@@ -47,6 +47,7 @@ _MAY_CHANGE = (
     "training.max_steps",
     "training.log_every",
     "training.check_replicas_every",
+    "training.stuck_after_s",
     "training.init_from",
 )
 _DECIDES_RESUME = (

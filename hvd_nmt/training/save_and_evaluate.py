@@ -13,7 +13,7 @@ from hvd_nmt.common.files import write_atomically
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Joined, is_due
 from hvd_nmt.telemetry.events import EventStore, read_metrics
-from hvd_nmt.training import evaluation, horovod
+from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
@@ -125,7 +125,7 @@ class SaveAndEvaluate(StepCallback):
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
         self.model.join(step, Joined.EVERYTHING)
-        with horovod.raise_on_all_ranks():
+        with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._saver is not None:
                 self._saver.save(step, read_back=not stop)
 
@@ -145,8 +145,9 @@ class SaveAndEvaluate(StepCallback):
                 times = _times_begun(run_dir).get(step, 0) + 1
                 text = json.dumps({"step": step, "times": times})
                 write_atomically(run_dir / BEGUN_FILE, text + "\n")
-        scores = self._evaluator()
-        with horovod.raise_on_all_ranks():
+        with horovod.heartbeat.section(heartbeat.EVALUATION):
+            scores = self._evaluator()
+        with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._saver is not None and self._store is not None:
                 samples = self._evaluator.samples(scores)
                 self._saver.note_loss(step, scores.val_loss)

@@ -21,7 +21,7 @@ from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
-from hvd_nmt.training import horovod, micro_batches, optimizer
+from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
 from hvd_nmt.training.exchange.islands import Islands
@@ -184,15 +184,19 @@ class TrainingModel(keras.Model):
             return self.train_function
 
         def train_function(iterator: Any) -> dict[str, Any]:
+            horovod.heartbeat.enter(heartbeat.INPUT)
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
+            horovod.heartbeat.enter(heartbeat.STEP, waits=True)
             if self.islands is not None:
                 self.islands.begin_step(int(self.step))
             if self._graph_step is None:
                 self._graph_step = self._traced_step()
             values = self._graph_step(batch, tf.constant([began_s, input_wait_s], tf.float64))
-            return self._logs(values.numpy().tolist(), started_s)
+            logs = self._logs(values.numpy().tolist(), started_s)
+            horovod.heartbeat.enter(heartbeat.CALLBACKS)
+            return logs
 
         self.train_function = train_function
         return train_function
@@ -201,9 +205,10 @@ class TrainingModel(keras.Model):
         """Make equal on all hosts what they must have in common after this step; a collective."""
         if self.islands is None or joined == Joined.NOTHING:
             return {}
-        if joined == Joined.EVERYTHING:
-            return self.islands.join(step)
-        return self.islands.exchange_all()
+        with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
+            if joined == Joined.EVERYTHING:
+                return self.islands.join(step)
+            return self.islands.exchange_all()
 
     def _traced_step(self) -> Any:
         ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)

@@ -1,10 +1,13 @@
-"""Ends a rank that its launcher or its peers have left behind: a process of its own beside it.
+"""Ends a rank that is stuck, or that launcher or peers have left behind: a process beside it.
 
 A rank that is stopped, or waits in NCCL or for a file server that is gone, cannot end itself, and
 keeps its GPU and the run's lock. On other hosts horovodrun ends only its ssh, of which the rank
 learns nothing.
 
-    python -I -S watchdog.py GRACE_S RANK PARENT ...    its process id, and those of its ancestors
+    python -I -S watchdog.py PAGE GRACE_S RANK PARENT ...    process ids: the rank's, its ancestors'
+
+PAGE is the number of an open file, in which the rank's `Heartbeat` says until when it must have
+come further. A rank that has not prints where each of its threads is, and is killed.
 
 Where one of the ancestors has ended, up to the launcher, SIGTERM asks the rank to save and end. A
 rank that is there GRACE_S later, or so long after a connection with a peer has ended, is killed.
@@ -15,13 +18,18 @@ A rank that Gloo aborts because a peer is gone cannot pass that on; its watchdog
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import itertools
+import math
+import mmap
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,8 +42,16 @@ _CONNECTIONS, _NONE = b"C", b"0"
 _CONNECTIONS_IN_MESSAGE = 100
 """the kernel takes 253"""
 _MESSAGE_BYTES = 1024
+_STDERR = 2
 _NEWS_S = 0.5
 """from the end of a rank, until an end of a peer that was its cause is noticed here"""
+
+PAGE_BYTES = 512
+DEADLINE = struct.Struct("d")
+"""at the beginning of the page: time of the monotonic clock; what to say then follows"""
+_STACKS = signal.SIGUSR2
+"""has a rank print where its threads are"""
+_STACKS_S = 0.5
 
 Connection = tuple[socket.socket, bytes]
 """with a peer, and the note that tells others of its end; all notes have one length"""
@@ -50,14 +66,21 @@ class Watchdog:
 
     def __init__(self, grace_s: float) -> None:
         line = [os.getpid(), *_ancestors(os.getpid())]
+        faulthandler.register(_STACKS, file=_STDERR)
+        page = os.memfd_create("heartbeat")
+        os.truncate(page, PAGE_BYTES)
+        self.page = mmap.mmap(page, PAGE_BYTES)
+        """see `Heartbeat`"""
+        self.page[: DEADLINE.size] = DEADLINE.pack(math.inf)
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # Its session is its own: whoever stops the rank with Ctrl-Z does not stop it.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", __file__, str(grace_s), *map(str, line)], cwd="/",
-                stdin=its.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                [sys.executable, "-I", "-S", __file__, *map(str, (page, grace_s, *line))],
+                cwd="/", stdin=its.fileno(), stdout=subprocess.DEVNULL, pass_fds=[page],
                 start_new_session=True,
             )  # fmt: skip
+        os.close(page)
 
     def watch(self, connections: Sequence[Connection]) -> None:
         """The connections with peers, in place of earlier ones; none: peers may end."""
@@ -89,10 +112,16 @@ def _ancestors(pid: int) -> list[int]:
 
 def _parent(pid: int) -> int:
     """Process id of the parent; 0: there is none, or none that can be seen."""
+    facts = _facts(pid)
+    return int(facts[1]) if facts else 0
+
+
+def _facts(pid: int) -> list[str]:
+    """State, parent and so on of a process; none where it cannot be seen."""
     with contextlib.suppress(OSError):
-        facts = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return int(facts.rpartition(")")[2].split()[1])  # the name before may hold anything
-    return 0
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return text.rpartition(")")[2].split()  # the name before may hold anything
+    return []
 
 
 def _name(pid: int) -> str:
@@ -101,12 +130,13 @@ def _name(pid: int) -> str:
     return ""
 
 
-def _main(grace_s: float, line: list[int]) -> None:
+def _main(page: mmap.mmap, grace_s: float, line: list[int]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with its rank
     control = socket.socket(fileno=0)
     connections: list[Connection] = []
     orphan, ends_s = False, None
+    patience = _Patience(page, line)
     while ends_s is None or time.monotonic() < ends_s:
         ready = _ready(control, connections if ends_s is None else [], _LOOK_S)
         if control in ready:
@@ -127,7 +157,51 @@ def _main(grace_s: float, line: list[int]) -> None:
             orphan = True
             _signal(line[0], signal.SIGTERM)
             ends_s = ends_s or time.monotonic() + grace_s
+        if patience.has_ended():
+            _signal(line[0], _STACKS)
+            time.sleep(_STACKS_S)
+            _say(f"hvd_nmt.train: {patience.text}")
+            break
     _signal(line[0], signal.SIGKILL)
+
+
+class _Patience:
+    """Whether the rank has not come further for longer than its page allows.
+
+    Args:
+        page: of its heartbeat.
+        line: process ids of the rank and its ancestors.
+    """
+
+    def __init__(self, page: mmap.mmap, line: list[int]) -> None:
+        self.text = ""
+        """what there is to say"""
+        self._page, self._launchers = page, line[1:]
+        self._deadline_s, self._looked_s = math.inf, time.monotonic()
+        self._stopped_s = 0.0
+
+    def has_ended(self) -> bool:
+        """Look; to be called about every `_LOOK_S`."""
+        (deadline_s,) = DEADLINE.unpack(self._page[: DEADLINE.size])
+        before_s, self._looked_s = self._looked_s, time.monotonic()
+        if deadline_s != self._deadline_s:  # seen twice, it was not read while it was written
+            self._deadline_s, self._stopped_s = deadline_s, 0.0
+            return False
+        if any(map(_is_stopped, self._launchers)):  # by a person, who may let the run go on
+            self._stopped_s += self._looked_s - before_s
+        self.text = self._page[DEADLINE.size :].rstrip(b"\0").decode(errors="replace")
+        return self._looked_s > deadline_s + self._stopped_s
+
+
+def _is_stopped(pid: int) -> bool:
+    return _facts(pid)[:1] == ["T"]
+
+
+def _say(text: str) -> None:
+    """On the rank's stderr, of which nobody may read any more."""
+    words = threading.Thread(target=os.write, args=(_STDERR, text.encode() + b"\n"), daemon=True)
+    words.start()
+    words.join(1.0)
 
 
 def _has_lost_its_parent(line: list[int]) -> bool:
@@ -166,4 +240,5 @@ def _signal(rank: int, number: int) -> None:
 
 
 if __name__ == "__main__":
-    _main(float(sys.argv[1]), [int(word) for word in sys.argv[2:]])
+    numbers = [int(word) for word in (sys.argv[1], *sys.argv[3:])]
+    _main(mmap.mmap(numbers[0], PAGE_BYTES), float(sys.argv[2]), numbers[1:])

@@ -16,6 +16,7 @@ from hvd_nmt.training import watchdog as watchdog_module
 GRACE_S = 1.0
 RANK = """
 import os, signal, socket, sys, time
+from hvd_nmt.training.heartbeat import Heartbeat
 from hvd_nmt.training.watchdog import Watchdog
 def asked(*_):
     open("asked", "w").close()
@@ -25,8 +26,13 @@ watchdog = Watchdog(float(sys.argv[1]))
 links = [socket.create_connection(("127.0.0.1", int(sys.argv[2]))) for _ in range(2)]
 watchdog.watch([(link, b"L%d" % number) for number, link in enumerate(links)])
 print(os.getpid(), watchdog._process.pid, flush=True)
-if input() == "finish":
+word = input()
+if word == "finish":
     watchdog.watch([])
+if word == "silent":
+    heartbeat = Heartbeat()
+    heartbeat.page, heartbeat.limit_s, heartbeat.who = watchdog.page, 1.0, "Rank 0"
+    heartbeat.enter("step")
 time.sleep(60)
 """
 LAUNCHER = "import subprocess, sys; subprocess.run(['sh', '-c', '\"$@\"; true', *sys.argv])"
@@ -50,7 +56,7 @@ def started(tmp_path):
         ]
         launcher = stack.enter_context(subprocess.Popen(
             command, cwd=tmp_path, env=toy.environment(tmp_path), text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ))  # fmt: skip
         stack.callback(launcher.kill)
         peers = [stack.enter_context(listener.accept()[0]) for _ in range(2)]
@@ -83,6 +89,26 @@ def test_a_stopped_rank_is_killed(started, gone, tmp_path):
     launcher.kill() if gone == "launcher" else peers[0].close()
     wait_for_the_end(rank, watchdog)
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("stopped", ["rank", "launcher"])
+def test_a_rank_that_does_nothing_for_too_long_is_killed(started, stopped):
+    """A stopped launcher, too, is somebody's Ctrl-Z, who may let the run go on."""
+    launcher, rank, watchdog, _ = started
+    if stopped == "launcher":
+        psutil.Process(launcher.pid).suspend()
+    rank.suspend()
+    print("silent", file=launcher.stdin, flush=True)
+    rank.resume()
+    if stopped == "launcher":
+        time.sleep(4)
+        assert is_alive(rank)
+        psutil.Process(launcher.pid).resume()
+    wait_for_the_end(rank, watchdog)
+    launcher.wait(10)
+    said = launcher.stderr.read()
+    assert "hvd_nmt.train: Rank 0 has done nothing" in said
+    assert "in <module>" in said  # its stack
 
 
 def test_a_rank_without_a_launcher_is_asked_to_end(started, tmp_path):

@@ -21,7 +21,7 @@ from hvd_nmt.config.exchange import Exchange, Joined, decided, is_due, joined_at
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.exchange_cost import Measured, travelling_s
 from hvd_nmt.telemetry.events import EventStore, read_metrics
-from hvd_nmt.training import cluster, horovod, run_directory
+from hvd_nmt.training import cluster, heartbeat, horovod, run_directory
 from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.setup import RunSetup
@@ -153,7 +153,8 @@ class ExchangeChoice(StepCallback):
         model.use(exchange, islands, groups, self._plan.config)
         self._settled = int(model.step) + _SETTLING_STEPS + 2 * exchange.sync_every
         together = self._setup.together if exchange.islands else None
-        cluster.check_averaging(model.optimizer, model.trained, self._setup.rank, together)
+        with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
+            cluster.check_averaging(model.optimizer, model.trained, self._setup.rank, together)
 
     def _note(self, step: int, exchange: Exchange, measured: Measured) -> None:
         """Write the choice down where the next start and the report look for it."""

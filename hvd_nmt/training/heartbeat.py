@@ -1,0 +1,97 @@
+"""What a rank does, and until when it may: written into a page that its watchdog reads.
+
+A rank that hangs, in a loop, in a driver or on a file server that is gone, cannot say so, and the
+others wait for it without end. So each section of a run has a limit, learned from the run itself:
+
+    10 times the longest it took before in this start, at least 2 minutes and at most 30
+    30 minutes until it has ended once
+    twice that where a rank waits for others, so that the one they wait for is found first
+
+Every collective outside of a step is a sign of life: the time of its section begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import time
+from collections.abc import Iterator
+
+from hvd_nmt.common.units import duration
+from hvd_nmt.training.watchdog import DEADLINE, PAGE_BYTES
+
+START, INPUT, STEP, CALLBACKS = "start-up", "input of a step", "step", "callbacks after a step"
+CHECKPOINT, EVALUATION, EXCHANGE, END = "checkpoint", "evaluation", "exchange", "end"
+_TEXT_BYTES = PAGE_BYTES - DEADLINE.size
+_FACTOR, _SHORTEST_S, _LONGEST_S = 10.0, 120.0, 1800.0
+_PATIENCE_WITH_OTHERS = 2.0
+
+
+class Heartbeat:
+    """The signs of life of this rank; without a page nobody is told of them."""
+
+    def __init__(self) -> None:
+        self.page: mmap.mmap | None = None
+        """shared with the watchdog"""
+        self.limit_s: float | None = None
+        """of every section; 0: none. None: what is learned"""
+        self.who = "A rank"
+        """rank and host, as a sentence begins"""
+        self._section, self._waits, self._began_s = START, False, time.monotonic()
+        self._longest_s: dict[str, float] = {}
+        self._ended: set[str] = set()
+
+    def enter(self, section: str, waits: bool = False) -> None:
+        """A section begins, and the one before has ended.
+
+        Args:
+            section: its name.
+            waits: whether this rank waits for others in it.
+        """
+        before, now_s = self._section, time.monotonic()
+        longest_s = self._longest_s.get(before, 0.0)
+        self._longest_s[before] = max(longest_s, now_s - self._began_s)
+        if section != before:
+            self._ended.add(before)
+        self._section, self._waits, self._began_s = section, waits, now_s
+        if self.page is not None:
+            limit_s = self._limit_s()
+            text = (
+                f"{self.who} has done nothing for {duration(limit_s)} in the section {section!r}, "
+                "where it should long be done: it counts as stuck and is killed."
+            ).encode()
+            self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
+            self.page[DEADLINE.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+
+    def sign(self) -> None:
+        """A sign of life: the time of the section begins anew."""
+        self.enter(self._section, self._waits)
+
+    @contextlib.contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        """A section inside of another, which goes on after the block."""
+        outer, waits = self._section, self._waits
+        self.enter(name)
+        try:
+            yield
+        finally:
+            self.enter(outer, waits)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In the block this rank waits for others, whatever its section is."""
+        waits = self._waits
+        self.enter(self._section, waits=True)
+        try:
+            yield
+        finally:
+            self.enter(self._section, waits)
+
+    def _limit_s(self) -> float:
+        limit_s = self.limit_s
+        if limit_s is None:
+            learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
+            learned_s = learned_s if self._section in self._ended else _LONGEST_S
+            limit_s = min(max(_SHORTEST_S, learned_s), _LONGEST_S)
+        return (limit_s or math.inf) * (_PATIENCE_WITH_OTHERS if self._waits else 1.0)

@@ -1,0 +1,81 @@
+"""How long a rank may be silent in each section of a run."""
+
+import math
+import mmap
+
+import pytest
+
+from hvd_nmt.training import heartbeat
+from hvd_nmt.training.watchdog import DEADLINE, PAGE_BYTES
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when a test says so."""
+    now_s = [1000.0]
+    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: now_s[0])
+    return now_s
+
+
+@pytest.fixture
+def beat(clock):
+    heart = heartbeat.Heartbeat()
+    heart.page, heart.who = mmap.mmap(-1, PAGE_BYTES), "Rank 3 on v100b"
+    return heart
+
+
+def allowed_s(beat, clock):
+    return DEADLINE.unpack(beat.page[: DEADLINE.size])[0] - clock[0]
+
+
+def test_limits_are_learned_between_a_floor_and_a_ceiling(beat, clock):
+    expected_s = []
+    for took_s in (30.0, 1.0, 600.0, 1.0):
+        beat.enter(heartbeat.STEP)
+        expected_s.append(allowed_s(beat, clock))
+        clock[0] += took_s
+        beat.enter(heartbeat.CALLBACKS)
+    beat.enter(heartbeat.STEP)
+    assert [*expected_s, allowed_s(beat, clock)] == [1800, 300, 300, 1800, 1800]
+    beat.enter(heartbeat.CALLBACKS)
+    assert allowed_s(beat, clock) == 120
+
+
+def test_whoever_waits_for_others_has_twice_as_long(beat, clock):
+    beat.enter(heartbeat.CALLBACKS)
+    with beat.section(heartbeat.EVALUATION):
+        clock[0] += 20
+        with beat.waiting():
+            assert allowed_s(beat, clock) == 2 * 1800
+        clock[0] += 1
+        beat.sign()
+        assert allowed_s(beat, clock) == 1800  # it has not ended once
+    with beat.section(heartbeat.EVALUATION):
+        assert allowed_s(beat, clock) == 200
+        with beat.waiting():
+            assert allowed_s(beat, clock) == 400
+    beat.enter(heartbeat.STEP, waits=True)
+    assert allowed_s(beat, clock) == 2 * 1800
+
+
+@pytest.mark.parametrize(("given_s", "expected_s"), [(7.0, 7.0), (0.0, math.inf)])
+def test_a_limit_can_be_given(beat, clock, given_s, expected_s):
+    beat.limit_s = given_s
+    beat.enter(heartbeat.INPUT)
+    assert allowed_s(beat, clock) == expected_s
+
+
+def test_a_whole_sentence_is_on_the_page(beat):
+    beat.limit_s = 312.0
+    beat.enter(heartbeat.EVALUATION)
+    assert beat.page[DEADLINE.size :].rstrip(b"\0").decode() == (
+        "Rank 3 on v100b has done nothing for 5 min 12 s in the section 'evaluation', where it "
+        "should long be done: it counts as stuck and is killed."
+    )
+
+
+def test_without_a_watchdog_nobody_is_told():
+    beat = heartbeat.Heartbeat()
+    beat.enter(heartbeat.STEP)
+    with beat.section(heartbeat.CHECKPOINT), beat.waiting():
+        beat.sign()
