@@ -34,8 +34,8 @@ class Heartbeat:
     def __init__(self) -> None:
         self.page: mmap.mmap | None = None
         """shared with the watchdog"""
-        self.limit_s: float | None = None
-        """of every section; 0: none. None: what is learned"""
+        self.limit_s: float | None = 0.0
+        """of every section; 0: none, as outside of a run. None: what is learned"""
         self.who = "A rank"
         """rank and host, as a sentence begins"""
         self._section, self._waits, self._began_s = START, False, time.monotonic()
@@ -67,6 +67,21 @@ class Heartbeat:
     def sign(self) -> None:
         """A sign of life: the time of the section begins anew."""
         self.enter(self._section, self._waits)
+
+    @contextlib.contextmanager
+    def limited(self, limit_s: float | None) -> Iterator[None]:
+        """The block is a run, which begins with its start-up.
+
+        Args:
+            limit_s: of every section; None: what is learned.
+        """
+        self.limit_s = limit_s
+        self.enter(START)
+        try:
+            yield
+        finally:
+            self.limit_s = 0.0  # whoever called may live on
+            self.sign()
 
     @contextlib.contextmanager
     def section(self, name: str) -> Iterator[None]:

@@ -26,7 +26,7 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
 from hvd_nmt.common.rank_environment import integer
 from hvd_nmt.training import launcher, peers, terminate
-from hvd_nmt.training.heartbeat import START, Heartbeat
+from hvd_nmt.training.heartbeat import Heartbeat
 from hvd_nmt.training.peers import Peers
 from hvd_nmt.training.watchdog import Watchdog
 
@@ -98,11 +98,7 @@ class Rank:
 
 
 def init(
-    expected_ranks: int = 0,
-    *,
-    with_timeline: bool = False,
-    with_groups: bool = False,
-    stuck_after_s: float | None = None,
+    expected_ranks: int = 0, *, with_timeline: bool = False, with_groups: bool = False
 ) -> Rank:
     """Start Horovod, and see that it joins as many ranks as there must be.
 
@@ -111,7 +107,6 @@ def init(
             HVD_NMT_RANKS, which launch/horovodrun.sh sets.
         with_timeline: whether `start_timeline` will be called.
         with_groups: whether `group` will be called.
-        stuck_after_s: limit of each section of the run, see `Heartbeat`.
 
     Raises:
         ClusterError: another number of ranks was started, or a launcher started several processes
@@ -125,9 +120,8 @@ def init(
         launcher.let_ranks_group()
     if _watchdog is None and "HOROVOD_RANK" in os.environ:
         _watchdog = Watchdog(signals.grace_s())
-        heartbeat.page, heartbeat.limit_s = _watchdog.page, stuck_after_s
+        heartbeat.page = _watchdog.page
         heartbeat.who = f"Rank {integer('HOROVOD_RANK')} on {socket.gethostname()}"
-        heartbeat.enter(START)
         terminate.stay_alive_if(lambda: rank_is_gone(_NEWS_S))
     launcher.meet()
     hvd.init()

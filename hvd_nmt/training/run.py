@@ -60,8 +60,12 @@ def train(config: Config, write_report: WriteReport) -> None:
         config.ranks,
         with_timeline=config.telemetry.timeline_steps > 0,
         with_groups=may_group_ranks(config.training),
-        stuck_after_s=config.training.stuck_limit_s,
     )
+    with horovod.heartbeat.limited(config.training.stuck_limit_s):
+        _train(config, rank, write_report)
+
+
+def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     log: Log = print if rank.is_first else _silent
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
@@ -75,13 +79,13 @@ def train(config: Config, write_report: WriteReport) -> None:
         horovod.report_lost_peers(ending.outlook, ending.leave),
         devices.explain_memory(rank),
     ):
-        _train(config, rank, ending, log)
+        _set_up_and_fit(config, rank, ending, log)
     horovod.shutdown()
     if lock is not None:
         lock.close()
 
 
-def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
+def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
         if rank.is_first:

@@ -20,7 +20,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def beat(clock):
     heart = heartbeat.Heartbeat()
-    heart.page, heart.who = mmap.mmap(-1, PAGE_BYTES), "Rank 3 on v100b"
+    heart.page, heart.who, heart.limit_s = mmap.mmap(-1, PAGE_BYTES), "Rank 3 on v100b", None
     return heart
 
 
@@ -72,6 +72,12 @@ def test_a_whole_sentence_is_on_the_page(beat):
         "Rank 3 on v100b has done nothing for 5 min 12 s in the section 'evaluation', where it "
         "should long be done: it counts as stuck and is killed."
     )
+
+
+def test_outside_of_a_run_there_is_no_limit(beat, clock):
+    with beat.limited(None):
+        assert allowed_s(beat, clock) == 1800
+    assert allowed_s(beat, clock) == math.inf
 
 
 def test_without_a_watchdog_nobody_is_told():
