@@ -160,8 +160,9 @@ class TrainingConfig:
     outer_momentum: float = 0.5
     """islands: Nesterov momentum of the common weights over exchanges; 0: none"""
     stuck_after_s: Count = "auto"
-    """seconds without a sign of life after which a rank is killed, in any section of a run; twice
-    that where it waits for others. auto: learned from the run, 2 to 30 minutes; 0: never"""
+    """seconds without a sign of life after which a rank is killed, in any section of a run that has
+    ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
+    the run, 2 to 30 minutes; 0: never"""
     ema_decay: float = 0.0
     """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""

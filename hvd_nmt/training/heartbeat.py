@@ -35,7 +35,7 @@ class Heartbeat:
         self.page: mmap.mmap | None = None
         """shared with the watchdog"""
         self.limit_s: float | None = 0.0
-        """of every section; 0: none, as outside of a run. None: what is learned"""
+        """of each section that has ended once; 0: none, as outside of a run. None: it is learned"""
         self.who = "A rank"
         """rank and host, as a sentence begins"""
         self._section, self._waits, self._began_s = START, False, time.monotonic()
@@ -55,13 +55,15 @@ class Heartbeat:
         if section != before:
             self._ended.add(before)
         self._section, self._waits, self._began_s = section, waits, now_s
-        if self.page is not None:
-            limit_s = self._limit_s()
+        if self.page is None:
+            return
+        limit_s = self._limit_s()
+        self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
+        if limit_s < math.inf:
             text = (
                 f"{self.who} has done nothing for {duration(limit_s)} in the section {section!r}, "
                 "where it should long be done: it counts as stuck and is killed."
             ).encode()
-            self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
             self.page[DEADLINE.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
 
     def sign(self) -> None:
@@ -73,7 +75,7 @@ class Heartbeat:
         """The block is a run, which begins with its start-up.
 
         Args:
-            limit_s: of every section; None: what is learned.
+            limit_s: of each section that has ended once; 0: none. None: it is learned.
         """
         self.limit_s = limit_s
         self.enter(START)
@@ -104,9 +106,10 @@ class Heartbeat:
             self.enter(self._section, waits)
 
     def _limit_s(self) -> float:
-        limit_s = self.limit_s
-        if limit_s is None:
-            learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
-            learned_s = learned_s if self._section in self._ended else _LONGEST_S
-            limit_s = min(max(_SHORTEST_S, learned_s), _LONGEST_S)
-        return (limit_s or math.inf) * (_PATIENCE_WITH_OTHERS if self._waits else 1.0)
+        if self.limit_s == 0:
+            return math.inf
+        learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
+        limit_s = self.limit_s or min(max(_SHORTEST_S, learned_s), _LONGEST_S)
+        if self._section not in self._ended:
+            limit_s = max(limit_s, _LONGEST_S)
+        return limit_s * (_PATIENCE_WITH_OTHERS if self._waits else 1.0)
