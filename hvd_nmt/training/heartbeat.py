@@ -49,22 +49,9 @@ class Heartbeat:
             section: its name.
             waits: whether this rank waits for others in it.
         """
-        before, now_s = self._section, time.monotonic()
-        longest_s = self._longest_s.get(before, 0.0)
-        self._longest_s[before] = max(longest_s, now_s - self._began_s)
-        if section != before:
-            self._ended.add(before)
-        self._section, self._waits, self._began_s = section, waits, now_s
-        if self.page is None:
-            return
-        limit_s = self._limit_s()
-        self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
-        if limit_s < math.inf:
-            text = (
-                f"{self.who} has done nothing for {duration(limit_s)} in the section {section!r}, "
-                "where it should long be done: it counts as stuck and is killed."
-            ).encode()
-            self.page[DEADLINE.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+        if section != self._section:
+            self._ended.add(self._section)
+        self._go_on_in(section, waits)
 
     def sign(self) -> None:
         """A sign of life: the time of the section begins anew."""
@@ -89,7 +76,7 @@ class Heartbeat:
     def section(self, name: str) -> Iterator[None]:
         """A section inside of another, which goes on after the block."""
         outer, waits = self._section, self._waits
-        self.enter(name)
+        self._go_on_in(name, waits=False)
         try:
             yield
         finally:
@@ -104,6 +91,22 @@ class Heartbeat:
             yield
         finally:
             self.enter(self._section, waits)
+
+    def _go_on_in(self, section: str, waits: bool) -> None:
+        now_s = time.monotonic()
+        longest_s = self._longest_s.get(self._section, 0.0)
+        self._longest_s[self._section] = max(longest_s, now_s - self._began_s)
+        self._section, self._waits, self._began_s = section, waits, now_s
+        if self.page is None:
+            return
+        limit_s = self._limit_s()
+        self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
+        if limit_s < math.inf:
+            text = (
+                f"{self.who} has done nothing for {duration(limit_s)} in the section {section!r}, "
+                "where it should long be done: it counts as stuck and is killed."
+            ).encode()
+            self.page[DEADLINE.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
 
     def _limit_s(self) -> float:
         if self.limit_s == 0:

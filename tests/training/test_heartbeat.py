@@ -80,6 +80,16 @@ def test_a_whole_sentence_is_on_the_page(beat):
     )
 
 
+def test_a_section_has_not_ended_where_another_is_inside_of_it(beat, clock):
+    with beat.limited(None):
+        with beat.section(heartbeat.EXCHANGE):
+            clock[0] += 1
+        assert allowed_s(beat, clock) == 1800
+        beat.enter(heartbeat.CALLBACKS)
+        with beat.section(heartbeat.EXCHANGE):
+            assert allowed_s(beat, clock) == 120
+
+
 def test_outside_of_a_run_there_is_no_limit(beat, clock):
     with beat.limited(None):
         assert allowed_s(beat, clock) == 1800
