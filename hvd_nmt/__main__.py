@@ -18,6 +18,7 @@ from hvd_nmt.common.version import __version__
 COMMANDS = {
     "prepare": "make a data directory of raw parallel text: clean, train SentencePiece, encode",
     "train": "train a Transformer on all ranks; the same command again resumes",
+    "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
     "translate": "translate raw text with a trained run: N lines in, N lines out, in their order",
     "evaluate": "score translations: BLEU, chrF2 and TER, with intervals and significance",
     "average": "average the weights of several checkpoints of a run into one new checkpoint",
