@@ -60,8 +60,8 @@ class Options:
     """network card between the hosts, of the same name on each; nothing: the one that leads from
     each to the others"""
     min_ranks: int = 0
-    """hosts that cannot be used are left out while the others have so many slots, and taken in again
-    at a later start; 0: all ranks, so no host may be missing"""
+    """hosts that cannot be used are left out while the others have so many slots, and are taken in
+    again by a later start; 0: all ranks, so no host may be missing"""
     restarts_per_hour: int = 10
     """within any hour; the pause before the next one is as long as that takes. 0: no restart"""
     wait_for_hosts_h: float = 24.0
@@ -119,8 +119,8 @@ def _job(options: Options, wanted_command: Command) -> Job:
     fixed = wanted_command.config.ranks if wanted_command.config is not None else 0
     if fixed and options.min_ranks not in (0, fixed):
         raise ConfigError(
-            f"--ranks {fixed:,} of the command lets no host be left out: give no --min-ranks, or no "
-            "--ranks."
+            f"--ranks {fixed:,} of the command lets no host be left out: give no --min-ranks, or "
+            "no --ranks."
         )
     wanted = Wanted(tuple(among), ranks, options.min_ranks or ranks, options.nic)
     return Job(

@@ -32,8 +32,8 @@ from horovod.runner.common.util import safe_shell_exec
 from horovod.runner.launch import run_commandline
 from horovod.runner.util import remote
 
-# In place of this folder, whose files are not meant to be imported by their bare names.
-sys.path[0] = os.fspath(Path(__file__).resolve().parents[2])
+sys.path.pop(0)  # this folder, whose files are not meant to be imported by their bare names
+sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[2]))
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import reported

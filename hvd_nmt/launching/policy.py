@@ -91,8 +91,8 @@ def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
     passes = code in _PASSES or code >= _OF_A_SIGNAL
     if in_vain and not passes:
         return (
-            f"The start ended with code {code}, a defect, before it made a new checkpoint: it would "
-            "end so again."
+            f"The start ended with code {code}, a defect, before it made a new checkpoint: the "
+            "next would end so, too."
         )
     return ""
 

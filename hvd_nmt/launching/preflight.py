@@ -155,7 +155,7 @@ def card(answers: Sequence[Answer], given: str) -> str | None:
 
 
 def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
-    """The card must be there on every host, and here, where the ranks of all hosts meet at first."""
+    """The card must be there on every host, and here, where all ranks meet at first."""
     cards_of: dict[str, dict[str, Any]] = {
         answer.host.name: {
             name: fact["is_up"] for name, fact in (answer.facts.get("nics") or {}).items()

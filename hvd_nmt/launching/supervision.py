@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
 import sys
 import time
@@ -119,9 +117,7 @@ class _Supervision:
             self._ends.append(self._ended(outlook, code, sentence))
             if self._stop.at_once:
                 return self._stopped(_INTERRUPTED)
-            decision = policy.decide(
-                self._ends, self._job.restarts_per_hour, self._stop.requested
-            )
+            decision = policy.decide(self._ends, self._job.restarts_per_hour, self._stop.requested)
             if not decision.restarts:
                 return self._finish(decision)
             self._log.append("restart", pause_s=decision.pause_s)
@@ -130,7 +126,7 @@ class _Supervision:
                 time.sleep(decision.pause_s)
 
     def _outlook(self) -> Outlook | None:
-        """What the hosts say, once enough of them can be used; None: they could not for too long."""
+        """What the hosts say, once enough can be used; None: they could not for too long."""
         if not self._ends:
             outlook = _first_outlook(self._job)
             self._saved_step = outlook.saved_step
@@ -234,5 +230,4 @@ def _why(code: int, sentence: str) -> str:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"hvd_nmt.launch: {text}\n".encode())
+    print(f"hvd_nmt.launch: {text}", file=sys.stderr, flush=True)

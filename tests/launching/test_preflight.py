@@ -1,4 +1,4 @@
-"""Where ranks go, of hosts that answer: real answers of this machine, with what others would say."""
+"""Where ranks go: answers of this machine, changed into what other hosts would say."""
 
 import copy
 import dataclasses
@@ -50,7 +50,7 @@ def answers(own_facts, monkeypatch):
 
     monkeypatch.setattr(planned_run.hosts, "ask", ask)
     monkeypatch.setattr(preflight, "is_here", lambda name: False)
-    monkeypatch.setattr(preflight.psutil, "net_if_stats", lambda: {})  # this one's cards
+    monkeypatch.setattr(preflight.psutil, "net_if_stats", dict)  # this one's cards
     return told
 
 
