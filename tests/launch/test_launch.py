@@ -19,6 +19,7 @@ import toy
 from hvd_nmt import train
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.explain.availability import availability
 from hvd_nmt.records.read import read_run
 from hvd_nmt.telemetry import jsonl
 
@@ -86,7 +87,9 @@ def test_a_run_whose_rank_is_killed_ends_at_the_weights_of_one_that_was_not(
     done = killed["done"]
     assert done.returncode == 0, done.stderr
     assert killed["left"] == []
-    whole = toy.run_train(*toy.train_options(toy_data, "run", STEPS, *OPTIONS), cwd=tmp_path, ranks=2)
+    whole = toy.run_train(
+        *toy.train_options(toy_data, "run", STEPS, *OPTIONS), cwd=tmp_path, ranks=2
+    )
     assert checksum(done.stdout) == checksum(whole.stdout)
 
 
@@ -229,8 +232,12 @@ def test_the_report_of_a_run_that_ends_outlives_its_start(killed, monkeypatch, t
 
 
 def test_the_report_tells_of_restarts(killed):
-    run = read_run(killed["run_dir"])
-    first, second = run.launches
-    assert first.exit_code in (5, 137)
-    assert second.exit_code == 0
-    assert first.lost_steps == first.last_step - second.resumed_step
+    """The report that the run itself has written, before its launcher knew of the end."""
+    end, last = (event for event in events(killed["run_dir"]) if event["kind"] == "end")
+    (restart,) = availability(read_run(killed["run_dir"]).launches).restarts
+    assert restart.lost_steps == end["step"] - end["saved_step"]
+    assert restart.idle_s == last["first_s"] - end["last_s"]
+    report = (killed["run_dir"] / "report.md").read_text(encoding="utf-8")
+    assert "hvd_nmt.launch started the ranks 2 times" in report
+    assert f"{restart.lost_steps:,} step" in report
+    assert "Rank 1 on " in report
