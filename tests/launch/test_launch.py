@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -21,9 +19,8 @@ from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.explain.availability import availability
 from hvd_nmt.records.read import read_run
-from hvd_nmt.telemetry import jsonl
+from launched import SECRETS, checksum, command_lines_read, events, require_no_secret
 
-CANARY = "canary-7d1f2c"
 STEPS = 60
 OPTIONS = ("--checkpoints.every-steps", "10")
 
@@ -33,37 +30,6 @@ def launch(*words: str, cwd: Path, **variables: str) -> toy.Run:
     return toy.Run(command, cwd, toy.environment(cwd) | variables)
 
 
-def events(run_dir: Path) -> list[dict]:
-    return list(jsonl.read(run_dir / "launch.jsonl"))
-
-
-def checksum(stdout: str) -> str:
-    return re.findall(r"weights     checksum (0x[0-9a-f]+) equal on 2 ranks", stdout)[-1]
-
-
-@contextlib.contextmanager
-def command_lines_read() -> set[str]:
-    """All command lines that show the canary, while the block runs."""
-    seen: set[str] = set()
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):
-                    line = path.read_bytes().decode(errors="replace")
-                    if CANARY in line:
-                        seen.add(line)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        done.set()
-        thread.join()
-
-
 @pytest.fixture(scope="module")
 def killed(toy_data, tmp_path_factory):
     """A run of which a rank was killed, with a secret in the launcher's environment."""
@@ -71,7 +37,7 @@ def killed(toy_data, tmp_path_factory):
     run_dir = cwd / "run"
     options = toy.train_options(toy_data, "run", STEPS, *OPTIONS, "--telemetry.report")
     with command_lines_read() as seen:
-        run = launch("train", *options, cwd=cwd, MY_TOKEN=CANARY, TF_VAR_password=CANARY)
+        run = launch("train", *options, cwd=cwd, **SECRETS)
         try:
             run.wait_for(lambda: toy.steps_done(run_dir) >= 25)
             run.ranks()[1].send_signal(signal.SIGKILL)
@@ -114,10 +80,7 @@ def test_what_happened_is_recorded(killed):
 def test_a_secret_of_the_environment_is_nowhere(killed):
     assert killed["seen"] == set()
     done = killed["done"]
-    assert CANARY not in done.stdout + done.stderr
-    for path in killed["run_dir"].rglob("*"):
-        if path.is_file():
-            assert CANARY.encode() not in path.read_bytes(), path
+    require_no_secret(done.stdout + done.stderr, killed["run_dir"])
 
 
 def test_sigterm_saves_and_ends_with_75(toy_data, tmp_path):
