@@ -85,8 +85,10 @@ def test_the_words_of_the_slurm_job_start_a_run(tmp_path):
     launcher = launcher.replace('"$@"', '"${@:3}"').replace("/bin/sh", "/bin/bash")
     program(tmp_path / ".venv" / "bin" / "python", launcher)
     program(tmp_path / "bin" / "scontrol", "#!/bin/sh\necho localhost\n")
-    variables = {**toy.environment(tmp_path), "SLURM_SUBMIT_DIR": str(tmp_path),
-                 "SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_NODELIST": "x"}  # fmt: skip
+    variables = toy.environment(tmp_path) | {
+        "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7", "SLURM_GPUS_ON_NODE": "2",
+        "SLURM_JOB_NODELIST": "x",
+    }  # fmt: skip
     variables["PATH"] = f"{tmp_path}/bin:{variables['PATH']}"
     done = subprocess.run(
         ["bash", LAUNCH / "slurm.sbatch", "--run-dir", "runs/x"], env=variables, cwd=tmp_path,

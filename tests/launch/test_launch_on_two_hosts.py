@@ -69,6 +69,7 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, toy_data,
     try:
         wait_for_start(run, run_dir, 1)
         first, second = run.ranks()
+        second.suspend()  # it would end by itself after half a minute
         two_hosts.cut()
         first.kill()
         wait_for_start(run, run_dir, 2)
