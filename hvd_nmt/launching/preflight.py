@@ -24,6 +24,8 @@ _OF_ANY_COMMAND = (
     "NVIDIA driver", "GPUs", "compute capability", _NETWORK,
 )  # fmt: skip
 """checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
+_OF_THE_RUN = ("run directory",)
+"""checks that fail because of the run, which would be no better without that host"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,10 @@ def look(
     reached = [checks.reached(answer) for answer in asked.answers]
     out = {check.host: sentence(check) for check in reached if check.status == FAIL}
     hosts, nic, found = _judged(command, wanted, asked, out)
-    failed = {check.host: sentence(check) for check in found if check.status == FAIL and check.host}
+    failed = {
+        check.host: sentence(check) for check in found
+        if check.status == FAIL and check.host and check.name not in _OF_THE_RUN
+    }  # fmt: skip
     if failed and is_restart:
         out |= failed
         hosts, nic, found = _judged(command, wanted, asked, out)

@@ -129,7 +129,7 @@ class _Supervision:
         """What the hosts say, once enough can be used; None: they could not for too long."""
         if not self._ends:
             outlook = _first_outlook(self._job)
-            self._saved_step = outlook.saved_step
+            self._saved_step, self._said = outlook.saved_step, set(outlook.warnings)
             return outlook
         failures, waited_from_s = 0, time.monotonic()
         while True:

@@ -103,6 +103,13 @@ def test_rank_0_does_not_begin_anew_where_the_checkpoint_is_missing(answers):
     assert outlook.saved_step == 500
 
 
+def test_a_run_directory_that_is_held_is_no_fault_of_the_host(answers):
+    answers["a"].facts["run_dir"] |= {"held_by": "process 7 on a"}
+    outlook = look(Wanted((A, B), 4, 2), is_restart=True)
+    assert outlook.left_out == {}
+    assert any("another run is in" in said for said in outlook.hindrances)
+
+
 def test_the_card_that_was_named_must_be_there(answers):
     del answers["b"].facts["nics"]["eth0"]
     for nic in ("", "eth0"):
