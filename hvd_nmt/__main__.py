@@ -18,7 +18,6 @@ from hvd_nmt.common.version import __version__
 COMMANDS = {
     "prepare": "make a data directory of raw parallel text: clean, train SentencePiece, encode",
     "train": "train a Transformer on all ranks; the same command again resumes",
-    "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
     "translate": "translate raw text with a trained run: N lines in, N lines out, in their order",
     "evaluate": "score translations: BLEU, chrF2 and TER, with intervals and significance",
     "average": "average the weights of several checkpoints of a run into one new checkpoint",
@@ -26,6 +25,7 @@ COMMANDS = {
     "export": "write a trained model for other programs: a SavedModel, or for CTranslate2",
     "convert": "turn a model that another program trained into a run directory",
     "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",
+    "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
     "doctor": "look at the hosts before a run: what will not work, and how fast it will be",
     "bench": "measure speed on this machine: of training, of the input alone, or of translating",
 }
