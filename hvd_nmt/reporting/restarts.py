@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hvd_nmt.common.units import count, duration, percent
 from hvd_nmt.explain.availability import Availability, Restart, availability
 from hvd_nmt.records.record import Launch, Run
@@ -40,16 +38,16 @@ def tables(run: Run) -> tuple[Table, ...]:
     if len(run.launches) < 2:
         return ()
     found = availability(run.launches)
-    rows = _rows(run.launches, found)[-_MOST_ROWS:]
+    rows = _rows(run, found)[-_MOST_ROWS:]
     newest = f", the newest {_MOST_ROWS}" if len(run.launches) > _MOST_ROWS else ""
     head = ("start", "where", "steps", "ended", "steps lost", "to the next step")
     return (Table(f"Starts by hvd_nmt.launch{newest}", head, tuple(rows)),)
 
 
-def _rows(launches: Sequence[Launch], found: Availability) -> list[tuple[str, ...]]:
+def _rows(run: Run, found: Availability) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     restarts = [*found.restarts, Restart(None, None)]
-    for number, (launch, restart) in enumerate(zip(launches, restarts, strict=True), start=1):
+    for number, (launch, restart) in enumerate(zip(run.launches, restarts, strict=True), start=1):
         where = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
         if launch.left_out:
             where += f" (without {', '.join(launch.left_out)})"
@@ -58,14 +56,15 @@ def _rows(launches: Sequence[Launch], found: Availability) -> list[tuple[str, ..
             steps = f"{launch.resumed_step + 1:,} to {launch.last_step:,}"
         lost = "" if restart.lost_steps is None else f"{restart.lost_steps:,}"
         idle = "" if restart.idle_s is None else duration(restart.idle_s)
-        rows.append((str(number), where, steps, _end(launch), lost, idle))
+        rows.append((str(number), where, steps, _end(launch, run.finished), lost, idle))
     return rows
 
 
-def _end(launch: Launch) -> str:
-    if launch.ended_s is None:
-        return "not yet"
-    if launch.exit_code == 0:
+def _end(launch: Launch, finished: bool) -> str:
+    """Of the newest start the launcher writes the end after the run has made its report."""
+    if launch.exit_code == 0 or (launch.ended_s is None and finished):
         return "done"
+    if launch.ended_s is None:
+        return "not recorded yet"
     said = launch.sentence.partition(": ")[2]
     return f"code {launch.exit_code}" + (f": {said}" if said else "")

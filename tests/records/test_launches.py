@@ -103,6 +103,13 @@ def test_what_the_report_says_of_them(tmp_path):
     assert table.rows[1] == ("2", "localhost:2", "101 to 400", "done", "", "")
 
 
+def test_the_report_that_a_run_makes_at_its_end_knows_that_it_is_done(tmp_path):
+    going_on, _ = read(tmp_path, LINES[:4])
+    for finished, said in ((True, "done"), (False, "not recorded yet")):
+        run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=going_on, finished=finished)
+        assert restarts.tables(run)[0].rows[1][3] == said
+
+
 def test_a_run_without_restarts_has_no_table(tmp_path):
     run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[3:])[0])
     assert restarts.tables(run) == ()
