@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "write a trained model for other programs: a SavedModel, or for CTranslate2",
     "convert": "turn a model that another program trained into a run directory",
     "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",
+    "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
     "doctor": "look at the hosts before a run: what will not work, and how fast it will be",
     "bench": "measure speed on this machine: of training, of the input alone, or of translating",
 }

@@ -4,12 +4,14 @@ For example:
 
     python -m hvd_nmt.train                                                  one rank
     horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train              two hosts
+    python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base          unattended
     horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train --preset base --run-dir runs/x
     python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from hvd_nmt.common import signals, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
+from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
 
@@ -51,8 +54,10 @@ def _write_report(run_dir: Path, in_background: bool = False) -> None:
     if in_background:
         code = "import pathlib, sys; from hvd_nmt import train; "
         code += "train._write_report(pathlib.Path(sys.argv[1]))"
+        # Not of the start that ends: the launcher kills what is left of that.
+        environment = {name: text for name, text in os.environ.items() if name != START_ID}
         subprocess.Popen(
-            [sys.executable, "-c", code, run_dir], start_new_session=True,
+            [sys.executable, "-c", code, run_dir], start_new_session=True, env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         return

@@ -27,5 +27,5 @@ choose_hosts
 choose_environment
 printf 'Starting %d ranks on %s\n' "$ranks" "$hosts" >&2
 # Without --disable-cache horovodrun may use network cards it saw up to an hour ago.
-exec env -i "${clean[@]}" "$venv/bin/python" "$root/launch/horovodrun.py" -np "$ranks" -H "$hosts" --disable-cache \
+exec env -i "${clean[@]}" "$venv/bin/python" "$root/hvd_nmt/launching/horovodrun.py" -np "$ranks" -H "$hosts" --disable-cache \
     ${nic:+--network-interface "$nic"} "${command[@]}"

@@ -59,9 +59,13 @@ class TwoHosts:
         finally:
             _stop(process)
 
+    def command(self, *words: str) -> list[str]:
+        """The words that run some words on v100a; the process becomes theirs."""
+        return [os.fspath(RIG), "run", *words]
+
     def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [RIG, "run", *command], cwd=cwd, env=_environment(), text=True,
+            self.command(*command), cwd=cwd, env=_environment(), text=True,
             errors="backslashreplace", stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -83,6 +84,14 @@ class Checkpoint:
             "val_loss": self.manifest.val_loss,
             "sha256": self.manifest.files[names.SUFFIXES[0]]["sha256"],
         }
+
+
+def newest_step(run_dir: Path) -> int | None:
+    """The highest step of which there is a complete checkpoint; only manifests are read."""
+    for prefix in names.prefixes(run_dir):
+        with contextlib.suppress(RunError):
+            return Checkpoint.at(prefix).step
+    return None
 
 
 def read_manifest(path: Path) -> Manifest:

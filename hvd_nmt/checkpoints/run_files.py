@@ -6,6 +6,7 @@ environment.json     versions, hosts and GPUs of the last start
 command.txt          the command line of each start
 init_from.json       the checkpoint that the run began with, if any
 imported.json        what the run was made of, if another program trained it
+launch.jsonl         starts, ends and restarts, if hvd_nmt.launch started the run
 .lock                held by the process that trains
 telemetry/HOST.jsonl samples of each host
 model.ckpt-*         checkpoints: see `names`; `telemetry.events` names the metrics
@@ -29,6 +30,7 @@ ENVIRONMENT = "environment.json"
 COMMANDS = "command.txt"
 ORIGIN = "init_from.json"
 IMPORTED = "imported.json"
+LAUNCHES = "launch.jsonl"
 LOCK = ".lock"
 TELEMETRY_DIR = "telemetry"
 NORMALIZATION, READS_TARGET_TEXT = "normalization", "reads_target_text"

@@ -35,7 +35,7 @@ _SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -
 
 def examine(run: PlannedRun) -> list[Check]:
     """Every check of every host, in the order in which one would mend them."""
-    checks = [Check("ssh", answer.host.name, *_reached(answer)) for answer in run.answers]
+    checks = [reached(answer) for answer in run.answers]
     known = [answer for answer in run.answers if answer.facts]
     if run.config.ranks not in (0, run.ranks):
         wanted = count(run.config.ranks, "rank")
@@ -52,6 +52,11 @@ def examine(run: PlannedRun) -> list[Check]:
                 judged = judge(answer, run)
             checks.append(Check(name, answer.host.name, *judged))
     return [check for check in checks if check.found]
+
+
+def reached(answer: Answer) -> Check:
+    """Whether a host answers."""
+    return Check("ssh", answer.host.name, *_reached(answer))
 
 
 def _reached(answer: Answer) -> Judgement:
@@ -72,7 +77,8 @@ def _names(answer: Answer, run: PlannedRun) -> Judgement:
     if len(run.answers) == 1:
         return OK, "", ""
     names, own = answer.facts["names"], answer.facts["host"]
-    unknown = [name for name, addresses in names.items() if not addresses]
+    of_the_run = {own, *(each.host.name for each in run.answers)}
+    unknown = [name for name in names if name in of_the_run and not names[name]]
     remedy = "write the address of the fast network card into /etc/hosts of every host"
     if unknown:
         return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
@@ -114,7 +120,7 @@ def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
 
 def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
     gpu, slots = answer.facts["gpu"], answer.host.slots
-    visible, cores = _visible_gpus(gpu), answer.facts["cpu"]["cores"]
+    visible, cores = visible_gpus(gpu), answer.facts["cpu"]["cores"]
     broken = [*gpu["problems"], *(f"GPU {g['index']}: {g['error']}" for g in visible if g["error"])]
     if broken:
         return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
@@ -137,8 +143,8 @@ def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, found, ""
 
 
-def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves; a MIG slice counts as one."""
+def visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs of a fact that CUDA_VISIBLE_DEVICES leaves; a MIG slice counts as one."""
     gpus, listed = gpu["gpus"], gpu["visible_devices"]
     if listed is None:
         return gpus
@@ -155,7 +161,7 @@ def _visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
 def _compute_capability(answer: Answer, run: PlannedRun) -> Judgement:
     """TensorFlow and cuDNN must have been compiled for the GPUs of the ranks."""
     architectures, packages = answer.facts["cuda_architectures"], answer.facts["packages"]
-    gpus = [gpu for gpu in _visible_gpus(answer.facts["gpu"]) if gpu["capability"]]
+    gpus = [gpu for gpu in visible_gpus(answer.facts["gpu"]) if gpu["capability"]]
     if not gpus:
         return OK, "", ""
     tensorflow = f"TensorFlow {packages['tensorflow']}"
@@ -232,7 +238,7 @@ def _free_bytes(answer: Answer) -> tuple[int | None, bool]:
 
 def _gpus_of_ranks(answer: Answer) -> list[dict[str, Any]]:
     gpu = answer.facts["gpu"]
-    return _visible_gpus(gpu)[: answer.host.slots] if gpu else []
+    return visible_gpus(gpu)[: answer.host.slots] if gpu else []
 
 
 def _needs(answer: Answer, run: PlannedRun) -> Callable[[PaddedBatch, int], Need]:

@@ -32,6 +32,7 @@ from hvd_nmt.diagnosis.probe import CLOCK, MARK
 
 SSH_FAILED = 255
 """ssh's exit code where ssh itself failed, not the command"""
+PROBE = "hvd_nmt.diagnosis.probe"
 _CLOCK_ROUNDS = 5
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -122,13 +123,16 @@ def _each_once(hosts: list[Host], where: str) -> list[Host]:
     return hosts
 
 
-def ask(hosts: Sequence[Host], request: dict[str, Any], timeout_s: float) -> list[Answer]:
+def ask(
+    hosts: Sequence[Host], request: dict[str, Any], timeout_s: float, module: str = PROBE
+) -> list[Answer]:
     """Ask all hosts at the same time what they are.
 
     Args:
         hosts: whom to ask.
         request: what `probe.facts` gets; the names of all hosts are added.
         timeout_s: for each host, from the start of ssh to the whole answer.
+        module: what is run there; it answers by `probe.serve`.
 
     Returns:
         One answer per host, in their order; a host that hangs has an error.
@@ -138,7 +142,8 @@ def ask(hosts: Sequence[Host], request: dict[str, Any], timeout_s: float) -> lis
     request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * timeout_s}
 
     def one(host: Host) -> None:
-        answers[host.name] = _ask_one(host, request, timeout_s, started)
+        command = command_there(host.name, module, timeout_s)
+        answers[host.name] = _ask_one(host, command, request, timeout_s, started)
 
     # Threads that nobody has to wait for: resolving a name cannot be interrupted.
     threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
@@ -157,10 +162,13 @@ def ask(hosts: Sequence[Host], request: dict[str, Any], timeout_s: float) -> lis
 
 
 def _ask_one(
-    host: Host, request: dict[str, Any], timeout_s: float, started: list[subprocess.Popen[str]]
+    host: Host,
+    command: list[str],
+    request: dict[str, Any],
+    timeout_s: float,
+    started: list[subprocess.Popen[str]],
 ) -> Answer:
     started_s = time.monotonic()
-    command = probe_command(host.name, timeout_s)
     with tempfile.TemporaryFile() as errors_file:
         try:
             process = subprocess.Popen(
@@ -192,9 +200,8 @@ def _ask_one(
     return Answer(host, {}, reason, code != SSH_FAILED, seconds)
 
 
-def probe_command(name: str, timeout_s: float) -> list[str]:
-    """The command that runs the probe on a host: directory, Python, environment as of a rank."""
-    module = "hvd_nmt.diagnosis.probe"
+def command_there(name: str, module: str, timeout_s: float) -> list[str]:
+    """The command that runs a module on a host: directory, Python, environment as of a rank."""
     if is_here(name):
         return [sys.executable, "-m", module]
     variables = passed(os.environ)

@@ -44,15 +44,18 @@ VERIFY_BYTES = 1_000_000_000
 """data of at most this size are read in full and compared with their sha256"""
 
 
-def main() -> int:
-    """Answer the lines of standard input up to the request."""
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer the lines of standard input up to the request.
+
+    Args:
+        answer: from the request to what is said to it.
+    """
     for line in iter(sys.stdin.readline, ""):
         if line.strip() == CLOCK:
             _say({"time_s": time.time()})
         elif line.strip():
-            _say(facts(json.loads(line)))
+            _say(answer(json.loads(line)))
             break
-    return 0
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -139,7 +142,8 @@ def _cuda_architectures(request: dict[str, Any]) -> list[str]:
     return list(runpy.run_path(os.fspath(path))["build_info"].get("cuda_compute_capabilities", []))
 
 
-def _gpu(request: dict[str, Any]) -> dict[str, Any]:
+def gpu(request: dict[str, Any]) -> dict[str, Any]:
+    """The GPUs of this host, and which of them a rank may use."""
     import pynvml
 
     from hvd_nmt.telemetry.gpu import GpuProbe
@@ -200,7 +204,7 @@ def _addresses(name: str) -> list[str]:
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
-def _routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
+def routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
     """For each host: the own address and the interface that packets to it leave by.
 
     Connecting a UDP socket sends nothing; it only makes the kernel choose a route.
@@ -212,7 +216,7 @@ def _routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
         for nic, addresses in psutil.net_if_addrs().items()
         for address in addresses
     }
-    routes = {}
+    found = {}
     for name in request.get("hosts", []):
         source = None
         for address in _addresses(name)[:1]:
@@ -220,8 +224,8 @@ def _routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((address, 9))
                 source = str(probe.getsockname()[0])
-        routes[name] = {"source": source, "nic": owner.get(source) if source else None}
-    return routes
+        found[name] = {"source": source, "nic": owner.get(source) if source else None}
+    return found
 
 
 def _disk(request: dict[str, Any]) -> dict[str, Any]:
@@ -231,11 +235,12 @@ def _disk(request: dict[str, Any]) -> dict[str, Any]:
 
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     """Whether the run directory, or the folder it is to be made in, can be written to."""
-    from hvd_nmt.checkpoints import names, run_files
+    from hvd_nmt.checkpoints import manifest, names, run_files
     from hvd_nmt.common.files import is_locked
 
     path = Path(request.get("run_dir", "."))
     result: dict[str, Any] = {"path": str(path), "error": None, "held_by": None, "held_bytes": 0}
+    result["saved_step"] = manifest.newest_step(path)
     folder = _nearest_folder(path)
     try:
         if not folder.is_dir():
@@ -307,13 +312,13 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "python": lambda request: platform.python_version(),
     "code": lambda request: code_hash(),
     "packages": _packages, "horovod": _horovod, "cuda_architectures": _cuda_architectures,
-    "gpu": _gpu, "cpu": _cpu, "memory": _memory,
-    "nics": _nics, "names": _names, "routes": _routes, "disk": _disk, "run_dir": _run_dir,
+    "gpu": gpu, "cpu": _cpu, "memory": _memory,
+    "nics": _nics, "names": _names, "routes": routes, "disk": _disk, "run_dir": _run_dir,
     "data": _data,
 }  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    serve(facts)
     sys.stdout.flush()
     os._exit(0)  # a fact that hangs must not hold the process

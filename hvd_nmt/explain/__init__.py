@@ -7,6 +7,7 @@ exchange_cost    bytes and seconds of each way to exchange between hosts, which 
 between_hosts    what travels between the hosts of a run, and what plain training would take
 traffic          what the network cards carried while steps ran
 machines         step times, GPUs, CPUs, energy
+availability     what restarts cost a run
 learning         whether the run is trained, whether it overfits
 learning_rate    the learning-rate plot explained
 student_t        quantiles for intervals

@@ -23,7 +23,7 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
-from hvd_nmt.records import metrics, openseq2seq_log
+from hvd_nmt.records import launches, metrics, openseq2seq_log
 from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.telemetry import events, jsonl
 
@@ -98,7 +98,8 @@ def read_run(run_dir: Path) -> Run:
         startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
         config=settings, environment=environment, manifest=manifest,
         intervals=tuple(intervals), evaluations=tuple(evaluations),
-        exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry), problems=tuple(problems),
+        exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry),
+        launches=launches.read(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
 
 

@@ -100,6 +100,34 @@ class HostSamples:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """A start of the ranks by `hvd_nmt.launch`; what is not known of it is None."""
+
+    started_s: float
+    """unix time"""
+    ranks_by_host: dict[str, int]
+    left_out: tuple[str, ...] = ()
+    """hosts that were wanted, and that it did without"""
+    start_id: str = ""
+    """by which metrics.jsonl names it"""
+    first_s: float | None = None
+    """unix time just before its first step"""
+    last_s: float | None = None
+    """unix time of the last value that it logged"""
+    resumed_step: int | None = None
+    """steps done before it"""
+    last_step: int | None = None
+    """the last that it logged, also where a later start made it again"""
+    saved_step: int | None = None
+    """of the newest checkpoint at its end"""
+    ended_s: float | None = None
+    """unix time; None: it has not ended when the record was read"""
+    exit_code: int | None = None
+    sentence: str = ""
+    """what was said last"""
+
+
+@dataclass(frozen=True)
 class Run:
     """Everything known about a run."""
 
@@ -140,6 +168,8 @@ class Run:
     exchanges: tuple[ExchangeInEffect, ...] = ()
     """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    """starts by `hvd_nmt.launch`, in their order; () where it was started otherwise"""
     problems: tuple[str, ...] = ()
     """what is missing or damaged, one sentence each"""
 

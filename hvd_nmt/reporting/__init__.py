@@ -4,6 +4,7 @@ run_summary         a run as `hvd_nmt.open_run` gives it
 questions           the eleven questions and what they are answered from
 answer              an answer, its tables, the facts behind it
 answers_time        duration, step time, GPUs
+restarts            starts by hvd_nmt.launch, a part of the duration
 answers_learning    fully trained, overfitting, learning rate
 answers_network     the network as the bottleneck, step time against traffic
 answers_files       training set, checkpoint

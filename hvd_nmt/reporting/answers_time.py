@@ -10,6 +10,7 @@ from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run
+from hvd_nmt.reporting import restarts
 from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
 _ENOUGH_FOR_TENTHS = 10
@@ -39,6 +40,7 @@ def how_long(facts: Facts) -> Answer:
         "checkpoints, pauses between restarts, and all that no record holds: steps that were "
         "trained again after a kill, steps not logged yet, an evaluation that was cut off."
     )
+    how += restarts.HOW if run.launches else ""
     training_s = machines.training_s(run)
     wall_s = machines.wall_s(run)
     if run.started_s is None or wall_s is None:
@@ -57,7 +59,9 @@ def how_long(facts: Facts) -> Answer:
         evidence.append("How long the process took to its first record is not recorded.")
     if training_s is not None:
         evidence.append(_where_it_went(facts, wall_s, training_s))
-    return Answer(question, _duration_sentence(facts, wall_s), how, tuple(evidence))
+    evidence += restarts.evidence(run)
+    sentence = _duration_sentence(facts, wall_s)
+    return Answer(question, sentence, how, tuple(evidence), restarts.tables(run))
 
 
 def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:

@@ -50,7 +50,7 @@ def option(*names: str) -> str | None:
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process().parents():
             words = process.cmdline()
-            # Under its own name, or as launch/horovodrun.py.
+            # Under its own name, or as launching/horovodrun.py.
             programs = [os.path.basename(word).removesuffix(".py") for word in words[:2]]
             if "horovodrun" not in programs:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from hvd_nmt.checkpoints.manifest import DamagedError
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
@@ -262,6 +264,8 @@ def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
     }
+    if START_ID in os.environ:
+        start["start_id"] = os.environ[START_ID]
     store.record("start", start)
     store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
     return store

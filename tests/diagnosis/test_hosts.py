@@ -83,7 +83,7 @@ def test_this_machine_is_known_by_its_names():
 def test_remote_hosts_get_the_same_folder_and_python(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/a b")
-    *options, name, command = hosts.probe_command("192.0.2.1", 20)
+    *options, name, command = hosts.command_there("192.0.2.1", hosts.PROBE, 20)
     assert options[:1] == ["ssh"]
     assert {"BatchMode=yes", "ConnectTimeout=10"} <= set(options)
     assert name == "192.0.2.1"
@@ -97,14 +97,14 @@ def test_a_probe_sees_the_environment_of_a_rank(monkeypatch):
     monkeypatch.setenv("HOROVOD_CYCLE_TIME", "7")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("MY_TOKEN", "canary")
-    command = hosts.probe_command("192.0.2.1", 20)[-1]
+    command = hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
     assert " HOROVOD_CYCLE_TIME=7 " in command
     assert " CUDA_VISIBLE_DEVICES=1 " in command
     assert "canary" not in command
     (answer,) = hosts.ask([Host("localhost", 1)], {}, timeout_s=30.0)
     assert answer.facts["gpu"]["visible_devices"] == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a1b")
-    assert "CUDA_VISIBLE_DEVICES" not in hosts.probe_command("192.0.2.1", 20)[-1]
+    assert "CUDA_VISIBLE_DEVICES" not in hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
 
 
 def test_hosts_are_asked_together_and_one_that_hangs_costs_its_limit(fake_ssh):

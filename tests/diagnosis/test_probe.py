@@ -116,10 +116,10 @@ def test_the_architectures_of_tensorflow_are_read_from_its_build(
 
 def test_gpus_tell_name_and_compute_capability_through_nvml(nvml_library):
     nvml_library.gpus, nvml_library.models[1] = 2, ("NVIDIA H100 80GB HBM3", (9, 0))
-    told = [(gpu["name"], gpu["capability"]) for gpu in probe._gpu({})["gpus"]]
+    told = [(gpu["name"], gpu["capability"]) for gpu in probe.gpu({})["gpus"]]
     assert told == [("Tesla V100-SXM2-16GB", [7, 0]), ("NVIDIA H100 80GB HBM3", [9, 0])]
     nvml_library.codes["CudaComputeCapability"] = pynvml.NVML_ERROR_NOT_SUPPORTED
-    assert [gpu["capability"] for gpu in probe._gpu({})["gpus"]] == [None, None]
+    assert [gpu["capability"] for gpu in probe.gpu({})["gpus"]] == [None, None]
 
 
 def test_gpus(monkeypatch):
@@ -133,7 +133,7 @@ def test_gpus(monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", lambda handle: (7, 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    found = probe._gpu({})
+    found = probe.gpu({})
     assert found["gpus"] == [
         {"index": 0, "name": "V100", "uuid": "GPU-0", "capability": [7, 0],
          "memory_total_bytes": 16, "error": "GPU is lost", "memory_used_bytes": 4}
@@ -145,7 +145,7 @@ def test_gpus(monkeypatch):
 def test_names_and_routes():
     request = {"hosts": ["localhost", "no-such-host.invalid"]}
     assert probe._names(request)["no-such-host.invalid"] == []
-    assert probe._routes(request)["no-such-host.invalid"] == {"source": None, "nic": None}
+    assert probe.routes(request)["no-such-host.invalid"] == {"source": None, "nic": None}
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def start(command, ranks, cwd, **variables):
     [
         ("python /venv/bin/horovodrun -np 2 -H v100a:2,v100b:2 python -m hvd_nmt.train", 2),
         ("/venv/bin/horovodrun --verbose --num-proc 3 python train.py -np 7", 3),
-        ("python launch/horovodrun.py -np 4 -H a:4 python -m hvd_nmt.train", 4),
+        ("python hvd_nmt/launching/horovodrun.py -np 4 -H a:4 python -m hvd_nmt.train", 4),
         ("/venv/bin/horovodrun -H localhost:2 python -m hvd_nmt.train", None),
         ("python -m hvd_nmt.train", None),
     ],

@@ -1,4 +1,9 @@
-"""horovodrun with better ends for its ranks; horovodrun.sh starts it, the options are the same.
+"""Horovod's horovodrun with better ends for its ranks; the options are the same.
+
+    python hvd_nmt/launching/horovodrun.py -np 4 -H v100a:2,v100b:2 COMMAND...
+
+It is run by its path: below it a rank finds its launcher by that name. `hvd_nmt.launch` and
+launch/horovodrun.sh start it.
 
 - A rank that failed: its sentence comes last, and its exit code is the launcher's, where Horovod's
   own ends with a traceback and always with 1.
@@ -6,11 +11,13 @@
   checkpoint, where Horovod's own kills them after 5, and where /bin/sh is bash, which becomes the
   rank that it starts, signals none. A second Ctrl-C kills them at once.
 - Nobody reads its output any more: it goes on reading its ranks, which else wait for ever.
+- `hvd_nmt.launch`, if that started it, ends in any way: it ends as by SIGTERM.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -25,16 +32,19 @@ from horovod.runner.common.util import safe_shell_exec
 from horovod.runner.launch import run_commandline
 from horovod.runner.util import remote
 
-sys.path.insert(0, os.fspath(Path(__file__).resolve().parent.parent))
+sys.path.pop(0)  # this folder, whose files are not meant to be imported by their bare names
+sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[2]))
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import reported
+from hvd_nmt.common.rank_environment import LAUNCHER
 from hvd_nmt.common.standard_streams import outliving_readers
 
 _SENTENCE = re.compile(r"<stderr>:(hvd_nmt[\w.]*: .*)")
 _NO_SSH = re.compile(r"ssh not successful for host (\S+?):\s*(.*)", re.DOTALL)
 _END = re.compile(r"Process (\d+) exit with status code (-?\d+)")
 _OF_SSH = "255"
+_PR_SET_PDEATHSIG = 1
 
 
 class Remembering:
@@ -85,7 +95,7 @@ def run() -> int:
         said.append("ssh has ended: see whether the other hosts are still there.")
     sys.stdout.flush()
     for sentence in said or [failure]:
-        own = "" if sentence.startswith("hvd_nmt") else "launch/horovodrun.sh: "
+        own = "" if sentence.startswith("hvd_nmt") else f"{_name}: "
         print(own + sentence, file=sys.stderr)
     return by_rank[0][1] if by_rank else int(_OF_SSH) if ends.found else 1
 
@@ -93,6 +103,14 @@ def run() -> int:
 def _as_shells_do(code: int) -> int:
     """Python says -9 where a shell says 137."""
     return code if code >= 0 else 128 - code
+
+
+def end_with(launcher: int) -> None:
+    """Have the kernel send SIGTERM to this process when its parent ends, however it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != launcher:  # it has ended before
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end_rank(shell_pid: int) -> None:
@@ -125,9 +143,9 @@ def register_signals() -> Any:
     def interrupt(number: int, frame: Any) -> None:
         if event.is_set():
             _kill(_descendants(psutil.Process()))
-            said = b"launch/horovodrun.sh: interrupted; what was saved before is complete.\n"
+            said = f"{_name}: interrupted; what was saved before is complete.\n"
             with contextlib.suppress(OSError):
-                os.write(2, said)
+                os.write(2, said.encode())
             os._exit(130)
         handler(number, frame)
 
@@ -170,8 +188,13 @@ remote.SSH_COMMAND_PREFIX += " -o ControlPath=none"
 _register_signals = gloo_run.register_shutdown_event
 gloo_run.register_shutdown_event = register_signals
 
+_launcher = os.environ.pop(LAUNCHER, None)
+_name = "hvd_nmt.launch" if _launcher else "launch/horovodrun.sh"
+
 if __name__ == "__main__":
-    with outliving_readers("horovodrun"), reported("launch/horovodrun.sh") as outcome:
+    if _launcher:
+        end_with(int(_launcher))
+    with outliving_readers("horovodrun"), reported(_name) as outcome:
         signals.grace_s()  # a wrong one is said before ranks start
         outcome.exit_code = run()
     sys.exit(outcome.exit_code)

@@ -1,0 +1,138 @@
+"""Train unattended: start the ranks on all hosts, and start them again until the run is done.
+
+For example:
+
+    python -m hvd_nmt.launch train --preset small                    this machine, a rank per GPU
+    python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base  two hosts
+    python -m hvd_nmt.launch --hostfile hostfiles/v100 --min-ranks 2 train --preset base
+    python -m hvd_nmt.launch --dry-run -H v100a:2,v100b:2 -- python -m hvd_nmt.train
+
+The command stands after --; `train` is short for `-- python -m hvd_nmt.train`. Only variables that
+training needs reach the ranks. Before each start all hosts are asked what would go wrong, as
+hvd_nmt.doctor asks; what hinders the first start ends the launcher with code 5.
+
+When the ranks have ended, their exit code decides:
+
+- 0: done. 2, 3, 4 and 6 would come again: the launcher ends with them.
+- 5, 75, 255, and ranks that were killed: they start again, from the newest checkpoint.
+- 1, a defect: likewise, as long as each start makes a new checkpoint.
+
+The pauses between starts grow from 1 s to 5 min while none makes a new checkpoint, and after 5 of
+them in a row the launcher gives up, with the last code. SIGTERM and Ctrl-C let the ranks save; the
+launcher then ends with 75, and the same command goes on. A second Ctrl-C ends all at once.
+RUN_DIR/launch.jsonl records all of it, and the report tells it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from hvd_nmt.common import signals
+from hvd_nmt.common.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.common.standard_streams import outliving_readers
+from hvd_nmt.config import command_line
+from hvd_nmt.diagnosis import checks, hosts, probe
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.launching import command, supervision
+from hvd_nmt.launching.command import Command
+from hvd_nmt.launching.preflight import Wanted
+from hvd_nmt.launching.supervision import Job
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Where the ranks run, and how often they are started again."""
+
+    hosts: Annotated[str, tyro.conf.arg(aliases=["-H"])] = ""
+    """hosts and their slots, NAME:SLOTS with commas between; nothing: this machine, a slot for each
+    GPU, or one"""
+    hostfile: Path | None = None
+    """file with lines NAME slots=RANKS, in place of -H"""
+    num_proc: Annotated[int, tyro.conf.arg(aliases=["-np"])] = 0
+    """ranks; 0: as many as there are slots"""
+    nic: str = ""
+    """network card between the hosts, of the same name on each; nothing: the one that leads from
+    each to the others"""
+    min_ranks: int = 0
+    """hosts that cannot be used are left out while the others have so many slots, and are taken in
+    again by a later start; 0: all ranks, so no host may be missing"""
+    restarts_per_hour: int = 10
+    """within any hour; the pause before the next one is as long as that takes. 0: no restart"""
+    wait_for_hosts_h: float = 24.0
+    """hours to wait, after the first start, for hosts that are missing"""
+    timeout_s: float = 30.0
+    """seconds that each host has to answer"""
+    dry_run: bool = False
+    """ask the hosts and say what would be started where, without starting it"""
+
+    def __post_init__(self) -> None:
+        if self.hosts and self.hostfile:
+            raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
+        if min(self.num_proc, self.min_ranks, self.restarts_per_hour) < 0:
+            raise ConfigError("-np, --min-ranks and --restarts-per-hour must not be negative.")
+        if self.timeout_s <= 0 or self.wait_for_hosts_h < 0:
+            raise ConfigError("--timeout-s must be above 0, --wait-for-hosts-h not below.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    speak_utf8()
+    with (
+        signals.restored(),
+        outliving_readers("hvd_nmt.launch"),
+        reported("hvd_nmt.launch") as outcome,
+    ):
+        own, words = command.split(sys.argv[1:] if argv is None else argv)
+        options = command_line.options(
+            Options, prog="python -m hvd_nmt.launch", description=__doc__ or "", argv=own
+        )
+        signals.grace_s()  # a wrong one is said before ranks start
+        job = _job(options, command.parse(words))
+        if options.dry_run:
+            print("\n".join(supervision.dry_run(job)))
+        else:
+            outcome.exit_code = supervision.supervise(job)
+    return outcome.exit_code
+
+
+def _job(options: Options, wanted_command: Command) -> Job:
+    """Raises a ConfigError for what cannot work together."""
+    if options.hostfile is not None:
+        among = hosts.read_hostfile(options.hostfile)
+    else:
+        among = hosts.parse(options.hosts) if options.hosts else [_this_machine(options.num_proc)]
+    slots = sum(host.slots for host in among)
+    ranks = options.num_proc or slots
+    if ranks > slots:
+        raise ConfigError(
+            f"The hosts have {slots:,} slots, and {ranks:,} ranks were asked for: ask for at most "
+            f"{slots:,}, or raise the slots."
+        )
+    if options.min_ranks > ranks:
+        raise ConfigError(f"--min-ranks is {options.min_ranks:,}, above the {ranks:,} ranks.")
+    fixed = wanted_command.config.ranks if wanted_command.config is not None else 0
+    if fixed and options.min_ranks not in (0, fixed):
+        raise ConfigError(
+            f"--ranks {fixed:,} of the command lets no host be left out: give no --min-ranks, or "
+            "no --ranks."
+        )
+    wanted = Wanted(tuple(among), ranks, options.min_ranks or ranks, options.nic)
+    return Job(
+        wanted_command, wanted, options.timeout_s, options.restarts_per_hour,
+        options.wait_for_hosts_h,
+    )  # fmt: skip
+
+
+def _this_machine(ranks: int) -> Host:
+    """With a slot for each rank that was asked for, or for each GPU."""
+    return Host("localhost", ranks or len(checks.visible_gpus(probe.gpu({}))) or 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

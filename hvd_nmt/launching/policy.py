@@ -1,0 +1,102 @@
+"""What is done when the ranks have ended: a pure function of how they ended until now."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hvd_nmt.common.errors import (
+    ClusterError,
+    ConfigError,
+    DataError,
+    DivergedError,
+    Preempted,
+    RunError,
+)
+from hvd_nmt.common.units import count, duration
+
+STARTS_WITHOUT_PROGRESS = 5
+"""in a row, after which nothing is started any more"""
+LONGEST_PAUSE_S = 300.0
+_HOUR_S = 3600.0
+_WOULD_FAIL_AGAIN = frozenset(
+    kind.exit_code for kind in (ConfigError, DataError, RunError, DivergedError)
+)
+_PASSES = frozenset((Preempted.exit_code, ClusterError.exit_code, 255))
+"""exit codes besides those of signals of ranks that may do better the next time; 255 is ssh's"""
+_OF_A_SIGNAL = 128
+
+
+@dataclass(frozen=True)
+class End:
+    """How a start ended."""
+
+    exit_code: int
+    progressed: bool
+    """there is a newer complete checkpoint than before it"""
+    time_s: float
+    """when, on a clock that is never set"""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done now."""
+
+    restarts: bool
+    exit_code: int
+    """of the launcher, where it ends"""
+    pause_s: float = 0.0
+    """before the ranks are started again"""
+    why: str = ""
+    """why nothing is started any more, one sentence; "" where the code says it"""
+
+
+def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = False) -> Decision:
+    """Whether the ranks are started again, and after which pause.
+
+    Args:
+        ends: of all starts until now, the newest last.
+        restarts_per_hour: at most so many; 0: none at all.
+        asked_to_stop: whether the launcher itself was asked to.
+    """
+    code = ends[-1].exit_code
+    if code == 0 or code in _WOULD_FAIL_AGAIN:
+        return Decision(False, code)
+    if asked_to_stop:
+        return Decision(False, Preempted.exit_code)
+    in_vain = len(list(itertools.takewhile(lambda end: not end.progressed, reversed(ends))))
+    if why := _hopeless(code, in_vain, restarts_per_hour):
+        return Decision(False, code, why=why)
+    wait_s = pause_s(in_vain)
+    if len(ends) > restarts_per_hour:  # after each end before this one there was a restart
+        wait_s = max(wait_s, ends[-1 - restarts_per_hour].time_s + _HOUR_S - ends[-1].time_s)
+    return Decision(True, code, wait_s)
+
+
+def pause_s(failures: int) -> float:
+    """Seconds to wait after so many failures in a row: 1, 2, 4 and so on to 5 minutes."""
+    return min(LONGEST_PAUSE_S, 2.0 ** min(max(failures - 1, 0), 30))
+
+
+def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
+    """Why a restart would not help; "" where it may."""
+    if restarts_per_hour == 0:
+        return "No restart is allowed (--restarts-per-hour 0)."
+    if in_vain >= STARTS_WITHOUT_PROGRESS:
+        return (
+            f"{count(in_vain, 'start')} in a row made no new checkpoint: see why they ended, or "
+            "save more often (--checkpoints.every-steps); the same command goes on."
+        )
+    passes = code in _PASSES or code >= _OF_A_SIGNAL
+    if in_vain and not passes:
+        return (
+            f"The start ended with code {code}, a defect, before it made a new checkpoint: the "
+            "next would end so, too."
+        )
+    return ""
+
+
+def waiting(why: str, wait_s: float) -> str:
+    """A line for who reads the log: what is waited for."""
+    return f"{why}; starting again in {duration(wait_s)}"

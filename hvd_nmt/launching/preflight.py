@@ -1,0 +1,182 @@
+"""What the hosts say before a start, and where its ranks go: `doctor` without the all-reduce."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from hvd_nmt.common.units import count
+from hvd_nmt.config import Config
+from hvd_nmt.diagnosis import checks, network_checks, planned_run, probe
+from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
+from hvd_nmt.diagnosis.planned_run import PlannedRun
+from hvd_nmt.diagnosis.table import FAIL, WARN, Check
+from hvd_nmt.launching.command import Command
+
+_NETWORK = "network"
+_OF_ANY_COMMAND = (
+    "ssh", "names", "clock", "Python", "packages", "code of hvd_nmt", "Horovod", "Horovod build",
+    "NVIDIA driver", "GPUs", "compute capability", _NETWORK,
+)  # fmt: skip
+"""checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
+_OF_THE_RUN = ("run directory",)
+"""checks that fail because of the run, which would be no better without that host"""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is to be expected of a start."""
+
+    hosts: tuple[Host, ...]
+    """with their ranks, in order"""
+    nic: str | None
+    """network card of one name on all of them; None: none was found"""
+    hindrances: tuple[str, ...]
+    """why it would fail, one sentence each; () if nothing hinders"""
+    warnings: tuple[str, ...]
+    left_out: dict[str, str]
+    """host -> why it does without"""
+    saved_step: int
+    """step of the newest complete checkpoint that is known of; -1: none"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the ranks are to run on."""
+
+    hosts: tuple[Host, ...]
+    """with their slots, in order"""
+    ranks: int
+    min_ranks: int
+    """hosts that cannot be used are left out while the others have so many slots"""
+    nic: str = ""
+    """network card, of one name on all hosts; "": the one that leads from each to the others"""
+
+
+def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[Host, ...]:
+    """The first slots of the hosts that can be used, as many as ranks; fewer where there are fewer.
+
+    Args:
+        among: hosts and slots.
+        without: names of those that cannot be used.
+        ranks: how many are wanted.
+    """
+    placed: list[Host] = []
+    for host in among:
+        slots = min(host.slots, ranks - sum(one.slots for one in placed))
+        if slots > 0 and host.name not in without:
+            placed.append(Host(host.name, slots))
+    return tuple(placed)
+
+
+def look(
+    command: Command, wanted: Wanted, timeout_s: float, known_step: int, is_restart: bool
+) -> Outlook:
+    """Ask all hosts, and find out where the ranks can run.
+
+    Args:
+        command: what they are to run.
+        wanted: on what.
+        timeout_s: for each host.
+        known_step: of the newest checkpoint that is known of; -1: none.
+        is_restart: hosts that answer, but on which a rank would fail, are left out, too. Before
+            that they are what somebody has to mend.
+    """
+    asked = planned_run.ask(command.config or Config(), wanted.hosts, timeout_s)
+    reached = [checks.reached(answer) for answer in asked.answers]
+    out = {check.host: sentence(check) for check in reached if check.status == FAIL}
+    hosts, nic, found = _judged(command, wanted, asked, out)
+    failed = {
+        check.host: sentence(check) for check in found
+        if check.status == FAIL and check.host and check.name not in _OF_THE_RUN
+    }  # fmt: skip
+    if failed and is_restart:
+        out |= failed
+        hosts, nic, found = _judged(command, wanted, asked, out)
+    hindrances = [sentence(check) for check in found if check.status == FAIL]
+    slots = sum(host.slots for host in hosts)
+    if slots < wanted.min_ranks:
+        need = f"{count(slots, 'slot')} are left, and {wanted.min_ranks:,} are needed"
+        hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
+    saved = {answer.host.name: _saved_step(answer) for answer in asked.answers}
+    saved_step = max(known_step, *saved.values()) if command.config else -1
+    if out and hosts and command.config and saved[hosts[0].name] < saved_step:
+        # Rank 0 would begin anew, or further back, where hosts share no file system.
+        hindrances.append(
+            f"The checkpoint of step {saved_step:,} is not on {hosts[0].name}, where rank 0 would "
+            f"run without {', '.join(out)}: mend that, or copy {command.config.run_dir} there."
+        )
+    warnings = [sentence(check) for check in found if check.status == WARN]
+    return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)
+
+
+def sentence(check: Check) -> str:
+    """A check that did not go well, as one sentence."""
+    where = f"{check.host}: " if check.host else ""
+    remedy = f": {check.remedy}" if check.remedy else ""
+    return f"{where}{check.name}: {check.found}{remedy}."
+
+
+def _judged(
+    command: Command, wanted: Wanted, asked: PlannedRun, out: dict[str, str]
+) -> tuple[tuple[Host, ...], str | None, list[Check]]:
+    """Where the ranks go without some hosts, through which card, and what is to be said of it."""
+    hosts = place(wanted.hosts, out, wanted.ranks)
+    by_name = {answer.host.name: answer for answer in asked.answers}
+    answers = [dataclasses.replace(by_name[host.name], host=host) for host in hosts]
+    if not answers:
+        return hosts, None, []
+    found = checks.examine(dataclasses.replace(asked, answers=answers))
+    if command.config is None:
+        found = [check for check in found if check.name in _OF_ANY_COMMAND]
+    if wanted.nic:  # routes tell which one, and it is known
+        found = [check for check in found if check.name != _NETWORK or check.status != FAIL]
+    elif any(check.name == _NETWORK and check.status == FAIL for check in found):
+        return hosts, None, found
+    nic = card(answers, wanted.nic)
+    return hosts, nic, [*found, *_card_checks(answers, nic)]
+
+
+def card(answers: Sequence[Answer], given: str) -> str | None:
+    """The network card to name to horovodrun; None: none is known.
+
+    Args:
+        answers: of the hosts.
+        given: by the person; "": none.
+    """
+    names = [answer.host.name for answer in answers]
+    if all(map(is_here, names)):
+        return "lo"
+    if given:
+        return given
+    if len(names) > 1:
+        return network_checks.used_nic(answers)
+    return probe.routes({"hosts": names})[names[0]]["nic"]  # one, and horovodrun is not on it
+
+
+def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
+    """The card must be there on every host, and here, where all ranks meet at first."""
+    cards_of: dict[str, dict[str, Any]] = {
+        answer.host.name: {
+            name: fact["is_up"] for name, fact in (answer.facts.get("nics") or {}).items()
+        }
+        for answer in answers
+    }
+    own = {name: state.isup for name, state in psutil.net_if_stats().items()}
+    cards_of.setdefault(socket.gethostname(), own)
+    remedy = "name one that all hosts have with --nic, this one included, or rename the cards alike"
+    return [
+        Check(_NETWORK, host, FAIL, f"no card {nic or 'that leads there'} that is up among "
+              f"{', '.join(sorted(cards))}", remedy)
+        for host, cards in cards_of.items() if cards and not cards.get(nic or "")
+    ]  # fmt: skip
+
+
+def _saved_step(answer: Answer) -> int:
+    step = (answer.facts.get("run_dir") or {}).get("saved_step")
+    return -1 if step is None else int(step)

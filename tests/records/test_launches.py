@@ -1,0 +1,124 @@
+"""launch.jsonl read back, whole, going on and damaged: the lines are those of a real run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hvd_nmt.explain.availability import availability
+from hvd_nmt.records import launches
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting import restarts
+
+GONE = (
+    "hvd_nmt.train: Rank 1 on vm is gone (killed, or out of memory): the run ends after step 120; "
+    "the same command goes on from the checkpoint of step 100."
+)
+LEFT_OUT = {"time_s": 1795392404.76, "kind": "left out", "why": {"v100b": "v100b: ssh: off."}}
+LINES = [
+    {"time_s": 1795392335.63, "kind": "start", "start_id": "d1068b20bc000ffe.1", "nic": "lo",
+     "command": ["python", "-m", "hvd_nmt.train"], "hosts": {"localhost": 2}},
+    {"time_s": 1795392402.49, "kind": "end", "exit_code": 137, "sentence": GONE, "resumed_step": 0,
+     "first_s": 1795392366.66, "last_s": 1795392400.59, "step": 120, "killed": {}, "left": {},
+     "silent": [], "saved_step": 100},
+    {"time_s": 1795392402.49, "kind": "restart", "pause_s": 1.0},
+    {"time_s": 1795392404.77, "kind": "start", "start_id": "d1068b20bc000ffe.2", "nic": "lo",
+     "command": ["python", "-m", "hvd_nmt.train"], "hosts": {"localhost": 2}},
+    {"time_s": 1795392563.01, "kind": "end", "exit_code": 0, "sentence": "", "resumed_step": 100,
+     "first_s": 1795392459.02, "last_s": 1795392539.81, "step": 400, "killed": {}, "left": {},
+     "silent": [], "saved_step": 400},
+    {"time_s": 1795392563.01, "kind": "finished", "exit_code": 0, "why": ""},
+]  # fmt: skip
+
+
+def read(folder, lines, metrics=()):
+    text = "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines)
+    (folder / "launch.jsonl").write_text(text)
+    problems = []
+    return launches.read(folder, metrics, problems), problems
+
+
+def test_two_starts_and_what_lies_between_them(tmp_path):
+    (first, second), problems = read(tmp_path, [*LINES[:3], LEFT_OUT, *LINES[3:]])
+    assert problems == []
+    assert (first.exit_code, first.sentence, first.last_step) == (137, GONE, 120)
+    assert first.ranks_by_host == {"localhost": 2}
+    assert (first.left_out, second.left_out) == ((), ("v100b",))
+    assert (second.exit_code, second.resumed_step, second.saved_step) == (0, 100, 400)
+    found = availability((first, second))
+    (restart,) = found.restarts
+    assert restart.lost_steps == found.lost_steps == 20
+    assert restart.idle_s == pytest.approx(58.43)
+    assert found.share == pytest.approx((33.93 + 80.79) / 227.38)
+
+
+def test_a_start_that_came_to_no_step_costs_time_alone(tmp_path):
+    nothing = [
+        LINES[3] | {"start_id": "d1068b20bc000ffe.x"},
+        {"time_s": 1795392410.0, "kind": "end", "exit_code": 5, "sentence": "", "saved_step": 100},
+    ]
+    found = availability(read(tmp_path, [*LINES[:3], *nothing, *LINES[3:]])[0])
+    assert [restart.lost_steps for restart in found.restarts] == [20, None]
+    assert found.restarts[0].idle_s == pytest.approx(58.43)
+
+
+def test_a_start_that_goes_on_is_known_from_its_own_records(tmp_path):
+    """As when the run itself writes its report, before its launcher knows of the end."""
+    own = [
+        {"kind": "start", "time_s": 1795392459.02, "first_step": 101,
+         "start_id": "d1068b20bc000ffe.2"},
+        {"kind": "train", "time_s": 1795392470.0, "step": 110},
+    ]  # fmt: skip
+    (_, second), _ = read(tmp_path, LINES[:4], own)
+    assert second.ended_s is None
+    assert (second.resumed_step, second.last_step) == (100, 110)
+    assert (second.first_s, second.last_s) == (1795392459.02, 1795392470.0)
+    (_, second), _ = read(tmp_path, LINES[:4], [own[0] | {"start_id": "of another"}, own[1]])
+    assert second.first_s is None
+
+
+def test_damage_is_said_and_left_out(tmp_path):
+    odd = LINES[1] | {"step": "many", "first_s": -1, "exit_code": None}
+    found, problems = read(
+        tmp_path, ["{\n", LINES[0], odd, {"kind": "start", "time_s": "now"}, '{"torn']
+    )
+    (first,) = found
+    assert (first.last_step, first.first_s, first.exit_code) == (None, None, None)
+    (problem,) = problems
+    assert problem.startswith("Line 1 of ")
+    assert launches.read(tmp_path / "nowhere", (), problems) == ()
+
+
+def test_what_the_report_says_of_them(tmp_path):
+    found, _ = read(tmp_path, LINES)
+    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=found)
+    (text,) = restarts.evidence(run)
+    assert "started the ranks 2 times: 20 steps had to be trained again, and 58.4 s passed" in text
+    assert "Steps were made in 50 % of the time" in text
+    (table,) = restarts.tables(run)
+    assert table.rows[0][:3] == ("1", "localhost:2", "1 to 120")
+    assert table.rows[0][3].startswith("code 137: Rank 1 on vm is gone")
+    assert table.rows[0][4:] == ("20", "58.4 s")
+    assert table.rows[1] == ("2", "localhost:2", "101 to 400", "done", "", "")
+
+
+def test_the_report_that_a_run_makes_at_its_end_knows_that_it_is_done(tmp_path):
+    going_on, _ = read(tmp_path, LINES[:4])
+    for finished, said in ((True, "done"), (False, "not recorded yet")):
+        run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=going_on, finished=finished)
+        assert restarts.tables(run)[0].rows[1][3] == said
+
+
+def test_a_run_without_restarts_has_no_table(tmp_path):
+    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[3:])[0])
+    assert restarts.tables(run) == ()
+    assert len(restarts.evidence(run)) == 1
+    assert restarts.evidence(Run(name="x", path=tmp_path, source="hvd_nmt")) == []
+
+
+def test_many_restarts_make_no_long_table(tmp_path):
+    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[:3] * 30)[0])
+    (table,) = restarts.tables(run)
+    assert len(table.rows) == 20
+    assert table.rows[-1][0] == "30"
