@@ -48,6 +48,7 @@ class Batch(NamedTuple):
         epoch: epoch of this step, from 0.
         step: step within the epoch, from 0.
         rank_target_tokens: real target tokens of each rank, by rank.
+        sentences: int64, places in the corpus of the sentences in these rows; none for pad rows.
     """
 
     source_BxS: np.ndarray
@@ -57,6 +58,7 @@ class Batch(NamedTuple):
     epoch: int
     step: int
     rank_target_tokens: tuple[int, ...]
+    sentences: np.ndarray
 
 
 @dataclass(frozen=True, order=True)
@@ -91,17 +93,19 @@ def batches(
     while True:
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
-            sentences = epoch_plan.sentences(at)
+            of_step = sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             pairs = corpus
             if dropout is not None:
                 pairs = dropout.pairs(corpus, sentences, epoch)
                 sentences = np.arange(len(pairs))
                 tokens = len(pairs.source.ids), len(pairs.target.ids)
-            source_BxS, target_BxT, _ = _share(pairs, sentences, rank, size)
+            source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size)
+            own = indices_B[indices_B >= 0]
+            own = own if dropout is None else of_step[own]
             lengths = pairs.target.lengths[sentences]
             by_rank = tuple(int(lengths[index::size].sum()) for index in range(size))
-            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank)
+            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
         epoch, step = epoch + 1, 0
 
 

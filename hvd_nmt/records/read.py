@@ -98,6 +98,7 @@ def read_run(run_dir: Path) -> Run:
         startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
         config=settings, environment=environment, manifest=manifest,
         intervals=tuple(intervals), evaluations=tuple(evaluations),
+        fed=metrics.fed(lines), start_data=metrics.start_data(lines),
         exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry), problems=tuple(problems),
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.data.sentence_sum import SentenceSum
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,33 @@ class Evaluation:
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Sentences that all ranks together were fed in some steps, up to one."""
+
+    step: int
+    """the last of these steps"""
+    by_epoch: dict[int, SentenceSum]
+    """by the number of the epoch, from 1"""
+    start: int = 0
+    """number of the run's start in which these steps were done, from 0"""
+
+
+@dataclass(frozen=True)
+class DataOfStart:
+    """What a start of the run recorded of its training data."""
+
+    first_step: int
+    steps_per_epoch: int
+    epoch: SentenceSum
+    """what a whole epoch has"""
+    data_hash: str
+
+    def is_same(self, other: DataOfStart) -> bool:
+        """Whether two starts had the same data, in the same steps."""
+        return dataclasses.replace(self, first_step=other.first_step) == other
 
 
 @dataclass(frozen=True)
@@ -137,6 +165,10 @@ class Run:
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    fed: tuple[Fed, ...] = ()
+    """which sentences the steps had, in the order of the run"""
+    start_data: tuple[DataOfStart | None, ...] = ()
+    """start by start; None where that is not recorded"""
     exchanges: tuple[ExchangeInEffect, ...] = ()
     """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
@@ -20,6 +21,7 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
 from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import (
@@ -38,6 +40,7 @@ from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -207,12 +210,14 @@ def _fit(
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
-    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store)
+    sentences = SentenceLog(start, run_setup.batch_plan, store)
+    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store, sentences)
     every_step = [
         callbacks.NoteStep(start, ending),
         telemetry,
         callbacks.LearningRate(start, Schedule.of(config)),
-        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, store),
+        sentences,
+        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, sentences, store),
         callbacks.StopIfNotFinite(start, rank),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
@@ -254,6 +259,9 @@ def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
         "gradient_bytes": plan.gradient_bytes,
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
+        "steps_per_epoch": run_setup.batch_plan.steps_per_epoch,
+        "epoch_sentences": sentence_sum.of(np.arange(len(run_setup.data.train))).record(),
+        "data_hash": run_setup.data.manifest.hash,
     }
     store.record("start", start)
     store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))

@@ -15,6 +15,7 @@ from hvd_nmt.config.exchange import Joined, is_due
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
 
@@ -38,6 +39,7 @@ class SaveAndEvaluate(StepCallback):
         evaluator: does the work on all ranks.
         saver: writes checkpoints; None except on rank 0.
         store: where scores go; None except on rank 0.
+        sentences: what the steps were fed, written down to the step of each checkpoint.
     """
 
     def __init__(
@@ -47,10 +49,11 @@ class SaveAndEvaluate(StepCallback):
         evaluator: Evaluator,
         saver: Saver | None,
         store: EventStore | None,
+        sentences: SentenceLog,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
-        self._saver, self._store = saver, store
+        self._saver, self._store, self._sentences = saver, store, sentences
         self._stop_request = StopRequest(announces=saver is not None)
         self._passed_over: list[int] = []
 
@@ -127,6 +130,7 @@ class SaveAndEvaluate(StepCallback):
         self.model.join(step, Joined.EVERYTHING)
         with horovod.raise_on_all_ranks():
             if self._saver is not None:
+                self._sentences.close(step)
                 self._saver.save(step, read_back=not stop)
 
     def _evaluate(self, step: int) -> None:
@@ -149,6 +153,7 @@ class SaveAndEvaluate(StepCallback):
         with horovod.raise_on_all_ranks():
             if self._saver is not None and self._store is not None:
                 samples = self._evaluator.samples(scores)
+                self._sentences.close(step)  # a best model is a checkpoint, too
                 self._saver.note_loss(step, scores.val_loss)
                 self._saver.save_best(step, scores.val_loss)
                 # Last: with its scores in the records an evaluation is not made again.

@@ -17,6 +17,7 @@ from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.config.exchange import Exchange, Joined, joined_at
 from hvd_nmt.config.schema import AUTO
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
@@ -36,12 +37,14 @@ class TrainingModel(keras.Model):
     """A Transformer under training.
 
     `compile` it with the optimizer of `optimizer.build` and `fit` it to batches, dictionaries of
-    `source` int32 [B, S], `target` int32 [B, T], and `tokens` float32 [3]: real source and target
-    tokens of this step over all ranks, and target tokens over the ranks of this host.
+    `source` int32 [B, S], `target` int32 [B, T], `tokens` float32 [3]: real source and target
+    tokens of this step over all ranks, and target tokens over the ranks of this host; and
+    `sentences`, the vector of `sentence_sum` for the sentences in these rows.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
-    `not_finite` (ranks whose own loss was NaN or Inf), `loss_scale` of this step (0: none),
+    `not_finite` (ranks whose own loss was NaN or Inf), `sentences` (the `SentenceSum` of what all
+    ranks were fed), `loss_scale` of this step (0: none),
     `skipped_steps` of the run until now, and in seconds, one number for each rank, `rank_ready_s`
     and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a
     `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this rank's, too: its
@@ -127,8 +130,9 @@ class TrainingModel(keras.Model):
                 seconds it waited.
 
         Returns:
-            One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, with islands for
-            each host its tokens and its ranks whose gradient is NaN or Inf, and `_OWN`.
+            One float32 vector: `_SUMS`, the vector of the sentences, `rank_ready_s`,
+            `rank_input_wait_s`, with islands for each host its tokens and its ranks whose gradient
+            is NaN or Inf, and `_OWN`.
         """
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
@@ -151,7 +155,8 @@ class TrainingModel(keras.Model):
         places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
         norm, scale = self._norm(gradients), self._loss_scale()
         of_host = self._of_host(self._summed_tokens(batch), norm, scale)
-        sums = horovod.sum_over_ranks(tf.concat([summed, places_2R, of_host], 0), name="step_sums")
+        parts = [summed, batch["sentences"], places_2R, of_host]
+        sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
@@ -211,7 +216,7 @@ class TrainingModel(keras.Model):
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
             tf.autograph.experimental.do_not_convert(self.train_step),
             input_signature=[
-                {"source": ids, "target": ids, "tokens": counts},
+                {"source": ids, "target": ids, "tokens": counts, "sentences": counts},
                 tf.TensorSpec([2], tf.float64),
             ],
         )
@@ -224,10 +229,13 @@ class TrainingModel(keras.Model):
         sums, own, ranks = len(self._SUMS), len(self._OWN), self.rank.size
         logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
         logs |= zip(self._OWN, values[-own:], strict=True)
+        values = values[sums:]
+        logs["sentences"] = sentence_sum.from_vector(values[: sentence_sum.LENGTH])
+        values = values[sentence_sum.LENGTH :]
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = tuple(min(max(0.0, s), longest_s) for s in values[sums : sums + ranks])
-        input_wait_s = tuple(values[sums + ranks : sums + 2 * ranks])
+        ready_s = tuple(min(max(0.0, s), longest_s) for s in values[:ranks])
+        input_wait_s = tuple(values[ranks : 2 * ranks])
         waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
         logs |= exchanged
         return logs | {

@@ -9,6 +9,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 
 LOSS_SCALE_TAG = "Loss_Optimization/loss_scale"
@@ -24,6 +25,7 @@ class StepLog(StepCallback):
         config: of the run.
         start_step: steps done before `fit`.
         steps_per_epoch: of the batch plan.
+        sentences: what the steps were fed.
         store: where values go; None except on rank 0.
     """
 
@@ -32,11 +34,12 @@ class StepLog(StepCallback):
         config: Config,
         start_step: int,
         steps_per_epoch: int,
+        sentences: SentenceLog,
         store: EventStore | None,
     ) -> None:
         super().__init__(start_step)
         self._config, self._schedule, self._store = config, Schedule.of(config), store
-        self._steps_per_epoch = steps_per_epoch
+        self._steps_per_epoch, self._sentences = steps_per_epoch, sentences
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
@@ -93,7 +96,7 @@ class StepLog(StepCallback):
             }
             | scale
             | exchanged,
-            more={**rank_means, "steps": count},
+            more={**rank_means, "steps": count, **self._sentences.take()},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(

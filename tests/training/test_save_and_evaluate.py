@@ -5,6 +5,7 @@ import dataclasses
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.stop import StopRequest
 
 
@@ -43,7 +45,8 @@ class Ending:
         )
         self.done, self._start_step, self._during = [], start_step, during_evaluation
         self._store = EventStore(run_dir)
-        self._callback = SaveAndEvaluate(config, start_step, self, self, self._store)
+        sentences = SentenceLog(start_step, SimpleNamespace(), self._store)
+        self._callback = SaveAndEvaluate(config, start_step, self, self, self._store, sentences)
         self._callback.set_model(self)
         self.exchange = Exchange()
 
