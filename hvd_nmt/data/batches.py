@@ -104,9 +104,20 @@ def batches(
             own = indices_B[indices_B >= 0]
             own = own if dropout is None else of_step[own]
             lengths = pairs.target.lengths[sentences]
-            by_rank = tuple(int(lengths[index::size].sum()) for index in range(size))
+            by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
         epoch, step = epoch + 1, 0
+
+
+def dealt(sentences: np.ndarray, rank: int, size: int) -> np.ndarray:
+    """What one rank gets of a step's sentences, or of their values.
+
+    Args:
+        sentences: one value for each, in the order of `EpochPlan.sentences`.
+        rank: 0 <= rank < size.
+        size: number of ranks.
+    """
+    return sentences[rank::size]
 
 
 def evaluation_batches(
@@ -330,11 +341,11 @@ def _share(
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size}")
     rows = -(-len(sentences) // size)
-    dealt = sentences[rank::size]
+    own = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
-    indices_B[: len(dealt)] = dealt
-    source_BxS = _padded(corpus.source, dealt, rows, int(corpus.source.lengths[sentences].max()))
-    target_BxT = _padded(corpus.target, dealt, rows, int(corpus.target.lengths[sentences].max()))
+    indices_B[: len(own)] = own
+    source_BxS = _padded(corpus.source, own, rows, int(corpus.source.lengths[sentences].max()))
+    target_BxT = _padded(corpus.target, own, rows, int(corpus.target.lengths[sentences].max()))
     return source_BxS, target_BxT, indices_B
 
 

@@ -9,7 +9,8 @@ doubled (two sets of the same sum are as likely as two equal random numbers of 6
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,8 @@ LENGTH = 1 + LIMBS
 _MODULUS = 1 << 64
 
 
-class SentenceSum(NamedTuple):
+@dataclass(frozen=True)
+class SentenceSum:
     """A number of sentences with their digest."""
 
     count: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,15 +28,19 @@ class Coverage:
     """numbers of the starts, from 0, in which the exact epochs were trained"""
     ranks: tuple[int, ...] = ()
     """number of ranks of each of these starts"""
+    left_out: tuple[tuple[int, int], ...] = ()
+    """of the exact epochs: (epoch, sentences in steps that changed no weight), where there are
+    any"""
 
     @property
     def proof(self) -> str:
         """One sentence about the exact epochs; "" without one."""
         if not self.exact:
             return ""
+        but = " and ".join(f"{number:,} of epoch {epoch:,}" for epoch, number in self.left_out)
         return (
             f"Every sentence of {_epochs(self.exact)} was trained on exactly once, "
-            f"{_starts(self.ranks)}."
+            f"{_starts(self.ranks)}" + (f", but for {but}, which were left out." if but else ".")
         )
 
     @property
@@ -67,6 +71,7 @@ def coverage(run: Run) -> Coverage:
     faults: list[str] = []
     others: list[str] = []
     starts: set[int] = set()
+    left_out: list[tuple[int, int]] = []
     for segment in _segments(run):
         data = segment.data
         begun, steps = segment.first - 1, data.steps_per_epoch
@@ -75,18 +80,20 @@ def coverage(run: Run) -> Coverage:
                 ending = "is not finished." if segment.is_newest else "ended with other data."
                 others.append(f"Epoch {epoch:,} {ending}")
                 continue
-            fed = [f for f in run.fed if epoch in f.by_epoch and _is_in(f.step, segment)]
-            total = SentenceSum()
-            for each in fed:
-                total = total.plus(each.by_epoch[epoch])
-            if fault := _fault(total, data.epoch):
+            fed = [each for each in run.fed if segment.first <= each.step <= segment.last]
+            trained, skipped = (
+                _total(sums[epoch] for sums in all_sums if epoch in sums)
+                for all_sums in ([f.by_epoch for f in fed], [f.left_out for f in fed])
+            )
+            if fault := _fault(trained.plus(skipped), data.epoch):
                 faults.append(f"Epoch {epoch:,}: {fault}")
-            else:
-                exact.append(epoch)
-                starts.update(each.start for each in fed)
+                continue
+            exact.append(epoch)
+            left_out += [(epoch, skipped.count)] if skipped.count else []
+            starts.update(each.start for each in fed if {epoch} & {*each.by_epoch, *each.left_out})
     numbers = tuple(sorted(starts))
     ranks = tuple(len(run.start_hosts[number]) or 1 for number in numbers)
-    return Coverage(tuple(exact), tuple(faults), tuple(others), numbers, ranks)
+    return Coverage(tuple(exact), tuple(faults), tuple(others), numbers, ranks, tuple(left_out))
 
 
 def _segments(run: Run) -> list[_Segment]:
@@ -106,8 +113,11 @@ def _segments(run: Run) -> list[_Segment]:
     ]
 
 
-def _is_in(step: int, segment: _Segment) -> bool:
-    return segment.first <= step <= segment.last
+def _total(sums: Iterable[SentenceSum]) -> SentenceSum:
+    total = SentenceSum()
+    for each in sums:
+        total = total.plus(each)
+    return total
 
 
 def _fault(found: SentenceSum, whole: SentenceSum) -> str:

@@ -171,11 +171,12 @@ def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
             start += 1
             done = line.get("first_step", 1) - 1
             found = [each for each in found if each.step <= done]
-        elif "sentences" in line and "step" in line:
-            sums = {
-                int(epoch): SentenceSum.recorded(each) for epoch, each in line["sentences"].items()
-            }
-            found.append(Fed(line["step"], sums, max(0, start)))
+        elif line.keys() & {"sentences", "left_out"} and "step" in line:
+            by_epoch, left_out = (
+                {int(epoch): SentenceSum.recorded(each) for epoch, each in line.get(of, {}).items()}
+                for of in ("sentences", "left_out")
+            )
+            found.append(Fed(line["step"], by_epoch, left_out, max(0, start)))
     return tuple(found)
 
 
@@ -280,7 +281,7 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(["steps", "first_step", "parameters", "sync_every"], _is_count),
     "steps_per_epoch": _is_count,
     "epoch_sentences": _is_sum,
-    "sentences": _is_fed,
+    **dict.fromkeys(["sentences", "left_out"], _is_fed),
     "data_hash": lambda value: isinstance(value, str),
     **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
     **dict.fromkeys(["time_s", "process_started_s"], is_time),

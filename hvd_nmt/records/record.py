@@ -13,6 +13,7 @@ from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.data.sentence_sum import SentenceSum
+from hvd_nmt.records.left_out import LeftOut
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Fed:
     """the last of these steps"""
     by_epoch: dict[int, SentenceSum]
     """by the number of the epoch, from 1"""
+    left_out: dict[int, SentenceSum] = dataclasses.field(default_factory=dict)
+    """likewise, of the steps whose updates were left out: not in `by_epoch`"""
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""
 
@@ -169,6 +172,8 @@ class Run:
     """which sentences the steps had, in the order of the run"""
     start_data: tuple[DataOfStart | None, ...] = ()
     """start by start; None where that is not recorded"""
+    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    """steps that changed no weight, because of NaN or Inf"""
     exchanges: tuple[ExchangeInEffect, ...] = ()
     """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()

@@ -45,6 +45,7 @@ def training_set(facts: Facts) -> Answer:
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
     covered = coverage.coverage(facts.run)
     evidence += covered.sentences
+    evidence += [event.sentence() for event in facts.run.left_out.events]
     if covered.faults:
         answer += " Not every sentence was trained on exactly once in each epoch, see below."
     languages = manifest["source_language"], manifest["target_language"]

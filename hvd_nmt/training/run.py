@@ -37,6 +37,7 @@ from hvd_nmt.training import (
 from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.exchange.choice import ExchangeChoice
+from hvd_nmt.training.going_back import GoBack, GoingBack, LeaveOut
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
@@ -110,13 +111,19 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
             run_directory.describe(config.run_dir, described, run_setup.data, environment)
     plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
+    going_back = GoingBack(config.run_dir, run_setup)
     choice = ExchangeChoice(plan, run_setup, model, adam, log)
     choice.begin()
 
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ending, choice)
+        while not _fit(model, state, run_setup, plan, ending, choice, going_back):
+            _restore(state, config, run_setup, log)
+            exchange = _chosen_before(config, run_setup)
+            plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
+            choice = ExchangeChoice(plan, run_setup, model, adam, log)
+            choice.begin()
         stopped = False
     finally:
         if rank.is_first:
@@ -157,7 +164,11 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
                     words = "without it: a loss scale starts anew"
                 was = f"{newest.prefix.name} was trained {words}"
                 log(f"precision   {run_setup.precision}; {was}")
-        elif rank.is_first and source:
+        elif rank.is_first and int(state.step) > 0:  # it has gone back, and nothing was saved yet
+            _, initial, _ = setup.build(config, run_setup)
+            for variable, value in zip(*map(weights.variables, (state, initial)), strict=True):
+                variable.assign(value)
+        if newest is None and rank.is_first and source:
             origin = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
             log(f"begins with {origin.prefix}, step {origin.step:,}")
@@ -193,14 +204,19 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
-) -> None:
-    """Join the parts and let Keras run the steps."""
+    going_back: GoingBack,
+) -> bool:
+    """Join the parts and let Keras run the steps.
+
+    Returns:
+        Whether the run has come to its end; False: it goes back to its last checkpoint.
+    """
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
     if rank.is_first:
-        choice.store = store = _opened_store(run_setup, plan)
+        choice.store = store = _opened_store(run_setup, plan, is_start=not going_back.happened)
         saver = Saver(
             config.run_dir,
             state,
@@ -216,9 +232,10 @@ def _fit(
         callbacks.NoteStep(start, ending),
         telemetry,
         callbacks.LearningRate(start, Schedule.of(config)),
+        LeaveOut(start, going_back.left_out),
         sentences,
         StepLog(config, start, run_setup.batch_plan.steps_per_epoch, sentences, store),
-        callbacks.StopIfNotFinite(start, rank),
+        callbacks.StopIfNotFinite(start, rank, going_back),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
         choice,  # last: what is due after this step is decided by the exchange that it had
@@ -239,6 +256,10 @@ def _fit(
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
+        return True
+    except GoBack:
+        stop_save_evaluate.on_train_end()  # Keras does not call it
+        return False
     except BaseException:
         stop_save_evaluate.on_failure()
         raise
@@ -248,10 +269,18 @@ def _fit(
             store.close()
 
 
-def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
-    """The run's records, with all that is known before the first step of this start."""
+def _opened_store(run_setup: RunSetup, plan: Plan, is_start: bool) -> EventStore:
+    """The run's records, with all that is known before the first step of this start.
+
+    Args:
+        run_setup: what all ranks have agreed on.
+        plan: of the run.
+        is_start: whether this process begins; else it goes back, and has recorded that.
+    """
     store = EventStore(plan.config.run_dir)
     store.truncate_after(plan.start_step)
+    if not is_start:
+        return store
     start = {
         "first_step": plan.start_step + 1,
         "hosts": run_setup.hosts,

@@ -44,11 +44,11 @@ class TrainingModel(keras.Model):
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
     `not_finite` (ranks whose own loss was NaN or Inf), `sentences` (the `SentenceSum` of what all
-    ranks were fed), `loss_scale` of this step (0: none),
-    `skipped_steps` of the run until now, and in seconds, one number for each rank, `rank_ready_s`
-    and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a
-    `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this rank's, too: its
-    last digits depend on the number of threads.
+    ranks were fed), `loss_scale` of this step (0: none), `skipped_steps` of the run until now,
+    `left_out` (it was to change no weight), and in seconds, one number for each rank,
+    `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`,
+    `step_time` (a `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this
+    rank's, too: its last digits depend on the number of threads.
 
     Args:
         transformer: the model.
@@ -80,6 +80,8 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
+        self._left_out = tf.Variable(0.0, trainable=False, name="left_out")
+        self._leaves_out = False  # what it holds
         self.sums = sums or GradientSums()
         self.exchange = Exchange()
         """how the hosts share what they learn"""
@@ -104,6 +106,12 @@ class TrainingModel(keras.Model):
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
         self._graph_step = None
+
+    def leave_out(self, leaves: bool) -> None:
+        """Whether the next step changes no weight, whatever its gradient; on all ranks alike."""
+        if leaves != self._leaves_out:
+            self._left_out.assign(float(leaves))
+            self._leaves_out = leaves
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -239,6 +247,7 @@ class TrainingModel(keras.Model):
         waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
         logs |= exchanged
         return logs | {
+            "left_out": self._leaves_out,
             "step_s": total_s,
             "rank_ready_s": ready_s,
             "rank_input_wait_s": input_wait_s,
@@ -267,7 +276,7 @@ class TrainingModel(keras.Model):
             return tf.zeros([0])
         hosts = self.islands.hosts
         speaks = tf.constant(float(self.rank.is_first_on_host))
-        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
+        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE) & (self._left_out == 0)
         place_H = tf.one_hot(hosts.index, len(hosts.names))
         return tf.concat([place_H * tokens * speaks, place_H * tf.cast(bad, tf.float32)], 0)
 
@@ -317,19 +326,22 @@ class TrainingModel(keras.Model):
         return tf.identity(self.optimizer.loss_scale) if scaled else tf.constant(0.0)
 
     def _apply(self, gradients: list[tuple[tf.Tensor, tf.Variable]], norm: tf.Tensor) -> None:
-        """Update the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike."""
-        if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
-            self.optimizer.apply_gradients(gradients)  # skips by itself, and lowers the scale
-            # Keras counts a skipped update, too; Adam's bias correction must not.
-            skipped = tf.logical_not(tf.math.is_finite(norm))
-            self.optimizer.iterations.assign_sub(tf.cast(skipped, tf.int64))
-            return
+        """Update the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike.
+
+        A step that is left out touches nothing, not even the loss scale.
+        """
+        scaled = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply_gradients(gradients)
+            if scaled:  # that skips by itself, and lowers the scale
+                # Keras counts a skipped update, too; Adam's bias correction must not.
+                skipped = tf.logical_not(tf.math.is_finite(norm))
+                self.optimizer.iterations.assign_sub(tf.cast(skipped, tf.int64))
             return tf.constant(True)
 
-        tf.cond(tf.math.is_finite(norm), apply, lambda: tf.constant(False))
+        applies = (self._left_out == 0) & (scaled | tf.math.is_finite(norm))
+        tf.cond(applies, apply, lambda: tf.constant(False))
 
     def _move_average(self, average: Transformer) -> None:
         """average += r (weight - average) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.

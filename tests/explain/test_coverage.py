@@ -23,7 +23,8 @@ def fed(step, start=0):
     """What a line for one step records: four sentences."""
     epoch, place = divmod(step - 1, STEPS)
     order = np.random.default_rng(epoch).permutation(SENTENCES)
-    return Fed(step, {epoch + 1: sentence_sum.of(order[4 * place : 4 * place + 4])}, start)
+    sentences = {epoch + 1: sentence_sum.of(order[4 * place : 4 * place + 4])}
+    return Fed(step, sentences, start=start)
 
 
 def run_of(lines, starts, **more):
@@ -85,6 +86,21 @@ def test_a_line_may_hold_the_end_of_one_epoch_and_the_beginning_of_the_next():
     both = Fed(11, lines[9].by_epoch | lines[10].by_epoch)
     found = coverage(run_of([*lines[:9], both, *lines[11:]], [(data_from(1), 1)]))
     assert found.exact == (1, 2)
+
+
+def test_sentences_of_steps_that_were_left_out_are_counted_by_themselves():
+    lines = [fed(step) for step in range(1, 21)]
+    for place in (12, 13, 14):
+        lines[place] = Fed(place + 1, {}, lines[place].by_epoch)
+    found = coverage(run_of(lines, [(data_from(1), 2)]))
+    assert found.sentences == (
+        "Every sentence of epochs 1 to 2 was trained on exactly once, in one start on 2 ranks, but "
+        "for 12 of epoch 2, which were left out.",
+    )
+    del lines[13]
+    assert coverage(run_of(lines, [(data_from(1), 2)])).faults == (
+        "Epoch 2: 4 sentences of 40 missing.",
+    )
 
 
 def test_other_data_are_judged_from_the_first_epoch_that_began_with_them():
