@@ -110,14 +110,14 @@ class StopIfNotFinite(StepCallback):
             else:
                 again = f", after the run had gone back for step {before.step:,} of this epoch"
         raise DivergedError(
-            f"At step {step} {what}{again}"
+            f"At step {step} {what}"
             + (
-                f" in float16 at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest; "
+                f" in float16 at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest{again}; "
                 f"{count(int(logs['skipped_steps']), 'step')} of this run changed no weight. The "
                 "last checkpoint is good. Lower training.learning_rate, or train in another "
                 "training.precision."
                 if logs["loss_scale"]
-                else ". No weight was changed by it; the last checkpoint is good. Lower "
+                else f"{again}. No weight was changed by it; the last checkpoint is good. Lower "
                 "training.learning_rate or set training.clip_norm."
             )
         )
