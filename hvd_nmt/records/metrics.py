@@ -15,7 +15,14 @@ from typing import Any
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.data.sentence_sum import SentenceSum
-from hvd_nmt.records.record import DataOfStart, Evaluation, ExchangeInEffect, Fed, Interval
+from hvd_nmt.records.record import (
+    DataOfStart,
+    EarlyEnd,
+    Evaluation,
+    ExchangeInEffect,
+    Fed,
+    Interval,
+)
 from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
@@ -48,6 +55,7 @@ _EVALUATION = {
     "bleu": "sacrebleu",
     "bleu_margin": "sacrebleu_margin",
     "chrf": "chrf",
+    "chrf_margin": "chrf_margin",
     "pseudo_bleu": "Eval_BLEU_Score",
     "seconds": "eval_seconds",
 }
@@ -103,6 +111,29 @@ def finished(lines: Iterable[Line]) -> bool:
     """Whether the newest start came to its end."""
     kinds = [line["kind"] for line in lines if line.get("kind") in ("start", "end")]
     return bool(kinds) and kinds[-1] == "end"
+
+
+def early_end(lines: Iterable[Line]) -> EarlyEnd | None:
+    """Why the newest start ended the run before its last step; None if it did not."""
+    newest = [line for line in lines if line.get("kind") in ("start", "end")][-1:]
+    if not newest or not newest[0].get("because") or "steps" not in newest[0]:
+        return None
+    return EarlyEnd(newest[0]["steps"], newest[0]["because"], newest[0].get("reason", ""))
+
+
+def trained_s(lines: Iterable[Line]) -> float:
+    """Seconds from the first to the last record of each start, all starts together.
+
+    A start records those of the starts before it: the lines of steps that are done again go.
+    """
+    before_s, first_s, last_s = 0.0, 0.0, 0.0
+    for line in lines:
+        time_s = line.get("time_s", last_s)
+        if line.get("kind") == "start":
+            before_s = line.get("trained_s", before_s + last_s - first_s)
+            first_s = last_s = time_s
+        last_s = max(last_s, time_s)
+    return before_s + last_s - first_s
 
 
 def startup_s(lines: Iterable[Line]) -> float | None:
@@ -282,7 +313,8 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     "steps_per_epoch": _is_count,
     "epoch_sentences": _is_sum,
     **dict.fromkeys(["sentences", "left_out"], _is_fed),
-    "data_hash": lambda value: isinstance(value, str),
+    **dict.fromkeys(["data_hash", "because", "reason"], lambda value: isinstance(value, str)),
+    "trained_s": _is_size,
     **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
     **dict.fromkeys(["time_s", "process_started_s"], is_time),
     "step": lambda value: isinstance(value, int) and _is_size(value),

@@ -100,7 +100,7 @@ def read_run(run_dir: Path) -> Run:
         config=settings, environment=environment, manifest=manifest,
         intervals=tuple(intervals), evaluations=tuple(evaluations),
         fed=metrics.fed(lines), start_data=metrics.start_data(lines),
-        left_out=_left_out(run_dir, problems),
+        left_out=_left_out(run_dir, problems), early_end=metrics.early_end(lines),
         exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry), problems=tuple(problems),
     )  # fmt: skip
 

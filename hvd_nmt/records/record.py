@@ -69,9 +69,22 @@ class Evaluation:
     bleu_margin: float | None = None
     """half width of its 95 % interval by bootstrap over the sentences"""
     chrf: float | None = None
+    chrf_margin: float | None = None
+    """as that of BLEU, where chrF decides which models are the best"""
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class EarlyEnd:
+    """A run that ended itself before its last step."""
+
+    step: int
+    because: str
+    """why, in words"""
+    option: str
+    """the value of the configuration that ended it, dotted"""
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,8 @@ class Run:
     """the step of its newest checkpoint"""
     finished: bool = False
     """the run says that it ended; where it says nothing, its last checkpoint is of its last step"""
+    early_end: EarlyEnd | None = None
+    """why it ended before its last step, if it ended itself"""
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None

@@ -22,18 +22,21 @@ from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data import sentence_sum
-from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
+from hvd_nmt.records import metrics
+from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import (
     callbacks,
     cluster,
     dashboard,
     devices,
+    early_end,
     horovod,
     run_directory,
     save_and_evaluate,
     setup,
 )
+from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.exchange.choice import ExchangeChoice
@@ -101,6 +104,9 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
         past = past if step > config.training.max_steps else ""
         log(f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps.")
         return
+    if not missing and (ended := early_end.ended_before(config, step)):
+        log(ended)
+        return
     with horovod.raise_on_all_ranks():
         if rank.is_first:
             environment = cluster.environment(run_setup.hosts, run_setup.precision)
@@ -128,9 +134,10 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     finally:
         if rank.is_first:
             ending.report(stopped)
-    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
+    step = int(model.step)
+    checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
-    log(_where_things_are(config, time.monotonic() - started_s))
+    log(_where_things_are(config, step, time.monotonic() - started_s))
 
 
 def _chosen_before(config: Config, run_setup: RunSetup) -> Exchange | None:
@@ -215,19 +222,25 @@ def _fit(
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     store = saver = None
+    trained_s = 0.0
     if rank.is_first:
-        choice.store = store = _opened_store(run_setup, plan, is_start=not going_back.happened)
+        trained_s = metrics.trained_s(read_metrics(config.run_dir))
+        choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
         saver = Saver(
             config.run_dir,
             state,
             _manifest_facts(config, run_setup),
             config.checkpoints.keep,
             config.checkpoints.keep_best,
+            config.evaluation.best_by,
         )
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
-    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store, sentences)
+    early_end = EarlyEnd(config, trained_s)
+    stop_save_evaluate = SaveAndEvaluate(
+        config, start, evaluator, saver, store, sentences, early_end
+    )
     every_step = [
         callbacks.NoteStep(start, ending),
         telemetry,
@@ -245,8 +258,8 @@ def _fit(
         every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     steps = config.training.max_steps - start
     try:
-        stop_save_evaluate.make_up(model.exchange.sync_every)
-        if steps > 0:
+        ends = stop_save_evaluate.make_up(model.exchange.sync_every)
+        if steps > 0 and not ends:
             model.fit(
                 setup.dataset(run_setup, start, steps),
                 steps_per_epoch=steps,
@@ -255,7 +268,10 @@ def _fit(
             )
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         if store is not None:
-            store.record("end", {"steps": config.training.max_steps})
+            end = early_end.record(int(model.step))
+            if end["because"]:
+                print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
+            store.record("end", end)
         return True
     except GoBack:
         stop_save_evaluate.on_train_end()  # Keras does not call it
@@ -269,12 +285,13 @@ def _fit(
             store.close()
 
 
-def _opened_store(run_setup: RunSetup, plan: Plan, is_start: bool) -> EventStore:
+def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool) -> EventStore:
     """The run's records, with all that is known before the first step of this start.
 
     Args:
         run_setup: what all ranks have agreed on.
         plan: of the run.
+        trained_s: seconds of training in earlier starts.
         is_start: whether this process begins; else it goes back, and has recorded that.
     """
     store = EventStore(plan.config.run_dir)
@@ -288,6 +305,7 @@ def _opened_store(run_setup: RunSetup, plan: Plan, is_start: bool) -> EventStore
         "gradient_bytes": plan.gradient_bytes,
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
+        "trained_s": trained_s,
         "steps_per_epoch": run_setup.batch_plan.steps_per_epoch,
         "epoch_sentences": sentence_sum.of(np.arange(len(run_setup.data.train))).record(),
         "data_hash": run_setup.data.manifest.hash,
@@ -309,11 +327,11 @@ def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
     }
 
 
-def _where_things_are(config: Config, seconds: float) -> str:
+def _where_things_are(config: Config, step: int, seconds: float) -> str:
     run = config.run_dir
     return "\n".join(
         [
-            f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
+            f"Trained to step {step:,} in {duration(seconds)}.",
             f"checkpoint  {find(run, 'latest')}",
             f"best        {find(run, 'best')}",
             f"metrics     {run / METRICS_FILE}",

@@ -43,6 +43,7 @@ class TrainingModel(keras.Model):
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
+    `end` (above 0: the time is over),
     `not_finite` (ranks whose own loss was NaN or Inf), `sentences` (the `SentenceSum` of what all
     ranks were fed), `loss_scale` of this step (0: none), `skipped_steps` of the run until now,
     `left_out` (it was to change no weight), and in seconds, one number for each rank,
@@ -59,7 +60,7 @@ class TrainingModel(keras.Model):
         sums: what the optimizer sums gradients with; None: it is never changed.
     """
 
-    _SUMS = ("loss", "nll", "stop", "not_finite")
+    _SUMS = ("loss", "nll", "stop", "end", "not_finite")
     _OWN = ("gradient_norm", "source_tokens", "target_tokens", "own_not_finite", "waited_s",
             "loss_scale", "skipped_steps")  # fmt: skip
 
@@ -80,6 +81,7 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
+        self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
         self._left_out = tf.Variable(0.0, trainable=False, name="left_out")
         self._leaves_out = False  # what it holds
         self.sums = sums or GradientSums()
@@ -156,7 +158,8 @@ class TrainingModel(keras.Model):
             loss = earlier.with_loss(loss)
         per_token = loss.smoothed / target_tokens
         not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
-        summed = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
+        wishes = [self.stop_requested, self.end_requested]
+        summed = [per_token, loss.nll / target_tokens, *wishes, not_finite]
         times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.

@@ -56,7 +56,7 @@ class StepLog(StepCallback):
         if not logs["left_out"]:
             self._collect(logs)
         last = self._config.training.max_steps
-        due = step % self._config.training.log_every == 0 or step == last
+        due = step % self._config.training.log_every == 0 or step == last or logs["end"] > 0
         if due and len(self._times):
             self._write(step, self._newest)
 

@@ -12,7 +12,10 @@ import random
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+# isort: split
 import faulty_runs
+
 from hvd_nmt import train
 from hvd_nmt.training import horovod
 

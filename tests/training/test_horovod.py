@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from faulty_runs import OPTIONS
 
 import toy
-from faulty_runs import OPTIONS
 from hvd_nmt.checkpoints import names
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batches import BatchPlan
