@@ -121,6 +121,8 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     choice = ExchangeChoice(plan, run_setup, model, adam, log)
     choice.begin()
 
+    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
+    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     started_s = time.monotonic()
     stopped = True
     try:
@@ -213,31 +215,19 @@ def _fit(
     choice: ExchangeChoice,
     going_back: GoingBack,
 ) -> bool:
-    """Join the parts and let Keras run the steps.
-
-    Returns:
-        Whether the run has come to its end; False: it goes back to its last checkpoint.
-    """
+    """Join the parts and let Keras run the steps; False: the run goes back to its checkpoint."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
-    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
-    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
+    trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
+    early_end = EarlyEnd(config, trained_s)
     store = saver = None
-    trained_s = 0.0
     if rank.is_first:
-        trained_s = metrics.trained_s(read_metrics(config.run_dir))
         choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
-        saver = Saver(
-            config.run_dir,
-            state,
-            _manifest_facts(config, run_setup),
-            config.checkpoints.keep,
-            config.checkpoints.keep_best,
-            config.evaluation.best_by,
-        )
+        keep, keep_best = config.checkpoints.keep, config.checkpoints.keep_best
+        facts, best_by = _manifest_facts(config, run_setup), config.evaluation.best_by
+        saver = Saver(config.run_dir, state, facts, keep, keep_best, best_by)
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
-    early_end = EarlyEnd(config, trained_s)
     stop_save_evaluate = SaveAndEvaluate(
         config, start, evaluator, saver, store, sentences, early_end
     )
@@ -260,18 +250,11 @@ def _fit(
     try:
         ends = stop_save_evaluate.make_up(model.exchange.sync_every)
         if steps > 0 and not ends:
-            model.fit(
-                setup.dataset(run_setup, start, steps),
-                steps_per_epoch=steps,
-                verbose=0,
-                callbacks=every_step,
-            )
+            data = setup.dataset(run_setup, start, steps)
+            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         if store is not None:
-            end = early_end.record(int(model.step))
-            if end["because"]:
-                print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
-            store.record("end", end)
+            _note_end(store, early_end.record(int(model.step)))
         return True
     except GoBack:
         stop_save_evaluate.on_train_end()  # Keras does not call it
@@ -283,6 +266,13 @@ def _fit(
         telemetry.on_train_end()  # Keras does not call it after an error
         if store is not None:
             store.close()
+
+
+def _note_end(store: EventStore, end: dict[str, Any]) -> None:
+    """Record the end, and say why if it comes early; see `EarlyEnd.record`."""
+    if end["because"]:
+        print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
+    store.record("end", end)
 
 
 def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool) -> EventStore:
