@@ -33,8 +33,8 @@ def load(
 
     Args:
         run: a run directory.
-        checkpoint: best (lowest validation loss), latest (newest), or the prefix of a checkpoint's
-            files; of several the probabilities are averaged, as an ensemble.
+        checkpoint: best (as the run's evaluation.best_by says), latest (newest), or the prefix of
+            a checkpoint's files; of several the probabilities are averaged, as an ensemble.
         settings: how to translate: beam size, backend and so on; by default as
             `python -m hvd_nmt.translate` does.
 

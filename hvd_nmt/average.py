@@ -45,7 +45,7 @@ class Options:
     last: int | None = None
     """how many of the newest; 5 if neither this nor another choice is given"""
     best: int | None = None
-    """how many of those with the lowest validation loss, instead"""
+    """how many of the best by the run's evaluation.best_by, instead"""
     checkpoints: tuple[str, ...] = ()
     """names or prefixes of checkpoints, of one run, instead"""
     raw: bool = False

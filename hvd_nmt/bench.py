@@ -59,8 +59,8 @@ class TranslateOptions:
     run: Path
     """run directory with checkpoints, config.yaml and spm.model"""
     checkpoint: tuple[str, ...] = ("best",)
-    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files; several
-    translate together, as an ensemble"""
+    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's files;
+    several translate together, as an ensemble"""
     source: Path | None = None
     """text to translate, plain or .gz; by default the dev text of the run's data"""
     sentences: int = 1000

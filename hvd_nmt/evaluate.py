@@ -35,8 +35,8 @@ class Options:
     run: Path | None = None
     """run directory with checkpoints, config.yaml and spm.model"""
     checkpoint: tuple[str, ...] = ()
-    """one or more of: best (lowest validation loss), latest (newest), the prefix of a checkpoint's
-    files; by default best"""
+    """one or more of: best (by the run's evaluation.best_by), latest (newest), the prefix of a
+    checkpoint's files; by default best"""
     source: Path | None = None
     """text to translate, one sentence per line, plain or .gz; by default that of the run's data"""
     reference: tuple[Path, ...] = ()

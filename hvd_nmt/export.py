@@ -47,7 +47,8 @@ class Options:
     out: Path
     """directory to make; must not be there yet"""
     checkpoint: str = "best"
-    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files"""
+    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's
+    files"""
     quantization: Quantization = "float32"
     """how ctranslate2 stores the weights"""
     verify: bool = True

@@ -56,7 +56,8 @@ class Options:
     size: int = 0
     """pieces to add, with --text"""
     checkpoint: str = "best"
-    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files"""
+    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's
+    files"""
     check: Path | None = None
     """source sentences for the check; by default those of the run's dev set, else of --text"""
 

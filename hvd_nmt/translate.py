@@ -52,8 +52,8 @@ class Options:
     run: Path
     """run directory with checkpoints, config.yaml and spm.model"""
     checkpoint: tuple[str, ...] = ("best",)
-    """best: lowest validation loss; latest: newest; or the prefix of a checkpoint's files; several
-    translate together, as an ensemble"""
+    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's files;
+    several translate together, as an ensemble"""
     input: Path | None = None
     """text, one sentence per line, plain or .gz; by default stdin"""
     output: Path | None = None

@@ -46,8 +46,9 @@ def newest(run_dir: Path, count: int) -> list[Checkpoint]:
 
 
 def best(run_dir: Path, count: int) -> list[Checkpoint]:
-    """The `count` checkpoints of the lowest validation loss, best first, or all there are."""
-    _require_sound(run_dir, f"{BEST_DIR}/{names.BEST}*")
+    """The `count` best checkpoints by `evaluation.best_by`, best first, or all there are."""
+    for beginning in names.BEST:
+        _require_sound(run_dir, f"{BEST_DIR}/{beginning}*")
     return _several(find.best_first(run_dir)[:count], run_dir / BEST_DIR, "--checkpoints.keep-best")
 
 
@@ -183,7 +184,7 @@ def _several(found: list[Checkpoint], folder: Path, option: str) -> list[Checkpo
 
 def _require_free(output: Path) -> None:
     if _is_prefix(output):
-        if output.name.startswith((names.NEWEST, names.BEST)):
+        if output.name.startswith((names.NEWEST, *names.BEST)):
             raise RunError(
                 f"{output} is a name that a run gives its own checkpoints, which it deletes in "
                 "time: choose another --out."

@@ -34,28 +34,43 @@ def newest_first(run_dir: Path, passed_over: type[RunError] = RunError) -> list[
 
 
 def best_first(
-    run_dir: Path, passed_over: type[RunError] = RunError, data_hash: str | None = None
-) -> list[Checkpoint]:
-    """The complete `best_models/*` of a run, by validation loss.
+    run_dir: Path, passed_over: type[RunError] = RunError, data_hash: str | None = None,
+    best_by: str | None = None,
+) -> list[Checkpoint]:  # fmt: skip
+    """The complete `best_models/*` of a run, by `evaluation.best_by`, the best first.
 
-    Losses on other data mean something else: where a run was resumed on other data, those from
-    before are none of its best models.
+    Values on other data mean something else: where a run was resumed on other data, those from
+    before are none of its best models. Neither are those, where it went on with another `best_by`,
+    of which the value that now decides is not known.
 
     Args:
         run_dir: run directory.
         passed_over: as for `newest_first`.
         data_hash: of the data; None: those of the newest `model.ckpt-N`, if there is one.
+        best_by: the measure; None: that of the newest checkpoint.
     """
-    if data_hash is None:
-        newest = newest_first(run_dir, passed_over)[:1]
-        data_hash = newest[0].manifest.data_hash if newest else None
+    found = list(_complete(run_dir / BEST_DIR, names.BEST, passed_over))
+    newest = newest_first(run_dir, passed_over)[:1] if None in (data_hash, best_by) else []
+    if data_hash is None and newest:
+        data_hash = newest[0].manifest.data_hash
+    if best_by is None:
+        last = newest or sorted(found, key=lambda checkpoint: -checkpoint.step)
+        best_by = last[0].manifest.best_by if last else "val_loss"
+    measure = best_by
 
     def order(checkpoint: Checkpoint) -> tuple[float, int]:
-        loss = checkpoint.manifest.val_loss
-        return math.inf if loss is None else loss, checkpoint.step
+        value = getattr(checkpoint.manifest, measure)
+        return math.inf if value is None else badness(measure, value), checkpoint.step
 
-    found = _complete(run_dir / BEST_DIR, names.BEST, passed_over)
-    return sorted((c for c in found if data_hash in (None, c.manifest.data_hash)), key=order)
+    kept = (c for c in found if data_hash in (None, c.manifest.data_hash))
+    if measure != "val_loss":  # imported models have none of their validation losses
+        kept = (c for c in kept if getattr(c.manifest, measure) is not None)
+    return sorted(kept, key=order)
+
+
+def badness(measure: str, value: float) -> float:
+    """A value of a measure as a number that is lower for a better model."""
+    return value if measure == "val_loss" else -value
 
 
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
@@ -150,7 +165,7 @@ def find(run_dir: Path, which: str) -> Path:
 
     Args:
         run_dir: run directory.
-        which: "best" (lowest validation loss), "latest", or a prefix (with or without suffix).
+        which: "best" (by `evaluation.best_by`), "latest", or a prefix (with or without suffix).
 
     Raises:
         RunError: there is no such checkpoint, or it cannot be told which one it is.
@@ -217,8 +232,11 @@ def _quarantine(prefix: Path) -> None:
             rename_together([(file, folder / file.name)])
 
 
-def _complete(folder: Path, beginning: str, passed_over: type[RunError]) -> Iterator[Checkpoint]:
+def _complete(
+    folder: Path, beginning: str | tuple[str, ...], passed_over: type[RunError]
+) -> Iterator[Checkpoint]:
     """The checkpoints whose names begin so and whose manifests are sound."""
-    for path in folder.glob(f"{beginning}*{names.MANIFEST_SUFFIX}"):
-        with contextlib.suppress(passed_over):
-            yield Checkpoint.at(path.with_suffix(""))
+    for path in folder.glob(f"*{names.MANIFEST_SUFFIX}"):
+        if path.name.startswith(beginning):
+            with contextlib.suppress(passed_over):
+                yield Checkpoint.at(path.with_suffix(""))

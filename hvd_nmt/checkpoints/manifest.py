@@ -44,13 +44,17 @@ class Manifest:
     """suffix -> n_bytes and sha256"""
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
+    bleu: float | None = None
+    """BLEU of the dev sentences at this step; in best models alone, like chrF"""
+    chrf: float | None = None
+    best_by: str = "val_loss"
+    """`evaluation.best_by`: what decides which of the run's models are the best"""
 
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
         content = dataclasses.asdict(self)
-        return {
-            name: content[name] for name in content if name not in ("step", "val_loss", "files")
-        }
+        own = ("step", "val_loss", "bleu", "chrf", "files")
+        return {name: content[name] for name in content if name not in own}
 
     def text(self) -> str:
         """What the file holds."""

@@ -15,8 +15,12 @@ SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
 """of the files of a checkpoint that TensorFlow reads, the data file first"""
 MANIFEST_SUFFIX = ".json"
 ALL_SUFFIXES = (MANIFEST_SUFFIX, *SUFFIXES)
-NEWEST, BEST = "model.ckpt-", "val_loss="
-"""how the names of a run's own checkpoints begin"""
+NEWEST = "model.ckpt-"
+"""how the names of a run's newest checkpoints begin"""
+DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2}
+"""measures by which models can be the best, with the decimals of the value in a name"""
+BEST = tuple(f"{measure}=" for measure in DECIMALS)
+"""how the names of a run's best checkpoints begin"""
 BEST_DIR = "best_models"
 DAMAGED_DIR = "damaged"
 PRIVATE = ".saving-"
@@ -35,7 +39,7 @@ VERSION_0_1_KEY = f"{OPTIMIZER}/_iterations{VALUE}"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """key of the text in which TensorFlow 2 describes the Python objects that were saved"""
 
-_RUN_PREFIX = re.compile(r"(?:model\.ckpt|val_loss=[\d.]+-step)-(\d+)")
+_RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(BEST)})[\d.]+-step)-(\d+)")
 _ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
 
 
@@ -44,9 +48,9 @@ def newest(step: int) -> str:
     return f"{NEWEST}{step}"
 
 
-def best(val_loss: float, step: int) -> str:
-    """Name of a step's checkpoint among the best ones."""
-    return f"{BEST}{val_loss:.4f}-step-{step}"
+def best(measure: str, value: float, step: int) -> str:
+    """Name of a step's checkpoint among the best ones by a measure."""
+    return f"{measure}={value:.{DECIMALS[measure]}f}-step-{step}"
 
 
 def file(prefix: Path, suffix: str) -> Path:

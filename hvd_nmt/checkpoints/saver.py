@@ -18,18 +18,20 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import meta_graph, names
-from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
+from hvd_nmt.checkpoints.find import badness, best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
+
+_NO_SCORES: Mapping[str, Any] = {"val_loss": None}
 
 
 class Saver:
@@ -42,6 +44,7 @@ class Saver:
         facts: the manifest's values that do not change during the run.
         keep: newest checkpoints kept.
         keep_best: best checkpoints kept.
+        best_by: `evaluation.best_by`, which decides what they are.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class Saver:
         facts: dict[str, Any],
         keep: int,
         keep_best: int,
+        best_by: str = "val_loss",
     ) -> None:
-        self._run_dir, self._state, self._facts = run_dir, state, facts
+        self._run_dir, self._state, self._best_by = run_dir, state, best_by
+        self._facts = {**facts, "best_by": best_by}
         self._keep, self._keep_best = keep, keep_best
         # Now, not in the first save: tracing the model takes seconds, and a stop has few.
         self._meta = meta_graph.export(getattr(state, names.AVERAGE, state.model), state)
@@ -92,32 +97,43 @@ class Saver:
                     with replacing_file(path, draft=names.private(path)) as draft:
                         draft.write_text(manifest.text(), encoding="utf-8")
 
-    def save_best(self, step: int, val_loss: float) -> Checkpoint | None:
-        """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` lowest losses.
+    def save_best(
+        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
+    ) -> Checkpoint | None:
+        """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` best.
+
+        Args:
+            step: steps done.
+            val_loss: validation loss; with `best_by` it may be another one that decides.
+            bleu: of the dev sentences.
+            chrf: of the dev sentences.
 
         Returns:
-            None if it is not: neither is a loss of NaN or Inf.
+            None if it is not: neither is a value of NaN or Inf.
         """
-        if not math.isfinite(val_loss):
+        scores = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
+        value, measure = scores[self._best_by], self._best_by
+        if value is None or not math.isfinite(value):
             return None
         best = self._best_first()
         if len(best) >= self._keep_best:
-            worst = best[self._keep_best - 1].manifest.val_loss
-            if worst is not None and val_loss >= worst:
+            worst = getattr(best[self._keep_best - 1].manifest, measure)
+            if worst is not None and badness(measure, value) >= badness(measure, worst):
                 return None
-        best_prefix = self._run_dir / BEST_DIR / names.best(val_loss, step)
+        best_prefix = self._run_dir / BEST_DIR / names.best(measure, value, step)
         with _explained(self._run_dir, best_prefix) as prefix:
-            saved = self._write(prefix, step, val_loss)
+            saved = self._write(prefix, step, scores)
             for old in self._best_first()[self._keep_best :]:
                 remove(old.prefix)
         return saved
 
     def _best_first(self) -> list[Checkpoint]:
-        return best_first(self._run_dir, data_hash=self._facts["data_hash"])
+        return best_first(self._run_dir, data_hash=self._facts["data_hash"], best_by=self._best_by)
 
     def _write(
-        self, prefix: Path, step: int, val_loss: float | None = None, read_back: bool = True
-    ) -> Checkpoint:
+        self, prefix: Path, step: int, scores: Mapping[str, Any] = _NO_SCORES,
+        read_back: bool = True,
+    ) -> Checkpoint:  # fmt: skip
         private = names.private(prefix)
         renaming = False
         try:
@@ -131,7 +147,7 @@ class Saver:
                 suffix: dataclasses.asdict(fingerprint(names.file(draft, suffix)))
                 for suffix in SUFFIXES
             }
-            manifest = Manifest(step=step, val_loss=val_loss, files=files, **self._facts)
+            manifest = Manifest(step=step, files=files, **scores, **self._facts)
             draft_manifest = private / "manifest"
             draft_manifest.write_text(manifest.text(), encoding="utf-8")
             for path in (*(names.file(draft, suffix) for suffix in SUFFIXES), draft_manifest):

@@ -163,6 +163,9 @@ class TrainingConfig:
     """seconds without a sign of life after which a rank is killed, in any section of a run that has
     ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
     the run, 2 to 30 minutes; 0: never"""
+    max_hours: float = 0.0
+    """hours of training, over all starts, after which the run saves, evaluates and ends; 0: no
+    limit"""
     ema_decay: float = 0.0
     """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""
@@ -185,7 +188,7 @@ class TrainingConfig:
                 "learn worse than training.islands off: use 4 or more, or auto."
             )
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
-        _not_negative(self, "training", "stuck_after_s")
+        _not_negative(self, "training", "stuck_after_s", "max_hours")
 
     @property
     def stuck_limit_s(self) -> float | None:
@@ -209,10 +212,19 @@ class EvaluationConfig:
     """padded target tokens decoded at once on each rank"""
     samples: int = 5
     """translations shown after each evaluation"""
+    best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
+    """what decides which models are the best: the lowest validation loss, or the highest BLEU or
+    chrF of the dev sentences"""
+    stop_after: int = 0
+    """end the run when so many evaluations in a row brought no gain in best_by: BLEU and chrF by
+    more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
+    stop_when_trained: bool = False
+    """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
+    BLEU, as the report judges it"""
 
     def __post_init__(self) -> None:
         _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
-        _not_negative(self, "evaluation", "sentences", "length_penalty", "samples")
+        _not_negative(self, "evaluation", "sentences", "length_penalty", "samples", "stop_after")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +236,8 @@ class CheckpointConfig:
     keep: int = 3
     """number of the newest checkpoints model.ckpt-N that are kept"""
     keep_best: int = 5
-    """number of the best checkpoints best_models/val_loss=X-step-N that are kept"""
+    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X, chrf=X with
+    evaluation.best_by) that are kept"""
 
     def __post_init__(self) -> None:
         _positive(self, "checkpoints", "every_steps", "keep", "keep_best")

@@ -48,6 +48,7 @@ class Batch(NamedTuple):
         epoch: epoch of this step, from 0.
         step: step within the epoch, from 0.
         rank_target_tokens: real target tokens of each rank, by rank.
+        sentences: int64, places in the corpus of the sentences in these rows; none for pad rows.
     """
 
     source_BxS: np.ndarray
@@ -57,6 +58,7 @@ class Batch(NamedTuple):
     epoch: int
     step: int
     rank_target_tokens: tuple[int, ...]
+    sentences: np.ndarray
 
 
 @dataclass(frozen=True, order=True)
@@ -91,18 +93,31 @@ def batches(
     while True:
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
-            sentences = epoch_plan.sentences(at)
+            of_step = sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             pairs = corpus
             if dropout is not None:
                 pairs = dropout.pairs(corpus, sentences, epoch)
                 sentences = np.arange(len(pairs))
                 tokens = len(pairs.source.ids), len(pairs.target.ids)
-            source_BxS, target_BxT, _ = _share(pairs, sentences, rank, size)
+            source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size)
+            own = indices_B[indices_B >= 0]
+            own = own if dropout is None else of_step[own]
             lengths = pairs.target.lengths[sentences]
-            by_rank = tuple(int(lengths[index::size].sum()) for index in range(size))
-            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank)
+            by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
+            yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
         epoch, step = epoch + 1, 0
+
+
+def dealt(sentences: np.ndarray, rank: int, size: int) -> np.ndarray:
+    """What one rank gets of a step's sentences, or of their values.
+
+    Args:
+        sentences: one value for each, in the order of `EpochPlan.sentences`.
+        rank: 0 <= rank < size.
+        size: number of ranks.
+    """
+    return sentences[rank::size]
 
 
 def evaluation_batches(
@@ -326,11 +341,11 @@ def _share(
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size}")
     rows = -(-len(sentences) // size)
-    dealt = sentences[rank::size]
+    own = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
-    indices_B[: len(dealt)] = dealt
-    source_BxS = _padded(corpus.source, dealt, rows, int(corpus.source.lengths[sentences].max()))
-    target_BxT = _padded(corpus.target, dealt, rows, int(corpus.target.lengths[sentences].max()))
+    indices_B[: len(own)] = own
+    source_BxS = _padded(corpus.source, own, rows, int(corpus.source.lengths[sentences].max()))
+    target_BxT = _padded(corpus.target, own, rows, int(corpus.target.lengths[sentences].max()))
     return source_BxS, target_BxT, indices_B
 
 

@@ -24,11 +24,12 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import EOS, UNK
 from hvd_nmt.data import sentencepiece_model, vocabulary
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
+from hvd_nmt.data.mixing import STRIDE, mixed
 
 _SPACE = "\u2581"
 _SPECIAL = UNK + 1
 _NONE = np.iinfo(np.int64).max
-_STRIDES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+_STRIDES = np.array([STRIDE, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
 @final
@@ -129,7 +130,7 @@ class SubwordDropout:
         starts = np.concatenate(([0], ends[:-1]))
         keys = np.zeros(1, np.uint64)
         for part in (self._seed, epoch, side, indices):
-            keys = _mixed(keys ^ np.asarray(part, np.uint64))
+            keys = mixed(keys ^ np.asarray(part, np.uint64))
         out = self._merge(characters, np.repeat(keys, ends - starts), starts, ends)
         new_lengths = np.add.reduceat(out >= 0, starts, dtype=np.int64)
         for i in np.flatnonzero(new_lengths > self._max_length):
@@ -207,17 +208,9 @@ class SubwordDropout:
                 ends, in characters of the sentence.
         """
         strides = places.astype(np.uint64) * _STRIDES[:, None]
-        return _mixed(keys ^ strides[0] ^ strides[1] ^ strides[2]) >= self._refused_below
+        return mixed(keys ^ strides[0] ^ strides[1] ^ strides[2]) >= self._refused_below
 
 
 def _ranges(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """first[0], first[0] + 1, ... (sizes[0] of them), first[1], ...: int64."""
     return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-
-
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele et al. 2014): each bit depends on all, uint64."""
-    x = x + _STRIDES[0]
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

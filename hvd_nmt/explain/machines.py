@@ -61,6 +61,8 @@ def step_times(run: Run) -> StepTimes | None:
 
 def steps_done(run: Run) -> int:
     """Optimizer steps done. A log need not have a line for the last one of a finished run."""
+    if run.early_end is not None:
+        return run.early_end.step
     return max(run.steps_done, run.max_steps or 0) if run.finished else run.steps_done
 
 

@@ -6,6 +6,7 @@ A damaged line, or a value of another type than this package writes, is left out
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +14,15 @@ from typing import Any
 
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.records.record import Evaluation, ExchangeInEffect, Interval
+from hvd_nmt.data.sentence_sum import SentenceSum
+from hvd_nmt.records.record import (
+    DataOfStart,
+    EarlyEnd,
+    Evaluation,
+    ExchangeInEffect,
+    Fed,
+    Interval,
+)
 from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
@@ -46,6 +55,7 @@ _EVALUATION = {
     "bleu": "sacrebleu",
     "bleu_margin": "sacrebleu_margin",
     "chrf": "chrf",
+    "chrf_margin": "chrf_margin",
     "pseudo_bleu": "Eval_BLEU_Score",
     "seconds": "eval_seconds",
 }
@@ -101,6 +111,29 @@ def finished(lines: Iterable[Line]) -> bool:
     """Whether the newest start came to its end."""
     kinds = [line["kind"] for line in lines if line.get("kind") in ("start", "end")]
     return bool(kinds) and kinds[-1] == "end"
+
+
+def early_end(lines: Iterable[Line]) -> EarlyEnd | None:
+    """Why the newest start ended the run before its last step; None if it did not."""
+    newest = [line for line in lines if line.get("kind") in ("start", "end")][-1:]
+    if not newest or not newest[0].get("because") or "steps" not in newest[0]:
+        return None
+    return EarlyEnd(newest[0]["steps"], newest[0]["because"], newest[0].get("reason", ""))
+
+
+def trained_s(lines: Iterable[Line]) -> float:
+    """Seconds from the first to the last record of each start, all starts together.
+
+    A start records those of the starts before it: the lines of steps that are done again go.
+    """
+    before_s, first_s, last_s = 0.0, 0.0, 0.0
+    for line in lines:
+        time_s = line.get("time_s", last_s)
+        if line.get("kind") == "start":
+            before_s = line.get("trained_s", before_s + last_s - first_s)
+            first_s = last_s = time_s
+        last_s = max(last_s, time_s)
+    return before_s + last_s - first_s
 
 
 def startup_s(lines: Iterable[Line]) -> float | None:
@@ -160,6 +193,37 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
     return intervals, evaluations
 
 
+def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
+    """Which sentences the steps had, without those of steps that a resumed run did again."""
+    found: list[Fed] = []
+    start = -1
+    for line in lines:
+        if line.get("kind") == "start":
+            start += 1
+            done = line.get("first_step", 1) - 1
+            found = [each for each in found if each.step <= done]
+        elif line.keys() & {"sentences", "left_out"} and "step" in line:
+            by_epoch, left_out = (
+                {int(epoch): SentenceSum.recorded(each) for epoch, each in line.get(of, {}).items()}
+                for of in ("sentences", "left_out")
+            )
+            found.append(Fed(line["step"], by_epoch, left_out, max(0, start)))
+    return tuple(found)
+
+
+def start_data(lines: Iterable[Line]) -> tuple[DataOfStart | None, ...]:
+    """What each start recorded of its training data."""
+    names = {"first_step", "steps_per_epoch", "epoch_sentences", "data_hash"}
+    return tuple(
+        DataOfStart(
+            line["first_step"], line["steps_per_epoch"],
+            SentenceSum.recorded(line["epoch_sentences"]), line["data_hash"],
+        )
+        if names <= line.keys() else None
+        for line in lines if line.get("kind") == "start"
+    )  # fmt: skip
+
+
 def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
     """How hosts exchanged what they learned; a resumed run goes on with what it had."""
     found: list[ExchangeInEffect] = []
@@ -211,6 +275,23 @@ def _is_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
 
 
+def _is_sum(value: Any) -> bool:
+    """Whether a value can be what `SentenceSum.record` writes."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], int)
+        and isinstance(value[1], str)
+        and re.fullmatch("[0-9a-f]{16}", value[1]) is not None
+    )
+
+
+def _is_fed(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        re.fullmatch("[1-9][0-9]{0,15}", epoch) and _is_sum(each) for epoch, each in value.items()
+    )
+
+
 def is_time(value: Any) -> bool:
     """Whether a value can be a unix time."""
     return _is_number(value) and 0 <= value <= _LAST_TIME_S
@@ -229,6 +310,11 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
     **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
     **dict.fromkeys(["steps", "first_step", "parameters", "sync_every"], _is_count),
+    "steps_per_epoch": _is_count,
+    "epoch_sentences": _is_sum,
+    **dict.fromkeys(["sentences", "left_out"], _is_fed),
+    **dict.fromkeys(["data_hash", "because", "reason"], lambda value: isinstance(value, str)),
+    "trained_s": _is_size,
     **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
     **dict.fromkeys(["time_s", "process_started_s"], is_time),
     "step": lambda value: isinstance(value, int) and _is_size(value),

@@ -23,7 +23,8 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
-from hvd_nmt.records import launches, metrics, openseq2seq_log
+from hvd_nmt.records import launches, left_out, metrics, openseq2seq_log
+from hvd_nmt.records.left_out import LeftOut
 from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.telemetry import events, jsonl
 
@@ -98,9 +99,19 @@ def read_run(run_dir: Path) -> Run:
         startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
         config=settings, environment=environment, manifest=manifest,
         intervals=tuple(intervals), evaluations=tuple(evaluations),
+        fed=metrics.fed(lines), start_data=metrics.start_data(lines),
+        left_out=_left_out(run_dir, problems), early_end=metrics.early_end(lines),
         exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry),
         launches=launches.read(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
+
+
+def _left_out(run_dir: Path, problems: Problems) -> LeftOut:
+    try:
+        return left_out.read(run_dir)
+    except RunError as error:
+        problems.append(str(error))
+        return LeftOut()
 
 
 def _is_locked(lock: Path) -> bool | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.data.sentence_sum import SentenceSum
+from hvd_nmt.records.left_out import LeftOut
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,51 @@ class Evaluation:
     bleu_margin: float | None = None
     """half width of its 95 % interval by bootstrap over the sentences"""
     chrf: float | None = None
+    chrf_margin: float | None = None
+    """as that of BLEU, where chrF decides which models are the best"""
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class EarlyEnd:
+    """A run that ended itself before its last step."""
+
+    step: int
+    because: str
+    """why, in words"""
+    option: str
+    """the value of the configuration that ended it, dotted"""
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Sentences that all ranks together were fed in some steps, up to one."""
+
+    step: int
+    """the last of these steps"""
+    by_epoch: dict[int, SentenceSum]
+    """by the number of the epoch, from 1"""
+    left_out: dict[int, SentenceSum] = dataclasses.field(default_factory=dict)
+    """likewise, of the steps whose updates were left out: not in `by_epoch`"""
+    start: int = 0
+    """number of the run's start in which these steps were done, from 0"""
+
+
+@dataclass(frozen=True)
+class DataOfStart:
+    """What a start of the run recorded of its training data."""
+
+    first_step: int
+    steps_per_epoch: int
+    epoch: SentenceSum
+    """what a whole epoch has"""
+    data_hash: str
+
+    def is_same(self, other: DataOfStart) -> bool:
+        """Whether two starts had the same data, in the same steps."""
+        return dataclasses.replace(self, first_step=other.first_step) == other
 
 
 @dataclass(frozen=True)
@@ -149,6 +193,8 @@ class Run:
     """the step of its newest checkpoint"""
     finished: bool = False
     """the run says that it ended; where it says nothing, its last checkpoint is of its last step"""
+    early_end: EarlyEnd | None = None
+    """why it ended before its last step, if it ended itself"""
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None
@@ -165,6 +211,12 @@ class Run:
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    fed: tuple[Fed, ...] = ()
+    """which sentences the steps had, in the order of the run"""
+    start_data: tuple[DataOfStart | None, ...] = ()
+    """start by start; None where that is not recorded"""
+    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    """steps that changed no weight, because of NaN or Inf"""
     exchanges: tuple[ExchangeInEffect, ...] = ()
     """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()

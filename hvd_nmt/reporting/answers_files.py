@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size, percent
+from hvd_nmt.explain import coverage
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 _FLOAT_BYTES = 4
@@ -14,7 +15,9 @@ def training_set(facts: Facts) -> Answer:
     question = "How big is the training set (MB, lines)?"
     how = (
         "From the manifest that `hvd_nmt.prepare` wrote when it encoded the text: UTF-8 bytes and "
-        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes."
+        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes. Each "
+        "logged interval has the number of sentences that the ranks were fed, and a digest of "
+        "which: if they add up to those of the training set, an epoch had each exactly once."
     )
     manifest = facts.run.manifest
     train = manifest.get("parts", {}).get("train")
@@ -40,6 +43,11 @@ def training_set(facts: Facts) -> Answer:
     epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
     if epochs is not None:
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
+    covered = coverage.coverage(facts.run)
+    evidence += covered.sentences
+    evidence += [event.sentence() for event in facts.run.left_out.events]
+    if covered.faults:
+        answer += " Not every sentence was trained on exactly once in each epoch, see below."
     languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
         (f"{part}, {name} ({language})", f"{content['pairs']:,}",

@@ -286,8 +286,13 @@ def state_sentence(facts: Facts) -> str:
     """Whether the run goes on, in one sentence."""
     silent_s = facts.silent_s or 0.0
     ago = duration(silent_s) if silent_s >= 60 else f"{silent_s:.0f} s"
+    end, planned = facts.run.early_end, facts.run.max_steps
+    finished = "Finished."
+    if end is not None:
+        of = f" of {planned:,}" if planned else ""
+        finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
     return {
-        State.FINISHED: "Finished.",
+        State.FINISHED: finished,
         State.RUNNING: f"Still running: last record {ago} ago.",
         State.STOPPED: "Stopped before its last step.",
         State.AHEAD: f"Whether it still runs cannot be told: its last record is "

@@ -20,6 +20,7 @@ from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.ending import Ending
+from hvd_nmt.training.going_back import GoingBack
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.step import LOWEST_LOSS_SCALE
 from hvd_nmt.training.step_callback import StepCallback
@@ -61,10 +62,11 @@ class LearningRate(StepCallback):
 
 
 class StopIfNotFinite(StepCallback):
-    """Ends the run, on all ranks alike, when a gradient is NaN or Inf.
+    """Sends the run back, on all ranks alike, when a gradient is NaN or Inf; the second time in an
+    epoch it ends.
 
     The update of such a step was skipped on every rank, so the weights are as before it. In float16
-    an overflow halves the loss scale, as it should; one at the lowest scale ends the run.
+    an overflow halves the loss scale, as it should; one at the lowest scale counts as NaN.
 
     Of islands a single host may go wrong: it then takes the weights of the others at the next
     exchange. If it goes wrong before the one after that, too, the run ends.
@@ -72,16 +74,19 @@ class StopIfNotFinite(StepCallback):
     Args:
         start_step: steps done before `fit`.
         rank: this rank.
+        going_back: sends the run back; None: the first time ends it.
     """
 
-    def __init__(self, start_step: int, rank: Rank) -> None:
+    def __init__(self, start_step: int, rank: Rank, going_back: GoingBack | None = None) -> None:
         super().__init__(start_step)
-        self._rank = rank
+        self._rank, self._going_back = rank, going_back
         self._mended: dict[str, int] = {}
         """step by which a host that went wrong has taken all weights of the others"""
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide from values that are equal on all ranks."""
+        if logs["left_out"]:
+            return
         of_hosts = logs.get("host_not_finite")
         if of_hosts is not None and not all(of_hosts):
             self._forgive(step, of_hosts)
@@ -90,21 +95,28 @@ class StopIfNotFinite(StepCallback):
         if finite or logs["loss_scale"] > LOWEST_LOSS_SCALE:
             return
         by_rank = horovod.gather([self._rank.host, logs["own_not_finite"]])
-        ranks = [
-            f"rank {index} ({host})"
-            for index, (host, not_finite) in enumerate(by_rank)
-            if not_finite
-        ]
+        ranks = [index for index, (_, not_finite) in enumerate(by_rank) if not_finite]
+        named = ", ".join(f"rank {index} ({by_rank[index][0]})" for index in ranks)
+        what = "the loss became NaN or Inf on " + named
+        if not ranks:
+            what = "the gradient became NaN or Inf"
+        again = ""
+        # Islands have gone on by themselves; their last checkpoint may be far behind.
+        if self._going_back is not None and self.model.islands is None:
+            before = self._going_back.before(step)
+            if before is None:
+                self._going_back.go_back(step, what, ranks)
+            else:
+                again = f", after the run had gone back for step {before.step:,} of this epoch"
         raise DivergedError(
-            f"At step {step} the {'loss' if ranks else 'gradient'} became NaN or Inf"
-            f"{' on ' + ', '.join(ranks) if ranks else ''}"
+            f"At step {step} {what}"
             + (
-                f" in float16 at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest; "
+                f" in float16 at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest{again}; "
                 f"{count(int(logs['skipped_steps']), 'step')} of this run changed no weight. The "
                 "last checkpoint is good. Lower training.learning_rate, or train in another "
                 "training.precision."
                 if logs["loss_scale"]
-                else ". No weight was changed by it; the last checkpoint is good. Lower "
+                else f"{again}. No weight was changed by it; the last checkpoint is good. Lower "
                 "training.learning_rate or set training.clip_norm."
             )
         )

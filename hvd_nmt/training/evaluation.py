@@ -53,6 +53,8 @@ class Scores(NamedTuple):
     """translations, in the order of the dev set"""
     seconds: float
     """wall time of the evaluation"""
+    chrf_margin: float = 0.0
+    """half width of chrF's 95 % interval where `evaluation.best_by` is chrf; else 0"""
 
 
 class Evaluator:
@@ -90,16 +92,19 @@ class Evaluator:
             loss, nll, pseudo_bleu = self._losses()
             hypotheses = self._translations()
         bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
+        with_interval = self._rank.is_first and self._config.evaluation.best_by == "chrf"
+        chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
         return Scores(
             val_loss=loss,
             val_nll=nll,
             bleu=bleu,
             bleu_margin=margin,
-            chrf=sacrebleu.CHRF().corpus_score(hypotheses, [self.references]).score,
+            chrf=chrf,
             bleu_signature=signature,
             pseudo_bleu=pseudo_bleu,
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
+            chrf_margin=chrf_margin,
         )
 
     def samples(self, scores: Scores) -> str:
@@ -186,7 +191,8 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
             "eval_seconds": scores.seconds,
         },
         kind="eval",
-        more={"sacrebleu_margin": scores.bleu_margin},
+        more={"sacrebleu_margin": scores.bleu_margin}
+        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {}),
     )
     store.text(step, "samples", samples)
     folder = run_dir / HYPOTHESES_DIR
@@ -210,11 +216,24 @@ def _bleu(
     resamples = BOOTSTRAP if with_interval else 1
     score = bleu.corpus_score(hypotheses, [references], n_bootstrap=resamples)
     signature = bleu.get_signature()
-    fields = json.loads(score.format(signature=str(signature), is_json=True))
+    margin = _margin(score, signature)
     for name in ("bs", "seed"):  # they are about the interval
         signature.update(name, None)
-    # There is no interval where all resamples score 0.
-    return score.score, float(fields.get("confidence_var", 0.0)), str(signature)
+    return score.score, margin, str(signature)
+
+
+def _chrf(hypotheses: list[str], references: list[str], with_interval: bool) -> tuple[float, float]:
+    """chrF2 and half width of its interval (0 if not wanted)."""
+    chrf = sacrebleu.CHRF()
+    resamples = BOOTSTRAP if with_interval else 1
+    score = chrf.corpus_score(hypotheses, [references], n_bootstrap=resamples)
+    return score.score, _margin(score, chrf.get_signature())
+
+
+def _margin(score: Any, signature: Any) -> float:
+    """Half width of a score's interval; 0 without one, as where all resamples score 0."""
+    fields = json.loads(score.format(signature=str(signature), is_json=True))
+    return float(fields.get("confidence_var", 0.0))
 
 
 def _pieces(ids: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
@@ -22,25 +23,31 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore
+from hvd_nmt.data import sentence_sum
+from hvd_nmt.records import metrics
+from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import (
     callbacks,
     cluster,
     dashboard,
     devices,
+    early_end,
     heartbeat,
     horovod,
     run_directory,
     save_and_evaluate,
     setup,
 )
+from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.exchange.choice import ExchangeChoice
+from hvd_nmt.training.going_back import GoBack, GoingBack, LeaveOut
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -105,6 +112,9 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
         past = past if step > config.training.max_steps else ""
         log(f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps.")
         return
+    if not missing and (ended := early_end.ended_before(config, step)):
+        log(ended)
+        return
     with horovod.raise_on_all_ranks():
         if rank.is_first:
             environment = cluster.environment(run_setup.hosts, run_setup.precision)
@@ -115,20 +125,29 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
             run_directory.describe(config.run_dir, described, run_setup.data, environment)
     plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
+    going_back = GoingBack(config.run_dir, run_setup)
     choice = ExchangeChoice(plan, run_setup, model, adam, log)
     choice.begin()
 
+    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
+    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ending, choice)
+        while not _fit(model, state, run_setup, plan, ending, choice, going_back):
+            _restore(state, config, run_setup, log)
+            exchange = _chosen_before(config, run_setup)
+            plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
+            choice = ExchangeChoice(plan, run_setup, model, adam, log)
+            choice.begin()
         stopped = False
     finally:
         if rank.is_first:
             ending.report(stopped)
-    checksum = cluster.require_equal_weights(model.replicated, config.training.max_steps, rank)
+    step = int(model.step)
+    checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
-    log(_where_things_are(config, time.monotonic() - started_s))
+    log(_where_things_are(config, step, time.monotonic() - started_s))
 
 
 def _chosen_before(config: Config, run_setup: RunSetup) -> Exchange | None:
@@ -162,7 +181,11 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
                     words = "without it: a loss scale starts anew"
                 was = f"{newest.prefix.name} was trained {words}"
                 log(f"precision   {run_setup.precision}; {was}")
-        elif rank.is_first and source:
+        elif rank.is_first and int(state.step) > 0:  # it has gone back, and nothing was saved yet
+            _, initial, _ = setup.build(config, run_setup)
+            for variable, value in zip(*map(weights.variables, (state, initial)), strict=True):
+                variable.assign(value)
+        if newest is None and rank.is_first and source:
             origin = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
             log(f"begins with {origin.prefix}, step {origin.step:,}")
@@ -198,30 +221,32 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
-) -> None:
-    """Join the parts and let Keras run the steps."""
+    going_back: GoingBack,
+) -> bool:
+    """Join the parts and let Keras run the steps; False: the run goes back to its checkpoint."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
-    # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
-    tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
+    trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
+    early_end = EarlyEnd(config, trained_s)
     store = saver = None
     if rank.is_first:
-        choice.store = store = _opened_store(run_setup, plan)
-        saver = Saver(
-            config.run_dir,
-            state,
-            _manifest_facts(config, run_setup),
-            config.checkpoints.keep,
-            config.checkpoints.keep_best,
-        )
+        choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
+        keep, keep_best = config.checkpoints.keep, config.checkpoints.keep_best
+        facts, best_by = _manifest_facts(config, run_setup), config.evaluation.best_by
+        saver = Saver(config.run_dir, state, facts, keep, keep_best, best_by)
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
-    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store)
+    sentences = SentenceLog(start, run_setup.batch_plan, store)
+    stop_save_evaluate = SaveAndEvaluate(
+        config, start, evaluator, saver, store, sentences, early_end
+    )
     every_step = [
         callbacks.NoteStep(start, ending),
         telemetry,
         callbacks.LearningRate(start, Schedule.of(config)),
-        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, store),
-        callbacks.StopIfNotFinite(start, rank),
+        LeaveOut(start, going_back.left_out),
+        sentences,
+        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, sentences, store),
+        callbacks.StopIfNotFinite(start, rank, going_back),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
         choice,  # last: what is due after this step is decided by the exchange that it had
@@ -231,18 +256,18 @@ def _fit(
         every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     steps = config.training.max_steps - start
     try:
-        stop_save_evaluate.make_up(model.exchange.sync_every)
-        if steps > 0:
-            model.fit(
-                setup.dataset(run_setup, start, steps),
-                steps_per_epoch=steps,
-                verbose=0,
-                callbacks=every_step,
-            )
+        ends = stop_save_evaluate.make_up(model.exchange.sync_every)
+        if steps > 0 and not ends:
+            data = setup.dataset(run_setup, start, steps)
+            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         horovod.heartbeat.enter(heartbeat.END)
         if store is not None:
-            store.record("end", {"steps": config.training.max_steps})
+            _note_end(store, early_end.record(int(model.step)))
+        return True
+    except GoBack:
+        stop_save_evaluate.on_train_end()  # Keras does not call it
+        return False
     except BaseException:
         stop_save_evaluate.on_failure()
         raise
@@ -252,10 +277,26 @@ def _fit(
             store.close()
 
 
-def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
-    """The run's records, with all that is known before the first step of this start."""
+def _note_end(store: EventStore, end: dict[str, Any]) -> None:
+    """Record the end, and say why if it comes early; see `EarlyEnd.record`."""
+    if end["because"]:
+        print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
+    store.record("end", end)
+
+
+def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool) -> EventStore:
+    """The run's records, with all that is known before the first step of this start.
+
+    Args:
+        run_setup: what all ranks have agreed on.
+        plan: of the run.
+        trained_s: seconds of training in earlier starts.
+        is_start: whether this process begins; else it goes back, and has recorded that.
+    """
     store = EventStore(plan.config.run_dir)
     store.truncate_after(plan.start_step)
+    if not is_start:
+        return store
     start = {
         "first_step": plan.start_step + 1,
         "hosts": run_setup.hosts,
@@ -263,6 +304,10 @@ def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
         "gradient_bytes": plan.gradient_bytes,
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
+        "trained_s": trained_s,
+        "steps_per_epoch": run_setup.batch_plan.steps_per_epoch,
+        "epoch_sentences": sentence_sum.of(np.arange(len(run_setup.data.train))).record(),
+        "data_hash": run_setup.data.manifest.hash,
     }
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]
@@ -283,11 +328,11 @@ def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
     }
 
 
-def _where_things_are(config: Config, seconds: float) -> str:
+def _where_things_are(config: Config, step: int, seconds: float) -> str:
     run = config.run_dir
     return "\n".join(
         [
-            f"Trained to step {config.training.max_steps:,} in {duration(seconds)}.",
+            f"Trained to step {step:,} in {duration(seconds)}.",
             f"checkpoint  {find(run, 'latest')}",
             f"best        {find(run, 'best')}",
             f"metrics     {run / METRICS_FILE}",

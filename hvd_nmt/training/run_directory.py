@@ -45,6 +45,7 @@ _MAY_CHANGE = (
     "data.directory",
     "data.allow_change",
     "training.max_steps",
+    "training.max_hours",
     "training.log_every",
     "training.check_replicas_every",
     "training.stuck_after_s",

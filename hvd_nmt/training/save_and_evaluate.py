@@ -14,7 +14,9 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Joined, is_due
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, heartbeat, horovod
+from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
 
@@ -38,6 +40,8 @@ class SaveAndEvaluate(StepCallback):
         evaluator: does the work on all ranks.
         saver: writes checkpoints; None except on rank 0.
         store: where scores go; None except on rank 0.
+        sentences: what the steps were fed, written down to the step of each checkpoint.
+        early_end: decides on rank 0 whether the run ends before its last step.
     """
 
     def __init__(
@@ -47,18 +51,24 @@ class SaveAndEvaluate(StepCallback):
         evaluator: Evaluator,
         saver: Saver | None,
         store: EventStore | None,
+        sentences: SentenceLog,
+        early_end: EarlyEnd,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
-        self._saver, self._store = saver, store
+        self._saver, self._store, self._sentences = saver, store, sentences
+        self._early_end = early_end
         self._stop_request = StopRequest(announces=saver is not None)
         self._passed_over: list[int] = []
 
-    def make_up(self, sync_every: int) -> None:
+    def make_up(self, sync_every: int) -> bool:
         """Make the evaluation that the last start has left out or did not end; before `fit`.
 
         Args:
             sync_every: see `Exchange`.
+
+        Returns:
+            Whether its scores say that the run ends.
 
         Raises:
             Preempted: a rank was asked to stop meanwhile.
@@ -69,11 +79,12 @@ class SaveAndEvaluate(StepCallback):
         self._passed_over = horovod.gather(never_ended)[0]
         is_first = self._saver is not None
         if not evaluation_is_missing(self._config, self._start_step, is_first, sync_every):
-            return
+            return False
         self._stop_request.listen()
-        self._evaluate(self._start_step)
-        if self._is_to_stop():
+        stop, ends = self._evaluate(self._start_step)
+        if stop and not ends:
             raise _preempted(self._start_step)
+        return ends
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Listen to signals."""
@@ -91,6 +102,8 @@ class SaveAndEvaluate(StepCallback):
         """Tell the others with the next step's all-reduce."""
         if self._stop_request.requested:
             self.model.stop_requested.assign(1.0)
+        if self._saver is not None and self._early_end.is_out_of_time():
+            self.model.end_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks.
@@ -99,9 +112,10 @@ class SaveAndEvaluate(StepCallback):
             Preempted: a rank was asked to stop; the checkpoint of this step is saved.
         """
         last = step == self._config.training.max_steps
+        ends = logs["end"] > 0
         sync_every = self.model.exchange.sync_every
-        evaluate = _is_evaluated(self._config, step, sync_every)
-        save = last or is_due(step, self._config.checkpoints.every_steps, sync_every)
+        evaluate = ends or _is_evaluated(self._config, step, sync_every)
+        save = last or ends or is_due(step, self._config.checkpoints.every_steps, sync_every)
         # The step's own sum does not know of a signal that came since the step began.
         stop = logs["stop"] > 0 or ((save or evaluate) and self._is_to_stop())
         saved = save or stop
@@ -110,15 +124,16 @@ class SaveAndEvaluate(StepCallback):
             stop = stop or (evaluate and self._is_to_stop())  # a save takes seconds
         left_out = evaluate and stop
         if evaluate and not stop:
-            self._evaluate(step)
-            stop = self._is_to_stop()
-            if stop and not saved:
+            stop, enough = self._evaluate(step)
+            ends = ends or enough
+            if (stop or ends) and not saved:
                 self._save(step, stop)
-        if left_out or (stop and not last):
+        if left_out or (stop and not (last or ends)):
             raise _preempted(step)
+        self.model.stop_training = ends
 
     def _is_to_stop(self) -> bool:
-        return self._stop_request.requested_on_any_rank()
+        return self._stop_request.agreed()[0]
 
     def _save(self, step: int, stop: bool) -> None:
         """Save on rank 0; when the run stops, the launcher kills it soon."""
@@ -127,10 +142,15 @@ class SaveAndEvaluate(StepCallback):
         self.model.join(step, Joined.EVERYTHING)
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._saver is not None:
+                self._sentences.close(step)
                 self._saver.save(step, read_back=not stop)
 
-    def _evaluate(self, step: int) -> None:
-        """Evaluate on all ranks; rank 0 writes the scores down and keeps the best checkpoints."""
+    def _evaluate(self, step: int) -> tuple[bool, bool]:
+        """Evaluate on all ranks; rank 0 writes the scores down and keeps the best checkpoints.
+
+        Returns:
+            Whether a rank was asked to stop by now, and whether the scores say that the run ends.
+        """
         run_dir = self._config.run_dir
         if step in self._passed_over:
             if self._saver is not None:
@@ -139,7 +159,7 @@ class SaveAndEvaluate(StepCallback):
                     "the run goes on without it",
                     flush=True,
                 )
-            return
+            return self._stop_request.agreed()
         with horovod.raise_on_all_ranks():
             if self._saver is not None:
                 times = _times_begun(run_dir).get(step, 0) + 1
@@ -147,14 +167,18 @@ class SaveAndEvaluate(StepCallback):
                 write_atomically(run_dir / BEGUN_FILE, text + "\n")
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()
+        enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._saver is not None and self._store is not None:
                 samples = self._evaluator.samples(scores)
+                self._sentences.close(step)  # a best model is a checkpoint, too
                 self._saver.note_loss(step, scores.val_loss)
-                self._saver.save_best(step, scores.val_loss)
+                self._saver.save_best(step, scores.val_loss, scores.bleu, scores.chrf)
                 # Last: with its scores in the records an evaluation is not made again.
                 evaluation.write(scores, step, samples, run_dir, self._store)
                 (run_dir / BEGUN_FILE).unlink(missing_ok=True)
+                enough = self._early_end.is_enough()
+        return self._stop_request.agreed(enough)
 
 
 def evaluation_is_missing(config: Config, step: int, is_first: bool, sync_every: int = 1) -> bool:

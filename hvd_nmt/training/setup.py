@@ -13,6 +13,7 @@ from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
@@ -188,10 +189,13 @@ def dataset(run_setup: RunSetup, start_step: int, steps: int) -> tf.data.Dataset
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,
                 "tokens": np.array(tokens, np.float32),
+                "sentences": sentence_sum.vector(sentence_sum.of(batch.sentences)),
             }
 
     ids = tf.TensorSpec([None, None], tf.int32)
-    signature = {"source": ids, "target": ids, "tokens": tf.TensorSpec([3], tf.float32)}
+    tokens_3 = tf.TensorSpec([3], tf.float32)
+    sentences = tf.TensorSpec([sentence_sum.LENGTH], tf.float32)
+    signature = {"source": ids, "target": ids, "tokens": tokens_3, "sentences": sentences}
     # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
     # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the
     # tuning thread (`Model::OptimizeLoop`) that one of them wakes may sleep for one more period.

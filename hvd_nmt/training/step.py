@@ -17,6 +17,7 @@ from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.config.exchange import Exchange, Joined, joined_at
 from hvd_nmt.config.schema import AUTO
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
@@ -36,16 +37,19 @@ class TrainingModel(keras.Model):
     """A Transformer under training.
 
     `compile` it with the optimizer of `optimizer.build` and `fit` it to batches, dictionaries of
-    `source` int32 [B, S], `target` int32 [B, T], and `tokens` float32 [3]: real source and target
-    tokens of this step over all ranks, and target tokens over the ranks of this host.
+    `source` int32 [B, S], `target` int32 [B, T], `tokens` float32 [3]: real source and target
+    tokens of this step over all ranks, and target tokens over the ranks of this host; and
+    `sentences`, the vector of `sentence_sum` for the sentences in these rows.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
-    `not_finite` (ranks whose own loss was NaN or Inf), `loss_scale` of this step (0: none),
-    `skipped_steps` of the run until now, and in seconds, one number for each rank, `rank_ready_s`
-    and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a
-    `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this rank's, too: its
-    last digits depend on the number of threads.
+    `end` (above 0: the time is over),
+    `not_finite` (ranks whose own loss was NaN or Inf), `sentences` (the `SentenceSum` of what all
+    ranks were fed), `loss_scale` of this step (0: none), `skipped_steps` of the run until now,
+    `left_out` (it was to change no weight), and in seconds, one number for each rank,
+    `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`,
+    `step_time` (a `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this
+    rank's, too: its last digits depend on the number of threads.
 
     Args:
         transformer: the model.
@@ -56,7 +60,7 @@ class TrainingModel(keras.Model):
         sums: what the optimizer sums gradients with; None: it is never changed.
     """
 
-    _SUMS = ("loss", "nll", "stop", "not_finite")
+    _SUMS = ("loss", "nll", "stop", "end", "not_finite")
     _OWN = ("gradient_norm", "source_tokens", "target_tokens", "own_not_finite", "waited_s",
             "loss_scale", "skipped_steps")  # fmt: skip
 
@@ -77,6 +81,9 @@ class TrainingModel(keras.Model):
         self.micro_batches = 1 if auto else int(config.micro_batches)
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
+        self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
+        self._left_out = tf.Variable(0.0, trainable=False, name="left_out")
+        self._leaves_out = False  # what it holds
         self.sums = sums or GradientSums()
         self.exchange = Exchange()
         """how the hosts share what they learn"""
@@ -101,6 +108,12 @@ class TrainingModel(keras.Model):
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
         self._graph_step = None
+
+    def leave_out(self, leaves: bool) -> None:
+        """Whether the next step changes no weight, whatever its gradient; on all ranks alike."""
+        if leaves != self._leaves_out:
+            self._left_out.assign(float(leaves))
+            self._leaves_out = leaves
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -127,8 +140,9 @@ class TrainingModel(keras.Model):
                 seconds it waited.
 
         Returns:
-            One float32 vector: `_SUMS`, then `rank_ready_s`, `rank_input_wait_s`, with islands for
-            each host its tokens and its ranks whose gradient is NaN or Inf, and `_OWN`.
+            One float32 vector: `_SUMS`, the vector of the sentences, `rank_ready_s`,
+            `rank_input_wait_s`, with islands for each host its tokens and its ranks whose gradient
+            is NaN or Inf, and `_OWN`.
         """
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
@@ -144,14 +158,16 @@ class TrainingModel(keras.Model):
             loss = earlier.with_loss(loss)
         per_token = loss.smoothed / target_tokens
         not_finite = tf.cast(~tf.math.is_finite(per_token), tf.float32)
-        summed = [per_token, loss.nll / target_tokens, self.stop_requested, not_finite]
+        wishes = [self.stop_requested, self.end_requested]
+        summed = [per_token, loss.nll / target_tokens, *wishes, not_finite]
         times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.
         places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
         norm, scale = self._norm(gradients), self._loss_scale()
         of_host = self._of_host(self._summed_tokens(batch), norm, scale)
-        sums = horovod.sum_over_ranks(tf.concat([summed, places_2R, of_host], 0), name="step_sums")
+        parts = [summed, batch["sentences"], places_2R, of_host]
+        sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
@@ -216,7 +232,7 @@ class TrainingModel(keras.Model):
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
             tf.autograph.experimental.do_not_convert(self.train_step),
             input_signature=[
-                {"source": ids, "target": ids, "tokens": counts},
+                {"source": ids, "target": ids, "tokens": counts, "sentences": counts},
                 tf.TensorSpec([2], tf.float64),
             ],
         )
@@ -229,13 +245,17 @@ class TrainingModel(keras.Model):
         sums, own, ranks = len(self._SUMS), len(self._OWN), self.rank.size
         logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
         logs |= zip(self._OWN, values[-own:], strict=True)
+        values = values[sums:]
+        logs["sentences"] = sentence_sum.from_vector(values[: sentence_sum.LENGTH])
+        values = values[sentence_sum.LENGTH :]
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = tuple(min(max(0.0, s), longest_s) for s in values[sums : sums + ranks])
-        input_wait_s = tuple(values[sums + ranks : sums + 2 * ranks])
+        ready_s = tuple(min(max(0.0, s), longest_s) for s in values[:ranks])
+        input_wait_s = tuple(values[ranks : 2 * ranks])
         waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
         logs |= exchanged
         return logs | {
+            "left_out": self._leaves_out,
             "step_s": total_s,
             "rank_ready_s": ready_s,
             "rank_input_wait_s": input_wait_s,
@@ -264,7 +284,7 @@ class TrainingModel(keras.Model):
             return tf.zeros([0])
         hosts = self.islands.hosts
         speaks = tf.constant(float(self.rank.is_first_on_host))
-        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
+        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE) & (self._left_out == 0)
         place_H = tf.one_hot(hosts.index, len(hosts.names))
         return tf.concat([place_H * tokens * speaks, place_H * tf.cast(bad, tf.float32)], 0)
 
@@ -314,19 +334,22 @@ class TrainingModel(keras.Model):
         return tf.identity(self.optimizer.loss_scale) if scaled else tf.constant(0.0)
 
     def _apply(self, gradients: list[tuple[tf.Tensor, tf.Variable]], norm: tf.Tensor) -> None:
-        """Update the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike."""
-        if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
-            self.optimizer.apply_gradients(gradients)  # skips by itself, and lowers the scale
-            # Keras counts a skipped update, too; Adam's bias correction must not.
-            skipped = tf.logical_not(tf.math.is_finite(norm))
-            self.optimizer.iterations.assign_sub(tf.cast(skipped, tf.int64))
-            return
+        """Update the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike.
+
+        A step that is left out touches nothing, not even the loss scale.
+        """
+        scaled = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
 
         def apply() -> tf.Tensor:
             self.optimizer.apply_gradients(gradients)
+            if scaled:  # that skips by itself, and lowers the scale
+                # Keras counts a skipped update, too; Adam's bias correction must not.
+                skipped = tf.logical_not(tf.math.is_finite(norm))
+                self.optimizer.iterations.assign_sub(tf.cast(skipped, tf.int64))
             return tf.constant(True)
 
-        tf.cond(tf.math.is_finite(norm), apply, lambda: tf.constant(False))
+        applies = (self._left_out == 0) & (scaled | tf.math.is_finite(norm))
+        tf.cond(applies, apply, lambda: tf.constant(False))
 
     def _move_average(self, average: Transformer) -> None:
         """average += r (weight - average) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.

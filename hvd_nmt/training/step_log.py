@@ -9,6 +9,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 
 LOSS_SCALE_TAG = "Loss_Optimization/loss_scale"
@@ -24,6 +25,7 @@ class StepLog(StepCallback):
         config: of the run.
         start_step: steps done before `fit`.
         steps_per_epoch: of the batch plan.
+        sentences: what the steps were fed.
         store: where values go; None except on rank 0.
     """
 
@@ -32,19 +34,34 @@ class StepLog(StepCallback):
         config: Config,
         start_step: int,
         steps_per_epoch: int,
+        sentences: SentenceLog,
         store: EventStore | None,
     ) -> None:
         super().__init__(start_step)
         self._config, self._schedule, self._store = config, Schedule.of(config), store
-        self._steps_per_epoch = steps_per_epoch
+        self._steps_per_epoch, self._sentences = steps_per_epoch, sentences
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
+        self._newest: dict[str, Any] = {}
+        """logs of the newest step that counts"""
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """Collect; every `log_every` steps, and at the end, write and print."""
+        """Collect; every `log_every` steps, and at the end, write and print.
+
+        A step that is left out does not count: its loss may be NaN.
+        """
         if self._store is None:
             return
+        if not logs["left_out"]:
+            self._collect(logs)
+        last = self._config.training.max_steps
+        due = step % self._config.training.log_every == 0 or step == last or logs["end"] > 0
+        if due and len(self._times):
+            self._write(step, self._newest)
+
+    def _collect(self, logs: dict[str, Any]) -> None:
+        self._newest = logs
         for name in ("loss", "nll", "source_tokens", "target_tokens"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
         self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
@@ -52,9 +69,6 @@ class StepLog(StepCallback):
         for name in ("rank_ready_s", "rank_input_wait_s"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
             self._rank_sums[name] = [a + b for a, b in zip(sums, logs[name], strict=True)]
-        last = self._config.training.max_steps
-        if step % self._config.training.log_every == 0 or step == last:
-            self._write(step, logs)
 
     def _write(self, step: int, logs: dict[str, Any]) -> None:
         count, times = len(self._times), self._times.take()
@@ -93,7 +107,7 @@ class StepLog(StepCallback):
             }
             | scale
             | exchanged,
-            more={**rank_means, "steps": count},
+            more={**rank_means, "steps": count, **self._sentences.take()},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(

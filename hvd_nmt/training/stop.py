@@ -64,10 +64,15 @@ class StopRequest:
         self._end_listening((signal.SIGINT,))
         signal.signal(signal.SIGTERM, _nothing)
 
-    def requested_on_any_rank(self) -> bool:
-        """Whether any rank was asked up to now; all ranks must call it."""
-        requested = tf.constant(float(self.requested))
-        return float(horovod.sum_over_ranks(requested, name="stop")) > 0
+    def agreed(self, ends: bool = False) -> tuple[bool, bool]:
+        """Whether any rank was asked up to now, and whether any wants to end; for all ranks.
+
+        Args:
+            ends: whether this rank wants the run to end, with nothing left to do.
+        """
+        wishes = tf.constant([float(self.requested), float(ends)])
+        asked, enough = horovod.sum_over_ranks(wishes, name="stop").numpy() > 0
+        return bool(asked), bool(enough)
 
     def announce(self) -> None:
         """Print the line, once. `print` cannot: the signal may have come inside of a `print`."""

@@ -116,6 +116,33 @@ def test_best_models_are_the_lowest_losses(state, tmp_path):
     assert find(tmp_path, "best").name == kept[0]
 
 
+def test_another_measure_may_decide_which_are_the_best(state, tmp_path):
+    """From step 30 on BLEU decides; what was saved before has it, too."""
+    mark(state, 1)
+    by_loss = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
+    by_loss.save_best(10, 2.0, 20.0, 45.0)
+    by_loss.save_best(20, 1.5, 10.0, 45.0)
+    by_bleu = Saver(tmp_path, state, FACTS, keep=1, keep_best=2, best_by="bleu")
+    assert by_bleu.save_best(30, 3.0, float("nan"), 45.0) is None
+    assert by_bleu.save_best(40, 3.0, 9.0, 45.0) is None
+    assert by_bleu.save_best(50, 3.0, 27.314, 45.0) is not None
+    kept = ("bleu=27.31-step-50", "val_loss=2.0000-step-10")
+    assert [c.prefix.name for c in best_first(tmp_path)] == list(kept)
+    assert names(tmp_path / "best_models") == files_of(*kept)
+    assert find(tmp_path, "best").name == kept[0]
+    by_loss.save(60)  # the newest checkpoint says what decides
+    assert find(tmp_path, "best").name == kept[1]
+
+
+def test_best_models_of_an_older_version_do_not_count_where_their_score_is_unknown(state, tmp_path):
+    mark(state, 1)
+    Saver(tmp_path, state, FACTS, keep=1, keep_best=2).save_best(10, 2.0)
+    by_chrf = Saver(tmp_path, state, FACTS, keep=1, keep_best=1, best_by="chrf")
+    assert by_chrf.save_best(20, 3.0, 1.0, 40.0) is not None
+    assert [c.step for c in best_first(tmp_path)] == [20]
+    assert (tmp_path / "best_models" / "val_loss=2.0000-step-10.index").exists()
+
+
 def test_the_same_best_model_can_be_written_again(state, tmp_path):
     """As a resumed run does that had evaluated beyond its last checkpoint."""
     for value in (1, 2):

@@ -51,7 +51,8 @@ def rows(matrix):
 def assert_equal(a: Batch, b: Batch):
     np.testing.assert_array_equal(a.source_BxS, b.source_BxS)
     np.testing.assert_array_equal(a.target_BxT, b.target_BxT)
-    assert a[2:] == b[2:]
+    np.testing.assert_array_equal(a.sentences, b.sentences)
+    assert a[2:7] == b[2:7]
 
 
 @property_test
@@ -63,7 +64,7 @@ def test_every_rank_has_the_same_steps_and_shapes(world):
     for step in zip(*by_rank, strict=True):
         assert len({batch.source_BxS.shape for batch in step}) == 1
         assert len({batch.target_BxT.shape for batch in step}) == 1
-        assert len({batch[2:] for batch in step}) == 1
+        assert len({batch[2:7] for batch in step}) == 1
         assert step[0].source_BxS.dtype == step[0].target_BxT.dtype == np.int32
         assert len(step[0].source_BxS) == len(step[0].target_BxT)
     assert by_rank[0][-1].epoch == 2
@@ -85,6 +86,16 @@ def test_the_order_of_sentences_does_not_depend_on_the_ranks(world):
         assert rows(one.target_BxT) == [tuple(corpus.target[i].tolist()) for i in indices]
         seen.extend(indices.tolist())
     assert sorted(seen) == list(range(len(corpus)))
+
+
+@property_test
+@given(worlds())
+def test_a_batch_names_the_sentences_of_its_rows(world):
+    corpus, plan, size = world
+    for rank in range(size):
+        for batch in take(corpus, plan, Position(), rank, size, plan.steps_per_epoch):
+            named = [tuple(corpus.target[i].tolist()) for i in batch.sentences]
+            assert named == rows(batch.target_BxT)
 
 
 @property_test

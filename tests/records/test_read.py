@@ -18,7 +18,7 @@ from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import Config, DataConfig, TelemetryConfig, TrainingConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.records import read
+from hvd_nmt.records import metrics, read
 from hvd_nmt.records.read import read_any_run, read_run
 from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting import questions
@@ -104,6 +104,19 @@ def steps_of(run: Run) -> list[tuple[int, int, float | None]]:
 def says(run: Run, *words: str) -> bool:
     """Whether one of the run's problems has all these words."""
     return any(all(word in problem for word in words) for problem in run.problems)
+
+
+def test_seconds_of_training_are_summed_over_starts() -> None:
+    """What a start recorded of those before it counts: their lines may have gone."""
+    lines = [
+        {"kind": "start", "time_s": 100.0}, {"kind": "train", "time_s": 150.0},
+        {"kind": "start", "time_s": 1000.0}, {"kind": "train", "time_s": 1010.0},
+    ]  # fmt: skip
+    assert metrics.trained_s([]) == 0
+    assert metrics.trained_s(lines) == 60
+    lines.append({"kind": "start", "time_s": 2000.0, "trained_s": 70.0})
+    assert metrics.trained_s(lines) == 70
+    assert metrics.trained_s([*lines, {"kind": "eval", "time_s": 2005.0}]) == 75
 
 
 def drop_lines(run_dir: Path, kind: str) -> None:

@@ -26,6 +26,8 @@ from hvd_nmt.training import callbacks, cluster, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
 
 NAN_STEP = 6
+NAN_AGAIN_STEP = 8
+EARLY_NAN_STEP = 2
 SLOW_S = 0.4
 FAULTS = {}
 OPTIONS = (
@@ -112,23 +114,51 @@ def optimizer_not_wrapped(rank, options):
         yield
 
 
-@fault
-def nan_on_one_rank(rank, options):
-    """Rank 1's loss is NaN at step NAN_STEP."""
+@contextlib.contextmanager
+def nan_at(*places):
+    """The loss of a rank is NaN at a step, for each (rank, step)."""
 
     def states(model, batch, drop):
         found = states_before(model, batch, drop)
-        hit = tf.logical_and(model.rank.index == 1, tf.equal(model.step, NAN_STEP - 1))
-        return found + tf.where(hit, float("nan"), 0.0)
+        for rank, step in places:
+            hit = tf.logical_and(model.rank.index == rank, tf.equal(model.step, step - 1))
+            found += tf.where(hit, float("nan"), 0.0)
+        return found
+
+    with patched(TrainingModel, "_states", states) as states_before:
+        yield
+
+
+@contextlib.contextmanager
+def weights_checked():
+    """CHECKSUMS gets that of this rank's weights after each step."""
 
     def after_step(guard, step, logs):
         CHECKSUMS.append(cluster.weights_checksum(guard.model.transformer.trainable_variables))
         return after_step_before(guard, step, logs)
 
-    with (
-        patched(TrainingModel, "_states", states) as states_before,
-        patched(callbacks.StopIfNotFinite, "after_step", after_step) as after_step_before,
-    ):
+    with patched(callbacks.StopIfNotFinite, "after_step", after_step) as after_step_before:
+        yield
+
+
+@fault
+def nan_on_one_rank(rank, options):
+    """Rank 1's loss is NaN at step NAN_STEP."""
+    with nan_at((1, NAN_STEP)), weights_checked():
+        yield
+
+
+@fault
+def nan_twice_in_an_epoch(rank, options):
+    """Another rank's loss is NaN when the run has gone back."""
+    with nan_at((1, NAN_STEP), (0, NAN_AGAIN_STEP)):
+        yield
+
+
+@fault
+def nan_before_the_first_checkpoint(rank, options):
+    """Then the run begins anew."""
+    with nan_at((0, EARLY_NAN_STEP)), weights_checked():
         yield
 
 

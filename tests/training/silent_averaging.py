@@ -28,6 +28,7 @@ from hvd_nmt.checkpoints import state
 from hvd_nmt.checkpoints import weights as saved
 from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import callbacks, cluster, horovod, optimizer
@@ -275,9 +276,9 @@ def gradients_are_exact_per_token(rank):
         made = Capture(transformer, TRAINING, rank)
         distributed.build(weights)
         made.compile(optimizer=distributed)
-        logs = made.train_step(
-            share | {"tokens": tf.constant([37, tokens], tf.float32)}, tf.zeros([2], tf.float64)
-        )
+        numbers = {"tokens": tf.constant([37, tokens], tf.float32)}
+        numbers["sentences"] = tf.zeros([sentence_sum.LENGTH])
+        logs = made.train_step(share | numbers, tf.zeros([2], tf.float64))
         difference = tf.linalg.global_norm([a - b for a, b in zip(made.found, wanted, strict=True)])
         error = float(difference / tf.linalg.global_norm(wanted))
         return error, abs(float(logs[0]) / float(loss) - 1)
@@ -467,6 +468,7 @@ def fit(model, rank, guards):
     ids = np.full([4, 6], 5 + rank.index, np.int32)
     ids[:, -1] = 1
     batch = {"source": ids, "target": ids, "tokens": np.array([72, 72], np.float32)}
+    batch["sentences"] = np.zeros(sentence_sum.LENGTH, np.float32)
     data = tf.data.Dataset.from_tensors(batch).repeat()
     model.fit(data, steps_per_epoch=3, verbose=0, callbacks=guards)
 

@@ -12,7 +12,8 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import callbacks, cluster, horovod
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
-GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0, "loss_scale": 0.0}
+GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0, "loss_scale": 0.0,
+        "left_out": False}  # fmt: skip
 SKIPPED = {**GOOD, "gradient_norm": math.inf, "skipped_steps": 40.0}
 
 

@@ -1,13 +1,25 @@
 """Whole runs on two ranks in which one rank fails: all ranks decide alike, and say why."""
 
+import json
+import math
 import os
 import re
+import shutil
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from faulty_runs import OPTIONS
 
 import toy
+from hvd_nmt.checkpoints import names
+from hvd_nmt.data import corpus
+from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.records.read import read_run
+from hvd_nmt.reporting import questions
+from hvd_nmt.telemetry import jsonl
 
-NAN_STEP, MAX_STEPS, SLOW_S = 6, 8, 0.4  # as in faulty_runs.py
+NAN_STEP, NAN_AGAIN_STEP, MAX_STEPS, SLOW_S = 6, 8, 8, 0.4  # as in faulty_runs.py
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +58,15 @@ def test_ranks_do_not_import_the_keras_that_nobody_uses(toy_commands, tmp_path):
         ("another_configuration", 5, "The configuration differs between hosts"),
         ("another_code", 5, "The code of hvd_nmt differs between hosts"),
         ("optimizer_not_wrapped", 6, "Gradients do not add up: on rank 0"),
-        ("nan_on_one_rank", 6, f"At step {NAN_STEP} the loss became NaN or Inf on rank 1 ("),
+        (
+            "nan_twice_in_an_epoch",
+            6,
+            f"At step {NAN_AGAIN_STEP} the loss became NaN or Inf on rank 0 (",
+        ),
         (
             "overflows_in_every_second_step",
             6,
-            "At step 32 the gradient became NaN or Inf in float16",
+            "At step 34 the gradient became NaN or Inf in float16",
         ),
     ],
 )
@@ -71,43 +87,128 @@ def test_nothing_was_trained_before_the_refusal(out, fault):
     assert not (out / fault / "metrics.jsonl").exists()
 
 
-def test_a_nan_of_one_rank_changes_no_weight_on_any(answers):
+def test_a_run_goes_back_and_leaves_out_the_step_of_a_nan_and_its_neighbours(answers):
+    """From the checkpoint of step 3; on all ranks alike, and without a change of any weight."""
     first, second = (answer["checksums"] for answer in answers("nan_on_one_rank"))
-
-    assert len(first) == NAN_STEP  # the run ended there
+    assert [answer["code"] for answer in answers("nan_on_one_rank")] == [0, 0]
     assert first == second
-    assert len(set(first)) == NAN_STEP - 1  # each step moved the weights, the last one did not
-    assert first[-1] == first[-2]
+    until_nan, again = first[:NAN_STEP], first[NAN_STEP:]
+    assert until_nan[-1] == until_nan[-2]  # the update of the NaN was skipped
+    assert len(set(until_nan)) == NAN_STEP - 1
+    assert again[0] == until_nan[3]  # step 4 as before, then 5, 6 and 7 change nothing
+    assert again[1:4] == again[:1] * 3
+    assert len(again) == 5
+    assert again[4] not in first[:-1]
+
+
+def test_before_the_first_checkpoint_a_run_begins_anew(answers):
+    first, second = (answer["checksums"] for answer in answers("nan_before_the_first_checkpoint"))
+    assert first == second
+    step_1, step_2, *again = first
+    assert step_1 == step_2
+    assert len(again) == MAX_STEPS
+    assert again[:3] == again[:1] * 3  # the weights that it began with
+    assert again[0] != step_1
+    assert len(set(again[2:])) == MAX_STEPS - 2
+
+
+def test_the_sentences_of_a_nan_are_named(out, answers, toy_data):
+    first, _ = answers("nan_on_one_rank")
+    run_dir = out / "nan_on_one_rank"
+    plan = BatchPlan.of(corpus.load(toy_data).train, 128, 1)
+    wanted = plan.epoch(0).sentences(NAN_STEP - 1)[1::2].tolist()
+    lines = list(jsonl.read(run_dir / "not_finite.jsonl"))
+    assert [line["sentence"] for line in lines] == wanted
+    assert {(line["step"], line["epoch"], line["rank"]) for line in lines} == {(NAN_STEP, 1, 1)}
+    texts = [
+        (toy_data.parent / f"train.{language}").read_text(encoding="utf-8").splitlines()
+        for language in ("en", "de")
+    ]
+    for line in lines:
+        assert [line["source"], line["target"]] == [text[line["sentence"]] for text in texts]
+    (said,) = [line for line in first["out"].splitlines() if line.startswith("not finite")]
+    assert f"step {NAN_STEP}: the loss became NaN or Inf on rank 1 (" in said
+    assert f"{len(lines)} sentences are in {run_dir / 'not_finite.jsonl'}" in said
+    assert f"{wanted[0]}: {lines[0]['source']!r}" in said
+    assert said.endswith("goes back to step 3 and leaves out steps 5, 6, 7")
+
+
+def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, toy_data):
+    run_dir = out / "nan_on_one_rank"
+    assert [line["step"] for line in toy.metrics(run_dir)] == [1, 2, 3, 4, 8]
+    assert all(math.isfinite(line["train_loss"]) for line in toy.metrics(run_dir))
+    assert len(toy.metrics(run_dir, "start")) == 1
+    lines = [line for kind in ("train", "sentences") for line in toy.metrics(run_dir, kind)]
+    counted = [line["left_out"]["1"][0] for line in lines if "left_out" in line]
+    plan = BatchPlan.of(corpus.load(toy_data).train, 128, 1)
+    assert sum(counted) == sum(len(plan.epoch(0).sentences(place)) for place in (4, 5, 6))
+    left_out = json.loads((run_dir / "left_out.json").read_text(encoding="utf-8"))
+    assert left_out == [{"step": 6, "epoch": 1, "ranks": [1], "left_out": [5, 6, 7]}]
+    answer = questions.answers(questions.gather(read_run(run_dir)))[6]
+    said = "Steps 5, 6, 7 of epoch 1 left out, because the loss of rank 1 became NaN or Inf at step"
+    assert any(said in sentence for sentence in answer.evidence)
+
+
+def test_the_second_nan_of_an_epoch_names_the_first(answers):
+    said = f", after the run had gone back for step {NAN_STEP} of this epoch. No weight was changed"
+    assert said in answers("nan_twice_in_an_epoch")[0]["err"]
+
+
+def test_a_later_start_leaves_out_the_same_steps(out, toy_data, tmp_path):
+    """As if it had been killed right after it went back; without the NaN, which is not needed."""
+    run_dir = tmp_path / "nan_on_one_rank"
+    shutil.copytree(out / "nan_on_one_rank", run_dir)
+    for path in run_dir.rglob("*-*"):
+        if path.is_file() and ("model.ckpt-3." not in path.name) and path.suffix != ".jsonl":
+            path.unlink()
+    options = ["--data.directory", str(toy_data), "--run-dir", run_dir.name]
+    done = toy.run_train(*OPTIONS, *options, ranks=2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"resuming    from {run_dir.name}/model.ckpt-3" in done.stdout
+    assert "not finite" not in done.stdout
+    first, again = (tensors_of(each / "model.ckpt-8") for each in (out / run_dir.name, run_dir))
+    assert first.keys() == again.keys()
+    assert all((first[name] == again[name]).all() for name in first)
+    assert [line["step"] for line in toy.metrics(run_dir)] == [1, 2, 3, 4, 8]
 
 
 def test_the_loss_scale_and_the_steps_it_skipped_are_recorded(out, answers):
+    """It goes back at step 32, and leaves out 31 to 33, which do not touch the scale."""
     first, _ = answers("overflows_in_every_second_step")
+    lines = toy.metrics(out / first["fault"])
     scales, skipped = (
-        [line[f"Loss_Optimization/{name}"] for line in toy.metrics(out / first["fault"])]
+        [line[f"Loss_Optimization/{name}"] for line in lines]
         for name in ("loss_scale", "skipped_steps")
     )
-    assert scales == [2.0 ** (15 - number // 2) for number in range(32)]
-    assert skipped == [number // 2 for number in range(1, 33)]
-    assert "  loss scale 1 (16 skipped)  " in first["out"]
+    assert [line["step"] for line in lines] == [*range(1, 31), 34]
+    assert scales == [*(2.0 ** (15 - number // 2) for number in range(30)), 1.0]
+    assert skipped == [*(number // 2 for number in range(1, 31)), 19]
+    assert "  loss scale 1 (19 skipped)  " in first["out"]
+    assert "the lowest, after the run had gone back for step 32 of this epoch; 19" in first["err"]
     assert "loss_scale" not in str(toy.metrics(out / "nan_on_one_rank"))
 
 
-def test_no_checkpoint_holds_a_nan(out):
-    """Saved every 3 steps: at 3, and neither at 6, where the loss became NaN, nor after it."""
-    import numpy as np
-    import tensorflow as tf
+@pytest.mark.parametrize(
+    ("fault", "steps"),
+    [("nan_on_one_rank", {3, 6, 8}), ("nan_twice_in_an_epoch", {3, 6})],
+)
+def test_no_checkpoint_holds_a_nan(out, fault, steps):
+    run_dir = out / fault
+    assert {names.step_of(p) for p in names.prefixes(run_dir)} == steps
+    for prefix in [*names.prefixes(run_dir), *names.prefixes(run_dir / "best_models")]:
+        tensors = [t for t in tensors_of(prefix).values() if t.dtype.kind == "f"]
+        assert len(tensors) > 30
+        assert all(np.isfinite(tensor).all() for tensor in tensors)
 
-    run_dir = out / "nan_on_one_rank"
-    assert [path.name for path in run_dir.glob("model.ckpt-*.index")] == ["model.ckpt-3.index"]
-    assert not list((run_dir / "best_models").glob("*"))
-    reader = tf.train.load_checkpoint(os.fspath(run_dir / "model.ckpt-3"))
-    tensors = [
-        reader.get_tensor(name)
-        for name, dtype in reader.get_variable_to_dtype_map().items()
-        if dtype.is_floating
-    ]
-    assert len(tensors) > 30
-    assert all(np.isfinite(tensor).all() for tensor in tensors)
+
+def tensors_of(prefix):
+    """Every number in a checkpoint, by key."""
+    reader = tf.train.load_checkpoint(os.fspath(prefix))
+    return {
+        name: np.asarray(reader.get_tensor(name))
+        for name in reader.get_variable_to_shape_map()
+        if name != names.OBJECT_GRAPH
+    }
 
 
 def test_one_slow_rank_shows_as_waiting_for_it_and_not_as_network(out, answers):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.model.dropout import step_seed
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, micro_batches, optimizer
@@ -45,7 +46,8 @@ def stream(rows=ROWS):
             ids[-1] = 0
             sides[name] = tf.constant(ids, tf.int32)
         counts = [np.count_nonzero(ids) for ids in sides.values()]
-        yield {**sides, "tokens": tf.constant(counts, tf.float32)}
+        none = tf.zeros([sentence_sum.LENGTH])
+        yield {**sides, "tokens": tf.constant(counts, tf.float32), "sentences": none}
 
 
 def train(steps=STEPS, rows=ROWS, **options):

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +16,10 @@ from hvd_nmt.common.errors import Preempted
 from hvd_nmt.config.exchange import Exchange, Joined
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
+from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.stop import StopRequest
 
 
@@ -43,7 +46,11 @@ class Ending:
         )
         self.done, self._start_step, self._during = [], start_step, during_evaluation
         self._store = EventStore(run_dir)
-        self._callback = SaveAndEvaluate(config, start_step, self, self, self._store)
+        sentences = SentenceLog(start_step, SimpleNamespace(), self._store)
+        early_end = EarlyEnd(config, 0.0)
+        self._callback = SaveAndEvaluate(
+            config, start_step, self, self, self._store, sentences, early_end
+        )
         self._callback.set_model(self)
         self.exchange = Exchange()
 
@@ -64,7 +71,7 @@ class Ending:
     def note_loss(self, step, val_loss):
         self.done.append(f"loss {step}")
 
-    def save_best(self, step, val_loss):
+    def save_best(self, step, val_loss, bleu, chrf):
         self.done.append(f"best {step}")
 
     def __enter__(self):
@@ -76,7 +83,7 @@ class Ending:
         return self
 
     def step(self, step, stop=0.0):
-        self._callback.on_train_batch_end(step - self._start_step - 1, {"stop": stop})
+        self._callback.on_train_batch_end(step - self._start_step - 1, {"stop": stop, "end": 0.0})
 
     def __exit__(self, *_):
         self._callback.on_train_end()
@@ -153,7 +160,7 @@ def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp
 
 def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, tmp_path):
     with Ending(base, tmp_path) as failing:
-        failing.save_best = lambda step, loss: 1 / 0
+        failing.save_best = lambda *_: 1 / 0
         with pytest.raises(ZeroDivisionError):
             failing.step(10)
     with Ending(base, tmp_path, start_step=10) as resumed:

@@ -22,7 +22,7 @@ def dataset(monkeypatch):
             made.append(start)
             ids = np.full([2, 3], len(made), np.int32)
             yield SimpleNamespace(source_BxS=ids, target_BxT=ids, source_tokens=6, target_tokens=6,
-                                  rank_target_tokens=(6,))  # fmt: skip
+                                  rank_target_tokens=(6,), sentences=np.arange(2))  # fmt: skip
 
     monkeypatch.setattr(setup, "batches", batches)
     plan = SimpleNamespace(position=lambda step: step)

@@ -14,6 +14,7 @@ import tensorflow as tf
 import toy
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.data import sentence_sum
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.transformer import Transformer
@@ -225,6 +226,7 @@ def run_golden(*, model=None, training=None, steps=STEPS, eager=False, whole=Fal
             "source": tf.constant(batch.source_BxS),
             "target": tf.constant(batch.target_BxT),
             "tokens": tf.constant([batch.source_tokens, batch.target_tokens], tf.float32),
+            "sentences": tf.constant(sentence_sum.vector(sentence_sum.of(batch.sentences))),
         }
         for batch in batches(corpus, plan, plan.position(0), 0, 1)
     )

@@ -1,0 +1,78 @@
+"""When a run has learned enough to end before its last step, from its own records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from hvd_nmt.common.units import count
+from hvd_nmt.config import EvaluationConfig
+from hvd_nmt.explain import learning
+from hvd_nmt.records.record import Evaluation, Run
+
+LOSS_GAIN = 1e-4
+"""share of the validation loss by which it must fall to count as a gain"""
+_NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
+
+Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained", "training.max_hours"]
+"""the value of the configuration that ended a run"""
+
+
+def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
+    """Whether a run ends after its newest evaluation; which option says so, and why, in words.
+
+    Args:
+        run: its intervals, evaluations and configuration.
+        config: of its evaluations.
+    """
+    fruitless = without_gain(run.evaluations, config.best_by)
+    if 0 < config.stop_after <= fruitless:
+        evaluations = count(config.stop_after, "evaluation")
+        name = _NAMES[config.best_by]
+        return "evaluation.stop_after", f"{evaluations} in a row brought no gain in {name}"
+    if config.stop_when_trained:
+        fit = learning.fully_trained(run)
+        # With few evaluations the curve is that of a loss, which says little about translations.
+        if fit.measure == "BLEU" and fit.verdict == "trained":
+            gain = learning.GAIN_THAT_COUNTS["BLEU"]
+            return (
+                "evaluation.stop_when_trained",
+                f"twice the steps would surely bring less than {gain:g} BLEU",
+            )
+    return None
+
+
+def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
+    """How many of the newest evaluations in a row brought no gain.
+
+    A gain is a value that is better than the best by more than chance: for BLEU and chrF by more
+    than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The best
+    is the value of the last gain, so that many small steps are one in the end.
+
+    Args:
+        evaluations: of a run, in their order.
+        best_by: `evaluation.best_by`.
+    """
+    best, fruitless = -math.inf, 0
+    for evaluation in evaluations:
+        value, margin = _value(evaluation, best_by)
+        if value > best + margin:
+            best, fruitless = value, 0
+        else:
+            fruitless += 1
+    return fruitless
+
+
+def _value(evaluation: Evaluation, best_by: str) -> tuple[float, float]:
+    """The deciding value, higher is better, and by how much it must exceed another."""
+    value, margin = {
+        "val_loss": (evaluation.loss, None),
+        "bleu": (evaluation.bleu, evaluation.bleu_margin),
+        "chrf": (evaluation.chrf, evaluation.chrf_margin),
+    }[best_by]
+    if value is None or not math.isfinite(value):
+        return -math.inf, 0.0
+    if best_by == "val_loss":
+        return -value, LOSS_GAIN * abs(value)
+    return value, margin or 0.0
