@@ -27,6 +27,7 @@ from hvd_nmt.training import (
     cluster,
     dashboard,
     devices,
+    host_directories,
     horovod,
     run_directory,
     save_and_evaluate,
@@ -38,6 +39,7 @@ from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.saving import Saving
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -80,6 +82,7 @@ def train(config: Config, write_report: WriteReport) -> None:
 
 
 def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
+    directories = host_directories.agree(config, rank, log)
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
         if rank.is_first:
@@ -113,7 +116,7 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ending, choice)
+        _fit(model, state, run_setup, plan, ending, choice, directories.writers)
         stopped = False
     finally:
         if rank.is_first:
@@ -190,6 +193,7 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
+    writers: tuple[int, ...],
 ) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
@@ -198,6 +202,7 @@ def _fit(
     store = saver = None
     if rank.is_first:
         choice.store = store = _opened_store(run_setup, plan)
+    if rank.index in writers:
         saver = Saver(
             config.run_dir,
             state,
@@ -205,9 +210,11 @@ def _fit(
             config.checkpoints.keep,
             config.checkpoints.keep_best,
         )
+        ending.background = saver.background
+    saving = Saving(config, rank, writers, saver, store)
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
-    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saver, store)
+    stop_save_evaluate = SaveAndEvaluate(config, start, evaluator, saving, store)
     every_step = [
         callbacks.NoteStep(start, ending),
         telemetry,
@@ -232,6 +239,7 @@ def _fit(
                 callbacks=every_step,
             )
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
+        saving.wait()
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
     except BaseException:
