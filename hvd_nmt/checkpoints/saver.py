@@ -8,8 +8,8 @@
     checkpoint                           TensorFlow's own pointer to the newest
 
 A checkpoint is written under a private name, read back in full (TensorFlow keeps a CRC of each
-tensor), synced, renamed, and only then gets its manifest. `find` is the way back. All of this may be
-done beside the training, of a copy of the state: see `Saver.begin`.
+tensor), synced, renamed, and only then gets its manifest. `find` is the way back. `Saver.begin`
+does all of this beside the training, of a copy of the state.
 """
 
 import contextlib
@@ -144,8 +144,8 @@ class Saver:
         Args:
             step: steps done.
             val_loss: validation loss of the state.
-            in_background: whether it is written as with `begin` where there is no `model.ckpt-STEP`:
-                a start that goes on from there finds the evaluation made, and its best model.
+            in_background: whether it is written as with `begin`. Not so where there is a
+                `model.ckpt-STEP`: a start from there would take the best model for written, too.
 
         Returns:
             None if it is not among them, as is no loss of NaN or Inf; or if it is under way.

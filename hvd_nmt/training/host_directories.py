@@ -68,9 +68,8 @@ def agree(config: Config, rank: Rank, log: Log) -> HostDirectories:
     owners = _owners(run_dir, rank, speakers)
     with horovod.raise_on_all_ranks():
         mine = dataclasses.asdict(look(run_dir)) if rank.index in owners else None
-    held = {
-        index: Held(**facts) for index, facts in enumerate(horovod.gather(mine)) if facts is not None
-    }
+    found = enumerate(horovod.gather(mine))
+    held = {index: Held(**facts) for index, facts in found if facts is not None}
     run_id = _brought(run_dir, rank, hosts, held, log)
     wanted = horovod.gather(config.checkpoints.copies)[0]
     writers = [0]
@@ -125,9 +124,7 @@ def _owners(run_dir: Path, rank: Rank, speakers: list[int]) -> list[int]:
             (run_dir / mark).unlink(missing_ok=True)
 
 
-def _brought(
-    run_dir: Path, rank: Rank, hosts: list[str], held: dict[int, Held], log: Log
-) -> str:
+def _brought(run_dir: Path, rank: Rank, hosts: list[str], held: dict[int, Held], log: Log) -> str:
     """Have the newest checkpoint of the run on rank 0's host; gives the run's id.
 
     Where that host has no run, the newest of any other is taken for it.

@@ -28,7 +28,7 @@ class SaveAndEvaluate(StepCallback):
     """Saves and evaluates every so many steps and after the last one; stops when a rank was asked.
 
     On SIGTERM or SIGINT to any rank, all ranks finish the same step, rank 0 saves, and all leave.
-    Training goes on while a checkpoint is written; before an evaluation, a stop and the end it waits.
+    Training goes on while a checkpoint is written; an evaluation, a stop and the end wait for it.
     At a step that has both, the checkpoint comes first: an evaluation takes long, and whatever ends
     it, a kill or an error, costs no step then. One that was left out, or did not end, is made when
     the run resumes, before its first step; one that was begun twice and never ended is passed over.

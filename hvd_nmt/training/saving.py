@@ -101,7 +101,7 @@ class Saving:
             self._close(step)
 
     def note(self, step: int, val_loss: float) -> None:
-        """Note the loss of an evaluation, and keep the model if it is among the best; no collective.
+        """Note the loss of an evaluation, and keep the model if it is a best one; no collective.
 
         Args:
             step: steps done; nothing is under way.
@@ -141,14 +141,16 @@ class Saving:
             complete = self._compare(step, [told[index] for index in self._writers])
         if self._store is not None and written is not None:
             background_s = written.took_s if self._in_background else 0.0
-            values = {"checkpoint/wait_s": self._waited_s, "checkpoint/background_s": background_s}
-            self._store.scalars(step, values, kind="save", more={"copies": complete})
+            line = {"wait_s": self._waited_s, "background_s": background_s, "copies": complete}
+            self._store.scalars(step, {}, kind="save", more=line)
 
     def _compare(self, step: int, told: list[tuple[str, str | None, str]]) -> int:
         """See that the hosts wrote the same; how many did."""
         for host, _, failure in told:
             if failure and self._rank.is_first:
-                print(f"copies      {host}: {failure} The run goes on without that copy.", flush=True)
+                print(
+                    f"copies      {host}: {failure} The run goes on without that copy.", flush=True
+                )
         if any(failure for *_, failure in told):
             self._records = Records(self._config.run_dir)  # whatever arrived is sent again
         complete = [(host, sha256) for host, sha256, _ in told if sha256 is not None]

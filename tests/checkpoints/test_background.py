@@ -294,9 +294,7 @@ def test_kill_at_the_system_calls_of_a_save_in_the_background(toy_commands, tmp_
     def killed(run_dir, injected):
         log = tmp_path / "calls"
         trace = ",".join(CALLS) if not injected else injected.split(":")[0]
-        ended = toy_commands.run(
-            KILLED, str(run_dir), "3", injected, str(log), trace, cwd=tmp_path
-        )
+        ended = toy_commands.run(KILLED, str(run_dir), "3", injected, str(log), trace, cwd=tmp_path)
         return ended, log.read_text(encoding="utf-8").splitlines()
 
     run_dir = Path(shutil.copytree(before, tmp_path / "whole"))

@@ -26,7 +26,7 @@ def base():
 
 
 class Ending:
-    """The callback in a run of 20 steps on one rank that evaluates every 10, and may save more often.
+    """The callback in a run of 20 steps on one rank that evaluates every 10 and may save.
 
     What it does is in `done`. The signals, the collectives and the records are the real ones; the
     evaluation and the save, which would need a model, only note that they were asked for.
