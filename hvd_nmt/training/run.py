@@ -242,6 +242,7 @@ def _fit(
         saving.wait()
         if store is not None:
             store.record("end", {"steps": config.training.max_steps})
+        saving.send_records()
     except BaseException:
         stop_save_evaluate.on_failure()
         raise

@@ -65,7 +65,7 @@ class Saving:
         """
         self.wait(read_back=read_back)
         began_s = time.monotonic()
-        self._send_records()
+        self.send_records()
         self._step, self._is_busy = step, True
         self._in_background = in_background and self._config.checkpoints.background
         with horovod.raise_on_all_ranks(), self._bearing_with_copies():
@@ -118,8 +118,11 @@ class Saving:
                     in_background = self._config.checkpoints.background
                     self._saver.save_best(step, val_loss, in_background=in_background)
 
-    def _send_records(self) -> None:
-        """Have the copies hold what the run has recorded until the checkpoint that is to come."""
+    def send_records(self) -> None:
+        """Have the copies hold what the run has recorded until now; a collective.
+
+        Before each checkpoint, which is then a run with all that came before, and at the end.
+        """
         if len(self._writers) == 1:
             return
         with horovod.raise_on_all_ranks():

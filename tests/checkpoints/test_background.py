@@ -283,7 +283,7 @@ CALLS = (
 def test_kill_at_the_system_calls_of_a_save_in_the_background(toy_commands, tmp_path):
     """Two checkpoints are there, two are kept, a third is saved while the weights change.
 
-    The kernel kills at the entry of a call, TensorFlow's own ones included: after all before it.
+    Killed at the entry of a call, TensorFlow's own ones included; HVD_NMT_KILL_EVERY=1 takes all.
     """
     before = tmp_path / "before"
     before.mkdir()
@@ -328,4 +328,4 @@ def test_kill_at_the_system_calls_of_a_save_in_the_background(toy_commands, tmp_
         chosen.append((found.step, ended.returncode))
         shutil.rmtree(run_dir)
     assert -signal.SIGKILL in [code for _, code in chosen]
-    assert {2, 3} == {step for step, _ in chosen}
+    assert EVERY > 1 or {2, 3} == {step for step, code in chosen if code}
