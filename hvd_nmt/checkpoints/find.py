@@ -89,6 +89,21 @@ def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkp
         RunError: a checkpoint cannot be read this time; or there are, or were, checkpoints and
             none can be used: starting from scratch here would bury them.
     """
+    found = newest_intact(run_dir, say)
+    if found is not None:
+        return found
+    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
+    if once_held := [path for sign in signs for path in run_dir.glob(sign)]:
+        raise RunError(
+            f"{run_dir} held checkpoints ({once_held[0].relative_to(run_dir)} says so) and none "
+            "that is complete and undamaged is left: restore one from a copy, or choose another "
+            "--run-dir to start afresh."
+        )
+    return None
+
+
+def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
+    """The same; None also where there were checkpoints and none can be used."""
     prefixes = [  # without killed saves
         prefix
         for folder in (run_dir, run_dir / BEST_DIR)
@@ -108,13 +123,6 @@ def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkp
                 f"{error} It was left where it is: start the same command again once that is "
                 f"mended, or move {prefix}.* away to go on from the checkpoint before it."
             ) from error
-    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
-    if once_held := [path for sign in signs for path in run_dir.glob(sign)]:
-        raise RunError(
-            f"{run_dir} held checkpoints ({once_held[0].relative_to(run_dir)} says so) and none "
-            "that is complete and undamaged is left: restore one from a copy, or choose another "
-            "--run-dir to start afresh."
-        )
     return None
 
 
@@ -149,9 +157,14 @@ def read_fully(prefix: Path) -> None:
         RunError: one cannot be read this time.
     """
     try:
-        reader = tf.train.load_checkpoint(os.fspath(prefix))
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        dtypes = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_dtype_map()
+        with tf.device("CPU:0"):
+            for name, dtype in dtypes.items():
+                # Python goes on meanwhile, which it does not while a reader's `get_tensor` reads.
+                tf.raw_ops.RestoreV2(
+                    prefix=os.fspath(prefix), tensor_names=[name], shape_and_slices=[""],
+                    dtypes=[dtype],
+                )  # fmt: skip
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         reason = str(getattr(error, "message", error)).splitlines()[0]
         kind, fault = kind_of(error), f"is damaged ({reason})"

@@ -3,6 +3,7 @@
 config.yaml          every value that decided the run
 spm.model            the vocabulary that its checkpoints were trained with
 environment.json     versions, hosts and GPUs of the last start
+run.id               random letters, the same in all copies of the run
 command.txt          the command line of each start
 init_from.json       the checkpoint that the run began with, if any
 imported.json        what the run was made of, if another program trained it
@@ -29,6 +30,7 @@ from hvd_nmt.model.decoding import Decoding
 CONFIG = "config.yaml"
 VOCABULARY = corpus.SPM_MODEL
 ENVIRONMENT = "environment.json"
+RUN_ID = "run.id"
 COMMANDS = "command.txt"
 ORIGIN = "init_from.json"
 IMPORTED = "imported.json"

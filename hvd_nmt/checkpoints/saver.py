@@ -8,7 +8,8 @@
     checkpoint                           TensorFlow's own pointer to the newest
 
 A checkpoint is written under a private name, read back in full (TensorFlow keeps a CRC of each
-tensor), synced, renamed, and only then gets its manifest. `find` is the way back.
+tensor), synced, renamed, and only then gets its manifest. `find` is the way back. `Saver.begin`
+does all of this beside the training, of a copy of the state.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,17 +27,33 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import meta_graph, names
+from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.find import badness, best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
+from hvd_nmt.checkpoints.snapshot import Snapshot
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
 
 _NO_SCORES: Mapping[str, Any] = {"val_loss": None}
 
 
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What became of a save."""
+
+    checkpoint: Checkpoint
+    """complete"""
+    verified: bool
+    """whether it was read back in full"""
+    took_s: float
+    """seconds from its begin to its end, most of them in the background if it was made there"""
+
+
 class Saver:
-    """Writes the checkpoints of a run. For rank 0.
+    """Writes the checkpoints of a run, one after the other: each method waits for the one before.
+
+    For rank 0, and for one rank on each other host that keeps a copy.
 
     Args:
         run_dir: run directory.
@@ -61,6 +79,12 @@ class Saver:
         self._keep, self._keep_best = keep, keep_best
         # Now, not in the first save: tracing the model takes seconds, and a stop has few.
         self._meta = meta_graph.export(getattr(state, names.AVERAGE, state.model), state)
+        self._snapshot: Snapshot | None = None
+        self.background = Background()
+        """where a save may be under way"""
+        self._in_haste = False
+        self.last: Written | None = None
+        """the last `model.ckpt-STEP` that this saver has completed"""
         sweep(run_dir)
 
     def save(self, step: int, *, read_back: bool = True) -> Checkpoint:
@@ -72,16 +96,33 @@ class Saver:
                 is dropped, and the next start has what it falls back to if this one is damaged.
 
         Raises:
-            RunError: the disk is full or the file system fails; what was there before is intact.
+            RunError: the disk is full or the file system fails, now or in the save before; what
+                was there before is intact.
         """
-        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
-            done = self._write(prefix, step, read_back=read_back)
-            complete = newest_first(self._run_dir)
-            kept = complete[: self._keep] if read_back else complete
-            _point_to(kept)
-            for old in complete[len(kept) :]:
-                remove(old.prefix)
-        return done
+        self.wait(read_back=read_back)
+        return self._save(self._state, step).checkpoint
+
+    def begin(self, step: int) -> None:
+        """As `save`, but in the background: the state may change as soon as this returns.
+
+        Raises:
+            RunError: of the save before, as `wait`.
+        """
+        self.wait()
+        state = self._taken()
+        self.background.begin(lambda: self._save(state, step))
+
+    def wait(self, *, read_back: bool = True) -> None:
+        """Wait until nothing is under way.
+
+        Args:
+            read_back: whether what is under way is read back, if it has not come to that yet.
+
+        Raises:
+            RunError: what was under way has failed; what was there before is intact.
+        """
+        self._in_haste = not read_back
+        self.background.wait()
 
     def note_loss(self, step: int, val_loss: float) -> None:
         """Put the validation loss into the manifest of `model.ckpt-STEP`, if there is one.
@@ -89,6 +130,7 @@ class Saver:
         Raises:
             RunError: the disk is full or the file system fails; what was there before is intact.
         """
+        self.wait()
         for checkpoint in newest_first(self._run_dir):
             if checkpoint.step == step:
                 with _explained(self._run_dir, checkpoint.prefix) as prefix:
@@ -98,19 +140,26 @@ class Saver:
                         draft.write_text(manifest.text(), encoding="utf-8")
 
     def save_best(
-        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
-    ) -> Checkpoint | None:
+        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None, *,
+        in_background: bool = False,
+    ) -> Checkpoint | None:  # fmt: skip
         """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` best.
+
+        Where this saver has just written `model.ckpt-STEP`, its files get a second name.
 
         Args:
             step: steps done.
-            val_loss: validation loss; with `best_by` it may be another one that decides.
-            bleu: of the dev sentences.
-            chrf: of the dev sentences.
+            val_loss: validation loss of the state.
+            in_background: whether it is written as with `begin`. Not so where there is a
+                `model.ckpt-STEP`: a start from there would take the best model for written, too.
 
         Returns:
-            None if it is not: neither is a value of NaN or Inf.
+            None if it is not among them, as is no value of NaN or Inf; or if it is under way.
+
+        Raises:
+            RunError: the disk is full or the file system fails; what was there before is intact.
         """
+        self.wait()
         scores = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
         value, measure = scores[self._best_by], self._best_by
         if value is None or not math.isfinite(value):
@@ -120,9 +169,43 @@ class Saver:
             worst = getattr(best[self._keep_best - 1].manifest, measure)
             if worst is not None and badness(measure, value) >= badness(measure, worst):
                 return None
-        best_prefix = self._run_dir / BEST_DIR / names.best(measure, value, step)
-        with _explained(self._run_dir, best_prefix) as prefix:
-            saved = self._write(prefix, step, scores)
+        last = self.last
+        same = last.checkpoint if last and last.verified and last.checkpoint.step == step else None
+        if in_background and step not in [c.step for c in newest_first(self._run_dir)]:
+            state = self._taken()
+            self.background.begin(lambda: self._save_best(state, step, scores, None))
+            return None
+        return self._save_best(self._state, step, scores, same)
+
+    def _taken(self) -> tf.train.Checkpoint:
+        """A copy of the state as it is now."""
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._state)
+        else:
+            self._snapshot.take()
+        return self._snapshot.state
+
+    def _save(self, state: tf.train.Checkpoint, step: int) -> Written:
+        began_s = time.monotonic()
+        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
+            done, verified = self._write(prefix, step, state)
+            complete = newest_first(self._run_dir)
+            kept = complete[: self._keep] if verified else complete
+            _point_to(kept)
+            for old in complete[len(kept) :]:
+                remove(old.prefix)
+        self.last = Written(done, verified, time.monotonic() - began_s)
+        return self.last
+
+    def _save_best(
+        self, state: tf.train.Checkpoint, step: int, scores: Mapping[str, Any],
+        same: Checkpoint | None,
+    ) -> Checkpoint:  # fmt: skip
+        best_name = names.best(self._best_by, scores[self._best_by], step)
+        with _explained(self._run_dir, self._run_dir / BEST_DIR / best_name) as prefix:
+            saved = self._link(prefix, same, scores) if same is not None else None
+            if saved is None:
+                saved, _ = self._write(prefix, step, state, scores)
             for old in self._best_first()[self._keep_best :]:
                 remove(old.prefix)
         return saved
@@ -131,40 +214,72 @@ class Saver:
         return best_first(self._run_dir, data_hash=self._facts["data_hash"], best_by=self._best_by)
 
     def _write(
-        self, prefix: Path, step: int, scores: Mapping[str, Any] = _NO_SCORES,
-        read_back: bool = True,
-    ) -> Checkpoint:  # fmt: skip
-        private = names.private(prefix)
-        renaming = False
-        try:
-            private.mkdir(parents=True, exist_ok=True)
-            draft = private / prefix.name
-            self._state.write(os.fspath(draft))
+        self, prefix: Path, step: int, state: tf.train.Checkpoint,
+        scores: Mapping[str, Any] = _NO_SCORES,
+    ) -> tuple[Checkpoint, bool]:  # fmt: skip
+        """Write a state under a name; whether it was read back, too."""
+        with _drafted(prefix) as draft:
+            state.write(os.fspath(draft))
             names.file(draft, ".meta").write_bytes(self._meta)
-            if read_back:
+            verified = not self._in_haste
+            if verified:
                 read_fully(draft)
             files = {
                 suffix: dataclasses.asdict(fingerprint(names.file(draft, suffix)))
                 for suffix in SUFFIXES
             }
+            for suffix in SUFFIXES:
+                sync(names.file(draft, suffix))
             manifest = Manifest(step=step, files=files, **scores, **self._facts)
-            draft_manifest = private / "manifest"
-            draft_manifest.write_text(manifest.text(), encoding="utf-8")
-            for path in (*(names.file(draft, suffix) for suffix in SUFFIXES), draft_manifest):
-                sync(path)
-            renaming = True
-            remove(prefix)  # a resumed run writes the same best model again
-            rename_together([
-                *((names.file(draft, suffix), names.file(prefix, suffix)) for suffix in SUFFIXES),
-                (draft_manifest, names.manifest_file(prefix)),
-            ])  # fmt: skip
-        except BaseException:
-            if renaming:
-                remove(prefix)
-            raise
-        finally:
-            shutil.rmtree(private, ignore_errors=True)
+            publish(draft, prefix, manifest.text())
+        return Checkpoint(prefix, manifest), verified
+
+    def _link(self, prefix: Path, same: Checkpoint, scores: Mapping[str, Any]) -> Checkpoint | None:
+        """Give the files of a checkpoint a second name; None: their file system has no links."""
+        manifest = dataclasses.replace(same.manifest, **scores)
+        with _drafted(prefix) as draft:
+            try:
+                for suffix in SUFFIXES:
+                    os.link(names.file(same.prefix, suffix), names.file(draft, suffix))
+            except OSError as error:
+                if _is_full(error):
+                    raise
+                return None
+            publish(draft, prefix, manifest.text())
         return Checkpoint(prefix, manifest)
+
+
+def publish(draft: Path, prefix: Path, manifest: str) -> None:
+    """Put the files of a checkpoint, which are on the disk, in place: the manifest comes last.
+
+    Args:
+        draft: their prefix, in a folder of their own on the same file system.
+        prefix: what it is to be; files that have it are replaced.
+        manifest: text of the manifest.
+    """
+    draft_manifest = draft.parent / "manifest"
+    draft_manifest.write_text(manifest, encoding="utf-8")
+    sync(draft_manifest)
+    try:
+        remove(prefix)  # a resumed run writes the same best model again
+        rename_together([
+            *((names.file(draft, suffix), names.file(prefix, suffix)) for suffix in SUFFIXES),
+            (draft_manifest, names.manifest_file(prefix)),
+        ])  # fmt: skip
+    except BaseException:
+        remove(prefix)
+        raise
+
+
+@contextlib.contextmanager
+def _drafted(prefix: Path) -> Iterator[Path]:
+    """A prefix in a private folder, which is removed at the end with all that is in it."""
+    private = names.private(prefix)
+    try:
+        private.mkdir(parents=True, exist_ok=True)
+        yield private / prefix.name
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def sweep(run_dir: Path) -> None:

@@ -238,9 +238,14 @@ class CheckpointConfig:
     keep_best: int = 5
     """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X, chrf=X with
     evaluation.best_by) that are kept"""
+    background: bool = True
+    """write a checkpoint beside the training, of a copy of the state in main memory; off: training
+    waits, and needs no memory for a copy"""
+    copies: int = 2
+    """hosts that keep the newest checkpoints, where they share no file system; 1: only the first"""
 
     def __post_init__(self) -> None:
-        _positive(self, "checkpoints", "every_steps", "keep", "keep_best")
+        _positive(self, "checkpoints", "every_steps", "keep", "keep_best", "copies")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -244,11 +244,13 @@ def _gpus_of_ranks(answer: Answer) -> list[dict[str, Any]]:
 def _needs(answer: Answer, run: PlannedRun) -> Callable[[PaddedBatch, int], Need]:
     """Batch and number of slices -> need of a rank of this host."""
     config, on_gpu = run.config, bool(_gpus_of_ranks(answer))
+    saves = answer.host in [one.host for one in run.answers[: config.checkpoints.copies]]
     precision = equality.precision(answer.facts, config.training.precision) or "float32"
     return lambda batch, slices: memory.need(
         config.model, run.vocabulary_size, precision, batch, on_gpu,
         freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
         copies=copies_of_weights(config.training, len(run.answers)), micro_batches=slices,
+        snapshot=saves and config.checkpoints.background,
     )  # fmt: skip
 
 
@@ -300,18 +302,21 @@ def _tokens_that_fit(
 
 
 def _disk(answer: Answer, run: PlannedRun) -> Judgement:
-    """Room for the checkpoints on the first host, which keeps them; little on the others."""
+    """Room for the checkpoints on the hosts that keep them; little on the others."""
     disk, kept = answer.facts["disk"], run.config.checkpoints
     needed, what = SMALL_DISK_BYTES, "logs"
-    if answer.host == run.answers[0].host:
-        number = kept.keep + kept.keep_best + 1  # one is written before the oldest is removed
+    is_first = answer.host == run.answers[0].host
+    if answer.host in [one.host for one in run.answers[: kept.copies]]:
+        # One is written before the oldest is removed; the best are on the first host alone.
+        number = kept.keep + 1 + (kept.keep_best if is_first else 0)
         held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
         each = run.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
         needed += max(0, number * each - held)
         what = count(number, "checkpoint")
     found = f"{data_size(disk['free_bytes'])} free, {what} need {data_size(needed)}"
     if disk["free_bytes"] < needed:
-        return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
+        option = "--checkpoints.keep-best" if is_first else "--checkpoints.copies"
+        return FAIL, found, f"free some on {disk['path']}, or lower {option}"
     return OK, found, ""
 
 

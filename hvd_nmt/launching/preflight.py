@@ -105,11 +105,11 @@ def look(
         hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
     saved = {answer.host.name: _saved_step(answer) for answer in asked.answers}
     saved_step = max(known_step, *saved.values()) if command.config else -1
-    if out and hosts and command.config and saved[hosts[0].name] < saved_step:
-        # Rank 0 would begin anew, or further back, where hosts share no file system.
+    if out and hosts and command.config and max(saved[host.name] for host in hosts) < saved_step:
+        # The ranks would begin anew, or further back, where hosts share no file system.
         hindrances.append(
-            f"The checkpoint of step {saved_step:,} is not on {hosts[0].name}, where rank 0 would "
-            f"run without {', '.join(out)}: mend that, or copy {command.config.run_dir} there."
+            f"The checkpoint of step {saved_step:,} is on none of the hosts that are left without "
+            f"{', '.join(out)}: mend that, or copy {command.config.run_dir} to one of them."
         )
     warnings = [sentence(check) for check in found if check.status == WARN]
     return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)

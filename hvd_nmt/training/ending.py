@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.common.errors import ClusterError, reported
 from hvd_nmt.config import Config
@@ -17,6 +18,10 @@ from hvd_nmt.training.horovod import Rank
 
 WriteReport = Callable[[Path, bool], None]
 """gets the run directory, and whether a process of its own is to do it, which outlives this one"""
+
+
+_SAVE_S = 2.0
+"""for a save that is under way, of the 5 s until horovodrun kills who has not spoken"""
 
 
 class Ending:
@@ -34,6 +39,8 @@ class Ending:
     def __init__(self, config: Config, rank: Rank, write_report: WriteReport) -> None:
         self.step = 0
         """steps of the run that are done"""
+        self.background = Background()
+        """where a checkpoint may be being written"""
         self._config, self._rank, self._write_report = config, rank, write_report
         self._reported = False
         self._leaving = threading.Lock()
@@ -47,8 +54,11 @@ class Ending:
     def outlook(self) -> str:
         """The end of the sentence on a lost rank: where the run ends and how it goes on."""
         step = f"the run ends after step {self.step:,}" if self.step else "the run ends"
+        is_known = self.background.has_ended(_SAVE_S)
         checkpoints = newest_first(self._config.run_dir)
-        if checkpoints:
+        if not is_known:
+            last = "the last checkpoint"
+        elif checkpoints:
             last = f"the checkpoint of step {checkpoints[0].step:,}"
         elif self._rank.is_first:
             return f"{step}, before its first checkpoint; the same command begins again."
@@ -68,4 +78,5 @@ class Ending:
         horovod.leave_peers()
         if speaks and (self._config.run_dir / METRICS_FILE).exists():
             self.report(stopped=True)
+        self.background.has_ended()
         os._exit(error.exit_code)

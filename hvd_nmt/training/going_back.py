@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class GoingBack:
             found = left_out.read(run_dir) if is_first else LeftOut()
         self.left_out = LeftOut.recorded(horovod.gather(found.record())[0])
         """what the run leaves out, equal on all ranks"""
+        self.settle: Callable[[], None] = lambda: None
+        """called before it goes back: what is being saved is waited for, on all ranks"""
         self.happened = False
         """whether this process has gone back"""
 
@@ -60,6 +62,7 @@ class GoingBack:
         Raises:
             GoBack: always; on all ranks the state of the last checkpoint has to be restored.
         """
+        self.settle()
         with horovod.raise_on_all_ranks():
             event = None
             if self._setup.rank.is_first:

@@ -7,6 +7,8 @@ computation (4 in float32, else 2):
     average                  4 P   float32, with `training.ema_decay`
     Adam                     8 Q   two moments
     islands                  4 Q   the weights of all hosts; as much again with outer momentum
+    snapshot                       weights, average and Adam once more where a checkpoint is written
+                                   in the background; on a GPU that is in main memory
     narrow weights           2 P   their bfloat16 or float16 copies, none in float32
     gradients                8 Q   this rank's own, and the sums that Horovod returns
     added gradients          4 Q   of slices that are done, with `training.micro_batches`
@@ -119,6 +121,7 @@ def need(
     freeze: str = "",
     averaged: bool = False,
     copies: int = 0,
+    snapshot: bool = False,
     micro_batches: int = 1,
 ) -> Need:
     """Memory of one rank at its peak.
@@ -132,6 +135,7 @@ def need(
         freeze: `training.freeze`.
         averaged: whether there is a moving average (`training.ema_decay`).
         copies: of the trained weights, see `config.exchange.copies_of_weights`.
+        snapshot: whether this rank writes checkpoints in the background.
         micro_batches: slices in which the batch is computed.
 
     Raises:
@@ -146,9 +150,10 @@ def need(
     logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
     # float16 probabilities are made in float32 and cast, see `model.loss`.
     per_logit = 12 if precision == "float16" else 2 * value
-    copied_bytes = saved.average_bytes + narrow_bytes + copies * gradient_bytes
+    saved_bytes = saved.weight_bytes + saved.average_bytes + saved.adam_bytes
+    snapshot_bytes = saved_bytes if snapshot and not on_gpu else 0
     return Need(
-        state_bytes=saved.weight_bytes + copied_bytes + saved.adam_bytes,
+        state_bytes=saved_bytes + snapshot_bytes + narrow_bytes + copies * gradient_bytes,
         gradient_bytes=(2 if micro_batches == 1 else 3) * gradient_bytes
         + min(gradient_bytes, FUSION_BUFFER_BYTES),
         activation_bytes=int(activation_bytes(model, value, rows, source, target)),

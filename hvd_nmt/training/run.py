@@ -35,6 +35,7 @@ from hvd_nmt.training import (
     early_end,
     heartbeat,
     horovod,
+    host_directories,
     run_directory,
     save_and_evaluate,
     setup,
@@ -47,6 +48,7 @@ from hvd_nmt.training.going_back import GoBack, GoingBack, LeaveOut
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
+from hvd_nmt.training.saving import Saving
 from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
@@ -95,6 +97,7 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
 
 
 def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
+    directories = host_directories.agree(config, rank, log)
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
         if rank.is_first:
@@ -134,7 +137,9 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
     started_s = time.monotonic()
     stopped = True
     try:
-        while not _fit(model, state, run_setup, plan, ending, choice, going_back):
+        while not _fit(
+            model, state, run_setup, plan, ending, choice, directories.writers, going_back
+        ):
             _restore(state, config, run_setup, log)
             exchange = _chosen_before(config, run_setup)
             plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
@@ -221,6 +226,7 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
+    writers: tuple[int, ...],
     going_back: GoingBack,
 ) -> bool:
     """Join the parts and let Keras run the steps; False: the run goes back to its checkpoint."""
@@ -230,14 +236,18 @@ def _fit(
     store = saver = None
     if rank.is_first:
         choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
+    if rank.index in writers:
         keep, keep_best = config.checkpoints.keep, config.checkpoints.keep_best
         facts, best_by = _manifest_facts(config, run_setup), config.evaluation.best_by
         saver = Saver(config.run_dir, state, facts, keep, keep_best, best_by)
+        ending.background = saver.background
+    saving = Saving(config, rank, writers, saver, store)
+    going_back.settle = saving.wait
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saver, store, sentences, early_end
+        config, start, evaluator, saving, store, sentences, early_end
     )
     every_step = [
         callbacks.NoteStep(start, ending),
@@ -261,9 +271,11 @@ def _fit(
             data = setup.dataset(run_setup, start, steps)
             model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
+        saving.wait()
         horovod.heartbeat.enter(heartbeat.END)
         if store is not None:
             _note_end(store, early_end.record(int(model.step)))
+        saving.send_records()
         return True
     except GoBack:
         stop_save_evaluate.on_train_end()  # Keras does not call it

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import shlex
 import sys
 import time
@@ -21,6 +22,7 @@ from hvd_nmt.checkpoints.run_files import (
     ENVIRONMENT,
     LOCK,
     ORIGIN,
+    RUN_ID,
     TELEMETRY_DIR,
     VOCABULARY,
 )
@@ -78,14 +80,21 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
         probe = run_dir / f".writable-{rank.host}-{rank.index}"
         probe.write_text("", encoding="utf-8")
         probe.unlink()
-        if not rank.is_first:
-            return None
+    except OSError as error:
+        raise _unwritable(run_dir, rank, error) from error
+    return hold(run_dir, rank) if rank.is_first else None
+
+
+def hold(run_dir: Path, rank: Rank) -> TextIO:
+    """Lock the run directory, as `claim` does on rank 0.
+
+    Raises:
+        RunError: it cannot be written to, or another run is in it.
+    """
+    try:
         lock = (run_dir / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
-        raise RunError(
-            f"The run directory {run_dir} cannot be written to on {rank.host} "
-            f"({error.strerror}): give another --run-dir or mend its permissions."
-        ) from error
+        raise _unwritable(run_dir, rank, error) from error
     if not try_lock(lock):
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
@@ -208,6 +217,8 @@ def describe(
     write_config(run_dir, config)
     with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
+    if not (run_dir / RUN_ID).exists():
+        write_atomically(run_dir / RUN_ID, secrets.token_hex(8) + "\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)
     (run_dir / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
 
@@ -216,3 +227,10 @@ def note_origin(run_dir: Path, origin: Checkpoint) -> None:
     """Write down which checkpoint a run began with; `config.yaml` holds only what was asked for."""
     text = json.dumps(origin.record(), indent=1, ensure_ascii=False)
     (run_dir / ORIGIN).write_text(text + "\n", encoding="utf-8")
+
+
+def _unwritable(run_dir: Path, rank: Rank, error: OSError) -> RunError:
+    return RunError(
+        f"The run directory {run_dir} cannot be written to on {rank.host} "
+        f"({error.strerror}): give another --run-dir or mend its permissions."
+    )

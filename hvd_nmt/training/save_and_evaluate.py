@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.config import Config
@@ -16,6 +15,7 @@ from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.saving import Saving
 from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
@@ -30,6 +30,7 @@ class SaveAndEvaluate(StepCallback):
     """Saves and evaluates every so many steps and after the last one; stops when a rank was asked.
 
     On SIGTERM or SIGINT to any rank, all ranks finish the same step, rank 0 saves, and all leave.
+    Training goes on while a checkpoint is written; an evaluation, a stop and the end wait for it.
     At a step that has both, the checkpoint comes first: an evaluation takes long, and whatever ends
     it, a kill or an error, costs no step then. One that was left out, or did not end, is made when
     the run resumes, before its first step; one that was begun twice and never ended is passed over.
@@ -38,7 +39,7 @@ class SaveAndEvaluate(StepCallback):
         config: of the run.
         start_step: steps done before `fit`.
         evaluator: does the work on all ranks.
-        saver: writes checkpoints; None except on rank 0.
+        saving: writes checkpoints.
         store: where scores go; None except on rank 0.
         sentences: what the steps were fed, written down to the step of each checkpoint.
         early_end: decides on rank 0 whether the run ends before its last step.
@@ -49,16 +50,16 @@ class SaveAndEvaluate(StepCallback):
         config: Config,
         start_step: int,
         evaluator: Evaluator,
-        saver: Saver | None,
+        saving: Saving,
         store: EventStore | None,
         sentences: SentenceLog,
         early_end: EarlyEnd,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
-        self._saver, self._store, self._sentences = saver, store, sentences
+        self._saving, self._store, self._sentences = saving, store, sentences
         self._early_end = early_end
-        self._stop_request = StopRequest(announces=saver is not None)
+        self._stop_request = StopRequest(announces=store is not None)
         self._passed_over: list[int] = []
 
     def make_up(self, sync_every: int) -> bool:
@@ -74,10 +75,10 @@ class SaveAndEvaluate(StepCallback):
             Preempted: a rank was asked to stop meanwhile.
         """
         with horovod.raise_on_all_ranks():
-            begun = _times_begun(self._config.run_dir) if self._saver is not None else {}
+            begun = _times_begun(self._config.run_dir) if self._store is not None else {}
         never_ended = [step for step, times in begun.items() if times >= _TIMES_BEGUN]
         self._passed_over = horovod.gather(never_ended)[0]
-        is_first = self._saver is not None
+        is_first = self._store is not None
         if not evaluation_is_missing(self._config, self._start_step, is_first, sync_every):
             return False
         self._stop_request.listen()
@@ -102,7 +103,7 @@ class SaveAndEvaluate(StepCallback):
         """Tell the others with the next step's all-reduce."""
         if self._stop_request.requested:
             self.model.stop_requested.assign(1.0)
-        if self._saver is not None and self._early_end.is_out_of_time():
+        if self._store is not None and self._early_end.is_out_of_time():
             self.model.end_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
@@ -120,7 +121,7 @@ class SaveAndEvaluate(StepCallback):
         stop = logs["stop"] > 0 or ((save or evaluate) and self._is_to_stop())
         saved = save or stop
         if saved:
-            self._save(step, stop)
+            self._save(step, stop, in_background=not (stop or evaluate))
             stop = stop or (evaluate and self._is_to_stop())  # a save takes seconds
         left_out = evaluate and stop
         if evaluate and not stop:
@@ -135,15 +136,15 @@ class SaveAndEvaluate(StepCallback):
     def _is_to_stop(self) -> bool:
         return self._stop_request.agreed()[0]
 
-    def _save(self, step: int, stop: bool) -> None:
-        """Save on rank 0; when the run stops, the launcher kills it soon."""
+    def _save(self, step: int, stop: bool, *, in_background: bool = False) -> None:
+        """Save; when the run stops, the launcher kills it soon."""
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
         self.model.join(step, Joined.EVERYTHING)
-        with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
-            if self._saver is not None:
+        with horovod.raise_on_all_ranks():
+            if self._store is not None:
                 self._sentences.close(step)
-                self._saver.save(step, read_back=not stop)
+        self._saving.save(step, in_background=in_background, read_back=not stop)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
         """Evaluate on all ranks; rank 0 writes the scores down and keeps the best checkpoints.
@@ -153,15 +154,16 @@ class SaveAndEvaluate(StepCallback):
         """
         run_dir = self._config.run_dir
         if step in self._passed_over:
-            if self._saver is not None:
+            if self._store is not None:
                 print(
                     f"evaluation  of step {step:,} was begun {_TIMES_BEGUN} times and never ended: "
                     "the run goes on without it",
                     flush=True,
                 )
             return self._stop_request.agreed()
+        self._saving.wait()  # whatever ends the evaluation, it costs no step that is saved
         with horovod.raise_on_all_ranks():
-            if self._saver is not None:
+            if self._store is not None:
                 times = _times_begun(run_dir).get(step, 0) + 1
                 text = json.dumps({"step": step, "times": times})
                 write_atomically(run_dir / BEGUN_FILE, text + "\n")
@@ -169,11 +171,11 @@ class SaveAndEvaluate(StepCallback):
             scores = self._evaluator()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
-            if self._saver is not None and self._store is not None:
-                samples = self._evaluator.samples(scores)
+            if self._store is not None:
                 self._sentences.close(step)  # a best model is a checkpoint, too
-                self._saver.note_loss(step, scores.val_loss)
-                self._saver.save_best(step, scores.val_loss, scores.bleu, scores.chrf)
+            self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf)
+            if self._store is not None:
+                samples = self._evaluator.samples(scores)
                 # Last: with its scores in the records an evaluation is not made again.
                 evaluation.write(scores, step, samples, run_dir, self._store)
                 (run_dir / BEGUN_FILE).unlink(missing_ok=True)

@@ -42,6 +42,7 @@ def choose(config: Config, plan: BatchPlan, precision: str, model: TrainingModel
             config.model, model.transformer.vocabulary_size, precision, batch, on_gpu,
             freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
             copies=copies_of_weights(config.training, hosts), micro_batches=slices,
+            snapshot=config.checkpoints.background and model.rank.is_first_on_host,
         )  # fmt: skip
 
     slices = model.micro_batches

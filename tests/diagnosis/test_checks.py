@@ -407,10 +407,14 @@ def test_cards_of_different_names():
     assert network_checks.used_nic(answers()) == "eth0"
 
 
-def test_the_first_host_needs_room_for_the_checkpoints():
+def test_hosts_need_room_for_the_checkpoints_that_they_keep():
     config = dataclasses.replace(FILES, checkpoints=CheckpointConfig(keep=3, keep_best=5))
+    alone = dataclasses.replace(FILES, checkpoints=CheckpointConfig(copies=1))
     hosts = answers(disk={"free_bytes": 3 * GB, "path": "/"})
-    assert judged("disk", hosts, config=config).status == OK  # it keeps none
+    assert judged("disk", hosts, config=alone).status == OK  # it keeps none
+    check = judged("disk", hosts, config=config)
+    assert (check.status, check.found) == (FAIL, "3.0 GB free, 4 checkpoints need 3.1 GB")
+    assert "--checkpoints.copies" in check.remedy
     hosts[0].facts["disk"] = {"free_bytes": 3 * GB, "path": "/"}
     check = judged("disk", hosts, "v100a", config)
     assert (check.status, check.found) == (FAIL, "3.0 GB free, 9 checkpoints need 6.8 GB")

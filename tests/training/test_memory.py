@@ -30,6 +30,15 @@ def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
     assert frozen_islands.state_bytes - frozen.state_bytes == 2 * 4 * trained
 
 
+def test_a_save_in_the_background_needs_the_state_once_more_in_main_memory():
+    assert need(averaged=True, snapshot=True) == need(averaged=True)
+    usual, saves = (
+        memory.need(BASE, 32768, "float32", TYPICAL, False, averaged=True, snapshot=snapshot)
+        for snapshot in (False, True)
+    )
+    assert saves.state_bytes == 2 * usual.state_bytes == 2 * 16 * 60_880_896
+
+
 @pytest.mark.parametrize(
     ("preset", "batch", "measured_GB"),
     [("small", (290, 15, 15), 1.90), ("small", (850, 15, 15), 3.80), ("demo", (18, 15, 15), 0.81)],

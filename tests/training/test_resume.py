@@ -177,9 +177,13 @@ sys.exit(train.main())
 def test_an_older_checkpoint_of_rank_0_never_wins_over_another_host_s(
     toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path, step: int | None, words: str
 ) -> None:
-    """Two hosts without a shared file system, each with a run directory of its own."""
+    """Two hosts without a shared file system, each with a run directory of its own.
+
+    The run is not known to be the same: one of them was trained by a version without `run.id`.
+    """
     for host in ("host0", "host1"):
         shutil.copytree(toy_run, tmp_path / host / "run")
+    (tmp_path / "host0" / "run" / "run.id").unlink()
     for path in (tmp_path / "host0" / "run").rglob("*-*"):
         if not path.match(f"*-{step}.*"):
             path.unlink()

@@ -29,20 +29,22 @@ def base():
 
 
 class Ending:
-    """The callback in a run of 20 steps on one rank that evaluates every 10.
+    """The callback in a run of 20 steps on one rank that evaluates every 10 and may save.
 
     What it does is in `done`. The signals, the collectives and the records are the real ones; the
     evaluation and the save, which would need a model, only note that they were asked for.
     """
 
-    def __init__(self, base, run_dir, start_step=0, during_evaluation=lambda: None):
+    def __init__(
+        self, base, run_dir, start_step=0, during_evaluation=lambda: None, save_every=1000
+    ):
         horovod.init()
         config = dataclasses.replace(
             base,
             run_dir=run_dir,
             training=dataclasses.replace(base.training, max_steps=20),
             evaluation=dataclasses.replace(base.evaluation, every_steps=10),
-            checkpoints=dataclasses.replace(base.checkpoints, every_steps=1000),
+            checkpoints=dataclasses.replace(base.checkpoints, every_steps=save_every),
         )
         self.done, self._start_step, self._during = [], start_step, during_evaluation
         self._store = EventStore(run_dir)
@@ -62,17 +64,19 @@ class Ending:
     def samples(self, scores):
         return ""
 
-    def save(self, step, read_back):
-        self.done.append(f"save {step}" if read_back else f"save {step} unread")
+    def save(self, step, in_background, read_back):
+        assert read_back or not in_background
+        how = " in background" if in_background else "" if read_back else " unread"
+        self.done.append(f"save {step}{how}")
+
+    def wait(self):
+        self.done.append("wait")
 
     def join(self, step, joined):
         assert joined == Joined.EVERYTHING
 
-    def note_loss(self, step, val_loss):
-        self.done.append(f"loss {step}")
-
-    def save_best(self, step, val_loss, bleu, chrf):
-        self.done.append(f"best {step}")
+    def note(self, step, val_loss, bleu, chrf):
+        self.done.append(f"note {step}")
 
     def __enter__(self):
         with contextlib.ExitStack() as undo:
@@ -140,7 +144,7 @@ def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     ending = Ending(base, tmp_path, during_evaluation=ask)
     with ending, pytest.raises(Preempted, match="after step 10"):
         ending.step(10)
-    assert ending.done == ["evaluate", "loss 10", "best 10", "save 10 unread"]
+    assert ending.done == ["wait", "evaluate", "note 10", "save 10 unread"]
 
 
 def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp_path):
@@ -150,7 +154,7 @@ def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp
             stopped.step(10)
     assert read_metrics(tmp_path) == []
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["evaluate", "loss 10", "best 10"]
+        assert resumed.done == ["wait", "evaluate", "note 10"]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines if line["kind"] == "eval"] == [10]
     for start_step in (0, 9, 10):  # nothing is missing there
@@ -160,11 +164,11 @@ def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp
 
 def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, tmp_path):
     with Ending(base, tmp_path) as failing:
-        failing.save_best = lambda *_: 1 / 0
+        failing.note = lambda *_: 1 / 0
         with pytest.raises(ZeroDivisionError):
             failing.step(10)
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["evaluate", "loss 10", "best 10"]
+        assert resumed.done == ["wait", "evaluate", "note 10"]
 
 
 def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(base, tmp_path):
@@ -175,7 +179,7 @@ def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(ba
     resumed = Ending(base, tmp_path, start_step=10, during_evaluation=ask)
     with pytest.raises(Preempted, match="after step 10; the checkpoint is saved"), resumed:
         pass
-    assert resumed.done == ["evaluate", "loss 10", "best 10"]
+    assert resumed.done == ["wait", "evaluate", "note 10"]
     with Ending(base, tmp_path, start_step=10) as again:
         assert again.done == []
 
@@ -187,16 +191,28 @@ def test_the_last_step_s_evaluation_is_made_by_the_next_start(base, tmp_path):
             ending.step(20)
     assert ending.done == ["save 20 unread"]
     with Ending(base, tmp_path, start_step=20) as resumed:
-        assert resumed.done == ["evaluate", "loss 20", "best 20"]
+        assert resumed.done == ["wait", "evaluate", "note 20"]
 
 
 def test_at_a_step_with_both_the_checkpoint_comes_first(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending:
         for step in range(1, 21):
             ending.step(step)
-    evaluations = [["evaluate", f"loss {step}", f"best {step}"] for step in (10, 20)]
+    evaluations = [["wait", "evaluate", f"note {step}"] for step in (10, 20)]
     assert ending.done == [*evaluations[0], "save 20", *evaluations[1]]
     assert StopRequest.LINE not in capfd.readouterr().err
+
+
+def test_training_goes_on_during_a_save_and_no_evaluation_does(base, tmp_path):
+    with Ending(base, tmp_path, save_every=5) as ending:
+        for step in range(1, 18):
+            ending.step(step)
+        with pytest.raises(Preempted):
+            ending.step(18, stop=1.0)
+    assert ending.done == [
+        "save 5 in background", "save 10", "wait", "evaluate", "note 10", "save 15 in background",
+        "save 18 unread",
+    ]  # fmt: skip
 
 
 KILLED_IN_EVALUATION = """
@@ -229,10 +245,10 @@ def test_an_evaluation_that_never_ends_is_passed_over(base, tmp_path, capsys):
         failing = Ending(base, tmp_path, start_step, during_evaluation=lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError), failing:
             failing.step(10)
-        assert failing.done == ["evaluate"]
+        assert failing.done == ["wait", "evaluate"]
     with Ending(base, tmp_path, start_step=10) as resumed:
         assert "of step 10 was begun 2 times and never ended" in capsys.readouterr().out
         resumed.step(20)
-    assert resumed.done == ["save 20", "evaluate", "loss 20", "best 20"]
+    assert resumed.done == ["save 20", "wait", "evaluate", "note 20"]
     with Ending(base, tmp_path, start_step=10) as again:  # that one ended, so all may again
-        assert again.done == ["evaluate", "loss 10", "best 10"]
+        assert again.done == ["wait", "evaluate", "note 10"]

@@ -1,0 +1,59 @@
+"""Two hosts with real ssh and no shared disk: the first loses its own, and the run goes on."""
+
+import re
+import shutil
+
+import pytest
+
+import toy
+from hvd_nmt.checkpoints import find
+from hvd_nmt.checkpoints.find import newest_first
+
+pytestmark = pytest.mark.rig
+
+HOSTS = ("v100a", "v100b")
+DISKS_OF_THEIR_OWN = """
+import os, socket, sys
+from hvd_nmt import train
+os.chdir(socket.gethostname())
+sys.exit(train.main())
+"""
+"""both hosts are one machine, so each works in the folder of its name"""
+
+
+def train(two_hosts, folder, data, steps):
+    script = folder / "train_here.py"
+    script.write_text(DISKS_OF_THEIR_OWN, encoding="utf-8")
+    for host in HOSTS:
+        (folder / host).mkdir(exist_ok=True)
+    options = toy.train_options(
+        data, "run", steps, "--checkpoints.every-steps", "2", "--evaluation.every-steps", "20"
+    )
+    command = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options)
+    done = two_hosts.run(command, cwd=folder, timeout_s=900)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_host_loses_its_disk(two_hosts, toy_data, tmp_path):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    said = train(two_hosts, folder, toy_data, 5)
+    assert "copies      of each checkpoint are kept on v100a, v100b" in said
+    first, second = (newest_first(folder / host / "run") for host in HOSTS)
+    assert [c.step for c in first] == [c.step for c in second] == [5, 4, 2]
+    for ours, theirs in zip(first, second, strict=True):
+        find.verify(theirs)
+        assert theirs.manifest == ours.manifest
+
+    other = shutil.copytree(folder, tmp_path / "other")
+    shutil.rmtree(other / "v100a" / "run")
+    said = [train(two_hosts, each, toy_data, 8) for each in (folder, other)]
+    brought = "found       the checkpoint of step 5 on v100b: brought to v100a"
+    assert [brought in text for text in said] == [False, True]
+    checksums = [re.search(r"weights +checksum (0x[0-9a-f]+)", text)[1] for text in said]
+    assert checksums[0] == checksums[1]
+    losses = [[line["train_loss"] for line in toy.metrics(each / "v100a" / "run")]
+              for each in (folder, other)]  # fmt: skip
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 8

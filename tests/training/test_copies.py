@@ -1,0 +1,228 @@
+"""Two hosts without a shared file system: the second keeps a copy, from which a run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import toy
+from hvd_nmt.checkpoints import find
+from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.names import SUFFIXES
+from hvd_nmt.telemetry import jsonl
+
+HOSTS_OF_THEIR_OWN = """
+import os, socket, sys
+from hvd_nmt import train
+names = os.environ["HOME"].rpartition("/")[2].split("-")
+os.chdir(names[int(os.environ["HOROVOD_RANK"])])
+socket.gethostname = lambda name=os.path.basename(os.getcwd()): name
+sys.exit(train.main())
+"""
+"""rank 0 and 1 are on the hosts that the home directory is named after, in that order"""
+RECORDS = ("config.yaml", "run.id", "spm.model", "environment.json", "command.txt")
+OFTEN = ("--checkpoints.every-steps", "2", "--evaluation.every-steps", "3")
+
+
+def train(toy_commands, folder: Path, data: Path, steps: int, *more: str, order="host0-host1"):
+    """A start on two hosts, each of which has its own directory in `folder`."""
+    for host in order.split("-"):
+        (folder / host).mkdir(parents=True, exist_ok=True)
+    home = folder / order
+    home.mkdir(exist_ok=True)
+    command = [*toy.horovodrun(2), *toy_commands.command(HOSTS_OF_THEIR_OWN)]
+    options = toy.train_options(data, "run", steps, *OFTEN, *more)
+    return toy.Run([*command, *options], folder, toy.environment(home)).finished()
+
+
+def checksum(done) -> str:
+    (line,) = [line for line in done.stdout.splitlines() if "weights     checksum" in line]
+    return line.split("checksum ")[1].split()[0]
+
+
+@pytest.fixture(scope="module")
+def seven_steps(toy_commands, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both hosts after a run of seven steps: copy the folder."""
+    folder = tmp_path_factory.mktemp("hosts")
+    done = train(toy_commands, folder, toy_data, 7)
+    assert done.returncode == 0, done.stderr
+    assert "copies      of each checkpoint are kept on host0, host1" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unharmed(toy_commands, toy_data: Path, seven_steps: Path, tmp_path_factory) -> str:
+    """The checksum of the weights after ten steps, the last three by a second start."""
+    folder = shutil.copytree(seven_steps, tmp_path_factory.mktemp("unharmed") / "hosts")
+    done = train(toy_commands, folder, toy_data, 10)
+    assert done.returncode == 0, done.stderr
+    assert "found " not in done.stdout
+    return checksum(done)
+
+
+def test_the_second_host_holds_the_same_checkpoints_and_all_that_a_run_needs(
+    seven_steps: Path,
+) -> None:
+    first, second = (seven_steps / host / "run" for host in ("host0", "host1"))
+    steps = [[c.step for c in newest_first(run_dir)] for run_dir in (first, second)]
+    assert steps == [[7, 6, 4], [7, 6, 4]]
+    for ours, theirs in zip(newest_first(first), newest_first(second), strict=True):
+        find.verify(theirs)
+        assert theirs.manifest == ours.manifest  # the losses of evaluations, too
+    for name in RECORDS:
+        assert (second / name).read_bytes() == (first / name).read_bytes(), name
+    assert len((first / "run.id").read_text()) == 17
+    assert not list(second.rglob("best_models"))
+    assert not list(seven_steps.rglob(".saving-*"))
+
+
+def test_its_metrics_are_those_of_the_first(seven_steps: Path) -> None:
+    texts = [(seven_steps / host / "run/metrics.jsonl").read_bytes() for host in ("host0", "host1")]
+    assert texts[0] == texts[1]
+    path = seven_steps / "host1/run/metrics.jsonl"
+    kinds = {(line["kind"], line.get("step")) for line in jsonl.read(path)}
+    assert {("start", None), ("train", 7), ("eval", 7), ("save", 4), ("end", None)} <= kinds
+
+
+def test_each_save_says_how_long_training_waited(seven_steps: Path) -> None:
+    lines = toy.metrics(seven_steps / "host0" / "run", "save")
+    assert [line["step"] for line in lines] == [2, 4, 6, 7]
+    behind = {line["step"]: line["background_s"] > 0 for line in lines}
+    assert behind == {2: True, 4: True, 6: False, 7: False}  # an evaluation follows at 6 and 7
+    assert all(line["wait_s"] > 0 and line["copies"] == 2 for line in lines)
+
+
+def test_a_run_whose_first_host_lost_its_disk_goes_on(
+    toy_commands, toy_data: Path, seven_steps: Path, unharmed: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
+    shutil.rmtree(folder / "host0" / "run")
+    done = train(toy_commands, folder, toy_data, 10)
+    assert done.returncode == 0, done.stderr
+    assert "found       the checkpoint of step 7 on host1: brought to host0" in done.stdout
+    assert "resuming    from run/model.ckpt-7" in done.stdout
+    assert checksum(done) == unharmed
+    first = folder / "host0" / "run"
+    assert [line["step"] for line in toy.metrics(first)] == list(range(1, 11))
+    assert (first / "run.id").read_bytes() == (folder / "host1/run/run.id").read_bytes()
+    assert [line["step"] for line in toy.metrics(first, "eval")] == [3, 6, 7, 9, 10]
+    assert len((first / "command.txt").read_text().splitlines()) == 2
+
+
+def test_a_run_goes_on_from_the_copy_where_its_newest_checkpoint_is_damaged(
+    toy_commands, toy_data: Path, seven_steps: Path, unharmed: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
+    first = folder / "host0" / "run"
+    os.truncate(first / f"model.ckpt-7{SUFFIXES[0]}", 1000)
+    done = train(toy_commands, folder, toy_data, 10)
+    assert done.returncode == 0, done.stderr
+    assert "It was moved to" in done.stdout
+    assert "found       the checkpoint of step 7 on host1: brought to host0" in done.stdout
+    assert checksum(done) == unharmed
+    assert (first / "damaged" / "model.ckpt-7.json").exists()
+
+
+def test_another_order_of_hosts_is_the_same_run(
+    toy_commands, toy_data: Path, seven_steps: Path, tmp_path: Path
+) -> None:
+    """The second host becomes the first, without and with a checkpoint of its own, and back."""
+    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
+    done = train(toy_commands, folder, toy_data, 8, order="host1-host2")
+    assert done.returncode == 0, done.stderr
+    assert "resuming    from run/model.ckpt-7" in done.stdout
+    assert newest_first(folder / "host2" / "run")[0].step == 8
+    done = train(toy_commands, folder, toy_data, 9, order="host0-host2")
+    assert done.returncode == 0, done.stderr
+    assert "found       the checkpoint of step 8 on host2: brought to host0" in done.stdout
+    assert [line["step"] for line in toy.metrics(folder / "host0/run")] == list(range(1, 10))
+
+
+def test_no_copy_is_written_into_another_run(
+    toy_commands, toy_data: Path, seven_steps: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
+    other = folder / "host1" / "run"
+    (other / "run.id").write_text("another\n", encoding="utf-8")
+    for checkpoint in newest_first(other)[:1]:
+        for path in other.glob(f"{checkpoint.prefix.name}.*"):
+            path.unlink()
+    before = {path.name: path.read_bytes() for path in other.iterdir() if path.is_file()}
+    done = train(toy_commands, folder, toy_data, 8)
+    assert done.returncode == 0, done.stderr
+    assert "copies      host1 holds another run in run: no copy is kept there" in done.stdout
+    after = {path.name: path.read_bytes() for path in other.iterdir() if path.is_file()}
+    assert after == before
+
+
+FULL_COPY = HOSTS_OF_THEIR_OWN.replace(
+    "sys.exit",
+    """
+import errno
+from hvd_nmt.checkpoints import saver
+from hvd_nmt.common import files
+if os.environ["HOROVOD_RANK"] == "1":
+    def full(path, real=saver.sync):
+        if "model.ckpt-4" in str(path) or "model.ckpt-2" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(path)
+    saver.sync = full
+sys.exit""",
+)
+"""the disk of the second host is full for two saves"""
+
+
+def test_a_copy_that_cannot_be_written_is_said_and_ends_nothing(
+    toy_commands, toy_data: Path, tmp_path: Path
+) -> None:
+    for host in ("host0", "host1"):
+        (tmp_path / host).mkdir()
+    home = tmp_path / "host0-host1"
+    home.mkdir()
+    command = [*toy.horovodrun(2), *toy_commands.command(FULL_COPY)]
+    options = toy.train_options(toy_data, "run", 6, *OFTEN)
+    done = toy.Run([*command, *options], tmp_path, toy.environment(home)).finished()
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if "copies      host1: " in line]
+    assert len(said) == 2, done.stdout
+    assert all("No space left on device" in line and "The run goes on" in line for line in said)
+    assert [c.step for c in newest_first(tmp_path / "host1" / "run")] == [6]
+    assert [c.step for c in newest_first(tmp_path / "host0" / "run")] == [6, 4, 2]
+    lines = toy.metrics(tmp_path / "host0" / "run", "save")
+    assert [(line["step"], line["copies"]) for line in lines] == [(2, 1), (4, 1), (6, 2)]
+
+
+DRIFTING = HOSTS_OF_THEIR_OWN.replace(
+    "sys.exit",
+    """
+from hvd_nmt.checkpoints.snapshot import Snapshot
+def drifted(self, real=Snapshot.take):
+    real(self)
+    copy, _ = self._pairs[-1]
+    copy.assign_add(copy + 1)
+if os.environ["HOROVOD_RANK"] == "1":
+    Snapshot.take = drifted
+sys.exit""",
+)
+"""in the second save, and the state of the second host is not that of the first any more"""
+
+
+def test_hosts_that_save_different_states_end_the_run(
+    toy_commands, toy_data: Path, tmp_path: Path
+) -> None:
+    for host in ("host0", "host1"):
+        (tmp_path / host).mkdir()
+    home = tmp_path / "host0-host1"
+    home.mkdir()
+    command = [*toy.horovodrun(2), *toy_commands.command(DRIFTING)]
+    more = ("--evaluation.every-steps", "20")
+    options = toy.train_options(toy_data, "run", 20, *OFTEN, *more)
+    done = toy.Run([*command, *options], tmp_path, toy.environment(home)).finished()
+    assert done.returncode != 0
+    (said,) = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
+    assert "The checkpoints of step 4 on host0 and host1 differ" in said
+    assert json.loads((tmp_path / "host0/run/model.ckpt-4.json").read_text())["step"] == 4
