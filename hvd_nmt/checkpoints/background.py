@@ -11,7 +11,8 @@ _LOWEST = 19
 class Background:
     """At most one piece of work, whose error waits for whoever asks for its end.
 
-    The thread is no daemon: a process that ends by an error, and says so, ends when the work has.
+    Whoever waits for it lends it his priority, where the system allows that. The thread is no
+    daemon: a process that ends by an error, and says so, ends when the work has.
     """
 
     def __init__(self) -> None:
@@ -36,15 +37,22 @@ class Background:
 
     def has_ended(self, timeout_s: float | None = None) -> bool:
         """Wait likewise, and raise nothing; whether it has ended in that time."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
-            return not self._thread.is_alive()
-        return True
+        thread = self._thread
+        if thread is None:
+            return True
+        if thread.is_alive() and thread.native_id is not None:
+            _set_priority(thread.native_id, os.getpriority(os.PRIO_PROCESS, 0))
+            thread.join(timeout_s)
+        return not thread.is_alive()
 
     def _run(self, work: Callable[[], object]) -> None:
-        with contextlib.suppress(OSError):  # a container may forbid it
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+        _set_priority(threading.get_native_id(), _LOWEST)
         try:
             work()
         except BaseException as error:
             self._error = error
+
+
+def _set_priority(thread: int, priority: int) -> None:
+    with contextlib.suppress(OSError):  # raising it needs a right, and the thread may have ended
+        os.setpriority(os.PRIO_PROCESS, thread, priority)
