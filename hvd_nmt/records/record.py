@@ -69,11 +69,11 @@ class Evaluation:
     bleu_margin: float | None = None
     """half width of its 95 % interval by bootstrap over the sentences"""
     chrf: float | None = None
-    chrf_margin: float | None = None
-    """as that of BLEU, where chrF decides which models are the best"""
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
+    chrf_margin: float | None = None
+    """as that of BLEU, where chrF decides which models are the best"""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from faulty_runs import OPTIONS
 
 import toy
 from hvd_nmt.checkpoints import names
@@ -154,15 +153,15 @@ def test_the_second_nan_of_an_epoch_names_the_first(answers):
     assert said in answers("nan_twice_in_an_epoch")[0]["err"]
 
 
-def test_a_later_start_leaves_out_the_same_steps(out, toy_data, tmp_path):
+def test_a_later_start_leaves_out_the_same_steps(out, tmp_path):
     """As if it had been killed right after it went back; without the NaN, which is not needed."""
     run_dir = tmp_path / "nan_on_one_rank"
     shutil.copytree(out / "nan_on_one_rank", run_dir)
     for path in run_dir.rglob("*-*"):
         if path.is_file() and ("model.ckpt-3." not in path.name) and path.suffix != ".jsonl":
             path.unlink()
-    options = ["--data.directory", str(toy_data), "--run-dir", run_dir.name]
-    done = toy.run_train(*OPTIONS, *options, ranks=2, cwd=tmp_path)
+    options = ["--config", f"{run_dir.name}/config.yaml", "--run-dir", run_dir.name]
+    done = toy.run_train(*options, ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"resuming    from {run_dir.name}/model.ckpt-3" in done.stdout
     assert "not finite" not in done.stdout
