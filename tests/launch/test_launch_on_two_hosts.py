@@ -33,7 +33,8 @@ def starts(run_dir: Path) -> list[dict]:
 
 def wait_for_start(run: toy.Run, run_dir: Path, number: int) -> None:
     """Until that start has done steps."""
-    run.wait_for(lambda: len(toy.metrics(run_dir, "start")) == number if starts(run_dir) else 0)
+    records = run_dir / "metrics.jsonl"
+    run.wait_for(lambda: records.exists() and len(toy.metrics(run_dir, "start")) == number)
     done = toy.steps_done(run_dir)
     run.wait_for(lambda: toy.steps_done(run_dir) >= done + 6)
 
