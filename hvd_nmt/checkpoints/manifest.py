@@ -91,10 +91,15 @@ class Checkpoint:
 
 
 def newest_step(run_dir: Path) -> int | None:
-    """The highest step of which there is a complete checkpoint; only manifests are read."""
-    for prefix in names.prefixes(run_dir):
-        with contextlib.suppress(RunError):
-            return Checkpoint.at(prefix).step
+    """The highest step of which there is a complete checkpoint; only manifests are read.
+
+    Returns:
+        None where there is none, or none that can be read.
+    """
+    with contextlib.suppress(OSError):
+        for prefix in names.prefixes(run_dir):
+            with contextlib.suppress(RunError):
+                return Checkpoint.at(prefix).step
     return None
 
 

@@ -14,7 +14,7 @@ from hvd_nmt.common.errors import (
     Preempted,
     RunError,
 )
-from hvd_nmt.common.units import count, duration
+from hvd_nmt.common.units import count
 
 STARTS_WITHOUT_PROGRESS = 5
 """in a row, after which nothing is started any more"""
@@ -95,8 +95,3 @@ def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
             "next would end so, too."
         )
     return ""
-
-
-def waiting(why: str, wait_s: float) -> str:
-    """A line for who reads the log: what is waited for."""
-    return f"{why}; starting again in {duration(wait_s)}"

@@ -87,6 +87,8 @@ def _first_outlook(job: Job) -> Outlook:
 
 @final
 class _Supervision:
+    """What is known while a job is done, from start to start."""
+
     def __init__(self, job: Job) -> None:
         self._job = job
         config = job.command.config
@@ -95,10 +97,13 @@ class _Supervision:
         self._stop = StopSignals()
         self._id = secrets.token_hex(8)
         self._ends: list[End] = []
+        """of the starts until now"""
         self._saved_step = -1
+        """of the newest checkpoint that is known of; -1: none"""
         self._silent: tuple[str, ...] = ()
         """hosts that have not said that nothing is left of earlier starts"""
         self._said: set[str] = set()
+        """warnings and hindrances: each is said once"""
 
     def run(self) -> int:
         self._stop.listen()
@@ -121,7 +126,7 @@ class _Supervision:
             if not decision.restarts:
                 return self._finish(decision)
             self._log.append("restart", pause_s=decision.pause_s)
-            _say(f"{_why(code, sentence)}; starting again in {duration(decision.pause_s)}.")
+            _say(f"ended with code {code}; starting again in {duration(decision.pause_s)}.")
             with self._stop.interrupting():
                 time.sleep(decision.pause_s)
 
@@ -222,11 +227,6 @@ class _Supervision:
             saved = f"the newest checkpoint is of step {self._saved_step:,}"
         _say(f"stopped by a signal; {saved}: the same command goes on.")
         return code
-
-
-def _why(code: int, sentence: str) -> str:
-    """Why a start ended, in a few words; the sentence itself stands above."""
-    return f"ended with code {code}" + ("" if sentence else ", without a sentence")
 
 
 def _say(text: str) -> None:

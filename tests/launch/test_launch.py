@@ -90,7 +90,7 @@ def test_sigterm_saves_and_ends_with_75(toy_data, tmp_path):
     try:
         run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
         run.process.send_signal(signal.SIGTERM)
-        done = run.finished(90)
+        done = run.finished()
     finally:
         run.kill()
     assert done.returncode == 75, done.stderr
@@ -109,7 +109,7 @@ def test_the_ranks_of_a_launcher_that_was_killed_save_and_end(toy_data, tmp_path
     try:
         run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
         run.process.kill()
-        assert run.left_behind(60) == []
+        assert run.left_behind(300) == []
     finally:
         run.kill()
     assert newest_step(run_dir) == toy.steps_done(run_dir)
@@ -120,7 +120,7 @@ def test_what_would_fail_again_is_not_started_again(tmp_path):
         "import sys; print('hvd_nmt.train: It is wrong.', file=sys.stderr); sys.exit(3)"
     )
     run = launch("--", "python", "fails.py", cwd=tmp_path)
-    done = run.finished(120)
+    done = run.finished()
     assert done.returncode == 3, done.stderr
     assert "hvd_nmt.train: It is wrong." in done.stderr.splitlines()
     assert done.stderr.count("starting 2 ranks") == 1
@@ -141,12 +141,12 @@ def test_the_second_ctrl_c_ends_all_at_once(tmp_path):
     (tmp_path / "deaf.py").write_text(DEAF)
     run = launch("--", "python", "deaf.py", cwd=tmp_path)
     try:
-        run.wait_for((tmp_path / "ready").exists, 120)
+        run.wait_for((tmp_path / "ready").exists)
         run.process.send_signal(signal.SIGINT)
         time.sleep(1)
         assert run.process.poll() is None
         run.process.send_signal(signal.SIGINT)
-        done = run.finished(30)
+        done = run.finished()
     finally:
         run.kill()
     assert done.returncode == 130, done.stderr
@@ -158,9 +158,9 @@ def test_a_signal_between_two_starts_ends_the_launcher(tmp_path):
     (tmp_path / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
     run = launch("--restarts-per-hour", "1", "--", "python", "killed.py", cwd=tmp_path)
     try:
-        run.wait_for(lambda: re.search(r"starting again in 5\d min", run.stderr), 300)
+        run.wait_for(lambda: re.search(r"starting again in 5\d min", run.stderr))
         run.process.send_signal(signal.SIGTERM)
-        done = run.finished(30)
+        done = run.finished()
     finally:
         run.kill()
     assert done.returncode == 75, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ def starts(run_dir: Path) -> list[dict]:
 
 def wait_for_start(run: toy.Run, run_dir: Path, number: int) -> None:
     """Until that start has done steps."""
-    run.wait_for(lambda: len(toy.metrics(run_dir, "start")) == number if starts(run_dir) else 0)
+    records = run_dir / "metrics.jsonl"
+    run.wait_for(lambda: records.exists() and len(toy.metrics(run_dir, "start")) == number)
     done = toy.steps_done(run_dir)
     run.wait_for(lambda: toy.steps_done(run_dir) >= done + 6)
 
@@ -60,35 +62,53 @@ def test_a_rank_that_is_killed_on_the_other_host(two_hosts, toy_data, tmp_path):
     require_no_secret(done.stdout + done.stderr, run_dir)
 
 
-def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, toy_data, tmp_path):
+# Ranks that start in no time, and never end by themselves.
+RANK = """
+import os, pathlib, socket, time
+pathlib.Path(f"{socket.gethostname()}-{os.getpid()}").touch()
+time.sleep(3000)
+"""
+
+
+def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path):
     """Its rank cannot be ended while the cable is out, and is when it is in again."""
-    run_dir = tmp_path / "run"
-    options = toy.train_options(toy_data, "run", 100_000, "--checkpoints.every-steps", "2")
-    words = ("-H", "v100a:1,v100b:1", "--min-ranks", "1", "train", *options)
-    run = launch(two_hosts, *words, cwd=tmp_path, HVD_NMT_GRACE_S="600")
+    (tmp_path / "rank.py").write_text(RANK)
+
+    def ranks(host: str, number: int) -> list[psutil.Process]:
+        """The processes of a host, oldest first, once there were so many."""
+        run.wait_for(lambda: len(list(tmp_path.glob(f"{host}-*"))) == number)
+        paths = sorted(tmp_path.glob(f"{host}-*"), key=lambda path: path.stat().st_mtime_ns)
+        pids = [int(path.name.partition("-")[2]) for path in paths]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+
+    words = ("-H", "v100a:1,v100b:1", "--min-ranks", "1", "--", "python", "rank.py")
+    run = launch(two_hosts, *words, cwd=tmp_path)
     try:
-        wait_for_start(run, run_dir, 1)
-        first, second = run.ranks()
-        second.suspend()  # it would end by itself after half a minute
+        (remote,) = ranks("v100b", 1)
         two_hosts.cut()
-        first.kill()
-        wait_for_start(run, run_dir, 2)
-        assert second.is_running()
+        ranks("v100a", 1)[-1].kill()
+        alone = ranks("v100a", 2)[-1]
+        assert is_alive(remote)
         two_hosts.heal()
-        (alone,) = [rank for rank in run.ranks() if rank != second]
         alone.kill()
-        wait_for_start(run, run_dir, 3)
-        assert not is_alive(second)
+        ranks("v100b", 2)
+        assert not is_alive(remote)
         run.process.send_signal(signal.SIGTERM)
-        done = run.finished(300)
+        done = run.finished()
+        left = run.left_behind()
     finally:
         run.kill()
     assert done.returncode == 75, done.stderr
-    assert starts(run_dir) == [BOTH, {"v100a": 1}, BOTH]
-    (left_out,) = [event for event in events(run_dir) if event["kind"] == "left out"]
-    assert list(left_out["why"]) == ["v100b"]
-    assert "without v100b: v100b: ssh: " in done.stderr
-    assert "v100b: ended " in done.stderr
+    assert left == []
+    said = re.findall(r"hvd_nmt.launch: (starting \d.*|without v100b: v100b: ssh|v100b: ended \d)",
+                      done.stderr)  # fmt: skip
+    assert said == [
+        "starting 2 ranks on v100a:1,v100b:1, network card eth0.",
+        "without v100b: v100b: ssh",
+        "starting 1 rank on v100a:1, network card lo.",
+        "v100b: ended 1",
+        "starting 2 ranks on v100a:1,v100b:1, network card eth0.",
+    ], done.stderr
 
 
 def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, tmp_path):
