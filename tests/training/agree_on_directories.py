@@ -14,11 +14,12 @@ from pathlib import Path
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import UserError
-from hvd_nmt.training import horovod, host_directories, run_directory
+from hvd_nmt.training import bring, horovod, host_directories, run_directory
 
 
 def main(out, cases):
     rank = horovod.init(2)
+    bring._PIECE_BYTES = 10_000  # so that a file is more than one
     host = f"host{rank.index}"
     rank = dataclasses.replace(rank, host=host)
     socket.gethostname = lambda: host

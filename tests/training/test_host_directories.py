@@ -24,7 +24,7 @@ def run(tmp_path_factory):
     run_dir.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(meta_graph, "export", lambda *_: b"graph")
-        model = tf.train.Checkpoint(weight=tf.Variable(tf.zeros([9_000_000])))  # two pieces
+        model = tf.train.Checkpoint(weight=tf.Variable(tf.zeros([9_000])))
         state = tf.train.Checkpoint(model=model)
         saver = Saver(run_dir, state, FACTS, keep=3, keep_best=2)
         for step in (10, 20, 30):
