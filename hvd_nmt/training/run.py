@@ -116,7 +116,7 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ending, choice, directories.writers)
+        _fit(model, state, run_setup, plan, ending, choice, writers=directories.writers)
         stopped = False
     finally:
         if rank.is_first:
@@ -193,23 +193,18 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
+    *,
     writers: tuple[int, ...],
 ) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
-    store = saver = None
+    store = None
     if rank.is_first:
         choice.store = store = _opened_store(run_setup, plan)
-    if rank.index in writers:
-        saver = Saver(
-            config.run_dir,
-            state,
-            _manifest_facts(config, run_setup),
-            config.checkpoints.keep,
-            config.checkpoints.keep_best,
-        )
+    saver = _saver(config, state, run_setup) if rank.index in writers else None
+    if saver is not None:
         ending.background = saver.background
     saving = Saving(config, rank, writers, saver, store)
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
@@ -267,6 +262,13 @@ def _opened_store(run_setup: RunSetup, plan: Plan) -> EventStore:
     store.record("start", start)
     store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
     return store
+
+
+def _saver(config: Config, state: tf.train.Checkpoint, run_setup: RunSetup) -> Saver:
+    """What writes the checkpoints on this rank's host."""
+    kept = config.checkpoints
+    facts = _manifest_facts(config, run_setup)
+    return Saver(config.run_dir, state, facts, kept.keep, kept.keep_best)
 
 
 def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
