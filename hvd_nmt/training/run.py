@@ -137,8 +137,9 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
     started_s = time.monotonic()
     stopped = True
     try:
+        writers = directories.writers
         while not _fit(
-            model, state, run_setup, plan, ending, choice, directories.writers, going_back
+            model, state, run_setup, plan, ending, choice, writers=writers, going_back=going_back
         ):
             _restore(state, config, run_setup, log)
             exchange = _chosen_before(config, run_setup)
@@ -226,6 +227,7 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
+    *,
     writers: tuple[int, ...],
     going_back: GoingBack,
 ) -> bool:
@@ -233,13 +235,11 @@ def _fit(
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
     early_end = EarlyEnd(config, trained_s)
-    store = saver = None
+    store = None
     if rank.is_first:
         choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
-    if rank.index in writers:
-        keep, keep_best = config.checkpoints.keep, config.checkpoints.keep_best
-        facts, best_by = _manifest_facts(config, run_setup), config.evaluation.best_by
-        saver = Saver(config.run_dir, state, facts, keep, keep_best, best_by)
+    saver = _saver(config, state, run_setup) if rank.index in writers else None
+    if saver is not None:
         ending.background = saver.background
     saving = Saving(config, rank, writers, saver, store)
     going_back.settle = saving.wait
@@ -326,6 +326,13 @@ def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: b
     store.record("start", start)
     store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
     return store
+
+
+def _saver(config: Config, state: tf.train.Checkpoint, run_setup: RunSetup) -> Saver:
+    """What writes the checkpoints on this rank's host."""
+    kept, best_by = config.checkpoints, config.evaluation.best_by
+    facts = _manifest_facts(config, run_setup)
+    return Saver(config.run_dir, state, facts, kept.keep, kept.keep_best, best_by)
 
 
 def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 import toy
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.names import SUFFIXES
 
 pytestmark = pytest.mark.rig
 
@@ -44,7 +45,7 @@ def test_the_first_host_loses_its_disk(two_hosts, toy_data, tmp_path):
     assert [c.step for c in first] == [c.step for c in second] == [5, 4, 2]
     for ours, theirs in zip(first, second, strict=True):
         find.verify(theirs)
-        assert theirs.manifest == ours.manifest
+        assert theirs.manifest.files[SUFFIXES[0]] == ours.manifest.files[SUFFIXES[0]]
 
     other = shutil.copytree(folder, tmp_path / "other")
     shutil.rmtree(other / "v100a" / "run")

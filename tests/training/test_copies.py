@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import toy
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.find import newest_first
+from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.telemetry import jsonl
 
@@ -37,6 +37,12 @@ def train(toy_commands, folder: Path, data: Path, steps: int, *more: str, order=
     command = [*toy.horovodrun(2), *toy_commands.command(HOSTS_OF_THEIR_OWN)]
     options = toy.train_options(data, "run", steps, *OFTEN, *more)
     return toy.Run([*command, *options], folder, toy.environment(home)).finished()
+
+
+def values(checkpoint: Checkpoint) -> tuple:
+    """What the hosts must have in common: TensorFlow writes no graph twice with the same bytes."""
+    manifest = checkpoint.manifest
+    return manifest.step, manifest.val_loss, manifest.files[SUFFIXES[0]]
 
 
 def checksum(done) -> str:
@@ -72,7 +78,7 @@ def test_the_second_host_holds_the_same_checkpoints_and_all_that_a_run_needs(
     assert steps == [[7, 6, 4], [7, 6, 4]]
     for ours, theirs in zip(newest_first(first), newest_first(second), strict=True):
         find.verify(theirs)
-        assert theirs.manifest == ours.manifest  # the losses of evaluations, too
+        assert values(theirs) == values(ours)
     for name in RECORDS:
         assert (second / name).read_bytes() == (first / name).read_bytes(), name
     assert len((first / "run.id").read_text()) == 17
@@ -111,52 +117,6 @@ def test_a_run_whose_first_host_lost_its_disk_goes_on(
     assert (first / "run.id").read_bytes() == (folder / "host1/run/run.id").read_bytes()
     assert [line["step"] for line in toy.metrics(first, "eval")] == [3, 6, 7, 9, 10]
     assert len((first / "command.txt").read_text().splitlines()) == 2
-
-
-def test_a_run_goes_on_from_the_copy_where_its_newest_checkpoint_is_damaged(
-    toy_commands, toy_data: Path, seven_steps: Path, unharmed: str, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
-    first = folder / "host0" / "run"
-    os.truncate(first / f"model.ckpt-7{SUFFIXES[0]}", 1000)
-    done = train(toy_commands, folder, toy_data, 10)
-    assert done.returncode == 0, done.stderr
-    assert "It was moved to" in done.stdout
-    assert "found       the checkpoint of step 7 on host1: brought to host0" in done.stdout
-    assert checksum(done) == unharmed
-    assert (first / "damaged" / "model.ckpt-7.json").exists()
-
-
-def test_another_order_of_hosts_is_the_same_run(
-    toy_commands, toy_data: Path, seven_steps: Path, tmp_path: Path
-) -> None:
-    """The second host becomes the first, without and with a checkpoint of its own, and back."""
-    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
-    done = train(toy_commands, folder, toy_data, 8, order="host1-host2")
-    assert done.returncode == 0, done.stderr
-    assert "resuming    from run/model.ckpt-7" in done.stdout
-    assert newest_first(folder / "host2" / "run")[0].step == 8
-    done = train(toy_commands, folder, toy_data, 9, order="host0-host2")
-    assert done.returncode == 0, done.stderr
-    assert "found       the checkpoint of step 8 on host2: brought to host0" in done.stdout
-    assert [line["step"] for line in toy.metrics(folder / "host0/run")] == list(range(1, 10))
-
-
-def test_no_copy_is_written_into_another_run(
-    toy_commands, toy_data: Path, seven_steps: Path, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
-    other = folder / "host1" / "run"
-    (other / "run.id").write_text("another\n", encoding="utf-8")
-    for checkpoint in newest_first(other)[:1]:
-        for path in other.glob(f"{checkpoint.prefix.name}.*"):
-            path.unlink()
-    before = {path.name: path.read_bytes() for path in other.iterdir() if path.is_file()}
-    done = train(toy_commands, folder, toy_data, 8)
-    assert done.returncode == 0, done.stderr
-    assert "copies      host1 holds another run in run: no copy is kept there" in done.stdout
-    after = {path.name: path.read_bytes() for path in other.iterdir() if path.is_file()}
-    assert after == before
 
 
 FULL_COPY = HOSTS_OF_THEIR_OWN.replace(

@@ -28,16 +28,20 @@ def state(monkeypatch):
 @pytest.fixture
 def begin(state, tmp_path):
     """A function that begins the saves of one rank."""
+    stores = []
 
     def saving(background=True):
         config = configuration.presets()["base"][1]
         kept = dataclasses.replace(config.checkpoints, background=background)
         config = dataclasses.replace(config, run_dir=tmp_path, checkpoints=kept)
         store = EventStore(tmp_path)
+        stores.append(store)
         saver = Saver(tmp_path, state, FACTS, keep=3, keep_best=2)
         return Saving(config, horovod.init(), (0,), saver, store), saver
 
-    return saving
+    yield saving
+    for store in stores:
+        store.close()
 
 
 def full_disk(*_):
