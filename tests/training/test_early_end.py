@@ -62,7 +62,7 @@ def test_the_same_command_says_so_and_trains_nothing(no_gain: dict) -> None:
     assert done.returncode == 0, done.stderr
     assert (
         "run has stopped at step 6 because 2 evaluations in a row brought no gain in BLEU; to go "
-        "on, give --evaluation.stop-after another value than 2."
+        "on, change evaluation.stop_after, which is 2."
     ) in done.stdout
     assert toy.steps_done(no_gain["run_dir"]) == 4
 
