@@ -8,6 +8,8 @@ between_hosts    what travels between the hosts of a run, and what plain trainin
 traffic          what the network cards carried while steps ran
 machines         step times, GPUs, CPUs, energy
 learning         whether the run is trained, whether it overfits
+coverage         every sentence exactly once in each epoch, proved
+stopping         when a run has learned enough to end before its last step
 learning_rate    the learning-rate plot explained
 student_t        quantiles for intervals
 """

@@ -126,7 +126,7 @@ def _train(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
     started_s = time.monotonic()
     stopped = True
     try:
-        while not _fit(model, state, run_setup, plan, ending, choice, going_back):
+        while not _fit(model, state, run_setup, plan, ending, choice, going_back=going_back):
             _restore(state, config, run_setup, log)
             exchange = _chosen_before(config, run_setup)
             plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
@@ -213,6 +213,7 @@ def _fit(
     plan: Plan,
     ending: Ending,
     choice: ExchangeChoice,
+    *,
     going_back: GoingBack,
 ) -> bool:
     """Join the parts and let Keras run the steps; False: the run goes back to its checkpoint."""
@@ -229,7 +230,7 @@ def _fit(
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saver, store, sentences, early_end
+        config, start, evaluator, saver, store, sentences=sentences, early_end=early_end
     )
     every_step = [
         callbacks.NoteStep(start, ending),

@@ -51,6 +51,7 @@ class SaveAndEvaluate(StepCallback):
         evaluator: Evaluator,
         saver: Saver | None,
         store: EventStore | None,
+        *,
         sentences: SentenceLog,
         early_end: EarlyEnd,
     ) -> None:
