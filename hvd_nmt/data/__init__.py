@@ -6,5 +6,7 @@
 - `sentencepiece_model` the model's file, read and changed without SentencePiece
 - `batches`             the global batch plan, the same on every rank
 - `bpe_dropout`         another segmentation of each sentence in each epoch
+- `sentence_sum`        how many sentences and which, as numbers that add up
+- `mixing`              numbers as random-looking numbers
 - `throughput`          how fast the batches come
 """

@@ -21,10 +21,13 @@ optimizer           Adam with one fused kernel per weight, wrapped so that gradi
 step_callback       the base of callbacks that count the steps of a run
 callbacks           learning rate, guards against divergence, telemetry, timeline
 step_log            what is logged of the steps
+sentence_log        which sentences the steps were fed
+going_back          what follows NaN: sentences named, back to a checkpoint, a step left out
 save_and_evaluate   whether a run stops, saves or evaluates after a step
 saving              checkpoints beside the training, on all hosts that keep them
 host_directories    which hosts have a run directory of their own, and write a copy there
 bring               a checkpoint of another host, brought to that of rank 0
+early_end           why a run ends before its last step
 stop                signals that ask a run to stop
 evaluation          validation loss and BLEU, shared by all ranks
 benchmark           how fast steps are, for `hvd_nmt.bench`

@@ -92,7 +92,7 @@ def ended_before(config: Config, step: int) -> str:
         if ended and _value_of(config, option) == end["value"]:
             sentence = (
                 f"{config.run_dir} has stopped at step {step:,} because {end['because']}; to go "
-                f"on, give --{option.replace('_', '-')} another value than {end['value']}."
+                f"on, change {option}, which is {end['value']}."
             )
     return str(horovod.gather(sentence)[0])
 

@@ -247,7 +247,7 @@ def _fit(
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saving, store, sentences, early_end
+        config, start, evaluator, saving, store, sentences=sentences, early_end=early_end
     )
     every_step = [
         callbacks.NoteStep(start, ending),

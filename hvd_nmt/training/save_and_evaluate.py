@@ -52,6 +52,7 @@ class SaveAndEvaluate(StepCallback):
         evaluator: Evaluator,
         saving: Saving,
         store: EventStore | None,
+        *,
         sentences: SentenceLog,
         early_end: EarlyEnd,
     ) -> None:

@@ -19,7 +19,7 @@ from hvd_nmt.training.early_end import EarlyEnd
 NO_GAIN = (
     "--evaluation.every-steps", "2", "--evaluation.best-by", "bleu", "--evaluation.stop-after", "2",
     "--evaluation.sentences", "8", "--checkpoints.every-steps", "40", "--training.log-every", "4",
-    # It learns nothing, so its BLEU stays 0.
+    # It learns nothing, so its BLEU stays what it is.
     "--training.learning-rate", "1e-9",
 )  # fmt: skip
 
@@ -62,14 +62,15 @@ def test_the_same_command_says_so_and_trains_nothing(no_gain: dict) -> None:
     assert done.returncode == 0, done.stderr
     assert (
         "run has stopped at step 6 because 2 evaluations in a row brought no gain in BLEU; to go "
-        "on, give --evaluation.stop-after another value than 2."
+        "on, change evaluation.stop_after, which is 2."
     ) in done.stdout
     assert toy.steps_done(no_gain["run_dir"]) == 4
 
 
 def test_best_models_are_named_after_what_decides(no_gain: dict) -> None:
+    (first, *_) = toy.metrics(no_gain["run_dir"], "eval")
     found = find(no_gain["run_dir"], "best")
-    assert found.name == "bleu=0.00-step-2"  # of equal ones the first
+    assert found.name == f"bleu={first['sacrebleu']:.2f}-step-2"  # of equal ones the first
 
 
 def test_with_another_value_of_the_option_it_goes_on(no_gain: dict, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Ending:
         sentences = SentenceLog(start_step, SimpleNamespace(), self._store)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, sentences, early_end
+            config, start_step, self, self, self._store, sentences=sentences, early_end=early_end
         )
         self._callback.set_model(self)
         self.exchange = Exchange()
