@@ -7,7 +7,8 @@ launcher            the horovodrun above: what it was asked for, where ranks mee
 devices             GPU and thread settings of this rank, and its precision
 cluster             data, versions and weights equal on all hosts, and gradients that add up
 peers               which rank was lost, and when
-watchdog            ends a rank that its launcher or its peers have left behind
+heartbeat           what a rank does, and until when it may, for its watchdog to read
+watchdog            ends a rank that is stuck, or that its launcher or its peers have left behind
 terminate           a rank that C++ would abort because a peer is gone lives on
 ending              how a run ends before its last step
 exchange            how hosts share what their ranks learn
