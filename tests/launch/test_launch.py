@@ -177,7 +177,7 @@ def test_a_host_that_does_not_answer_ends_the_launcher_at_once(tmp_path):
     assert line.startswith("hvd_nmt.launch: nowhere.invalid: ssh: ")
 
 
-def test_the_report_of_a_run_that_ends_outlives_its_start(killed, monkeypatch, tmp_path):
+def test_the_report_of_a_run_that_ends_outlives_its_start(monkeypatch, tmp_path):
     monkeypatch.setenv(START_ID, "of-a-test.1")
     marker = os.fspath(tmp_path / "no-such-run")
     train._write_report(Path(marker), in_background=True)
