@@ -100,7 +100,7 @@ class _Supervision:
         """of the starts until now"""
         self._saved_step = -1
         """of the newest checkpoint that is known of; -1: none"""
-        self._silent: tuple[str, ...] = ()
+        self._silent: set[str] = set()
         """hosts that have not said that nothing is left of earlier starts"""
         self._said: set[str] = set()
         """warnings and hindrances: each is said once"""
@@ -201,7 +201,7 @@ class _Supervision:
         for host, number in found.left.items():
             still = count(number, "process", "processes")
             _say(f"warning: {host}: {still} of the start before cannot be ended.")
-        self._silent = found.silent
+        self._silent = self._silent - {host.name for host in hosts} | {*found.silent}
         return found
 
     def _clear_up_silent(self) -> None:

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 import toy
-from hvd_nmt import train
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.explain.availability import availability
@@ -177,10 +176,13 @@ def test_a_host_that_does_not_answer_ends_the_launcher_at_once(tmp_path):
     assert line.startswith("hvd_nmt.launch: nowhere.invalid: ssh: ")
 
 
-def test_the_report_of_a_run_that_ends_outlives_its_start(killed, monkeypatch, tmp_path):
-    monkeypatch.setenv(START_ID, "of-a-test.1")
+def test_the_report_of_a_run_that_ends_outlives_its_start(tmp_path):
+    """It is no process of the start any more, so nobody kills it."""
     marker = os.fspath(tmp_path / "no-such-run")
-    train._write_report(Path(marker), in_background=True)
+    code = "import pathlib, sys; from hvd_nmt import train; "
+    code += "train._write_report(pathlib.Path(sys.argv[1]), in_background=True)"
+    environment = toy.environment(tmp_path) | {START_ID: "of-a-test.1"}
+    subprocess.run([sys.executable, "-c", code, marker], env=environment, check=True)
     found = []
     deadline = time.monotonic() + 30
     while not found and time.monotonic() < deadline:
