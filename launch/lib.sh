@@ -23,6 +23,7 @@ read_options() {
             -f) hostfile=$2; shift 2 ;;
             -n) ranks=$2; shift 2 ;;
             --nic) nic=$2; shift 2 ;;
+            -H) die "hosts are named in a file, with lines NAME slots=RANKS, and given as -f FILE; see hostfiles/" ;;
             -h | --help) usage; exit ;;
             --) shift; command=("$@"); break ;;
             *) die "'$1' is not an option; write the command after --, as in: $0 -n 2 -- python -m hvd_nmt.train" ;;

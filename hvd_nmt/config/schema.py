@@ -141,7 +141,7 @@ class TrainingConfig:
     auto: as many as its memory asks for, most often 1"""
     wire: Literal["auto", "float32", "float16"] = "auto"
     """numbers that travel between hosts; float16 is scaled, so that nothing overflows or becomes 0.
-    This and the next five are ways to bear a slow link: auto measures the link and the computing
+    This and the next four are ways to bear a slow link: auto measures the link and the computing
     over the first steps, and takes the mildest that suffices, none on one host or a fast link"""
     hierarchical: Literal["auto", "on", "off"] = "auto"
     """sum gradients within each host first, so that less travels between hosts"""
@@ -186,6 +186,12 @@ class TrainingConfig:
             raise ConfigError(
                 "Islands (training.islands) with training.sync_every 1 exchange in each step, and "
                 "learn worse than training.islands off: use 4 or more, or auto."
+            )
+        if self.islands == "off" and (self.sync_every not in (AUTO, 1) or self.streaming == "on"):
+            raise ConfigError(
+                f"training.sync_every {self.sync_every} and training.streaming {self.streaming} "
+                "are for islands, and training.islands is off: leave them out, or use "
+                "training.islands hosts."
             )
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
         _not_negative(self, "training", "stuck_after_s", "max_hours")

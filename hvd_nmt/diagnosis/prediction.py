@@ -134,6 +134,12 @@ class Prediction:
         ]  # fmt: skip
 
     @property
+    def _may_change(self) -> bool:
+        """Whether the run may exchange otherwise than is predicted: its computing is unknown."""
+        ways = (self.training.wire, self.training.hierarchical, self.training.islands)
+        return self.hosts > 1 and self.compute_s is None and ways != ("float32", "off", "off")
+
+    @property
     def _measured(self) -> Measured | None:
         """What decides the exchange; None where the computation is unknown."""
         return None if self.compute_s is None else Measured(
@@ -176,6 +182,7 @@ class Prediction:
         least, most, more = ("", "", "") if self.compute_s is not None else (
             "at least ", "at most ", " Or more."
         )  # fmt: skip
+        plain = "as plain training, " if self._may_change else ""
         way = "" if self.hosts > 1 else ", between the ranks of one host"
         lines = [
             f"all-reduce  {data_size(self.gradient_bytes)} of gradients{way}: "
@@ -183,9 +190,9 @@ class Prediction:
             f"rank at {self.bandwidth_MB_per_s:.1f} MB/s; one number takes "
             f"{step_duration(self.latency_s)}",
             *self._exchange_lines(),
-            f"step        {least}{step_duration(self.step_s)}, {most}{self.tokens_per_s:,.0f} "
-            f"source and target tokens/s",
-            f"run         {self.max_steps:,} steps: {least}{duration(self.run_s)}",
+            f"step        {plain}{least}{step_duration(self.step_s)}, {most}"
+            f"{self.tokens_per_s:,.0f} source and target tokens/s",
+            f"run         {self.max_steps:,} steps: {plain}{least}{duration(self.run_s)}",
             f"verdict     {self._sentence()}",
         ]
         if self.price_per_hour is not None:
@@ -194,7 +201,7 @@ class Prediction:
         lines += [
             f"advice      {advice.what}: {least}{step_duration(advice.predicted_step_s)} "
             f"({advice.why})"
-            for advice in self.step.advice()
+            for advice in ([] if self._may_change else self.step.advice())
         ]
         return lines
 
@@ -218,17 +225,10 @@ class Prediction:
         if self.hosts < 2:
             return []
         if self._measured is None:
-            training = self.training
-            if (training.wire, training.hierarchical, training.islands) == (
-                "float32",
-                "off",
-                "off",
-            ):
-                return []
             return [
-                "exchange    as in plain training in these lines; which other the run takes, and "
-                "what that brings, depends on its computing"
-            ]
+                "exchange    the run chooses by what its steps compute for, which is unknown, and "
+                "may be much faster than plain training: give --compute-s or --run"
+            ] * self._may_change
         reason = exchange_cost.reason(self.training, self._measured, self.exchange)
         cures = self.cures
         width = max(len(cure.name) for cure in cures)

@@ -108,6 +108,8 @@ def test_every_value_survives_the_round_trip(text, tmp_path):
                 new = old / text
             elif types[field.name] is Count:
                 new = 8
+            elif field.name == "islands":  # without, some other values would be refused
+                new = "hosts"
             elif choices := get_args(types[field.name]):
                 new = choices[-1]
             elif isinstance(old, str):

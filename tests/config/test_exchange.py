@@ -44,6 +44,13 @@ def test_what_may_become_islands_needs_room_for_their_weights():
     assert copies_of_weights(TrainingConfig(), 1) == 0
 
 
+@pytest.mark.parametrize("given", [{"sync_every": 8}, {"streaming": "on"}])
+def test_what_only_islands_do_is_refused_without_them(given):
+    with pytest.raises(ConfigError, match=r"training\.islands is off: leave them out"):
+        TrainingConfig(islands="off", **given)
+    assert decided(TrainingConfig(islands="off", wire="float16", hierarchical="on", sync_every=1))
+
+
 def test_islands_that_exchange_in_each_step_are_refused():
     with pytest.raises(ConfigError, match="sync_every 1"):
         TrainingConfig(islands="hosts", sync_every=1)

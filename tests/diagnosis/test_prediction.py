@@ -87,6 +87,16 @@ def test_without_the_computation_only_bounds_are_given():
     assert predict(compute_s=3.8).verdict == "compute-bound"
     assert "$. Or more." in text
     assert "--compute-s" in text
+    assert "as plain training" not in text
+    assert "advice " in text
+
+
+def test_without_the_computation_nothing_is_promised_of_a_run_that_chooses():
+    text = "\n".join(predict({}, compute_s=None).lines())
+    assert "step        as plain training, at least 1.70 s, at most" in text
+    assert "steps: as plain training, at least" in text
+    assert "the run chooses by what its steps compute for" in text
+    assert "advice " not in text
 
 
 def test_everything_is_plain_for_json():
@@ -147,7 +157,7 @@ def test_every_cure_is_predicted_and_the_one_of_the_run_is_marked():
 def test_without_the_computation_or_on_one_host_there_is_nothing_to_choose():
     unknown = predict({}, compute_s=None)
     assert (unknown.cures, unknown.exchange) == ([], Exchange())
-    assert "exchange    as in plain training in these lines" in "\n".join(unknown.lines())
+    assert "exchange    the run chooses by what its steps compute for" in "\n".join(unknown.lines())
     assert unknown.as_plain()["exchange"] is None
     assert "exchange    " not in "\n".join(predict(compute_s=None).lines())
     alone = predict({}, ranks_by_host=(4,))
