@@ -16,7 +16,7 @@ from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config, TrainingConfig
-from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.exchange import Exchange, may_group_ranks
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK, UNKNOWN
 from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE, PLAIN, Measured
@@ -136,8 +136,7 @@ class Prediction:
     @property
     def _may_change(self) -> bool:
         """Whether the run may exchange otherwise than is predicted: its computing is unknown."""
-        ways = (self.training.wire, self.training.hierarchical, self.training.islands)
-        return self.hosts > 1 and self.compute_s is None and ways != ("float32", "off", "off")
+        return self.hosts > 1 and self.compute_s is None and may_group_ranks(self.training)
 
     @property
     def _measured(self) -> Measured | None:
