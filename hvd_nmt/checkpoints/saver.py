@@ -35,8 +35,6 @@ from hvd_nmt.checkpoints.snapshot import Snapshot
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
 
-_NO_SCORES: Mapping[str, Any] = {"val_loss": None}
-
 
 @dataclasses.dataclass(frozen=True)
 class Written:
@@ -83,6 +81,8 @@ class Saver:
         self.background = Background()
         """where a save may be under way"""
         self._in_haste = False
+        self._noted: tuple[int, float] | None = None
+        """step and validation loss that were noted last"""
         self.last: Written | None = None
         """the last `model.ckpt-STEP` that this saver has completed"""
         sweep(run_dir)
@@ -125,12 +125,13 @@ class Saver:
         self.background.wait()
 
     def note_loss(self, step: int, val_loss: float) -> None:
-        """Put the validation loss into the manifest of `model.ckpt-STEP`, if there is one.
+        """Put the validation loss into the manifest of `model.ckpt-STEP`, now or once it is saved.
 
         Raises:
             RunError: the disk is full or the file system fails; what was there before is intact.
         """
         self.wait()
+        self._noted = step, val_loss
         for checkpoint in newest_first(self._run_dir):
             if checkpoint.step == step:
                 with _explained(self._run_dir, checkpoint.prefix) as prefix:
@@ -188,7 +189,9 @@ class Saver:
     def _save(self, state: tf.train.Checkpoint, step: int) -> Written:
         began_s = time.monotonic()
         with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
-            done, verified = self._write(prefix, step, state)
+            of_step, val_loss = self._noted or (None, None)
+            scores = {"val_loss": val_loss if of_step == step else None}
+            done, verified = self._write(prefix, step, state, scores)
             complete = newest_first(self._run_dir)
             kept = complete[: self._keep] if verified else complete
             _point_to(kept)
@@ -215,7 +218,7 @@ class Saver:
 
     def _write(
         self, prefix: Path, step: int, state: tf.train.Checkpoint,
-        scores: Mapping[str, Any] = _NO_SCORES,
+        scores: Mapping[str, Any],
     ) -> tuple[Checkpoint, bool]:  # fmt: skip
         """Write a state under a name; whether it was read back, too."""
         with _drafted(prefix) as draft:

@@ -16,7 +16,7 @@ from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, duration, step_duration
 from hvd_nmt.config import Config, TrainingConfig
-from hvd_nmt.config.exchange import Exchange, may_group_ranks
+from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK, UNKNOWN
 from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE, PLAIN, Measured
@@ -224,9 +224,13 @@ class Prediction:
         if self.hosts < 2:
             return []
         if self._measured is None:
+            fixed = decided(self.training)
+            says = "the run chooses by what its steps compute for, which is unknown"
+            if fixed is not None:
+                says = f"{exchange_cost.name_of(fixed)}, as the configuration says"
             return [
-                "exchange    the run chooses by what its steps compute for, which is unknown, and "
-                "may be much faster than plain training: give --compute-s or --run"
+                f"exchange    {says}; it may be much faster than plain training: give --compute-s "
+                "or --run"
             ] * self._may_change
         reason = exchange_cost.reason(self.training, self._measured, self.exchange)
         cures = self.cures

@@ -22,6 +22,7 @@ from hvd_nmt.records.record import (
     ExchangeInEffect,
     Fed,
     Interval,
+    Save,
 )
 from hvd_nmt.telemetry import events
 
@@ -48,6 +49,7 @@ _INTERVAL = {
     "epoch": "epoch",
 }
 """field of `Interval` -> its name in the file"""
+_SAVE = tuple(field.name for field in dataclasses.fields(Save))
 _EXCHANGE = tuple(field.name for field in dataclasses.fields(Exchange))
 _EVALUATION = {
     "time_s": "time_s",
@@ -193,6 +195,12 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
     return intervals, evaluations
 
 
+def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
+    """Every checkpoint that was written, as long as a resumed run has not done its step again."""
+    own = [line for line in lines if line.get("kind") == "save" and {*_SAVE} <= line.keys()]
+    return tuple(Save(*(line[name] for name in _SAVE)) for line in own)
+
+
 def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
     """Which sentences the steps had, without those of steps that a resumed run did again."""
     found: list[Fed] = []
@@ -309,7 +317,8 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(["all_reduce_s", "compute_s"], lambda value: value is None or _is_size(value)),
     **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
     **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
-    **dict.fromkeys(["steps", "first_step", "parameters", "sync_every"], _is_count),
+    **dict.fromkeys(["steps", "first_step", "parameters", "sync_every", "copies"], _is_count),
+    **dict.fromkeys(["wait_s", "background_s"], _is_size),
     "steps_per_epoch": _is_count,
     "epoch_sentences": _is_sum,
     **dict.fromkeys(["sentences", "left_out"], _is_fed),

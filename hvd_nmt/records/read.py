@@ -99,7 +99,7 @@ def read_run(run_dir: Path) -> Run:
         startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
         config=settings, environment=environment, manifest=manifest,
         intervals=tuple(intervals), evaluations=tuple(evaluations),
-        fed=metrics.fed(lines), start_data=metrics.start_data(lines),
+        fed=metrics.fed(lines), saves=metrics.saves(lines), start_data=metrics.start_data(lines),
         left_out=_left_out(run_dir, problems), early_end=metrics.early_end(lines),
         exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry),
         launches=launches.read(run_dir, lines, problems), problems=tuple(problems),

@@ -77,6 +77,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Save:
+    """A checkpoint that was written."""
+
+    step: int
+    wait_s: float
+    """how long training stood still for it"""
+    background_s: float
+    """how long it was written while training went on; 0: it was not"""
+    copies: int
+    """hosts that have it, each on a disk of its own"""
+
+
+@dataclass(frozen=True)
 class EarlyEnd:
     """A run that ended itself before its last step."""
 
@@ -211,6 +224,8 @@ class Run:
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    saves: tuple[Save, ...] = ()
+    """in their order"""
     fed: tuple[Fed, ...] = ()
     """which sentences the steps had, in the order of the run"""
     start_data: tuple[DataOfStart | None, ...] = ()

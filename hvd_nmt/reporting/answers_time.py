@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from hvd_nmt.common.units import count, duration, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
-from hvd_nmt.records.record import Run
+from hvd_nmt.records.record import Run, Save
 from hvd_nmt.reporting import restarts
 from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
@@ -59,7 +59,7 @@ def how_long(facts: Facts) -> Answer:
         evidence.append("How long the process took to its first record is not recorded.")
     if training_s is not None:
         evidence.append(_where_it_went(facts, wall_s, training_s))
-    evidence += restarts.evidence(run)
+    evidence += [*_saves(run.saves), *restarts.evidence(run)]
     sentence = _duration_sentence(facts, wall_s)
     return Answer(question, sentence, how, tuple(evidence), restarts.tables(run))
 
@@ -82,6 +82,23 @@ def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
         startup = duration(run.startup_s)
         parts.append(f"{startup} in start-up (imports, data, comparing the hosts)")
     return ", ".join([*parts, f"{duration(rest_s)} in {rest}."])
+
+
+def _saves(saves: Sequence[Save]) -> list[str]:
+    """What the checkpoints cost; [] where there were none."""
+    if not saves:
+        return []
+    beside = [save.background_s for save in saves if save.background_s > 0]
+    text = (
+        f"Training stood still for {step_duration(median(save.wait_s for save in saves))} for each "
+        f"of {count(len(saves), 'checkpoint')} (median)"
+    )
+    if beside:
+        text += f", and went on while {len(beside):,} of them were written, "
+        text += f"{step_duration(median(beside))} each"
+    if (hosts := max(save.copies for save in saves)) > 1:
+        text += f"; {hosts} hosts kept copies"
+    return [f"{text}."]
 
 
 def _duration_sentence(facts: Facts, wall_s: float) -> str:

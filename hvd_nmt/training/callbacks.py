@@ -113,10 +113,10 @@ class StopIfNotFinite(StepCallback):
             + (
                 f" in float16 at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest{again}; "
                 f"{count(int(logs['skipped_steps']), 'step')} of this run changed no weight. The "
-                "last checkpoint is good. Lower training.learning_rate, or train in another "
+                "checkpoints are good. Lower training.learning_rate, or train in another "
                 "training.precision."
                 if logs["loss_scale"]
-                else f"{again}. No weight was changed by it; the last checkpoint is good. Lower "
+                else f"{again}. No weight was changed by it; the checkpoints are good. Lower "
                 "training.learning_rate or set training.clip_norm."
             )
         )
@@ -136,7 +136,7 @@ class StopIfNotFinite(StepCallback):
                 raise DivergedError(
                     f"At step {step:,} the gradient became NaN or Inf on {host}, again after it "
                     "had taken the weights of the other hosts: see whether its GPU or memory "
-                    "fails; the last checkpoint is good."
+                    "fails; the checkpoints are good."
                 )
             if step <= mended:
                 continue

@@ -42,12 +42,14 @@ class EarlyEnd:
             self.because = f"it has trained for {hours:g} hours"
         return bool(self.because)
 
-    def is_enough(self) -> bool:
-        """Whether the newest evaluation in the records is the last."""
+    def is_enough(self, step: int) -> bool:
+        """Whether the newest evaluation in the records is of this step, and the last."""
         config, run_dir = self._config, self._config.run_dir
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
         intervals, evaluations = metrics.history(metrics.read_lines(run_dir, []))
+        if not evaluations or evaluations[-1].step != step:
+            return False
         run = Run(
             run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
             config=configuration.as_plain(config), intervals=tuple(intervals),

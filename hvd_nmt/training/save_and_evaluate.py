@@ -30,10 +30,11 @@ class SaveAndEvaluate(StepCallback):
     """Saves and evaluates every so many steps and after the last one; stops when a rank was asked.
 
     On SIGTERM or SIGINT to any rank, all ranks finish the same step, rank 0 saves, and all leave.
-    Training goes on while a checkpoint is written; an evaluation, a stop and the end wait for it.
-    At a step that has both, the checkpoint comes first: an evaluation takes long, and whatever ends
-    it, a kill or an error, costs no step then. One that was left out, or did not end, is made when
-    the run resumes, before its first step; one that was begun twice and never ended is passed over.
+    Training goes on while a checkpoint is written; a stop and the end wait for it.
+    At a step that has both, the checkpoint comes first, and is written while the evaluation begins:
+    that takes long, and whatever ends it, a kill or an error, costs no step then. One that was left
+    out, or did not end, is made when the run resumes, before its first step; one that was begun
+    twice and never ended is passed over.
 
     Args:
         config: of the run.
@@ -81,7 +82,7 @@ class SaveAndEvaluate(StepCallback):
         self._passed_over = horovod.gather(never_ended)[0]
         is_first = self._store is not None
         if not evaluation_is_missing(self._config, self._start_step, is_first, sync_every):
-            return False
+            return self._has_ended()
         self._stop_request.listen()
         stop, ends = self._evaluate(self._start_step)
         if stop and not ends:
@@ -122,7 +123,7 @@ class SaveAndEvaluate(StepCallback):
         stop = logs["stop"] > 0 or ((save or evaluate) and self._is_to_stop())
         saved = save or stop
         if saved:
-            self._save(step, stop, in_background=not (stop or evaluate))
+            self._save(step, stop, in_background=not stop)
             stop = stop or (evaluate and self._is_to_stop())  # a save takes seconds
         left_out = evaluate and stop
         if evaluate and not stop:
@@ -133,6 +134,13 @@ class SaveAndEvaluate(StepCallback):
         if left_out or (stop and not (last or ends)):
             raise _preempted(step)
         self.model.stop_training = ends
+
+    def _has_ended(self) -> bool:
+        """Whether the scores of the last start say so, which a kill kept from saying it."""
+        with horovod.raise_on_all_ranks():
+            is_first = self._store is not None
+            enough = is_first and self._early_end.is_enough(self._start_step)
+        return bool(horovod.gather(enough)[0])
 
     def _is_to_stop(self) -> bool:
         return self._stop_request.agreed()[0]
@@ -162,7 +170,6 @@ class SaveAndEvaluate(StepCallback):
                     flush=True,
                 )
             return self._stop_request.agreed()
-        self._saving.wait()  # whatever ends the evaluation, it costs no step that is saved
         with horovod.raise_on_all_ranks():
             if self._store is not None:
                 times = _times_begun(run_dir).get(step, 0) + 1
@@ -170,6 +177,7 @@ class SaveAndEvaluate(StepCallback):
                 write_atomically(run_dir / BEGUN_FILE, text + "\n")
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()
+        self._saving.wait()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._store is not None:
@@ -180,7 +188,7 @@ class SaveAndEvaluate(StepCallback):
                 # Last: with its scores in the records an evaluation is not made again.
                 evaluation.write(scores, step, samples, run_dir, self._store)
                 (run_dir / BEGUN_FILE).unlink(missing_ok=True)
-                enough = self._early_end.is_enough()
+                enough = self._early_end.is_enough(step)
         return self._stop_request.agreed(enough)
 
 

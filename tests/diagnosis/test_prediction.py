@@ -99,6 +99,13 @@ def test_without_the_computation_nothing_is_promised_of_a_run_that_chooses():
     assert "advice " not in text
 
 
+def test_without_the_computation_a_fixed_exchange_is_not_said_to_be_chosen():
+    fixed = {"islands": "hosts", "sync_every": 8, "streaming": "on"}
+    text = "\n".join(predict(fixed, compute_s=None).lines())
+    assert "exchange    islands, sync every 8, streamed, float16, as the configuration says" in text
+    assert "the run chooses" not in text
+
+
 def test_everything_is_plain_for_json():
     plain = predict().as_plain()
     assert plain["verdict"] == "network-bound"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -20,7 +21,7 @@ from hvd_nmt.config import Config, DataConfig, TelemetryConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.records import metrics, read
 from hvd_nmt.records.read import read_any_run, read_run
-from hvd_nmt.records.record import Evaluation, Interval, Run
+from hvd_nmt.records.record import Evaluation, Interval, Run, Save
 from hvd_nmt.reporting import questions
 from hvd_nmt.reporting.answer import State
 from hvd_nmt.telemetry import jsonl
@@ -312,6 +313,14 @@ def test_steps_done_again_without_a_start_count_once(run_dir):
         log(store, 100, 10.0)
     steps = [(25, 25, 4.0), (50, 25, 2.0), (75, 25, 7.5), (100, 25, 10.0)]
     assert steps_of(read_run(run_dir)) == steps
+
+
+def test_saves_are_read_and_a_damaged_one_is_not(run_dir):
+    with contextlib.closing(EventStore(run_dir)) as store:
+        for step, copies in ((60, 2), (70, "two")):
+            line = {"wait_s": 0.25, "background_s": 3.5, "copies": copies}
+            store.scalars(step, {}, kind="save", more=line)
+    assert read_run(run_dir).saves == (Save(60, 0.25, 3.5, 2),)
 
 
 def test_the_recorded_number_of_steps_of_an_interval_wins_and_nan_stays(run_dir):

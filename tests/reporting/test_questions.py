@@ -8,7 +8,7 @@ import pytest
 from hvd_nmt.checkpoints import contents, index_file
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run
+from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run, Save
 from hvd_nmt.reporting import answers_network, answers_time, questions
 from hvd_nmt.reporting.answer import State
 
@@ -99,6 +99,15 @@ def test_1_the_rest_of_a_run_that_has_not_finished_holds_what_was_not_logged(two
     words = "pauses and whatever came after the last logged step or evaluation."
     assert words in text_of(answer(1, two_host_run(), state=state))
     assert "whatever" not in text_of(answer(1, two_host_run(), state=State.FINISHED))
+
+
+def test_1_what_checkpoints_cost(two_host_run):
+    saves = (Save(200, 0.25, 4.0, 2), Save(400, 0.05, 3.0, 2), Save(600, 1.5, 0.0, 1))
+    assert (
+        "Training stood still for 0.250 s for each of 3 checkpoints (median), and went on while 2 "
+        "of them were written, 3.50 s each; 2 hosts kept copies."
+    ) in text_of(answer(1, two_host_run(saves=saves)))
+    assert "stood still" not in text_of(answer(1, two_host_run()))
 
 
 def test_1_a_run_that_goes_on_says_how_long_it_still_takes(two_host_run):

@@ -36,13 +36,14 @@ class Ending:
     """
 
     def __init__(
-        self, base, run_dir, start_step=0, during_evaluation=lambda: None, save_every=1000
-    ):
+        self, base, run_dir, start_step=0, during_evaluation=lambda: None, save_every=1000,
+        training=None,
+    ):  # fmt: skip
         horovod.init()
         config = dataclasses.replace(
             base,
             run_dir=run_dir,
-            training=dataclasses.replace(base.training, max_steps=20),
+            training=training or dataclasses.replace(base.training, max_steps=20),
             evaluation=dataclasses.replace(base.evaluation, every_steps=10),
             checkpoints=dataclasses.replace(base.checkpoints, every_steps=save_every),
         )
@@ -81,7 +82,7 @@ class Ending:
     def __enter__(self):
         with contextlib.ExitStack() as undo:
             undo.callback(self._store.close)
-            self._callback.make_up(sync_every=1)
+            self.ended = self._callback.make_up(sync_every=1)
             undo.pop_all()
         self._callback.on_train_begin()
         return self
@@ -144,7 +145,7 @@ def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     ending = Ending(base, tmp_path, during_evaluation=ask)
     with ending, pytest.raises(Preempted, match="after step 10"):
         ending.step(10)
-    assert ending.done == ["wait", "evaluate", "note 10", "save 10 unread"]
+    assert ending.done == ["evaluate", "wait", "note 10", "save 10 unread"]
 
 
 def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp_path):
@@ -154,12 +155,26 @@ def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp
             stopped.step(10)
     assert read_metrics(tmp_path) == []
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["wait", "evaluate", "note 10"]
+        assert resumed.done == ["evaluate", "wait", "note 10"]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines if line["kind"] == "eval"] == [10]
     for start_step in (0, 9, 10):  # nothing is missing there
         with Ending(base, tmp_path, start_step) as again:
             assert again.done == []
+
+
+def test_the_next_start_knows_that_the_last_evaluation_was_the_last(base, tmp_path):
+    """A kill came between the scores and the end that they decided."""
+    ends = dataclasses.replace(base.evaluation, stop_after=1)
+    base = dataclasses.replace(base, evaluation=ends)
+    training = dataclasses.replace(base.training, max_steps=100)
+    with Ending(base, tmp_path, save_every=10, training=training) as killed:
+        killed.step(10)
+        killed.step(20)
+    for start_step, ended in ((10, False), (20, True)):
+        with Ending(base, tmp_path, start_step, training=training) as resumed:
+            assert resumed.ended == ended
+            assert resumed.done == []
 
 
 def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, tmp_path):
@@ -168,7 +183,7 @@ def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, t
         with pytest.raises(ZeroDivisionError):
             failing.step(10)
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["wait", "evaluate", "note 10"]
+        assert resumed.done == ["evaluate", "wait", "note 10"]
 
 
 def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(base, tmp_path):
@@ -179,7 +194,7 @@ def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(ba
     resumed = Ending(base, tmp_path, start_step=10, during_evaluation=ask)
     with pytest.raises(Preempted, match="after step 10; the checkpoint is saved"), resumed:
         pass
-    assert resumed.done == ["wait", "evaluate", "note 10"]
+    assert resumed.done == ["evaluate", "wait", "note 10"]
     with Ending(base, tmp_path, start_step=10) as again:
         assert again.done == []
 
@@ -191,27 +206,27 @@ def test_the_last_step_s_evaluation_is_made_by_the_next_start(base, tmp_path):
             ending.step(20)
     assert ending.done == ["save 20 unread"]
     with Ending(base, tmp_path, start_step=20) as resumed:
-        assert resumed.done == ["wait", "evaluate", "note 20"]
+        assert resumed.done == ["evaluate", "wait", "note 20"]
 
 
 def test_at_a_step_with_both_the_checkpoint_comes_first(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending:
         for step in range(1, 21):
             ending.step(step)
-    evaluations = [["wait", "evaluate", f"note {step}"] for step in (10, 20)]
-    assert ending.done == [*evaluations[0], "save 20", *evaluations[1]]
+    evaluations = [["evaluate", "wait", f"note {step}"] for step in (10, 20)]
+    assert ending.done == [*evaluations[0], "save 20 in background", *evaluations[1]]
     assert StopRequest.LINE not in capfd.readouterr().err
 
 
-def test_training_goes_on_during_a_save_and_no_evaluation_does(base, tmp_path):
+def test_training_and_evaluations_go_on_during_a_save(base, tmp_path):
     with Ending(base, tmp_path, save_every=5) as ending:
         for step in range(1, 18):
             ending.step(step)
         with pytest.raises(Preempted):
             ending.step(18, stop=1.0)
     assert ending.done == [
-        "save 5 in background", "save 10", "wait", "evaluate", "note 10", "save 15 in background",
-        "save 18 unread",
+        "save 5 in background", "save 10 in background", "evaluate", "wait", "note 10",
+        "save 15 in background", "save 18 unread",
     ]  # fmt: skip
 
 
@@ -245,10 +260,10 @@ def test_an_evaluation_that_never_ends_is_passed_over(base, tmp_path, capsys):
         failing = Ending(base, tmp_path, start_step, during_evaluation=lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError), failing:
             failing.step(10)
-        assert failing.done == ["wait", "evaluate"]
+        assert failing.done == ["evaluate"]
     with Ending(base, tmp_path, start_step=10) as resumed:
         assert "of step 10 was begun 2 times and never ended" in capsys.readouterr().out
         resumed.step(20)
-    assert resumed.done == ["save 20", "wait", "evaluate", "note 20"]
+    assert resumed.done == ["save 20 in background", "evaluate", "wait", "note 20"]
     with Ending(base, tmp_path, start_step=10) as again:  # that one ended, so all may again
-        assert again.done == ["wait", "evaluate", "note 10"]
+        assert again.done == ["evaluate", "wait", "note 10"]
