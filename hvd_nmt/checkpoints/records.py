@@ -12,6 +12,8 @@ from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     ENVIRONMENT,
     IMPORTED,
+    LEFT_OUT,
+    NOT_FINITE,
     ORIGIN,
     RUN_ID,
     VOCABULARY,
@@ -20,7 +22,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.telemetry.events import METRICS_FILE
 
-_WHOLE = (RUN_ID, CONFIG, VOCABULARY, ENVIRONMENT, COMMANDS, ORIGIN, IMPORTED)
+_WHOLE = (RUN_ID, CONFIG, VOCABULARY, ENVIRONMENT, COMMANDS, ORIGIN, IMPORTED, LEFT_OUT, NOT_FINITE)
 """which are sent as a whole where they have changed; some runs have not all of them"""
 _BYTES = "latin-1"
 

@@ -61,6 +61,7 @@ class Remembering:
         self._stream, self._pattern = stream, pattern
 
     def write(self, text: str) -> int:
+        """Pass it on; how many characters that was."""
         if match := self._pattern.search(text):
             self.found[match.groups()] = None
         return self._stream.write(text)
@@ -184,7 +185,10 @@ def _kill(processes: list[psutil.Process]) -> None:
 # Horovod spawns a process for each rank, which runs this file again, so it happens there, too.
 safe_shell_exec.terminate_executor_shell_and_children = end_rank
 # A shared connection would outlive horovodrun, and a rank could not tell that it is left behind.
-remote.SSH_COMMAND_PREFIX += " -o ControlPath=none"
+# And ssh to a host that was switched off would wait for hours.
+remote.SSH_COMMAND_PREFIX += (
+    " -o ControlPath=none -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+)
 _register_signals = gloo_run.register_shutdown_event
 gloo_run.register_shutdown_event = register_signals
 

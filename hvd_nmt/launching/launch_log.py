@@ -32,6 +32,11 @@ class LaunchLog:
         self._path = path
         self._file: JsonlFile | None = None
 
+    def close(self) -> None:
+        """Nothing is written any more."""
+        if self._file is not None:
+            self._file.close()
+
     def append(self, kind: str, **values: Any) -> None:
         """Write an event, with the time."""
         if self._path is None:

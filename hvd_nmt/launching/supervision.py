@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import sys
 import time
@@ -22,8 +23,6 @@ from hvd_nmt.launching.policy import Decision, End
 from hvd_nmt.launching.preflight import Outlook, Wanted
 from hvd_nmt.launching.ranks_start import StopSignals
 
-_SHORT_PATIENCE_S = 10.0
-"""for ranks to end by themselves when one has ended: they say so first"""
 _INTERRUPTED = 130
 _HOUR_S = 3600.0
 
@@ -111,6 +110,8 @@ class _Supervision:
             return self._run()
         except KeyboardInterrupt:  # between two starts
             return self._stopped(_INTERRUPTED if self._stop.at_once else Preempted.exit_code)
+        finally:
+            self._log.close()
 
     def _run(self) -> int:
         while True:
@@ -119,7 +120,7 @@ class _Supervision:
             if outlook is None:
                 return self._ends[-1].exit_code
             code, sentence = self._start(outlook)
-            self._ends.append(self._ended(outlook, code, sentence))
+            self._note_end(outlook, code, sentence)
             if self._stop.at_once:
                 return self._stopped(_INTERRUPTED)
             decision = policy.decide(self._ends, self._job.restarts_per_hour, self._stop.requested)
@@ -143,7 +144,7 @@ class _Supervision:
                 self._job.command, self._job.wanted, self._job.timeout_s, self._saved_step,
                 is_restart=True,
             )  # fmt: skip
-            self._saved_step = outlook.saved_step
+            self._note_saved(outlook.saved_step)
             for text in (*outlook.warnings, *outlook.hindrances):
                 if text not in self._said:
                     _say(text)
@@ -183,16 +184,20 @@ class _Supervision:
     def _start_id(self) -> str:
         return f"{self._id}.{len(self._ends) + 1}"
 
-    def _ended(self, outlook: Outlook, code: int, sentence: str) -> End:
+    def _note_end(self, outlook: Outlook, code: int, sentence: str) -> None:
         """End what is left of the start, and see how far it came."""
-        stopped = self._stop.requested or code == Preempted.exit_code
-        patience_s = signals.grace_s() if stopped else _SHORT_PATIENCE_S
-        found = self._clear_up(outlook.hosts, 0.0 if self._stop.at_once else patience_s)
+        # A checkpoint may be being written, whatever ended the other ranks.
+        found = self._clear_up(outlook.hosts, 0.0 if self._stop.at_once else signals.grace_s())
         event = aftermath.as_event(found)
         self._log.append("end", exit_code=code, sentence=sentence, **event)
-        step = -1 if found.saved_step is None else found.saved_step
-        progressed, self._saved_step = step > self._saved_step, max(step, self._saved_step)
-        return End(code, progressed, time.monotonic())
+        self._ends.append(End(code, False, time.monotonic()))
+        self._note_saved(found.saved_step)
+
+    def _note_saved(self, step: int | None) -> None:
+        """Of the newest checkpoint; a host may say later than the end what the start had saved."""
+        if step is not None and step > self._saved_step:
+            self._saved_step = step
+            self._ends[-1] = dataclasses.replace(self._ends[-1], progressed=True)
 
     def _clear_up(self, hosts: Sequence[Host], patience_s: float) -> Aftermath:
         found = aftermath.clear_up(hosts, self._id, self._start_id, self._run_dir, patience_s)

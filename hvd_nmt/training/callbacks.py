@@ -14,6 +14,7 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.common.units import count
+from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
@@ -213,24 +214,24 @@ class Telemetry(keras.callbacks.Callback):
 
 
 class Timeline(StepCallback):
-    """Records what Horovod does with each tensor, for some steps after the graph has settled.
+    """Records what Horovod does with each tensor, for some steps once the graph has settled.
 
     Args:
-        path: of the timeline; rank 0 writes it.
+        config: of the run; how many steps to record. Rank 0 writes the file.
         start_step: steps done before `fit`.
-        steps: how many to record.
     """
 
     _SETTLED = 10
 
-    def __init__(self, path: Path, start_step: int, steps: int) -> None:
+    def __init__(self, config: Config, start_step: int) -> None:
         super().__init__(start_step)
-        self._path, self._steps = path, steps
+        self._path = config.run_dir / "horovod-timeline.json"
+        self._steps = config.telemetry.timeline_steps
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Start or stop recording."""
         done = step - self._start_step - self._SETTLED + 1
-        if done == 0:
+        if done == 0 < self._steps:
             horovod.start_timeline(self._path)
-        elif done == self._steps:
+        elif done == self._steps > 0:
             horovod.stop_timeline()

@@ -15,6 +15,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.telemetry.events import METRICS_FILE
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.stop import StopRequest
 
 WriteReport = Callable[[Path, bool], None]
 """gets the run directory, and whether a process of its own is to do it, which outlives this one"""
@@ -41,6 +42,7 @@ class Ending:
         """steps of the run that are done"""
         self.background = Background()
         """where a checkpoint may be being written"""
+        self.stop_request = StopRequest(announces=rank.is_first)
         self._config, self._rank, self._write_report = config, rank, write_report
         self._reported = False
         self._leaving = threading.Lock()

@@ -80,8 +80,8 @@ class GoingBack:
         for sentence in sentences:
             file.append(sentence)
         file.close()
-        found = [of(self._run_dir, DamagedError) for of in (newest_first, best_first)]
-        done = max((checkpoint.step for each in found for checkpoint in each), default=0)
+        found = newest_first(self._run_dir, DamagedError) or best_first(self._run_dir, DamagedError)
+        done = max((checkpoint.step for checkpoint in found), default=0)
         steps = tuple(each for each in (step - 1, step, step + 1) if each > done)
         event = WentBack(step, self._epoch(step), tuple(ranks), steps)
         left_out.write(self._run_dir, LeftOut((*self.left_out.events, event)))

@@ -4,7 +4,7 @@ A rank that hangs, in a loop, in a driver or on a file server that is gone, cann
 others wait for it without end. So each section of a run has a limit, learned from the run itself:
 
     10 times the longest it took before in this start, at least 2 minutes and at most 30
-    30 minutes until it has ended once
+    30 minutes until it has ended once, and of a checkpoint always, for file servers stall
     twice that where a rank waits for others, so that the one they wait for is found first
 
 Every collective outside of a step is a sign of life: the time of its section begins anew.
@@ -113,6 +113,7 @@ class Heartbeat:
             return math.inf
         learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
         limit_s = self.limit_s or min(max(_SHORTEST_S, learned_s), _LONGEST_S)
-        if self._section not in self._ended:
+        stalls = self._section == CHECKPOINT and self.limit_s is None
+        if stalls or self._section not in self._ended:
             limit_s = max(limit_s, _LONGEST_S)
         return limit_s * (_PATIENCE_WITH_OTHERS if self._waits else 1.0)

@@ -331,7 +331,7 @@ def report_lost_peers(
         ClusterError: a collective failed because a rank or its host is gone.
     """
     if _peers is not None and leave is not None:
-        _peers.when_stuck = lambda: leave(ClusterError(_loss() + outlook()))
+        _peers.when_stuck = lambda: leave(ClusterError(peers.loss(_peers, _hosts) + outlook()))
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
@@ -340,7 +340,7 @@ def report_lost_peers(
             raise
         if _peers is not None:
             _peers.wait_for_news(_NEWS_S)
-        loss = ClusterError(_loss() + outlook())
+        loss = ClusterError(peers.loss(_peers, _hosts) + outlook())
         if leave is not None:
             leave(loss)
         raise loss.of_all_ranks() from error
@@ -364,22 +364,6 @@ def speaks_for_lost_rank(rank: Rank) -> bool:
     """
     return rank.is_first or (
         rank.index == 1 and _peers is not None and _peers.died_silently(0, _WORD_S)
-    )
-
-
-def _loss() -> str:
-    if _peers is not None and _peers.left:
-        number = _peers.left[0]
-        return (
-            f"Rank {number} on {_hosts[number]} ended before the others, and its message, if it "
-            "had one, is above: "
-        )
-    if _peers is not None and _peers.lost is not None:
-        number = _peers.lost
-        return f"Rank {number} on {_hosts[number]} is gone (killed, or out of memory): "
-    return (
-        f"{socket.gethostname()} cannot reach another rank any more; its message, if it had the "
-        "time for one, is above: "
     )
 
 

@@ -17,7 +17,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -119,6 +119,27 @@ class Peers:
         for link in self._links.values():
             with contextlib.suppress(OSError):  # it is the one that is gone
                 link.sendall(_message(kind, number))
+
+
+def loss(peers: Peers | None, hosts: Sequence[str]) -> str:
+    """The beginning of a sentence: who is gone.
+
+    Args:
+        peers: the connections of this rank; None: there are none.
+        hosts: of each rank.
+    """
+    if peers is not None and peers.left:
+        number = peers.left[0]
+        return (
+            f"Rank {number} on {hosts[number]} ended before the others, and its message, if it "
+            "had one, is above: "
+        )
+    if peers is not None and peers.lost is not None:
+        return f"Rank {peers.lost} on {hosts[peers.lost]} is gone (killed, or out of memory): "
+    return (
+        f"{socket.gethostname()} cannot reach another rank any more; its message, if it had the "
+        "time for one, is above: "
+    )
 
 
 def connect(index: int, size: int, gather: Callable[[Any], list[Any]]) -> Peers | list[int]:

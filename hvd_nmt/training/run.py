@@ -141,7 +141,8 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
         while not _fit(
             model, state, run_setup, plan, ending, choice, writers=writers, going_back=going_back
         ):
-            _restore(state, config, run_setup, log)
+            with horovod.heartbeat.section(heartbeat.CHECKPOINT):
+                _restore(state, config, run_setup, log)
             exchange = _chosen_before(config, run_setup)
             plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
             choice = ExchangeChoice(plan, run_setup, model, adam, log)
@@ -239,19 +240,18 @@ def _fit(
     if rank.is_first:
         choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
-    if saver is not None:
-        ending.background = saver.background
     saving = Saving(config, rank, writers, saver, store)
-    going_back.settle = saving.wait
+    ending.background, going_back.settle = saving.background, saving.wait
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
-    evaluator = Evaluator(model.eval_model, run_setup.data, config, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saving, store, sentences=sentences, early_end=early_end
-    )
+        config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
+        sentences=sentences, early_end=early_end, stop_request=ending.stop_request,
+    )  # fmt: skip
     every_step = [
         callbacks.NoteStep(start, ending),
         telemetry,
+        callbacks.Timeline(config, start),
         callbacks.LearningRate(start, Schedule.of(config)),
         LeaveOut(start, going_back.left_out),
         sentences,
@@ -261,9 +261,6 @@ def _fit(
         stop_save_evaluate,
         choice,  # last: what is due after this step is decided by the exchange that it had
     ]
-    if config.telemetry.timeline_steps:
-        path = config.run_dir / "horovod-timeline.json"
-        every_step.append(callbacks.Timeline(path, start, config.telemetry.timeline_steps))
     steps = config.training.max_steps - start
     try:
         ends = stop_save_evaluate.make_up(model.exchange.sync_every)
@@ -273,12 +270,10 @@ def _fit(
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         saving.wait()
         horovod.heartbeat.enter(heartbeat.END)
-        if store is not None:
-            _note_end(store, early_end.record(int(model.step)))
+        _note_end(store, early_end.record(int(model.step)))
         saving.send_records()
         return True
-    except GoBack:
-        stop_save_evaluate.on_train_end()  # Keras does not call it
+    except GoBack:  # and listen to signals all the while
         return False
     except BaseException:
         stop_save_evaluate.on_failure()
@@ -289,8 +284,10 @@ def _fit(
             store.close()
 
 
-def _note_end(store: EventStore, end: dict[str, Any]) -> None:
+def _note_end(store: EventStore | None, end: dict[str, Any]) -> None:
     """Record the end, and say why if it comes early; see `EarlyEnd.record`."""
+    if store is None:
+        return
     if end["because"]:
         print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
     store.record("end", end)

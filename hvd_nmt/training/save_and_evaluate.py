@@ -31,10 +31,10 @@ class SaveAndEvaluate(StepCallback):
 
     On SIGTERM or SIGINT to any rank, all ranks finish the same step, rank 0 saves, and all leave.
     Training goes on while a checkpoint is written; a stop and the end wait for it.
-    At a step that has both, the checkpoint comes first, and is written while the evaluation begins:
-    that takes long, and whatever ends it, a kill or an error, costs no step then. One that was left
-    out, or did not end, is made when the run resumes, before its first step; one that was begun
-    twice and never ended is passed over.
+    At a step that has both, the checkpoint comes first. It is written while the evaluation goes on,
+    but before the first evaluation of a start: if one ends the run, by its memory or an error, it
+    is that, and it costs no step. One that was left out, or did not end, is made when the run
+    resumes, before its first step; one that was begun twice and never ended is passed over.
 
     Args:
         config: of the run.
@@ -44,6 +44,7 @@ class SaveAndEvaluate(StepCallback):
         store: where scores go; None except on rank 0.
         sentences: what the steps were fed, written down to the step of each checkpoint.
         early_end: decides on rank 0 whether the run ends before its last step.
+        stop_request: of this rank.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class SaveAndEvaluate(StepCallback):
         *,
         sentences: SentenceLog,
         early_end: EarlyEnd,
+        stop_request: StopRequest,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
         self._saving, self._store, self._sentences = saving, store, sentences
         self._early_end = early_end
-        self._stop_request = StopRequest(announces=store is not None)
+        self._stop_request = stop_request
+        self._has_evaluated = False
         self._passed_over: list[int] = []
 
     def make_up(self, sync_every: int) -> bool:
@@ -132,6 +135,8 @@ class SaveAndEvaluate(StepCallback):
             if (stop or ends) and not saved:
                 self._save(step, stop)
         if left_out or (stop and not (last or ends)):
+            self._saving.wait(read_back=False)
+            self._stop_request.announce()
             raise _preempted(step)
         self.model.stop_training = ends
 
@@ -170,6 +175,8 @@ class SaveAndEvaluate(StepCallback):
                     flush=True,
                 )
             return self._stop_request.agreed()
+        if not self._has_evaluated:
+            self._saving.wait()
         with horovod.raise_on_all_ranks():
             if self._store is not None:
                 times = _times_begun(run_dir).get(step, 0) + 1
@@ -177,6 +184,10 @@ class SaveAndEvaluate(StepCallback):
                 write_atomically(run_dir / BEGUN_FILE, text + "\n")
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()
+        self._has_evaluated = True
+        with horovod.raise_on_all_ranks():
+            if self._store is not None:
+                (run_dir / BEGUN_FILE).unlink(missing_ok=True)
         self._saving.wait()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
@@ -187,7 +198,6 @@ class SaveAndEvaluate(StepCallback):
                 samples = self._evaluator.samples(scores)
                 # Last: with its scores in the records an evaluation is not made again.
                 evaluation.write(scores, step, samples, run_dir, self._store)
-                (run_dir / BEGUN_FILE).unlink(missing_ok=True)
                 enough = self._early_end.is_enough(step)
         return self._stop_request.agreed(enough)
 

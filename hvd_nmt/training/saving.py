@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 from hvd_nmt.checkpoints import records
+from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.records import Records
 from hvd_nmt.checkpoints.saver import Saver
@@ -43,6 +44,8 @@ class Saving:
         self._config, self._rank, self._writers = config, rank, writers
         self._saver, self._store = saver, store
         self._records = Records(config.run_dir)
+        self.background = saver.background if saver is not None else Background()
+        """where a checkpoint may be being written"""
         self._step: int | None = None
         """of the save of which nothing was said yet"""
         self._is_busy, self._in_background = False, False
@@ -69,9 +72,9 @@ class Saving:
         self._step, self._is_busy = step, True
         self._in_background = in_background and self._config.checkpoints.background
         with (
+            horovod.heartbeat.section(heartbeat.CHECKPOINT),
             horovod.raise_on_all_ranks(),
             self._bearing_with_copies(),
-            horovod.heartbeat.section(heartbeat.CHECKPOINT),
         ):
             if self._saver is None:
                 pass
@@ -97,9 +100,9 @@ class Saving:
         self._is_busy = False
         began_s = time.monotonic()
         with (
+            horovod.heartbeat.section(heartbeat.CHECKPOINT),
             horovod.raise_on_all_ranks(),
             self._bearing_with_copies(),
-            horovod.heartbeat.section(heartbeat.CHECKPOINT),
         ):
             if self._saver is not None:
                 self._saver.wait(read_back=read_back)

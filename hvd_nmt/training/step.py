@@ -42,14 +42,13 @@ class TrainingModel(keras.Model):
     `sentences`, the vector of `sentence_sum` for the sentences in these rows.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
-    `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop),
-    `end` (above 0: the time is over),
-    `not_finite` (ranks whose own loss was NaN or Inf), `sentences` (the `SentenceSum` of what all
-    ranks were fed), `loss_scale` of this step (0: none), `skipped_steps` of the run until now,
-    `left_out` (it was to change no weight), and in seconds, one number for each rank,
-    `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`,
-    `step_time` (a `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this
-    rank's, too: its last digits depend on the number of threads.
+    `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
+    (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences`
+    (the `SentenceSum` of what all ranks were fed), `loss_scale` of this step (0: none),
+    `skipped_steps` of the run until now, `left_out` (it was to change no weight), and in seconds,
+    one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of
+    this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`. Without
+    clipping, `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
 
     Args:
         transformer: the model.

@@ -36,6 +36,8 @@ from pathlib import Path
 
 _LOOK_S = 1.0
 """how often the ancestors are looked at"""
+_FROZEN_S = 10.0
+"""between two looks: this process did not run meanwhile"""
 _LAUNCHER = "horovodrun"
 _SHELLS = {"sh", "ash", "bash", "busybox", "csh", "dash", "ksh", "tcsh", "zsh"}
 _CONNECTIONS, _NONE = b"C", b"0"
@@ -187,8 +189,10 @@ class _Patience:
         if deadline_s != self._deadline_s:  # seen twice, it was not read while it was written
             self._deadline_s, self._stopped_s = deadline_s, 0.0
             return False
-        if any(map(_is_stopped, self._launchers)):  # by a person, who may let the run go on
-            self._stopped_s += self._looked_s - before_s
+        passed_s = self._looked_s - before_s
+        # By a person, who may let the run go on; or this process was itself, with all of them.
+        if any(map(_is_stopped, self._launchers)) or passed_s > _FROZEN_S:
+            self._stopped_s += passed_s
         self.text = self._page[DEADLINE.size :].rstrip(b"\0").decode(errors="replace")
         return self._looked_s > deadline_s + self._stopped_s
 

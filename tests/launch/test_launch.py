@@ -201,6 +201,6 @@ def test_the_report_tells_of_restarts(killed):
     assert restart.lost_steps == end["step"] - end["saved_step"]
     assert restart.idle_s == last["first_s"] - end["last_s"]
     report = (killed["run_dir"] / "report.md").read_text(encoding="utf-8")
-    assert "hvd_nmt.launch started the ranks 2 times" in report
+    assert "launch started the ranks 2 times" in report
     assert f"{restart.lost_steps:,} step" in report
     assert "Rank 1 on " in report

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 # isort: split
 import faulty_runs
 
+import toy
 from hvd_nmt import train
 from hvd_nmt.training import horovod
 
@@ -35,7 +36,7 @@ def main(out, data, runs, seed):
             options += ["--run-dir", str(out / str(number)), "--training.max-steps", str(STEPS)]
             options += ["--evaluation.every-steps", "1000", "--telemetry.no-report"]
             printed = io.StringIO(), io.StringIO()
-            with faulty_runs.nan_at(*places), faulty_runs.streams(*printed):
+            with faulty_runs.nan_at(*places), toy.printing_to(*printed):
                 code = train.main(options)
             answer = {"places": places, "code": code, "err": printed[1].getvalue()}
             file.write(json.dumps(answer) + "\n")

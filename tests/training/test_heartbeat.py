@@ -70,6 +70,16 @@ def test_a_limit_can_be_given(beat, clock, given_s, first_s, later_s):
         beat.enter(heartbeat.STEP)
 
 
+def test_a_checkpoint_has_the_longest_time_however_short_it_was(beat, clock):
+    for _ in range(2):
+        with beat.section(heartbeat.CHECKPOINT):
+            assert allowed_s(beat, clock) == 1800
+            clock[0] += 0.1
+    beat.limit_s = 9.0
+    with beat.section(heartbeat.CHECKPOINT):
+        assert allowed_s(beat, clock) == 9
+
+
 def test_a_whole_sentence_is_on_the_page(beat):
     beat.limit_s = 312.0
     for section in (heartbeat.EVALUATION, heartbeat.CALLBACKS, heartbeat.EVALUATION):

@@ -45,7 +45,7 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(toy_data, tmp_path, los
     assert found, done.stderr
     step, saved = (int(text.replace(",", "")) for text in found.groups())
     complete = [int(path.stem.rpartition("-")[2]) for path in run_dir.glob("model.ckpt-*.json")]
-    assert 10 <= saved == max(complete) <= step
+    assert 5 <= saved == max(complete) <= step  # that of step 10 may have been being written
     assert "stopping" not in done.stderr + done.stdout  # nothing is saved any more
     assert "Traceback" not in done.stderr.replace("Traceback (most recent call last):\n  File "
                                                   f'"{toy.BIN}/horovodrun"', "")  # fmt: skip

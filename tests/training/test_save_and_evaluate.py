@@ -52,8 +52,9 @@ class Ending:
         sentences = SentenceLog(start_step, SimpleNamespace(), self._store)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, sentences=sentences, early_end=early_end
-        )
+            config, start_step, self, self, self._store, sentences=sentences, early_end=early_end,
+            stop_request=StopRequest(announces=True),
+        )  # fmt: skip
         self._callback.set_model(self)
         self.exchange = Exchange()
 
@@ -70,8 +71,8 @@ class Ending:
         how = " in background" if in_background else "" if read_back else " unread"
         self.done.append(f"save {step}{how}")
 
-    def wait(self):
-        self.done.append("wait")
+    def wait(self, read_back=True):
+        self.done.append("wait" if read_back else "wait unread")
 
     def join(self, step, joined):
         assert joined == Joined.EVERYTHING
@@ -128,7 +129,7 @@ def test_a_rank_that_writes_nothing_says_nothing(capfd):
 def test_another_rank_was_asked(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending, pytest.raises(Preempted):
         ending.step(10, stop=1.0)
-    assert ending.done == ["save 10 unread"]
+    assert ending.done == ["save 10 unread", "wait unread"]
     assert capfd.readouterr().err.count(StopRequest.LINE) == 1
 
 
@@ -138,14 +139,14 @@ def test_no_evaluation_comes_before_the_save(base, tmp_path):
         ask()
         with pytest.raises(Preempted, match="after step 10"):
             ending.step(10)
-    assert ending.done == ["save 10 unread"]
+    assert ending.done == ["save 10 unread", "wait unread"]
 
 
 def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     ending = Ending(base, tmp_path, during_evaluation=ask)
     with ending, pytest.raises(Preempted, match="after step 10"):
         ending.step(10)
-    assert ending.done == ["evaluate", "wait", "note 10", "save 10 unread"]
+    assert ending.done == ["wait", "evaluate", "wait", "note 10", "save 10 unread", "wait unread"]
 
 
 def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp_path):
@@ -155,7 +156,7 @@ def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp
             stopped.step(10)
     assert read_metrics(tmp_path) == []
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["evaluate", "wait", "note 10"]
+        assert resumed.done == ["wait", "evaluate", "wait", "note 10"]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines if line["kind"] == "eval"] == [10]
     for start_step in (0, 9, 10):  # nothing is missing there
@@ -183,7 +184,7 @@ def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, t
         with pytest.raises(ZeroDivisionError):
             failing.step(10)
     with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["evaluate", "wait", "note 10"]
+        assert resumed.done == ["wait", "evaluate", "wait", "note 10"]
 
 
 def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(base, tmp_path):
@@ -194,7 +195,7 @@ def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(ba
     resumed = Ending(base, tmp_path, start_step=10, during_evaluation=ask)
     with pytest.raises(Preempted, match="after step 10; the checkpoint is saved"), resumed:
         pass
-    assert resumed.done == ["evaluate", "wait", "note 10"]
+    assert resumed.done == ["wait", "evaluate", "wait", "note 10"]
     with Ending(base, tmp_path, start_step=10) as again:
         assert again.done == []
 
@@ -204,17 +205,19 @@ def test_the_last_step_s_evaluation_is_made_by_the_next_start(base, tmp_path):
         ask()
         with pytest.raises(Preempted, match="after step 20"):
             ending.step(20)
-    assert ending.done == ["save 20 unread"]
+    assert ending.done == ["save 20 unread", "wait unread"]
     with Ending(base, tmp_path, start_step=20) as resumed:
-        assert resumed.done == ["evaluate", "wait", "note 20"]
+        assert resumed.done == ["wait", "evaluate", "wait", "note 20"]
 
 
 def test_at_a_step_with_both_the_checkpoint_comes_first(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending:
         for step in range(1, 21):
             ending.step(step)
-    evaluations = [["evaluate", "wait", f"note {step}"] for step in (10, 20)]
-    assert ending.done == [*evaluations[0], "save 20 in background", *evaluations[1]]
+    assert ending.done == [
+        "wait", "evaluate", "wait", "note 10",
+        "save 20 in background", "evaluate", "wait", "note 20",
+    ]  # fmt: skip
     assert StopRequest.LINE not in capfd.readouterr().err
 
 
@@ -225,9 +228,29 @@ def test_training_and_evaluations_go_on_during_a_save(base, tmp_path):
         with pytest.raises(Preempted):
             ending.step(18, stop=1.0)
     assert ending.done == [
-        "save 5 in background", "save 10 in background", "evaluate", "wait", "note 10",
-        "save 15 in background", "save 18 unread",
+        "save 5 in background", "save 10 in background", "wait", "evaluate", "wait", "note 10",
+        "save 15 in background", "save 18 unread", "wait unread",
     ]  # fmt: skip
+
+
+def test_a_signal_during_a_save_in_the_background_waits_for_it(base, tmp_path):
+    with Ending(base, tmp_path, save_every=10) as ending:
+        ending.step(10)
+        save, ending.done[:] = ending.save, []
+        ending.save = lambda *args, **how: (save(*args, **how), ask())
+        with pytest.raises(Preempted, match="after step 20; the checkpoint is saved"):
+            ending.step(20)
+    assert ending.done == ["save 20 in background", "wait unread"]
+
+
+def test_a_save_that_fails_beside_an_evaluation_is_no_failed_evaluation(base, tmp_path):
+    with Ending(base, tmp_path, save_every=10) as ending:
+        ending.step(10)
+        ending.wait = lambda: 1 / 0
+        with pytest.raises(ZeroDivisionError):
+            ending.step(20)
+    assert ending.done[-1] == "evaluate"
+    assert not (tmp_path / "evaluating.json").exists()
 
 
 KILLED_IN_EVALUATION = """
@@ -260,10 +283,10 @@ def test_an_evaluation_that_never_ends_is_passed_over(base, tmp_path, capsys):
         failing = Ending(base, tmp_path, start_step, during_evaluation=lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError), failing:
             failing.step(10)
-        assert failing.done == ["evaluate"]
+        assert failing.done == ["wait", "evaluate"]
     with Ending(base, tmp_path, start_step=10) as resumed:
         assert "of step 10 was begun 2 times and never ended" in capsys.readouterr().out
         resumed.step(20)
-    assert resumed.done == ["save 20 in background", "evaluate", "wait", "note 20"]
+    assert resumed.done == ["save 20 in background", "wait", "evaluate", "wait", "note 20"]
     with Ending(base, tmp_path, start_step=10) as again:  # that one ended, so all may again
-        assert again.done == ["evaluate", "wait", "note 10"]
+        assert again.done == ["wait", "evaluate", "wait", "note 10"]

@@ -81,8 +81,8 @@ def test_the_background_can_be_switched_off(begin, tmp_path, monkeypatch, backgr
     monkeypatch.setattr(saver.background, "begin", lambda work: (begun.append(1), work()))
     saving.save(1, in_background=True)
     saving.wait()
-    saving.note(2, 3.0)
-    saving.note(1, 2.0)
+    saving.note(2, 3.0, 20.0, 40.0)
+    saving.note(1, 2.0, 21.0, 41.0)
     saving.wait()
     assert len(begun) == (2 if background else 0)  # the checkpoint, and a best model of its own
     assert [c.step for c in best_first(tmp_path)] == [1, 2]

@@ -54,7 +54,9 @@ PLAN = BatchPlan.of(corpus(), 2000, 1)
 def enough_for(slices):
     """Memory of which the usable share is what some slices need."""
     batch = memory.worst_batch(MODEL, PLAN, 1)
-    need = memory.need(MODEL, VOCABULARY, "float32", batch, False, micro_batches=slices)
+    need = memory.need(
+        MODEL, VOCABULARY, "float32", batch, False, snapshot=True, micro_batches=slices
+    )
     return int(need.total_bytes / memory.USABLE_SHARE) + 100
 
 

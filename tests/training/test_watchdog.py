@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -110,6 +111,20 @@ def test_a_rank_that_does_nothing_for_too_long_is_killed(started, stopped):
     said = launcher.stderr.read()
     assert "hvd_nmt.train: Rank 0 has done nothing" in said
     assert "in <module>" in said  # its stack
+
+
+def test_the_time_in_which_a_watchdog_did_not_run_does_not_count(monkeypatch):
+    """A container that was paused has not had it, nor has its rank."""
+    now_s = [0.0]
+    monkeypatch.setattr(watchdog_module.time, "monotonic", lambda: now_s[0])
+    page = bytearray(watchdog_module.PAGE_BYTES)
+    page[: watchdog_module.DEADLINE.size] = watchdog_module.DEADLINE.pack(5.0)
+    patience = watchdog_module._Patience(page, [os.getpid()])
+    ended = []
+    for passed_s in (1, 1, 3600, 1, 1, 1, 1):
+        now_s[0] += passed_s
+        ended.append(patience.has_ended())
+    assert ended == [False] * 6 + [True]
 
 
 def test_a_rank_without_a_launcher_is_asked_to_end(started, tmp_path):

@@ -1,0 +1,50 @@
+"""What the launcher takes for progress, with hosts that answer late."""
+
+import pytest
+
+from hvd_nmt.common import signals
+from hvd_nmt.config import Config
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.launching import aftermath, preflight, ranks_start, supervision
+from hvd_nmt.launching.aftermath import Aftermath
+from hvd_nmt.launching.command import Command
+from hvd_nmt.launching.preflight import Outlook, Wanted
+
+HOST = Host("gpu", 2)
+
+
+@pytest.fixture
+def supervised(tmp_path, monkeypatch):
+    """A function: the launcher's code where starts end so, and hosts tell of these steps."""
+
+    def run(codes, told_at_end, told_later):
+        steps = iter(told_later)
+        ended, told = iter(codes), iter(told_at_end)
+
+        def look(*_, is_restart):
+            return Outlook((HOST,), "lo", (), (), {}, next(steps) if is_restart else -1)
+
+        def clear_up(*_):
+            step = next(told)
+            return Aftermath({}, {}, () if step is not None else ("gpu",), step, {})
+
+        monkeypatch.setattr(preflight, "look", look)
+        monkeypatch.setattr(ranks_start, "run", lambda *_: (next(ended), ""))
+        monkeypatch.setattr(aftermath, "clear_up", clear_up)
+        monkeypatch.setattr(supervision.time, "sleep", lambda seconds: None)
+        command = Command(("python",), Config(run_dir=tmp_path))
+        wanted = Wanted((HOST,), 2, 2)
+        with signals.restored():
+            return supervision.supervise(supervision.Job(command, wanted, 1.0, 100, 1.0))
+
+    return run
+
+
+def test_starts_without_a_new_checkpoint_end_it(supervised):
+    assert supervised([137] * 5, [-1] * 5, [-1] * 4) == 137
+
+
+def test_a_checkpoint_that_is_heard_of_later_counts(supervised):
+    """The host is silent after each end, and asked again before the next start."""
+    silent = [None, 0] * 6
+    assert supervised([137] * 6 + [0], [*silent, 60], [10, 20, 30, 40, 50, 60]) == 0
