@@ -5,7 +5,8 @@ others wait for it without end. So each section of a run has a limit, learned fr
 
     10 times the longest it took before in this start, at least 2 minutes and at most 30
     30 minutes until it has ended once, and of a checkpoint always, for file servers stall
-    twice that where a rank waits for others, so that the one they wait for is found first
+    twice that where a rank waits for others, so that the one they wait for is found first: one that
+    is stopped (SIGSTOP) has no longer than if it did not wait
 
 Every collective outside of a step is a sign of life: the time of its section begins anew.
 """
@@ -18,12 +19,11 @@ import mmap
 import time
 from collections.abc import Iterator
 
-from hvd_nmt.common.units import duration
-from hvd_nmt.training.watchdog import DEADLINE, PAGE_BYTES
+from hvd_nmt.training.watchdog import DEADLINES, PAGE_BYTES, SECONDS
 
 START, INPUT, STEP, CALLBACKS = "start-up", "input of a step", "step", "callbacks after a step"
 CHECKPOINT, EVALUATION, EXCHANGE, END = "checkpoint", "evaluation", "exchange", "end"
-_TEXT_BYTES = PAGE_BYTES - DEADLINE.size
+_TEXT_BYTES = PAGE_BYTES - DEADLINES.size
 _FACTOR, _SHORTEST_S, _LONGEST_S = 10.0, 120.0, 1800.0
 _PATIENCE_WITH_OTHERS = 2.0
 
@@ -100,13 +100,15 @@ class Heartbeat:
         if self.page is None:
             return
         limit_s = self._limit_s()
-        self.page[: DEADLINE.size] = DEADLINE.pack(now_s + limit_s)
+        patience = _PATIENCE_WITH_OTHERS if waits else 1.0
+        times_s = now_s + limit_s * patience, now_s + limit_s, now_s
+        self.page[: DEADLINES.size] = DEADLINES.pack(*times_s)
         if limit_s < math.inf:
             text = (
-                f"{self.who} has done nothing for {duration(limit_s)} in the section {section!r}, "
+                f"{self.who} has done nothing for {SECONDS} in the section {section!r}, "
                 "where it should long be done: it counts as stuck and is killed."
             ).encode()
-            self.page[DEADLINE.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+            self.page[DEADLINES.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
 
     def _limit_s(self) -> float:
         if self.limit_s == 0:
@@ -116,4 +118,4 @@ class Heartbeat:
         stalls = self._section == CHECKPOINT and self.limit_s is None
         if stalls or self._section not in self._ended:
             limit_s = max(limit_s, _LONGEST_S)
-        return limit_s * (_PATIENCE_WITH_OTHERS if self._waits else 1.0)
+        return limit_s

@@ -49,8 +49,11 @@ _NEWS_S = 0.5
 """from the end of a rank, until an end of a peer that was its cause is noticed here"""
 
 PAGE_BYTES = 512
-DEADLINE = struct.Struct("d")
-"""at the beginning of the page: time of the monotonic clock; what to say then follows"""
+DEADLINES = struct.Struct("ddd")
+"""at the beginning of the page, on the monotonic clock: when the rank must have come further, when
+it must if it is stopped, and when it came to where it is; what to say then follows"""
+SECONDS = "SECONDS"
+"""in what to say: place of the time that has passed"""
 _STACKS = signal.SIGUSR2
 """has a rank print where its threads are"""
 _STACKS_S = 0.5
@@ -73,7 +76,7 @@ class Watchdog:
         os.truncate(page, PAGE_BYTES)
         self.page = mmap.mmap(page, PAGE_BYTES)
         """see `Heartbeat`"""
-        self.page[: DEADLINE.size] = DEADLINE.pack(math.inf)
+        self.page[: DEADLINES.size] = DEADLINES.pack(math.inf, math.inf, 0.0)
         self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             # Its session is its own: whoever stops the rank with Ctrl-Z does not stop it.
@@ -178,13 +181,13 @@ class _Patience:
     def __init__(self, page: mmap.mmap, line: list[int]) -> None:
         self.text = ""
         """what there is to say"""
-        self._page, self._launchers = page, line[1:]
+        self._page, self._rank, self._launchers = page, line[0], line[1:]
         self._deadline_s, self._looked_s = math.inf, time.monotonic()
         self._stopped_s = 0.0
 
     def has_ended(self) -> bool:
         """Look; to be called about every `_LOOK_S`."""
-        (deadline_s,) = DEADLINE.unpack(self._page[: DEADLINE.size])
+        deadline_s, if_stopped_s, began_s = DEADLINES.unpack(self._page[: DEADLINES.size])
         before_s, self._looked_s = self._looked_s, time.monotonic()
         if deadline_s != self._deadline_s:  # seen twice, it was not read while it was written
             self._deadline_s, self._stopped_s = deadline_s, 0.0
@@ -193,7 +196,10 @@ class _Patience:
         # By a person, who may let the run go on; or this process was itself, with all of them.
         if any(map(_is_stopped, self._launchers)) or passed_s > _FROZEN_S:
             self._stopped_s += passed_s
-        self.text = self._page[DEADLINE.size :].rstrip(b"\0").decode(errors="replace")
+        text = self._page[DEADLINES.size :].rstrip(b"\0").decode(errors="replace")
+        self.text = text.replace(SECONDS, f"{self._looked_s - began_s:,.0f} s")
+        # Others wait for it in the same section, until the later deadline.
+        deadline_s = if_stopped_s if _is_stopped(self._rank) else deadline_s
         return self._looked_s > deadline_s + self._stopped_s
 
 

@@ -6,7 +6,7 @@ import mmap
 import pytest
 
 from hvd_nmt.training import heartbeat
-from hvd_nmt.training.watchdog import DEADLINE, PAGE_BYTES
+from hvd_nmt.training.watchdog import DEADLINES, PAGE_BYTES, SECONDS
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def beat(clock):
 
 
 def allowed_s(beat, clock):
-    return DEADLINE.unpack(beat.page[: DEADLINE.size])[0] - clock[0]
+    return DEADLINES.unpack(beat.page[: DEADLINES.size])[0] - clock[0]
 
 
 def test_limits_are_learned_between_a_floor_and_a_ceiling(beat, clock):
@@ -56,6 +56,8 @@ def test_whoever_waits_for_others_has_twice_as_long(beat, clock):
             assert allowed_s(beat, clock) == 400
     beat.enter(heartbeat.STEP, waits=True)
     assert allowed_s(beat, clock) == 2 * 1800
+    if_stopped_s = DEADLINES.unpack(beat.page[: DEADLINES.size])[1]
+    assert if_stopped_s - clock[0] == 1800
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_a_whole_sentence_is_on_the_page(beat):
     beat.limit_s = 312.0
     for section in (heartbeat.EVALUATION, heartbeat.CALLBACKS, heartbeat.EVALUATION):
         beat.enter(section)
-    assert beat.page[DEADLINE.size :].rstrip(b"\0").decode() == (
-        "Rank 3 on v100b has done nothing for 5 min 12 s in the section 'evaluation', where it "
+    assert beat.page[DEADLINES.size :].rstrip(b"\0").decode() == (
+        f"Rank 3 on v100b has done nothing for {SECONDS} in the section 'evaluation', where it "
         "should long be done: it counts as stuck and is killed."
     )
 

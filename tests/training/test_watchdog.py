@@ -118,7 +118,8 @@ def test_the_time_in_which_a_watchdog_did_not_run_does_not_count(monkeypatch):
     now_s = [0.0]
     monkeypatch.setattr(watchdog_module.time, "monotonic", lambda: now_s[0])
     page = bytearray(watchdog_module.PAGE_BYTES)
-    page[: watchdog_module.DEADLINE.size] = watchdog_module.DEADLINE.pack(5.0)
+    times_s = watchdog_module.DEADLINES.pack(5.0, 2.0, 0.0)
+    page[: watchdog_module.DEADLINES.size] = times_s
     patience = watchdog_module._Patience(page, [os.getpid()])
     ended = []
     for passed_s in (1, 1, 3600, 1, 1, 1, 1):
