@@ -12,7 +12,9 @@ from typing import Any
 from hvd_nmt.telemetry import jsonl
 
 CANARY = "canary-7d1f2c"
-SECRETS = {"MY_TOKEN": CANARY, "TF_VAR_password": CANARY}
+SECRETS = dict.fromkeys(
+    ("MY_TOKEN", "TF_VAR_password", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "GITHUB_TOKEN"), CANARY
+)
 """of the launcher's environment"""
 
 

@@ -162,7 +162,7 @@ class TrainingConfig:
     stuck_after_s: Count = "auto"
     """seconds without a sign of life after which a rank is killed, in any section of a run that has
     ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
-    the run, 2 to 30 minutes; 0: never"""
+    the run, 2 to 30 minutes, 30 for a checkpoint; 0: never"""
     max_hours: float = 0.0
     """hours of training, over all starts, after which the run saves, evaluates and ends; 0: no
     limit"""

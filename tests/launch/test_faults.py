@@ -23,7 +23,7 @@ from hvd_nmt.records.read import read_run
 
 pytestmark = pytest.mark.rig
 
-FAULTS = os.environ.get("HVD_NMT_FAULTS", "saving=1 evaluating=1 stop=1")
+FAULTS = os.environ.get("HVD_NMT_FAULTS", "saving=1 stop=1")
 CUTS = os.environ.get("HVD_NMT_CUTS", "cut=1")
 SEED = int(os.environ.get("HVD_NMT_FAULTS_SEED", "1"))
 INTERVAL, STUCK_S = 10, 8

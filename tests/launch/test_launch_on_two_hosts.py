@@ -18,8 +18,6 @@ from launched import SECRETS, command_lines_read, events, require_no_secret
 
 pytestmark = pytest.mark.rig
 
-BOTH = {"v100a": 1, "v100b": 1}
-
 
 def launch(two_hosts, *words: str, cwd: Path, **variables: str) -> toy.Run:
     """On v100a; by the mark in its environment the ranks of both hosts are found."""
@@ -28,38 +26,12 @@ def launch(two_hosts, *words: str, cwd: Path, **variables: str) -> toy.Run:
     return toy.Run(command, cwd, environment | variables)
 
 
-def starts(run_dir: Path) -> list[dict]:
-    return [event["hosts"] for event in events(run_dir) if event["kind"] == "start"]
-
-
 def wait_for_start(run: toy.Run, run_dir: Path, number: int) -> None:
     """Until that start has done steps."""
     records = run_dir / "metrics.jsonl"
     run.wait_for(lambda: records.exists() and len(toy.metrics(run_dir, "start")) == number)
     done = toy.steps_done(run_dir)
     run.wait_for(lambda: toy.steps_done(run_dir) >= done + 6)
-
-
-def test_a_rank_that_is_killed_on_the_other_host(two_hosts, toy_data, tmp_path):
-    """It starts again and finishes; a secret of the environment is on no command line."""
-    run_dir = tmp_path / "run"
-    options = toy.train_options(toy_data, "run", 60, "--checkpoints.every-steps", "10")
-    with command_lines_read() as seen:
-        run = launch(two_hosts, "-H", "v100a:1,v100b:1", "train", *options, cwd=tmp_path, **SECRETS)
-        try:
-            run.wait_for(lambda: toy.steps_done(run_dir) >= 25)
-            run.ranks()[1].send_signal(signal.SIGKILL)
-            done = run.finished()
-        finally:
-            left = run.left_behind(5)
-            run.kill()
-    assert done.returncode == 0, done.stderr
-    assert left == []
-    assert starts(run_dir) == [BOTH, BOTH]
-    assert {event["nic"] for event in events(run_dir) if event["kind"] == "start"} == {"eth0"}
-    assert "Rank 1 on v100b" in events(run_dir)[1]["sentence"]
-    assert seen == set()
-    require_no_secret(done.stdout + done.stderr, run_dir)
 
 
 # Ranks that start in no time, and never end by themselves.
@@ -113,21 +85,26 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
 
 
 def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, tmp_path):
+    """And secrets of the environment reach no command line, file or word."""
     run_dir = tmp_path / "run"
     options = toy.train_options(toy_data, "run", 100_000)
-    run = launch(two_hosts, "-H", "v100b:2", "train", *options, cwd=tmp_path)
-    try:
-        wait_for_start(run, run_dir, 1)
-        run.process.send_signal(signal.SIGTERM)
-        done = run.finished(300)
-        left = run.left_behind(5)
-    finally:
-        run.kill()
+    with command_lines_read() as seen:
+        run = launch(two_hosts, "-H", "v100b:2", "train", *options, cwd=tmp_path, **SECRETS)
+        try:
+            wait_for_start(run, run_dir, 1)
+            run.process.send_signal(signal.SIGTERM)
+            done = run.finished(300)
+            left = run.left_behind(5)
+        finally:
+            run.kill()
     assert done.returncode == 75, done.stderr
     assert left == []
     saved = newest_step(run_dir)
     assert saved == toy.steps_done(run_dir)
     assert f"the newest checkpoint is of step {saved:,}: " in done.stderr.splitlines()[-1]
+    assert events(run_dir)[0]["nic"] == "eth0"
+    assert seen == set()
+    require_no_secret(done.stdout + done.stderr, run_dir)
 
 
 def is_alive(process: psutil.Process) -> bool:
