@@ -69,6 +69,12 @@ class Forks:
             capture_output=True, encoding="utf-8", errors="backslashreplace",
         )  # fmt: skip
 
+    def train(self, *options: str, cwd: Path, ranks: int = 1) -> subprocess.CompletedProcess[str]:
+        """As `toy.run_train`."""
+        launcher = toy.horovodrun(ranks) if ranks > 1 else []
+        command = [*launcher, *self.command("hvd_nmt.train"), *options]
+        return toy.Run(command, cwd, toy.environment(cwd)).finished()
+
 
 _CLIENT = """
 import json, os, signal, socket, sys

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import toy
+from forks import Forks
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.config import Config, TrainingConfig
@@ -25,11 +26,11 @@ NO_GAIN = (
 
 
 @pytest.fixture(scope="module")
-def no_gain(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def no_gain(toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A run on two ranks without any gain, and the same command again."""
     cwd = tmp_path_factory.mktemp("no_gain")
     options = toy.train_options(toy_data, "run", 40, *NO_GAIN)
-    runs = [toy.run_train(*options, cwd=cwd, ranks=2), toy.run_train(*options, cwd=cwd)]
+    runs = [toy_commands.train(*options, cwd=cwd, ranks=2), toy_commands.train(*options, cwd=cwd)]
     return {"run_dir": cwd / "run", "options": options, "runs": runs}
 
 
@@ -73,19 +74,23 @@ def test_best_models_are_named_after_what_decides(no_gain: dict) -> None:
     assert found.name == f"bleu={first['sacrebleu']:.2f}-step-2"  # of equal ones the first
 
 
-def test_with_another_value_of_the_option_it_goes_on(no_gain: dict, tmp_path: Path) -> None:
+def test_with_another_value_of_the_option_it_goes_on(
+    toy_commands: Forks, no_gain: dict, tmp_path: Path
+) -> None:
     shutil.copytree(no_gain["run_dir"], tmp_path / "run")
     more = ("--evaluation.stop-after", "3")
-    done = toy.run_train(*no_gain["options"], *more, cwd=tmp_path)
+    done = toy_commands.train(*no_gain["options"], *more, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "after step 8: 3 evaluations in a row brought no gain in BLEU" in done.stdout
 
 
-def test_a_run_that_is_out_of_time_saves_evaluates_and_ends(toy_data: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_out_of_time_saves_evaluates_and_ends(
+    toy_commands: Forks, toy_data: Path, tmp_path: Path
+) -> None:
     """On two ranks, of which rank 0 alone looks at the clock."""
     more = ("--evaluation.every-steps", "40", "--evaluation.sentences", "2")
     options = toy.train_options(toy_data, "run", 40, *more, "--training.max-hours", "1e-6")
-    done = toy.run_train(*options, cwd=tmp_path, ranks=2)
+    done = toy_commands.train(*options, cwd=tmp_path, ranks=2)
     assert done.returncode == 0, done.stderr
     (end,) = toy.metrics(tmp_path / "run", "end")
     step = end["steps"]

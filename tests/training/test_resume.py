@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import toy
+from forks import Forks
 from hvd_nmt.checkpoints.find import newest_first
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
@@ -58,7 +59,7 @@ def kill_in_the_middle(run, run_dir: Path, steps: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def one_rank(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def one_rank(toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """A run on one rank: killed, resumed, stopped by SIGTERM, resumed to its end."""
     cwd = tmp_path_factory.mktemp("one_rank")
     options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
@@ -73,19 +74,23 @@ def one_rank(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     found["stopped_after"] = toy.steps_done(run_dir)
     found["saved"] = [c.step for c in newest_first(run_dir)]
 
-    found["resumed"] = toy.run_train(*options, cwd=cwd)
+    found["resumed"] = toy_commands.train(*options, cwd=cwd)
     return found
 
 
 @pytest.fixture(scope="module")
-def two_ranks(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+def two_ranks(
+    toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict:
     """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
 
     They keep a moving average, which is in their checkpoints and what they evaluate, and cut their
     training sentences into other subwords in each epoch.
     """
     cwd = tmp_path_factory.mktemp("two_ranks")
-    whole = toy.run_train(*toy.train_options(toy_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2)
+    whole = toy_commands.train(
+        *toy.train_options(toy_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2
+    )
     assert whole.returncode == 0, whole.stderr
 
     options = toy.train_options(toy_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
@@ -93,8 +98,8 @@ def two_ranks(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     run = toy.start_train(*options, cwd=cwd, ranks=2)
     killed_at = kill_in_the_middle(run, run_dir, 15)
     shutil.copytree(run_dir, cwd / "alone")
-    resumed = toy.run_train(*options, cwd=cwd, ranks=2)
-    alone = toy.run_train(*options, "--run-dir", "alone", cwd=cwd)
+    resumed = toy_commands.train(*options, cwd=cwd, ranks=2)
+    alone = toy_commands.train(*options, "--run-dir", "alone", cwd=cwd)
     return {
         "cwd": cwd, "killed_at": killed_at, "resumed": resumed, "alone": alone,
     }  # fmt: skip
