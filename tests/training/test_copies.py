@@ -15,28 +15,26 @@ from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.telemetry import jsonl
 
-HOSTS_OF_THEIR_OWN = """
+HOSTS = ("host0", "host1")
+ON_TWO_HOSTS = """
 import os, socket, sys
 from hvd_nmt import train
-names = os.environ["HOME"].rpartition("/")[2].split("-")
-os.chdir(names[int(os.environ["HOROVOD_RANK"])])
+os.chdir("host" + os.environ["HOROVOD_RANK"])
 socket.gethostname = lambda name=os.path.basename(os.getcwd()): name
 sys.exit(train.main())
 """
-"""rank 0 and 1 are on the hosts that the home directory is named after, in that order"""
+"""each rank is on a host of its own"""
 RECORDS = ("config.yaml", "run.id", "spm.model", "environment.json", "command.txt")
 OFTEN = ("--checkpoints.every-steps", "2", "--evaluation.every-steps", "3")
 
 
-def train(toy_commands, folder: Path, data: Path, steps: int, *more: str, order="host0-host1"):
+def train(toy_commands, folder: Path, data: Path, steps: int, *more: str, program=ON_TWO_HOSTS):
     """A start on two hosts, each of which has its own directory in `folder`."""
-    for host in order.split("-"):
+    for host in HOSTS:
         (folder / host).mkdir(parents=True, exist_ok=True)
-    home = folder / order
-    home.mkdir(exist_ok=True)
-    command = [*toy.horovodrun(2), *toy_commands.command(HOSTS_OF_THEIR_OWN)]
+    command = [*toy.horovodrun(2), *toy_commands.command(program)]
     options = toy.train_options(data, "run", steps, *OFTEN, *more)
-    return toy.Run([*command, *options], folder, toy.environment(home)).finished()
+    return toy.Run([*command, *options], folder, toy.environment(folder)).finished()
 
 
 def values(checkpoint: Checkpoint) -> tuple:
@@ -119,7 +117,7 @@ def test_a_run_whose_first_host_lost_its_disk_goes_on(
     assert len((first / "command.txt").read_text().splitlines()) == 2
 
 
-FULL_COPY = HOSTS_OF_THEIR_OWN.replace(
+FULL_COPY = ON_TWO_HOSTS.replace(
     "sys.exit",
     """
 import errno
@@ -139,13 +137,7 @@ sys.exit""",
 def test_a_copy_that_cannot_be_written_is_said_and_ends_nothing(
     toy_commands, toy_data: Path, tmp_path: Path
 ) -> None:
-    for host in ("host0", "host1"):
-        (tmp_path / host).mkdir()
-    home = tmp_path / "host0-host1"
-    home.mkdir()
-    command = [*toy.horovodrun(2), *toy_commands.command(FULL_COPY)]
-    options = toy.train_options(toy_data, "run", 6, *OFTEN)
-    done = toy.Run([*command, *options], tmp_path, toy.environment(home)).finished()
+    done = train(toy_commands, tmp_path, toy_data, 6, program=FULL_COPY)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if "copies      host1: " in line]
     assert len(said) == 2, done.stdout
@@ -156,7 +148,7 @@ def test_a_copy_that_cannot_be_written_is_said_and_ends_nothing(
     assert [(line["step"], line["copies"]) for line in lines] == [(2, 1), (4, 1), (6, 2)]
 
 
-DRIFTING = HOSTS_OF_THEIR_OWN.replace(
+DRIFTING = ON_TWO_HOSTS.replace(
     "sys.exit",
     """
 from hvd_nmt.checkpoints.snapshot import Snapshot
@@ -174,14 +166,8 @@ sys.exit""",
 def test_hosts_that_save_different_states_end_the_run(
     toy_commands, toy_data: Path, tmp_path: Path
 ) -> None:
-    for host in ("host0", "host1"):
-        (tmp_path / host).mkdir()
-    home = tmp_path / "host0-host1"
-    home.mkdir()
-    command = [*toy.horovodrun(2), *toy_commands.command(DRIFTING)]
     more = ("--evaluation.every-steps", "20")
-    options = toy.train_options(toy_data, "run", 20, *OFTEN, *more)
-    done = toy.Run([*command, *options], tmp_path, toy.environment(home)).finished()
+    done = train(toy_commands, tmp_path, toy_data, 20, *more, program=DRIFTING)
     assert done.returncode != 0
     (said,) = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
     assert "The checkpoints of step 4 on host0 and host1 differ" in said
