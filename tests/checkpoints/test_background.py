@@ -334,5 +334,6 @@ def test_kill_at_the_system_calls_of_a_save_in_the_background(toy_commands, tmp_
         assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
         chosen.append((found.step, ended.returncode))
         shutil.rmtree(run_dir)
+    print(f"killed at {sum(code != 0 for _, code in chosen)} of {len(chosen)} calls")
     assert -signal.SIGKILL in [code for _, code in chosen]
     assert EVERY > 1 or {2, 3} == {step for step, code in chosen if code}
