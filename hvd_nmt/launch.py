@@ -17,9 +17,9 @@ When the ranks have ended, their exit code decides:
 - 5, 75, 255, and ranks that were killed: they start again, from the newest checkpoint.
 - 1, a defect: likewise, as long as each start makes a new checkpoint.
 
-The pauses between starts grow from 1 s to 5 min while none makes a new checkpoint, and after 5 of
-them in a row the launcher gives up, with the last code. SIGTERM and Ctrl-C let the ranks save; the
-launcher then ends with 75, and the same command goes on. A second Ctrl-C ends all at once.
+The pauses between starts grow while none makes a new checkpoint, and after 5 such starts in a row
+the launcher gives up, with the last code. SIGTERM, Ctrl-C and a closed terminal let the ranks save;
+the launcher then ends with 75, and the same command goes on. A second Ctrl-C ends all at once.
 RUN_DIR/launch.jsonl records all of it, and the report tells it.
 """
 
@@ -65,7 +65,7 @@ class Options:
     restarts_per_hour: int = 10
     """within any hour; the pause before the next one is as long as that takes. 0: no restart"""
     wait_for_hosts_h: float = 24.0
-    """hours to wait, after the first start, for hosts that are missing"""
+    """hours to wait, at most and each time, for what hinders a restart"""
     timeout_s: float = 30.0
     """seconds that each host has to answer"""
     dry_run: bool = False
@@ -89,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         reported("hvd_nmt.launch") as outcome,
     ):
         own, words = command.split(sys.argv[1:] if argv is None else argv)
+        if not words and not {"-h", "--help"} & set(own):
+            command.parse(words)  # says that there is none, whatever stands in its place
         options = command_line.options(
             Options, prog="python -m hvd_nmt.launch", description=__doc__ or "", argv=own
         )

@@ -28,7 +28,8 @@ def grace_s() -> float:
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """After the block the signals do what they did before it, whatever it changed."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:

@@ -118,8 +118,10 @@ def look(
 def sentence(check: Check) -> str:
     """A check that did not go well, as one sentence."""
     where = f"{check.host}: " if check.host else ""
-    remedy = f": {check.remedy}" if check.remedy else ""
-    return f"{where}{check.name}: {check.found}{remedy}."
+    found = check.found.removeprefix(f"{check.name}: ").removesuffix(".")
+    mark = ";" if ": " in found else ":"  # a list, or a remedy of its own
+    remedy = f"{mark} {check.remedy}" if check.remedy else ""
+    return f"{where}{check.name}: {found}{remedy}."
 
 
 def _judged(

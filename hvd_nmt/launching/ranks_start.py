@@ -25,7 +25,7 @@ _LAST_WORDS_S = 5.0
 
 @final
 class StopSignals:
-    """SIGTERM and SIGINT: passed on to the ranks; where there are none, they interrupt."""
+    """SIGTERM, SIGINT, SIGHUP: passed on to the ranks; where there are none, they interrupt."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -41,8 +41,9 @@ class StopSignals:
 
     def listen(self) -> None:
         """From now on."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) == signal.SIG_DFL:  # no nohup
+                signal.signal(number, self._ask)
 
     @contextlib.contextmanager
     def passed_on(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
@@ -70,7 +71,7 @@ class StopSignals:
         self.requested = True
         self._interrupts += number == signal.SIGINT
         if self._process is not None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
         elif self._interrupting or self.at_once:
             raise KeyboardInterrupt
 

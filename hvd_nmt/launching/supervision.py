@@ -227,10 +227,10 @@ class _Supervision:
 
     def _stopped(self, code: int) -> int:
         self._log.append("stopped", exit_code=code)
-        saved = "there is no checkpoint yet"
+        saved = "; there is no checkpoint yet" if self._ends else " before the ranks were started"
         if self._saved_step >= 0:
-            saved = f"the newest checkpoint is of step {self._saved_step:,}"
-        _say(f"stopped by a signal; {saved}: the same command goes on.")
+            saved = f"; the newest checkpoint is of step {self._saved_step:,}"
+        _say(f"stopped by a signal{saved}: the same command goes on.")
         return code
 
 

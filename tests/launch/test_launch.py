@@ -18,6 +18,7 @@ import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.explain.availability import availability
+from hvd_nmt.launch import main
 from hvd_nmt.records.read import read_run
 from launched import SECRETS, checksum, command_lines_read, events, require_no_secret
 
@@ -158,6 +159,11 @@ def test_a_signal_between_two_starts_ends_the_launcher(tmp_path):
     finally:
         run.kill()
     assert done.returncode == 75, done.stderr
+
+
+def test_horovodruns_way_to_give_the_command_is_explained(tmp_path, capsys):
+    assert main(["-H", "a:1", "python", "-m", "hvd_nmt.train"]) == 2
+    assert "write it after --, or train, as in python -m hvd_nmt.launch" in capsys.readouterr().err
 
 
 def test_a_host_that_does_not_answer_ends_the_launcher_at_once(tmp_path):

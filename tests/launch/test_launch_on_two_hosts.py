@@ -85,14 +85,14 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
 
 
 def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, tmp_path):
-    """And secrets of the environment reach no command line, file or word."""
+    """As when a terminal is closed. Secrets of the environment reach no command line, file or word."""
     run_dir = tmp_path / "run"
     options = toy.train_options(toy_data, "run", 100_000)
     with command_lines_read() as seen:
         run = launch(two_hosts, "-H", "v100b:2", "train", *options, cwd=tmp_path, **SECRETS)
         try:
             wait_for_start(run, run_dir, 1)
-            run.process.send_signal(signal.SIGTERM)
+            run.process.send_signal(signal.SIGHUP)
             done = run.finished(300)
             left = run.left_behind(5)
         finally:
