@@ -85,7 +85,7 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
 
 
 def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, tmp_path):
-    """As when a terminal is closed. Secrets of the environment reach no command line, file or word."""
+    """As when a terminal is closed. Secrets of the environment are in no command line or file."""
     run_dir = tmp_path / "run"
     options = toy.train_options(toy_data, "run", 100_000)
     with command_lines_read() as seen:
