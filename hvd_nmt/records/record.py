@@ -84,7 +84,7 @@ class Save:
     wait_s: float
     """how long training stood still for it"""
     background_s: float
-    """how long it was written while training went on; 0: it was not"""
+    """how long it took in the background; 0: it was not written there"""
     copies: int
     """hosts that have it, each on a disk of its own"""
 

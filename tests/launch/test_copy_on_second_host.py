@@ -1,6 +1,5 @@
 """Two hosts with real ssh and no shared disk: the first loses its own, and the run goes on."""
 
-import re
 import shutil
 
 import pytest
@@ -37,24 +36,16 @@ def train(two_hosts, folder, data, steps):
 
 
 def test_the_first_host_loses_its_disk(two_hosts, toy_data, tmp_path):
-    folder = tmp_path / "one"
-    folder.mkdir()
-    said = train(two_hosts, folder, toy_data, 5)
+    """`test_copies.py` has the weights at the end."""
+    said = train(two_hosts, tmp_path, toy_data, 5)
     assert "copies      of each checkpoint are kept on v100a, v100b" in said
-    first, second = (newest_first(folder / host / "run") for host in HOSTS)
+    first, second = (newest_first(tmp_path / host / "run") for host in HOSTS)
     assert [c.step for c in first] == [c.step for c in second] == [5, 4, 2]
     for ours, theirs in zip(first, second, strict=True):
         find.verify(theirs)
         assert theirs.manifest.files[SUFFIXES[0]] == ours.manifest.files[SUFFIXES[0]]
 
-    other = shutil.copytree(folder, tmp_path / "other")
-    shutil.rmtree(other / "v100a" / "run")
-    said = [train(two_hosts, each, toy_data, 8) for each in (folder, other)]
-    brought = "found       the checkpoint of step 5 on v100b: brought to v100a"
-    assert [brought in text for text in said] == [False, True]
-    checksums = [re.search(r"weights +checksum (0x[0-9a-f]+)", text)[1] for text in said]
-    assert checksums[0] == checksums[1]
-    losses = [[line["train_loss"] for line in toy.metrics(each / "v100a" / "run")]
-              for each in (folder, other)]  # fmt: skip
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 8
+    shutil.rmtree(tmp_path / "v100a" / "run")
+    said = train(two_hosts, tmp_path, toy_data, 8)
+    assert "found       the checkpoint of step 5 on v100b: brought to v100a" in said
+    assert [line["step"] for line in toy.metrics(tmp_path / "v100a" / "run")] == [*range(1, 9)]

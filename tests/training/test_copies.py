@@ -95,9 +95,9 @@ def test_its_metrics_are_those_of_the_first(seven_steps: Path) -> None:
 def test_each_save_says_how_long_training_waited(seven_steps: Path) -> None:
     lines = toy.metrics(seven_steps / "host0" / "run", "save")
     assert [line["step"] for line in lines] == [2, 4, 6, 7]
-    behind = {line["step"]: line["background_s"] > 0 for line in lines}
-    assert behind == {2: True, 4: True, 6: False, 7: False}  # an evaluation follows at 6 and 7
-    assert all(line["wait_s"] > 0 and line["copies"] == 2 for line in lines)
+    for line in lines:
+        assert min(line["wait_s"], line["background_s"]) > 0
+        assert line["copies"] == 2
 
 
 def test_a_run_whose_first_host_lost_its_disk_goes_on(
