@@ -9,6 +9,7 @@ Each run has NaN in one step of one rank; every third has it twice in one epoch,
 import io
 import json
 import random
+import signal
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ STEPS = 22
 
 
 def main(out, data, runs, seed):
+    signal.alarm(0)  # a fork ends after 600 s, of which many runs take more
     rank = horovod.init(2)
     horovod.shutdown, shutdown = (lambda: None), horovod.shutdown
     chance = random.Random(seed)
