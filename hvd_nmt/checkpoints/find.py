@@ -68,6 +68,12 @@ def best_first(
     return sorted(kept, key=order)
 
 
+def step_to_resume(run_dir: Path) -> int:
+    """The step at which a start would go on, by manifests alone; -1: there is no checkpoint."""
+    found = newest_first(run_dir, DamagedError) or best_first(run_dir, DamagedError)
+    return max((checkpoint.step for checkpoint in found), default=-1)
+
+
 def badness(measure: str, value: float) -> float:
     """A value of a measure as a number that is lower for a better model."""
     return value if measure == "val_loss" else -value

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.checkpoints.find import best_first, newest_first
-from hvd_nmt.checkpoints.manifest import DamagedError
+from hvd_nmt.checkpoints.find import step_to_resume
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count
 from hvd_nmt.data import batches
@@ -80,8 +79,7 @@ class GoingBack:
         for sentence in sentences:
             file.append(sentence)
         file.close()
-        found = newest_first(self._run_dir, DamagedError) or best_first(self._run_dir, DamagedError)
-        done = max((checkpoint.step for checkpoint in found), default=0)
+        done = max(0, step_to_resume(self._run_dir))
         steps = tuple(each for each in (step - 1, step, step + 1) if each > done)
         event = WentBack(step, self._epoch(step), tuple(ranks), steps)
         left_out.write(self._run_dir, LeftOut((*self.left_out.events, event)))

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.find import best_first, newest_first, newest_intact
-from hvd_nmt.checkpoints.manifest import DamagedError
+from hvd_nmt.checkpoints.find import newest_intact, step_to_resume
 from hvd_nmt.checkpoints.run_files import CONFIG, RUN_ID
 from hvd_nmt.config import Config
 from hvd_nmt.training import horovod, run_directory
@@ -94,10 +93,8 @@ def look(run_dir: Path) -> Held:
     """What a run directory holds; only manifests are read."""
     path = run_dir / RUN_ID
     run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-    found = newest_first(run_dir, DamagedError) or best_first(run_dir, DamagedError)
-    step = max((checkpoint.step for checkpoint in found), default=-1)
     is_run = (run_dir / CONFIG).exists() or any(names.prefixes(run_dir))
-    return Held(is_run, run_id, step)
+    return Held(is_run, run_id, step_to_resume(run_dir))
 
 
 def _owners(run_dir: Path, rank: Rank, speakers: list[int]) -> list[int]:

@@ -13,8 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import best_first, find, newest_first, newest_verified
-from hvd_nmt.checkpoints.manifest import DamagedError
+from hvd_nmt.checkpoints.find import find, newest_verified, step_to_resume
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
@@ -208,8 +207,7 @@ def _require_newest_on_first(run_dir: Path, rank: Rank) -> None:
         RunError: one does; on all ranks.
     """
     with horovod.raise_on_all_ranks():
-        found = newest_first(run_dir, DamagedError) or best_first(run_dir, DamagedError)
-        step = max((checkpoint.step for checkpoint in found), default=-1)
+        step = step_to_resume(run_dir)
     (first, here), *others = horovod.gather([rank.host, step])
     host, there = max(others, key=lambda other: other[1], default=(first, here))
     if there > here:
