@@ -45,7 +45,8 @@ def test_layers_are_in_their_order_and_it_is_cross_attention(tokenizer: Tokenize
     np.testing.assert_allclose(second, 1 / second.shape[-1], rtol=1e-5)
     assert np.abs(first - 1 / first.shape[-1]).max() > 1e-3
     np.testing.assert_allclose(found.mean_TxS(1), second[0], rtol=1e-5)
-    np.testing.assert_allclose(found.mean_TxS(), (found.mean_TxS(0) + found.mean_TxS(1)) / 2)
+    mean = (found.mean_TxS(0) + found.mean_TxS(1)) / 2
+    np.testing.assert_allclose(found.mean_TxS(), mean, rtol=1e-6)  # float32, in another order
 
 
 def test_heads_are_told_apart(tokenizer: Tokenizer) -> None:
