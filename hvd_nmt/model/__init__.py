@@ -1,5 +1,6 @@
 """The Transformer, its loss and its decoder; nothing here knows of ranks or files.
 
+device.py              whether what is traced now runs on a GPU
 dropout.py             stateless masks, a pure function of (seed, step, rank, site)
 layers.py              layer normalisation, feed-forward, products
 attention.py           self-attention and cross-attention, masks, the cache of a decoding step

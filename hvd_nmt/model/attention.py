@@ -5,6 +5,7 @@ positions (in a decoding step the hypotheses of a sentence), L cached keys of a 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -58,23 +59,22 @@ class SelfAttention(Block):
         return tuple(tf.unstack(split_heads(x_BxTx3D, 3, self.heads)))
 
     def step(
-        self, x_BxQxD: tf.Tensor, cache: Cache, row_Mx1: tf.Tensor, bias_Bx1xQxL: tf.Tensor
+        self, x_BxQxD: tf.Tensor, cache: Cache, position: tf.Tensor, bias_Bx1xQxL: tf.Tensor
     ) -> tuple[tf.Tensor, Cache]:
         """One new position of Q hypotheses, which attend to their own past among the L cached ones.
 
         Args:
             x_BxQxD: the new position.
             cache: keys and values [B, H, L, K], with room for the new ones.
-            row_Mx1: where they are put, see `cache_rows`.
+            position: int32 scalar, of it.
             bias_Bx1xQxL: see `history_bias`.
 
         Returns:
             [B, Q, D], and the cache with the new keys and values in it.
         """
         q_BxHxQxK, *new = self.project(x_BxQxD)
-        slots = tf.shape(bias_Bx1xQxL)[3]
         keys_BxHxLxK, values_BxHxLxK = (
-            _put(old, row_Mx1, x, slots) for old, x in zip(cache, new, strict=True)
+            _put(old, position, x) for old, x in zip(cache, new, strict=True)
         )
         y_BxHxQxK, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
         y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
@@ -185,13 +185,29 @@ def attend(
         [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
     """
     logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
-    # Scaled here and not at the queries: Q x T numbers a head instead of Q x K.
-    logits_BxHxQxT *= tf.constant(q_BxHxQxK.shape[-1] ** -0.5, q_BxHxQxK.dtype)
-    if bias is not None:
-        logits_BxHxQxT += tf.cast(bias, logits_BxHxQxT.dtype)
-    weights_BxHxQxT = tf.nn.softmax(logits_BxHxQxT)
+    # Scaled there and not at the queries: Q x T numbers a head instead of Q x K.
+    weights_BxHxQxT = _softmax(logits_BxHxQxT, q_BxHxQxK.shape[-1] ** -0.5, bias)
     kept_BxHxQxT = weights_BxHxQxT if drop is None else drop(weights_BxHxQxT, rate)
     return tf.matmul(kept_BxHxQxT, v_BxHxTxK), weights_BxHxQxT
+
+
+def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor | None) -> tf.Tensor:
+    """Softmax of logits x scale + bias; automatic gradients would look for broadcast shapes."""
+
+    @tf.custom_gradient
+    def weights(logits: tf.Tensor) -> Any:
+        factor = tf.constant(scale, logits.dtype)
+        scaled = logits * factor
+        if bias is not None:
+            scaled += tf.cast(bias, logits.dtype)
+        p = tf.nn.softmax(scaled)
+
+        def gradient(dp: tf.Tensor) -> tf.Tensor:
+            return (dp - tf.reduce_sum(dp * p, -1, keepdims=True)) * p * factor
+
+        return p, gradient
+
+    return weights(logits)
 
 
 def padding_bias(is_pad_BxS: tf.Tensor) -> tf.Tensor:
@@ -223,22 +239,6 @@ def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
     return tf.reshape(allowed_BxQxTxQ, [shape[0], 1, hypotheses, shape[2] * hypotheses])
 
 
-def cache_rows(bias_Bx1xQxL: tf.Tensor, heads: int, position: tf.Tensor) -> tf.Tensor:
-    """Where in a cache the keys of one position are put.
-
-    Args:
-        bias_Bx1xQxL: for its shape, see `history_bias`.
-        heads: H.
-        position: int32 scalar.
-
-    Returns:
-        int32 [M = B x H x Q, 1]: rows of the cache as [B x H x L, K].
-    """
-    sentences, _, hypotheses, slots = tf.unstack(tf.shape(bias_Bx1xQxL))
-    first_Ax1 = (tf.range(sentences * heads) * slots + position * hypotheses)[:, None]
-    return tf.reshape(first_Ax1 + tf.range(hypotheses), [-1, 1])
-
-
 def with_room(cache_BxHxLxK: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
     """The cache with room for this many keys of each head; as it is if it has it already."""
     more = slots - tf.shape(cache_BxHxLxK)[2]
@@ -247,12 +247,12 @@ def with_room(cache_BxHxLxK: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(longer_BxHxLxK, [None, heads, None, units])
 
 
-def _put(
-    cache_BxHxLxK: tf.Tensor, row_Mx1: tf.Tensor, new_BxHxQxK: tf.Tensor, slots: tf.Tensor
-) -> tf.Tensor:
+def _put(cache_BxHxLxK: tf.Tensor, position: tf.Tensor, new_BxHxQxK: tf.Tensor) -> tf.Tensor:
     # In place, with no copy of all that came before, as long as nobody else holds the old cache:
-    # so its shape is not read here either.
-    _, heads, _, units = cache_BxHxLxK.shape
-    flat_AxK, new_MxK = (tf.reshape(x, [-1, units]) for x in (cache_BxHxLxK, new_BxHxQxK))
-    flat_AxK = tf.tensor_scatter_nd_update(flat_AxK, row_Mx1, new_MxK)
-    return tf.reshape(flat_AxK, [-1, heads, slots, units])
+    # so its shape is not read here either. A scatter has no kernel for 16 bits on GPUs.
+    hypotheses = tf.shape(new_BxHxQxK)[2]
+    first, end = ([0, 0, (position + more) * hypotheses, 0] for more in (0, 1))
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=cache_BxHxLxK, begin=first, end=end, strides=[1, 1, 1, 1], value=new_BxHxQxK,
+        begin_mask=0b1011, end_mask=0b1011,
+    )  # fmt: skip

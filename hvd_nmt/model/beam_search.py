@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.model.candidates import Rules, candidates, where_else_none
-from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
+from hvd_nmt.model.candidates import Rules, candidates, largest, where_else_none
+from hvd_nmt.model.decoding import Decoding
 
 # step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS or None, state)
 Step = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, tf.Tensor | None, Any]]
@@ -36,19 +36,19 @@ KEPT_SHARE = 0.75
 
 
 class BeamResult(NamedTuple):
-    """Hypotheses of every sentence, best first."""
+    """Hypotheses of every sentence, best first. Whole numbers are int32, in a search int64."""
 
-    ids_BxKxT: tf.Tensor  # int32; ends with eos unless cut at the maximum length; then pad
-    lengths_BxK: tf.Tensor  # int32, tokens including eos; 0 where there is no hypothesis
+    ids_BxKxT: tf.Tensor  # ends with eos unless cut at the maximum length; then pad
+    lengths_BxK: tf.Tensor  # tokens including eos; 0 where there is no hypothesis
     scores_BxK: tf.Tensor  # float32, see `beam_search`; -inf where there is no hypothesis
 
 
 class Given(NamedTuple):
-    """What is given for each sentence."""
+    """What is given for each sentence. Whole numbers are int32, in a search int64."""
 
-    most_B: tf.Tensor  # int32, most tokens to generate, eos included; 0 gives no hypothesis
-    least_B: tf.Tensor | None = None  # int32, fewest tokens, eos included; at most `most_B`
-    prefix_BxP: tf.Tensor | None = None  # int32, tokens all hypotheses start with; -1 elsewhere
+    most_B: tf.Tensor  # most tokens to generate, eos included; 0 gives no hypothesis
+    least_B: tf.Tensor | None = None  # fewest tokens, eos included; at most `most_B`
+    prefix_BxP: tf.Tensor | None = None  # tokens all hypotheses start with; -1 elsewhere
     draws_BxKxP: tf.Tensor | None = None  # float32 in [0, 1), what decides each drawn token
 
 
@@ -68,7 +68,7 @@ class _Round(NamedTuple):
     """What one round of the outer loop hands to the next."""
 
     found: BeamResult  # of all sentences
-    number_B: tf.Tensor  # int32, which of all sentences these are
+    number_B: tf.Tensor  # int64, which of all sentences these are
     given: tuple[tf.Tensor, ...]  # for these sentences, what is not None in `Given`
     search: _Search
 
@@ -129,15 +129,16 @@ def beam_search(
         raise ValueError("is_pad_BxS is None: a coverage penalty must know the source positions")
     fields = tuple(name for name in given._fields if getattr(given, name) is not None)
     task = _Task(step, decoding, vocabulary_size, fields)
-    start = _start(state, given, is_pad_BxS, task)
+    start = _start(state, _with_whole_numbers(given, tf.int64), is_pad_BxS, task)
     (end,) = tf.while_loop(
         lambda round_: tf.reduce_any(_active(round_.search)),
         lambda round_: (_round(round_, task),),
         (start,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, start),),
     )
-    longest = tf.maximum(tf.reduce_max(end.found.lengths_BxK), 0)  # of no sentence it is INT_MIN
-    return end.found._replace(ids_BxKxT=end.found.ids_BxKxT[:, :, :longest])
+    found = _with_whole_numbers(end.found, tf.int32)
+    longest = tf.maximum(tf.reduce_max(found.lengths_BxK), 0)  # of no sentence it is INT_MIN
+    return found._replace(ids_BxKxT=found.ids_BxKxT[:, :, :longest])
 
 
 def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
@@ -153,29 +154,14 @@ def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
     return beta * tf.reduce_sum(tf.math.log(share_BxKxS), -1)
 
 
-def lengths(
-    source_B: tf.Tensor, decoding: Decoding, model_length: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fewest and most tokens of the translations, eos included.
+def _with_whole_numbers(tensors: Any, dtype: tf.DType) -> Any:
+    """A tuple of tensors with its whole numbers in another type.
 
-    Args:
-        source_B: int32, tokens of the sources, eos included; 0 is no sentence and gets 0, 0.
-        decoding: bounds, absolute and relative.
-        model_length: longest target of the model.
-
-    Returns:
-        int32 least_B and most_B. Where bounds contradict each other the maximum holds.
+    In a search they are int64: TensorFlow keeps int32 in the host's memory, also what a GPU has
+    found, and so would wait for the GPU many times a step.
     """
-    source = tf.cast(source_B, tf.float32)
-    most_B = tf.fill(tf.shape(source_B), decoding.max_length)
-    if not decoding.max_length:
-        most_B = source_B + EXTRA_TOKENS
-    if decoding.max_ratio:
-        ratio_B = tf.cast(tf.math.floor(source * decoding.max_ratio), tf.int32)
-        most_B = tf.minimum(most_B, tf.maximum(ratio_B, 1))
-    most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
-    least_B = tf.cast(tf.math.ceil(source * decoding.min_ratio), tf.int32)
-    return tf.minimum(tf.maximum(least_B, decoding.min_length), most_B), most_B
+    cast = (x if x is None or x.dtype.is_floating else tf.cast(x, dtype) for x in tensors)
+    return type(tensors)(*cast)
 
 
 def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) -> _Round:
@@ -184,13 +170,14 @@ def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) 
     B = tf.size(given.most_B)
     alive_K = tf.constant([decoding.sample or k == 0 for k in range(K)])
     is_alive_BxK = (given.most_B > 0)[:, None] & alive_K
-    longest = tf.maximum(tf.reduce_max(given.most_B), 0)
+    longest = tf.cast(tf.maximum(tf.reduce_max(given.most_B), 0), tf.int32)
     none_BxK = tf.fill([B, K], -float("inf"))
-    nothing = BeamResult(tf.fill([B, K, longest], PAD), tf.zeros([B, K], tf.int32), none_BxK)
+    none_BxKxT = tf.fill([B, K, longest], tf.constant(PAD, tf.int64))
+    nothing = BeamResult(none_BxKxT, tf.zeros([B, K], tf.int64), none_BxK)
     coverage_BxKxS = tf.zeros([B, K, 0])
     if is_pad_BxS is not None:  # padding is covered from the start
         coverage_BxKxS = tf.repeat(tf.cast(is_pad_BxS, tf.float32)[:, None], K, 1)
-    no_room_BxKx0 = tf.zeros([B, K, 0], tf.int32)
+    no_room_BxKx0 = tf.zeros([B, K, 0], tf.int64)
     search = _Search(
         position=tf.constant(0),
         ids_BxKxT=no_room_BxKx0,
@@ -200,7 +187,12 @@ def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) 
         finished=nothing._replace(ids_BxKxT=no_room_BxKx0),
         state=state,
     )
-    return _Round(nothing, tf.range(B), tuple(getattr(given, f) for f in task.fields), search)
+    return _Round(
+        nothing,
+        tf.range(tf.cast(B, tf.int64)),
+        tuple(getattr(given, f) for f in task.fields),
+        search,
+    )
 
 
 def _round(round_: _Round, task: _Task) -> _Round:
@@ -215,13 +207,10 @@ def _round(round_: _Round, task: _Task) -> _Round:
     search = _with_room(search)
 
     B, room = tf.size(number_B), tf.shape(search.ids_BxKxT)[2]
-    few = tf.cast(tf.cast(B, tf.float32) * KEPT_SHARE, tf.int32)
+    few = tf.cast(tf.cast(B, tf.float32) * KEPT_SHARE, tf.int64)
     each = Given(**dict(zip(task.fields, given, strict=True)))
     (search,) = tf.while_loop(
-        lambda search: (
-            (search.position < room)
-            & (tf.math.count_nonzero(_active(search), dtype=tf.int32) > few)
-        ),
+        lambda search: (search.position < room) & (tf.math.count_nonzero(_active(search)) > few),
         lambda search: (_extended(search, each, task),),
         (search,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, search),),
@@ -236,7 +225,7 @@ def _with_room(search: _Search) -> _Search:
 
     def longer(ids_BxKxT: tf.Tensor, nothing: int) -> tf.Tensor:
         B, K = tf.shape(ids_BxKxT)[0], ids_BxKxT.shape[1]
-        return tf.concat([ids_BxKxT, tf.fill([B, K, more], nothing)], 2)
+        return tf.concat([ids_BxKxT, tf.fill([B, K, more], tf.constant(nothing, tf.int64))], 2)
 
     finished = search.finished
     return search._replace(
@@ -250,8 +239,10 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
     """Every alive hypothesis one token longer, or finished."""
     decoding, position, K = task.decoding, search.position, task.decoding.hypotheses
     is_here_T = tf.range(tf.shape(search.ids_BxKxT)[2]) == position
-    last_BxK = tf.where(position == 0, BOS, search.ids_BxKxT[:, :, position - 1])
-    origins_BxKxT = tf.where(is_here_T, tf.range(K)[:, None], search.origins_BxKxT)
+    bos = tf.constant(BOS, tf.int64)
+    last_BxK = tf.where(position == 0, bos, search.ids_BxKxT[:, :, position - 1])
+    place_Kx1 = tf.range(K, dtype=tf.int64)[:, None]
+    origins_BxKxT = tf.where(is_here_T, place_Kx1, search.origins_BxKxT)
     logits_BxKxV, attention_BxKxS, state = task.step(
         last_BxK, position, origins_BxKxT, search.state
     )
@@ -273,12 +264,12 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
     )
     logp_BxC = where_else_none(~ended_BxC, logp_BxC)
     # At most one candidate per hypothesis is eos, so of 2K always K others are left.
-    best_BxK = None if logp_BxC.shape[1] == K else tf.math.top_k(logp_BxC, K).indices
+    best_BxK = None if logp_BxC.shape[1] == K else largest(logp_BxC, K)[1]
     logp_BxK, ids_BxKxT, score_BxK, parent_BxK, coverage_BxKxS = (
         x if best_BxK is None else tf.gather(x, best_BxK, batch_dims=1)
         for x in (logp_BxC, ids_BxCxT, score_BxC, parent_BxC, coverage_BxCxS)
     )
-    at_limit_B = position + 1 >= given.most_B
+    at_limit_B = tf.cast(position + 1, tf.int64) >= given.most_B
     # A drawing keeps what was cut, a search only where nothing was finished.
     cut_B = at_limit_B if decoding.sample else at_limit_B & (finished.lengths_BxK[:, 0] == 0)
     cut_BxK = cut_B[:, None] & (logp_BxK > -float("inf"))
@@ -303,7 +294,8 @@ def _rules(search: _Search, given: Given) -> Rules:
     position, forced_B, draw_BxK = search.position, None, None
     if given.prefix_BxP is not None:
         P = tf.shape(given.prefix_BxP)[1]
-        padded_BxP = tf.pad(given.prefix_BxP, [[0, 0], [0, 1]], constant_values=-1)
+        none_Bx1 = -tf.ones_like(given.most_B)[:, None]
+        padded_BxP = tf.concat([given.prefix_BxP, none_Bx1], 1)
         forced_B = padded_BxP[:, tf.minimum(position, P)]
     if given.draws_BxKxP is not None:
         draw_BxK = given.draws_BxKxP[:, :, position]
@@ -322,8 +314,8 @@ def _may_end(position: tf.Tensor, given: Given, decoding: Decoding, count: int) 
         return is_kept_C
     free_from_B = tf.zeros_like(given.most_B)
     if given.prefix_BxP is not None:
-        free_from_B = tf.math.count_nonzero(given.prefix_BxP >= 0, 1, dtype=tf.int32)
-    return tf.where((position == free_from_B)[:, None], is_best_C, is_kept_C)
+        free_from_B = tf.math.count_nonzero(given.prefix_BxP >= 0, 1)
+    return tf.where((tf.cast(position, tf.int64) == free_from_B)[:, None], is_best_C, is_kept_C)
 
 
 def _score(
@@ -363,8 +355,9 @@ def _keep_best(
 ) -> BeamResult:
     """The K best of the old hypotheses and the new; at equal scores the old stay."""
     K = old.scores_BxK.shape[1]
-    lengths_BxC = tf.where(scores_BxC > -float("inf"), length, 0)
-    scores_BxK, index_BxK = tf.math.top_k(tf.concat([old.scores_BxK, scores_BxC], 1), K)
+    length = tf.cast(length, tf.int64)
+    lengths_BxC = tf.where(scores_BxC > -float("inf"), length, tf.zeros_like(length))
+    scores_BxK, index_BxK = largest(tf.concat([old.scores_BxK, scores_BxC], 1), K)
     ids = tf.concat([old.ids_BxKxT, ids_BxCxT], 1)
     lengths = tf.concat([old.lengths_BxK, lengths_BxC], 1)
     ids_BxKxT, lengths_BxK = (tf.gather(x, index_BxK, batch_dims=1) for x in (ids, lengths))
@@ -375,7 +368,9 @@ def _written(found: BeamResult, number_B: tf.Tensor, finished: BeamResult) -> Be
     """The results of all sentences with those of these sentences put in."""
     longest, T = tf.shape(found.ids_BxKxT)[2], tf.shape(finished.ids_BxKxT)[2]
     ids_BxKxT = finished.ids_BxKxT[:, :, :longest]
-    ids_BxKxT = tf.pad(ids_BxKxT, [[0, 0], [0, 0], [0, tf.maximum(longest - T, 0)]])
+    B, K, _ = tf.unstack(tf.shape(ids_BxKxT))
+    pad_BxKxR = tf.fill([B, K, tf.maximum(longest - T, 0)], tf.constant(PAD, tf.int64))
+    ids_BxKxT = tf.concat([ids_BxKxT, pad_BxKxR], 2)
     new = finished._replace(ids_BxKxT=ids_BxKxT)
     at_Bx1 = number_B[:, None]
     return BeamResult(

@@ -2,6 +2,9 @@
 
 Capitals in names: B sentences, K hypotheses per sentence, N = B*K rows (the K hypotheses of one
 sentence lie side by side), V vocabulary, T positions, C candidates per sentence and step.
+
+Tokens and places are int64: TensorFlow keeps int32 in the host's memory, so on a GPU each of them
+would be waited for.
 """
 
 from typing import NamedTuple
@@ -16,17 +19,17 @@ class Candidates(NamedTuple):
     """Continuations of the hypotheses of each sentence."""
 
     logp_BxC: tf.Tensor  # float32, of the whole hypothesis; -inf where there is no candidate
-    parent_BxC: tf.Tensor  # int32, 0..K-1: the hypothesis that is continued
-    token_BxC: tf.Tensor  # int32
+    parent_BxC: tf.Tensor  # int64, 0..K-1: the hypothesis that is continued
+    token_BxC: tf.Tensor  # int64
 
 
 class Rules(NamedTuple):
     """What restricts the next token of each sentence; None: nothing."""
 
     position: tf.Tensor  # int32 scalar, of the next token
-    ids_BxKxT: tf.Tensor  # int32, the hypotheses so far
-    least_B: tf.Tensor | None  # int32, fewest tokens of a translation, eos included
-    forced_B: tf.Tensor | None  # int32, the only next token, or -1
+    ids_BxKxT: tf.Tensor  # int64, the hypotheses so far
+    least_B: tf.Tensor | None  # int64, fewest tokens of a translation, eos included
+    forced_B: tf.Tensor | None  # int64, the only next token, or -1
     draw_BxK: tf.Tensor | None  # float32 in [0, 1), decides what is drawn
 
 
@@ -78,17 +81,18 @@ def candidates(
     token_BxA = tf.reshape(token_Nxc, [-1, K * per_row])
     logp_BxA = tf.reshape(logp_BxKxc, [-1, K * per_row])
     if C == K:  # one for each hypothesis
-        return Candidates(logp_BxA, tf.zeros_like(token_BxA) + tf.range(K), token_BxA)
-    logp_BxC, index_BxC = tf.math.top_k(logp_BxA, C)
+        own_K = tf.range(K, dtype=tf.int64)
+        return Candidates(logp_BxA, tf.zeros_like(token_BxA) + own_K, token_BxA)
+    logp_BxC, index_BxC = largest(logp_BxA, C)
     token_BxC = tf.gather(token_BxA, index_BxC, batch_dims=1)
     return Candidates(logp_BxC, index_BxC // per_row, token_BxC)
 
 
 def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`tf.math.top_k` along a long axis, 3 to 5 times faster on a CPU (8,000 to 32,768 wide, k 8).
+    """`largest` along a long axis, 3 to 5 times faster on a CPU (8,000 to 32,768 wide, k 8).
 
     The k largest numbers lie in the k blocks with the largest maxima: find these blocks, then look
-    into them only. Equal numbers may come in another order than from `tf.math.top_k`.
+    into them only. Equal numbers may come in another order than from `largest`.
 
     Args:
         x_NxV: float tensor.
@@ -96,21 +100,27 @@ def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf
         vocabulary_size: V, known when the graph is built.
 
     Returns:
-        values_Nxk in descending order, and their int32 indices_Nxk into V.
+        values_Nxk in descending order, and their int64 indices_Nxk into V.
     """
     width = max(d for d in range(1, 65) if vocabulary_size % d == 0)
     if vocabulary_size < 4 * k * width:
-        return tf.math.top_k(x_NxV, k)
+        return largest(x_NxV, k)
     blocks_NxRxW = tf.reshape(x_NxV, [-1, vocabulary_size // width, width])
-    _, block_Nxk = tf.math.top_k(tf.reduce_max(blocks_NxRxW, -1), k)
+    _, block_Nxk = largest(tf.reduce_max(blocks_NxRxW, -1), k)
     chosen_NxkxW = tf.gather(blocks_NxRxW, block_Nxk, batch_dims=1)
-    values_Nxk, index_Nxk = tf.math.top_k(tf.reshape(chosen_NxkxW, [-1, k * width]), k)
+    values_Nxk, index_Nxk = largest(tf.reshape(chosen_NxkxW, [-1, k * width]), k)
     block_Nxk = tf.gather(block_Nxk, index_Nxk // width, batch_dims=1)
     return values_Nxk, block_Nxk * width + index_Nxk % width
 
 
+def largest(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """`tf.math.top_k` of the last axis, with indices of int64."""
+    values, indices = tf.math.top_k(x, k)
+    return values, tf.cast(indices, tf.int64)
+
+
 def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """One token for each row, int32, as probable as its softmax, within top_k and top_p.
+    """One token for each row, int64, as probable as its softmax, within top_k and top_p.
 
     Args:
         logits_NxV: float32; -inf where a token is not allowed.
@@ -130,7 +140,7 @@ def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Te
     p_NxJ = tf.where(before_NxJ < decoding.top_p, p_NxJ, 0.0)
     up_to_NxJ = tf.cumsum(p_NxJ, -1)
     passed_NxJ = up_to_NxJ <= draw_N[:, None] * up_to_NxJ[:, -1:]
-    index_N = tf.math.count_nonzero(passed_NxJ, -1, dtype=tf.int32)
+    index_N = tf.math.count_nonzero(passed_NxJ, -1)
     if token_NxJ is None:
         return index_N
     return tf.gather(token_NxJ, index_N, batch_dims=1)
@@ -147,7 +157,7 @@ def _allowed(
     """The logits, -inf where a token may not come next; the same tensor if all may."""
     K = rules.ids_BxKxT.shape[1]
     if rules.least_B is not None:
-        early_N = tf.repeat(rules.position + 1 < rules.least_B, K)
+        early_N = tf.repeat(tf.cast(rules.position + 1, tf.int64) < rules.least_B, K)
         is_eos_V = tf.range(vocabulary_size) == EOS
         logits_NxV = where_else_none(~(early_N[:, None] & is_eos_V), logits_NxV)
     if decoding.no_repeat_ngram:
@@ -170,7 +180,7 @@ def _without_repeats(
         last_Nx1 = ids_NxT[:, position - back, None]
         repeats_NxT &= tf.roll(ids_NxT, back, 1) == last_Nx1
     found_Mx2 = tf.where(repeats_NxT)
-    row_M = tf.cast(found_Mx2[:, 0], tf.int32)
+    row_M = found_Mx2[:, 0]
     banned_Mx2 = tf.stack([row_M, tf.gather_nd(ids_NxT, found_Mx2)], 1)
     return tf.tensor_scatter_nd_update(
         logits_NxV, banned_Mx2, tf.fill([tf.size(row_M)], -float("inf"))

@@ -1,11 +1,16 @@
 """Stateless dropout: every mask is a pure function of (seed, step, rank, site)."""
 
+from typing import Any
+
 import tensorflow as tf
 
 SITES_PER_STEP = 1024
 _LEVELS = 1 << 16
 _PHILOX = tf.random.Algorithm.PHILOX.value  # what TensorFlow takes on a CPU and on a GPU
+_UNITS_PER_WORD = 4
 _UNITS_PER_COUNT = 8  # Philox makes 128 bits of each value of its counter (Salmon et al. 2011)
+_SITES_AT_ONCE = 32
+"""whose keys and counters travel to a GPU together"""
 
 
 class Dropout:
@@ -14,6 +19,9 @@ class Dropout:
     Bits are drawn as 64-bit words and read as four 16-bit numbers, a quarter of the random
     numbers that one float per unit costs. The share dropped is a multiple of 2^-16 and the kept
     units are scaled by exactly its inverse, so the expectation is unchanged.
+
+    Numbers that TensorFlow needs on the host, such as sizes, are never computed on a GPU: each
+    would make the host wait for all that the GPU has still to do.
 
     Args:
         seed_2: int32 [2], different for each training step and rank; the second number is spaced
@@ -25,6 +33,8 @@ class Dropout:
     def __init__(self, seed_2: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor] | None = None) -> None:
         self._seed_2, self._rows = seed_2, rows
         self._sites = 0
+        self._keys_counters: list[tuple[tf.Tensor, tf.Tensor]] = []
+        """of each site, for some sites ahead"""
 
     def __call__(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """Drop a share of the units of x, any shape and floating dtype; scale up the others."""
@@ -35,32 +45,58 @@ class Dropout:
         self._sites += 1
         if site >= SITES_PER_STEP:
             raise ValueError(f"More than {SITES_PER_STEP} dropout sites in one step.")
-        units = tf.size(x, out_type=tf.int64)
-        numbers = self._numbers(units, self._seed_2 + tf.constant([0, site]))
+        if self._rows is None:
+            numbers = self._numbers(x, site)
+        else:
+            numbers = self._numbers_of_rows(x, site, *self._rows)
         scale = tf.constant(_LEVELS / (_LEVELS - dropped), x.dtype)
         kept = tf.where(numbers >= tf.constant(dropped, tf.uint16), scale, tf.zeros([], x.dtype))
-        return x * tf.reshape(kept, tf.shape(x))
+        return _times(x, kept)
 
-    def _numbers(self, units: tf.Tensor, seed_2: tf.Tensor) -> tf.Tensor:
-        if self._rows is None:
-            words = tf.random.stateless_uniform(
-                [(units + 3) // 4], seed_2, minval=None, maxval=None, dtype=tf.uint64
-            )
-            return tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:units]
-        first, rows = self._rows
-        # The same numbers from the middle on: Philox counts, so that any of them can be had.
-        skipped = first * (units // rows)
-        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed_2)
-        counts = tf.stack([skipped // _UNITS_PER_COUNT, tf.zeros([], tf.int64)])
-        start = skipped % _UNITS_PER_COUNT
-        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[(start + units + 3) // 4],
-            key=key,
-            counter=tf.bitcast(tf.bitcast(counter, tf.int64) + counts, tf.uint64),
-            alg=_PHILOX,
-            dtype=tf.uint64,
+    def _numbers(self, x: tf.Tensor, site: int) -> tf.Tensor:
+        """A uint16 for each unit."""
+        while site >= len(self._keys_counters):
+            self._keys_counters += self._some_keys_counters(len(self._keys_counters))
+        key, counter = self._keys_counters[site]
+        shape = tf.shape(x)
+        if x.shape.rank and (x.shape[-1] or 1) % _UNITS_PER_WORD == 0:
+            words = tf.concat([shape[:-1], [x.shape[-1] // _UNITS_PER_WORD]], 0)
+            return tf.reshape(_drawn(words, key, counter), shape)
+        units = tf.size(x)
+        numbers = _drawn([(units + _UNITS_PER_WORD - 1) // _UNITS_PER_WORD], key, counter)
+        return tf.reshape(tf.reshape(numbers, [-1])[:units], shape)
+
+    def _numbers_of_rows(
+        self, x: tf.Tensor, site: int, first: tf.Tensor, rows: tf.Tensor
+    ) -> tf.Tensor:
+        """The same numbers from the middle on: Philox counts, so that any of them can be had."""
+        with tf.device("CPU:0"):
+            units = tf.size(x, out_type=tf.int64)
+            skipped = first * (units // rows)
+            key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed_of(site))
+            counts = tf.stack([skipped // _UNITS_PER_COUNT, tf.zeros([], tf.int64)])
+            counter = tf.bitcast(tf.bitcast(counter, tf.int64) + counts, tf.uint64)
+            start = skipped % _UNITS_PER_COUNT
+            words = (start + units + _UNITS_PER_WORD - 1) // _UNITS_PER_WORD
+        numbers = tf.reshape(_drawn([words], key, counter), [-1])
+        return tf.reshape(numbers[start : start + units], tf.shape(x))
+
+    def _some_keys_counters(self, first: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        with tf.device("CPU:0"):
+            keys, counters = zip(*(
+                tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed_of(first + site))
+                for site in range(_SITES_AT_ONCE)
+            ), strict=True)  # fmt: skip
+            # As float64, because nothing splits whole numbers of 64 bits on a GPU.
+            together = [tf.bitcast(tf.concat(each, 0), tf.float64) for each in (keys, counters)]
+        pieces = (
+            [tf.bitcast(piece, tf.uint64) for piece in tf.split(each, _SITES_AT_ONCE)]
+            for each in together
         )
-        return tf.reshape(tf.bitcast(words, tf.uint16), [-1])[start : start + units]
+        return list(zip(*pieces, strict=True))
+
+    def _seed_of(self, site: int) -> tf.Tensor:
+        return self._seed_2 + tf.constant([0, site])
 
 
 def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
@@ -77,6 +113,21 @@ def step_seed(seed: int, step: tf.Tensor, rank: int) -> tf.Tensor:
         step: int64 scalar, optimizer steps done.
         rank: of this process; ranks see different sentences and need different masks.
     """
-    first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)
-    second = tf.cast(step % ((1 << 31) // SITES_PER_STEP), tf.int32) * SITES_PER_STEP
-    return tf.stack([first, second])
+    with tf.device("CPU:0"):
+        first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)
+        second = tf.cast(step % ((1 << 31) // SITES_PER_STEP), tf.int32) * SITES_PER_STEP
+        return tf.stack([first, second])
+
+
+def _drawn(words: Any, key: tf.Tensor, counter: tf.Tensor) -> tf.Tensor:
+    """uint16 [..., 4]: the parts of 64-bit words of this shape."""
+    drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=words, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint64
+    )
+    return tf.bitcast(drawn, tf.uint16)
+
+
+@tf.custom_gradient
+def _times(x: tf.Tensor, kept: tf.Tensor) -> Any:
+    """x times kept, of equal shape. The automatic gradient would see whether one is broadcast."""
+    return x * kept, lambda dy: (dy * kept, None)

@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from hvd_nmt.model import device
+
 ELEMENTS_AT_ONCE = 1 << 26
 """logits held at a time, 256 MB in float32: larger batches are taken in pieces"""
+
+_UNDERFLOW = 1e-30
+"""probabilities below may have lost digits, or be 0"""
 
 
 class Loss(NamedTuple):
@@ -149,12 +154,7 @@ def _piece(
     # loss = L - u x (sum of logits) - (1 - e - u) x logit of the label.
     states = tf.cast(states_NxD, tf.float32)
     logit_right_N = tf.reduce_sum(states * tf.cast(right_NxD, tf.float32), -1)
-    nll_N = tf.cond(
-        tf.reduce_min(p_right_N) > 1e-30,
-        lambda: -tf.math.log(p_right_N),
-        # Where a probability underflows, or is NaN, the exact way costs more passes over N x V.
-        lambda: tf.reduce_logsumexp(tf.cast(logits_NxV, tf.float32), -1) - logit_right_N,
-    )
+    nll_N = _nll(p_NxV, logits_NxV, p_right_N, logit_right_N)
     logit_sum_N = tf.linalg.matvec(states, matrix_sum_D)
     smoothed_N = nll_N + (1 - extra) * logit_right_N - other * logit_sum_N
 
@@ -174,3 +174,22 @@ def _piece(
     )
     loss = Loss(tf.reduce_sum(smoothed_N * real_N), tf.reduce_sum(nll_N * real_N))
     return loss, tf.cast(dstates_NxD, dtype), dembedding_VxD
+
+
+def _nll(
+    p_NxV: tf.Tensor, logits_NxV: tf.Tensor, p_right_N: tf.Tensor, logit_right_N: tf.Tensor
+) -> tf.Tensor:
+    """-log of the right tokens' probabilities, also where these underflow; NaN where one is NaN."""
+    if device.is_gpu():
+        # Two more passes over N x V are less than waiting to learn whether they are needed. The
+        # largest probability never underflows, so it tells the softmax's denominator.
+        p_most_N, logit_most_N = (
+            tf.cast(tf.reduce_max(each, -1), tf.float32) for each in (p_NxV, logits_NxV)
+        )
+        exact_N = logit_most_N - tf.math.log(p_most_N) - logit_right_N
+        return tf.where(p_right_N > _UNDERFLOW, -tf.math.log(p_right_N), exact_N)
+    return tf.cond(
+        tf.reduce_min(p_right_N) > _UNDERFLOW,
+        lambda: -tf.math.log(p_right_N),
+        lambda: tf.reduce_logsumexp(tf.cast(logits_NxV, tf.float32), -1) - logit_right_N,
+    )

@@ -47,9 +47,9 @@ class OpenSeq2SeqTransformer(Transformer):
     ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
         """See `Transformer.decode_step`; the weights leave out what bos gets."""
         # The zero vector that the decoder reads first is the same for all hypotheses.
-        origins_BxQxT = tf.pad(origins_BxQxT, [[0, 0], [0, 0], [1, 0]])
-        is_first_T = tf.range(tf.shape(origins_BxQxT)[2]) == 0
-        first_BxQxT = tf.zeros_like(origins_BxQxT) + tf.where(is_first_T, 0, -1)
+        zero_BxQx1 = tf.zeros_like(origins_BxQxT[:, :, :1])
+        first_BxQxT = tf.concat([zero_BxQx1, -tf.ones_like(origins_BxQxT)], 2)
+        origins_BxQxT = tf.concat([zero_BxQx1, origins_BxQxT], 2)
         step, zero_vector_BxQ = super().decode_step, tf.zeros_like(ids_BxQ)
         cache = tf.cond(
             position == 0,

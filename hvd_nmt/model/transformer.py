@@ -194,12 +194,11 @@ class Transformer(keras.Model):
         cache = tf.nest.map_structure(lambda x: attention.with_room(x, shape[1] * shape[2]), cache)
         x_BxQxD = self._embed(ids_BxQ, position[None])
         bias_Bx1xQxL = attention.history_bias(origins_BxQxT)
-        row_Mx1 = attention.cache_rows(bias_Bx1xQxL, self.config.heads, position)
         weights_by_layer, grown = [], []
         parts = zip(self.decoder, memory.keys_values, cache, strict=True)
         for layer, keys_values, layer_cache in parts:
             x_BxQxD, weights_BxHxQxS, layer_cache = layer.step(
-                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, row_Mx1, bias_Bx1xQxL
+                x_BxQxD, keys_values, memory.bias_Bx1x1xS, layer_cache, position, bias_Bx1xQxL
             )
             weights_by_layer.append(weights_BxHxQxS)
             grown.append(layer_cache)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.attention import Cache, CrossAttention, SelfAttention
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm
+from hvd_nmt.model.layers import Block, Drop, FeedForward, LayerNorm, added
 
 
 class Layer(Block):
@@ -58,10 +58,10 @@ class EncoderLayer(Layer):
             drop: dropout.
         """
         y_BxSxD = self.norm_before(self.attention_norm, x_BxSxD)
-        x_BxSxD += drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate)
+        x_BxSxD = added(x_BxSxD, drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate))
         x_BxSxD = self.norm_after(self.attention_norm, x_BxSxD)
         y_BxSxD = self.norm_before(self.feed_forward_norm, x_BxSxD)
-        x_BxSxD += drop(self.feed_forward(y_BxSxD, drop), self.rate)
+        x_BxSxD = added(x_BxSxD, drop(self.feed_forward(y_BxSxD, drop), self.rate))
         return self.norm_after(self.feed_forward_norm, x_BxSxD)
 
 
@@ -102,7 +102,8 @@ class DecoderLayer(Layer):
             The stream after this layer, and its cross-attention weights [B, H, T, S].
         """
         y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
-        x_BxTxD += drop(self.attention(y_BxTxD, causal_bias_1x1xTxT, drop), self.rate)
+        y_BxTxD = self.attention(y_BxTxD, causal_bias_1x1xTxT, drop)
+        x_BxTxD = added(x_BxTxD, drop(y_BxTxD, self.rate))
         x_BxTxD = self.norm_after(self.attention_norm, x_BxTxD)
         return self._after_self_attention(x_BxTxD, keys_values, cross_bias_Bx1x1xS, drop)
 
@@ -112,7 +113,7 @@ class DecoderLayer(Layer):
         keys_values: Cache,
         cross_bias_Bx1x1xS: tf.Tensor,
         cache: Cache,
-        row_Mx1: tf.Tensor,
+        position: tf.Tensor,
         history_bias_Bx1xQxL: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
         """One position of Q hypotheses of each sentence.
@@ -124,14 +125,14 @@ class DecoderLayer(Layer):
             x_BxQxD: the stream at the new position.
             keys_values: of the source for this layer, each [B, H, S, K].
             cross_bias_Bx1x1xS: hides the padding of the source.
-            cache, row_Mx1, history_bias_Bx1xQxL: see `SelfAttention.step`.
+            cache, position, history_bias_Bx1xQxL: see `SelfAttention.step`.
 
         Returns:
             The stream after this layer, its cross-attention weights [B, H, Q, S], and the cache
             with this position in it.
         """
         y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
-        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, row_Mx1, history_bias_Bx1xQxL)
+        y_BxQxD, cache = self.attention.step(y_BxQxD, cache, position, history_bias_Bx1xQxL)
         x_BxQxD = self.norm_after(self.attention_norm, x_BxQxD + y_BxQxD)
         x_BxQxD, weights_BxHxQxS = self._after_self_attention(
             x_BxQxD, keys_values, cross_bias_Bx1x1xS, no_dropout
@@ -145,9 +146,10 @@ class DecoderLayer(Layer):
         y_BxTxD, weights_BxHxTxS = self.cross_attention(
             y_BxTxD, keys_values, cross_bias_Bx1x1xS, drop
         )
-        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD + drop(y_BxTxD, self.rate))
+        x_BxTxD = added(x_BxTxD, drop(y_BxTxD, self.rate))
+        x_BxTxD = self.norm_after(self.cross_attention_norm, x_BxTxD)
         y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
-        x_BxTxD += drop(self.feed_forward(y_BxTxD, drop), self.rate)
+        x_BxTxD = added(x_BxTxD, drop(self.feed_forward(y_BxTxD, drop), self.rate))
         return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
 
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from hvd_nmt.config import PAD
 from hvd_nmt.model.batching import batches, cut, padded
-from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search, lengths
-from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search
+from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.ensemble import mean_attention, mean_probability, members
 from hvd_nmt.model.scorer import Scorer, TokenScores
 
@@ -180,6 +180,31 @@ class Translator:
             row, rank = places[index]
             found[row][rank] = _with_scores(found[row][rank], scores)
         return found
+
+
+def lengths(
+    source_B: tf.Tensor, decoding: Decoding, model_length: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Fewest and most tokens of the translations, eos included.
+
+    Args:
+        source_B: int32, tokens of the sources, eos included; 0 is no sentence and gets 0, 0.
+        decoding: bounds, absolute and relative.
+        model_length: longest target of the model.
+
+    Returns:
+        int32 least_B and most_B. Where bounds contradict each other the maximum holds.
+    """
+    source = tf.cast(source_B, tf.float32)
+    most_B = tf.fill(tf.shape(source_B), decoding.max_length)
+    if not decoding.max_length:
+        most_B = source_B + EXTRA_TOKENS
+    if decoding.max_ratio:
+        ratio_B = tf.cast(tf.math.floor(source * decoding.max_ratio), tf.int32)
+        most_B = tf.minimum(most_B, tf.maximum(ratio_B, 1))
+    most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
+    least_B = tf.cast(tf.math.ceil(source * decoding.min_ratio), tf.int32)
+    return tf.minimum(tf.maximum(least_B, decoding.min_length), most_B), most_B
 
 
 def _with_scores(translation: Translation, scores: TokenScores) -> Translation:

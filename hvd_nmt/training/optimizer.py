@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
+from hvd_nmt.model import device
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 
@@ -46,21 +48,96 @@ def build(
     return optimizer
 
 
-def clipped(
-    gradients: Sequence[tuple[tf.Tensor, tf.Variable]], clip_norm: float, norm: tf.Tensor
-) -> list[tuple[tf.Tensor, tf.Variable]]:
-    """Gradients scaled down together to a global norm.
+def summed_gradients(
+    optimizer: keras.optimizers.Optimizer,
+    loss: tf.Tensor,
+    weights: Sequence[tf.Variable],
+    tape: tf.GradientTape,
+) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+    """Gradients summed over ranks, and the loss scale that they are multiplied by.
 
     Args:
-        gradients: with their weights, equal on all ranks.
-        clip_norm: largest norm; 0: any.
-        norm: theirs, float32 scalar, to the bit the same on all ranks.
+        optimizer: of `build`.
+        loss: float32 scalar, of this rank.
+        weights: those that are trained.
+        tape: has seen how the loss came about.
     """
-    if not clip_norm:
+    scale = None
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        scale = optimizer.loss_scale
+        with tape:
+            loss = loss * scale
+        optimizer = optimizer.inner_optimizer
+    pairs = optimizer.compute_gradients(loss, weights, tape)
+    return [gradient for gradient, _ in pairs], scale
+
+
+def update(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[tf.Tensor],
+    weights: Sequence[tf.Variable],
+    norm: tf.Tensor,
+    clip_norm: float = 0.0,
+    left_out: tf.Tensor | bool = False,
+) -> None:
+    """Move the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike.
+
+    In float16 a skipped step halves the loss scale, and many without make it twice as large.
+
+    Args:
+        optimizer: of `build`.
+        gradients: of `summed_gradients`, equal on all ranks.
+        weights: theirs.
+        norm: the global norm of the gradients without the loss scale, float32 scalar, to the bit
+            the same on all ranks where it changes weights.
+        clip_norm: largest norm to which they are scaled down together; 0: any.
+        left_out: the step is to touch nothing, not even the loss scale; bool scalar.
+    """
+    finite, wanted = tf.math.is_finite(norm), tf.logical_not(left_out)
+    factor = None
+    if clip_norm:  # as in tf.clip_by_global_norm
+        factor = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)
+    adam = optimizer
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        adam = optimizer.inner_optimizer
+        factor = (1.0 if factor is None else factor) / optimizer.loss_scale
+        with tf.control_dependencies([factor]):
+            _move_loss_scale(_loss_scale(optimizer), finite, wanted)
+    applies = finite & wanted
+    if device.is_gpu():  # which need not be waited for, to learn whether the step counts
+        factor = tf.where(applies, 1.0 if factor is None else factor, 0.0)
+        adam.apply_gradients(zip(_times(gradients, factor), weights, strict=True), applies=applies)
+        return
+
+    def apply() -> tf.Tensor:
+        adam.apply_gradients(zip(_times(gradients, factor), weights, strict=True))
+        return tf.constant(True)
+
+    tf.cond(applies, apply, lambda: tf.constant(False))
+
+
+def _times(gradients: Sequence[tf.Tensor], factor: tf.Tensor | None) -> list[tf.Tensor]:
+    """The gradients times a number; a factor of 0 makes 0 of everything, of NaN too."""
+    if factor is None:
         return list(gradients)
-    values, weights = zip(*gradients, strict=True)
-    scaled, _ = tf.clip_by_global_norm(values, clip_norm, use_norm=norm)
-    return list(zip(scaled, weights, strict=True))
+    return [tf.math.multiply_no_nan(gradient, factor) for gradient in gradients]
+
+
+def _loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
+    """Keras' variables of a dynamic loss scale, with its constants; None without one."""
+    return tf.train.TrackableView.children(optimizer).get("loss_scale")
+
+
+def _move_loss_scale(scale: Any, finite: tf.Tensor, wanted: tf.Tensor) -> None:
+    """What Keras' `update` does, from one number of all gradients, and with no branches."""
+    now, good_steps = scale.current_loss_scale, scale.counter
+    grows = finite & (good_steps + 1 >= scale.growth_steps)
+    grown = now * scale.multiplier
+    grown = tf.where(grows & tf.math.is_finite(grown), grown, now)
+    moved = tf.where(finite, grown, tf.maximum(now / scale.multiplier, 1.0))
+    counted = tf.where(finite & ~grows, good_steps + 1, tf.zeros_like(good_steps))
+    now.assign(tf.where(wanted, moved, now))
+    good_steps.assign(tf.where(wanted, counted, good_steps))
 
 
 def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> AdamState:
@@ -70,7 +147,7 @@ def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> Adam
         optimizer: of `build`.
         weights: paths of the weights that it trains, in the order that `build` got them.
     """
-    scale = tf.train.TrackableView.children(optimizer).get("loss_scale")
+    scale = _loss_scale(optimizer)
     adam = optimizer if scale is None else optimizer.inner_optimizer
     m, v = (dict(zip(weights, each, strict=True)) for each in (adam._momentums, adam._velocities))
     return AdamState(adam.iterations, m, v, scale)
@@ -82,19 +159,43 @@ class Adam(keras.optimizers.Adam):
     tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`.
     """
 
+    def apply_gradients(
+        self, gradients: Iterable[tuple[tf.Tensor, tf.Variable]], *,
+        applies: tf.Tensor | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """As in Keras, with what all weights have in common computed once.
+
+        Args:
+            gradients: with their weights.
+            applies: where it is False nothing is changed, if the gradients are 0; bool scalar.
+            options: of Keras.
+        """
+        steps = tf.cast(self.iterations + 1, tf.float32)
+        beta_1, beta_2 = (tf.constant(b, tf.float32) for b in (self.beta_1, self.beta_2))
+        rate = tf.convert_to_tensor(self.learning_rate)
+        self._of_all_weights = {
+            "beta1_power": tf.pow(beta_1, steps), "beta2_power": tf.pow(beta_2, steps),
+            "lr": rate, "beta1": beta_1, "beta2": beta_2,
+        }  # fmt: skip
+        if applies is not None:
+            neutral = {"lr": 0.0, "beta1": 1.0, "beta2": 1.0}
+            self._of_all_weights |= {
+                name: tf.where(applies, self._of_all_weights[name], value)
+                for name, value in neutral.items()
+            }
+        done = super().apply_gradients(gradients, **options)
+        if applies is not None:
+            self.iterations.assign_sub(tf.cast(~applies, tf.int64))
+        return done
+
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Update one weight and its two moments in place."""
         index = self._index_dict[self._var_key(variable)]
-        steps = tf.cast(self.iterations + 1, variable.dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].handle,
             v=self._velocities[index].handle,
-            beta1_power=tf.pow(tf.cast(self.beta_1, variable.dtype), steps),
-            beta2_power=tf.pow(tf.cast(self.beta_2, variable.dtype), steps),
-            lr=tf.cast(self.learning_rate, variable.dtype),
-            beta1=self.beta_1,
-            beta2=self.beta_2,
+            **self._of_all_weights,
             epsilon=self.epsilon,
             grad=gradient,
         )

@@ -78,7 +78,9 @@ class TrainingModel(keras.Model):
         self.config, self.rank = config, rank
         auto = config.micro_batches == AUTO  # `slicing.choose` then says how many
         self.micro_batches = 1 if auto else int(config.micro_batches)
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+        with tf.device("CPU:0"):  # nothing that the host has to know is awaited from a GPU
+            self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self._reached = tf.Variable(0.0, trainable=False, name="reached")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
         self._left_out = tf.Variable(0.0, trainable=False, name="left_out")
@@ -149,10 +151,10 @@ class TrainingModel(keras.Model):
         last, earlier = micro_batches.all_but_last(
             batch, seed_2, self.micro_batches, weights, self._own_gradients
         )
-        with TimedTape(earlier) as tape:
+        with TimedTape(self._reached, earlier) as tape:
             loss = self._loss(*last)
             per_token = loss.smoothed / self._summed_tokens(batch)
-        gradients = self.optimizer.compute_gradients(per_token, weights, tape)
+        gradients, scale = optimizer.summed_gradients(self.optimizer, per_token, weights, tape)
         if earlier is not None:
             loss = earlier.with_loss(loss)
         per_token = loss.smoothed / target_tokens
@@ -163,7 +165,8 @@ class TrainingModel(keras.Model):
         # Each rank fills its own place, so the sum holds the times of all. It is ready with the
         # last gradient and travels with it.
         places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
-        norm, scale = self._norm(gradients), self._loss_scale()
+        norm = self._norm(gradients, scale)
+        scale = tf.constant(0.0) if scale is None else scale
         of_host = self._of_host(self._summed_tokens(batch), norm, scale)
         parts = [summed, batch["sentences"], places_2R, of_host]
         sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
@@ -171,7 +174,9 @@ class TrainingModel(keras.Model):
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
             waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
-        self._apply(optimizer.clipped(gradients, self.config.clip_norm, norm), norm)
+        optimizer.update(
+            self.optimizer, gradients, weights, norm, self.config.clip_norm, self._left_out > 0
+        )
         self.step.assign_add(1)
         if self.average is not None:
             self._move_average(self.average)
@@ -315,40 +320,24 @@ class TrainingModel(keras.Model):
                 per_token = self.optimizer.get_scaled_loss(per_token)
         return loss, micro_batches.dense(tape.gradient(per_token, self.trained))
 
-    def _norm(self, gradients: list[tuple[tf.Tensor, tf.Variable]]) -> tf.Tensor:
+    def _norm(self, gradients: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
         """Global norm of the summed gradients; one number on all ranks where it changes weights.
 
         Threads add up blocks of a gradient, so ranks with other numbers of threads, or another
         processor, find other last digits.
+
+        Args:
+            gradients: multiplied by the loss scale.
+            scale: it; None: they are not.
         """
-        norm = tf.linalg.global_norm([gradient for gradient, _ in gradients])
+        norm = tf.linalg.global_norm(gradients)
+        if scale is not None:
+            norm /= scale
         if not self.config.clip_norm:
             return norm
         if self.islands is not None:
             return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
         return horovod.of_first_rank(norm, "gradient_norm")
-
-    def _loss_scale(self) -> tf.Tensor:
-        scaled = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
-        return tf.identity(self.optimizer.loss_scale) if scaled else tf.constant(0.0)
-
-    def _apply(self, gradients: list[tuple[tf.Tensor, tf.Variable]], norm: tf.Tensor) -> None:
-        """Update the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike.
-
-        A step that is left out touches nothing, not even the loss scale.
-        """
-        scaled = isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer)
-
-        def apply() -> tf.Tensor:
-            self.optimizer.apply_gradients(gradients)
-            if scaled:  # that skips by itself, and lowers the scale
-                # Keras counts a skipped update, too; Adam's bias correction must not.
-                skipped = tf.logical_not(tf.math.is_finite(norm))
-                self.optimizer.iterations.assign_sub(tf.cast(skipped, tf.int64))
-            return tf.constant(True)
-
-        applies = (self._left_out == 0) & (scaled | tf.math.is_finite(norm))
-        tf.cond(applies, apply, lambda: tf.constant(False))
 
     def _move_average(self, average: Transformer) -> None:
         """average += r (weight - average) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.
@@ -373,10 +362,11 @@ class TimedTape(tf.GradientTape):
     """A tape that notes when this rank's own gradients are ready.
 
     From then until the summed gradients are there, this rank has nothing to compute: that is the
-    exposed communication. The first element of each gradient is fetched to the host, so that the
-    time is right on a GPU too, where kernels run behind the host's back.
+    exposed communication. A GPU runs its kernels one after another behind the host's back, so one
+    number is fetched that it has only after all gradients.
 
     Args:
+        reached: a variable of the host, which gets that number.
         earlier: slices of the same step, whose gradients are added: each becomes ready by itself,
             so what is sent hides behind the last slice's backward pass. None: there are none.
     """
@@ -384,17 +374,18 @@ class TimedTape(tf.GradientTape):
     ready_s: tf.Tensor
     """float64 scalar, unix time in seconds"""
 
-    def __init__(self, earlier: Accumulated | None = None) -> None:
+    def __init__(self, reached: tf.Variable, earlier: Accumulated | None = None) -> None:
         super().__init__()
-        self._earlier = earlier
+        self._reached, self._earlier = reached, earlier
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """As `tf.GradientTape.gradient`, with dense gradients."""
         gradients = micro_batches.dense(super().gradient(target, sources, *args, **kwargs))
         if self._earlier is not None:
             gradients = self._earlier.with_gradients(gradients)
-        with tf.device("/CPU:0"):
-            ready = [tf.reshape(gradient, [-1])[:1] for gradient in gradients]
-            with tf.control_dependencies(ready):
-                self.ready_s = tf.timestamp()
+        with tf.control_dependencies(gradients):
+            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
+        # TensorFlow drops what only an order depends on; an assignment it keeps.
+        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
+            self.ready_s = tf.timestamp()
         return gradients

@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS
-from hvd_nmt.model.beam_search import Given, beam_search, coverage_penalty, lengths
+from hvd_nmt.model.beam_search import Given, beam_search, coverage_penalty
 from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.translator import lengths
 
 HASHES = 997
 SOURCE = 5
@@ -42,7 +43,8 @@ def step_of(table_HxV):
 
     def step(ids_BxK, position, origins_BxKxT, state):
         hash_BxK, hashes_BxAxK = state
-        parent_BxK = tf.where(position > 0, origins_BxKxT[:, :, position - 1], 0)
+        origin_BxK = origins_BxKxT[:, :, position - 1]
+        parent_BxK = tf.where(position > 0, origin_BxK, tf.zeros_like(origin_BxK))
         hash_BxK = next_hash(tf.gather(hash_BxK, parent_BxK, batch_dims=1), ids_BxK)
         hashes_BxAxK = tf.concat([hashes_BxAxK, hash_BxK[:, None]], 1)
         # At each position in the past a hypothesis finds what it left there.
@@ -67,7 +69,7 @@ def searcher(decoding, vocabulary_size, real, compiled, names):
         is_pad_BxS = tf.repeat(tf.range(SOURCE)[None] >= real, B, 0)
         return beam_search(
             step_of(table_HxV),
-            (tf.repeat(seed_B[:, None], K, 1), tf.zeros([B, 0, K], tf.int32)),
+            (tf.repeat(tf.cast(seed_B, tf.int64)[:, None], K, 1), tf.zeros([B, 0, K], tf.int64)),
             Given(**dict(zip(names, given, strict=True))),
             decoding,
             vocabulary_size=vocabulary_size,

@@ -5,9 +5,11 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.config import TrainingConfig
+from hvd_nmt.model import device
 from hvd_nmt.training import horovod
-from hvd_nmt.training.optimizer import Adam, build, clipped
+from hvd_nmt.training.optimizer import Adam, build, state, summed_gradients, update
 
 CONFIG = TrainingConfig(adam_beta1=0.8, adam_beta2=0.997, adam_epsilon=1e-7)
 
@@ -17,6 +19,12 @@ def _one_rank():
     rank = horovod.init()
     assert rank.size == 1
     # No leave(): tests of other modules in this process may use Horovod too.
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def on(request, monkeypatch):
+    """The graph for the one or the other device, run on this one."""
+    monkeypatch.setattr(device, "is_gpu", lambda: request.param == "gpu")
 
 
 def weights():
@@ -35,8 +43,7 @@ def run(optimizer, variables, steps=20, scale=1.0, clip_norm=0.0):
 
     @tf.function
     def apply(*values):
-        pairs = list(zip(values, variables, strict=True))
-        optimizer.apply_gradients(clipped(pairs, clip_norm, tf.linalg.global_norm(values)))
+        update(optimizer, values, variables, tf.linalg.global_norm(values), clip_norm)
 
     for step in range(steps):
         optimizer.learning_rate = 0.01 * (step + 1)
@@ -48,12 +55,16 @@ def run(optimizer, variables, steps=20, scale=1.0, clip_norm=0.0):
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.5])
-def test_the_fused_adam_equals_kerass(clip):
+def test_the_fused_adam_equals_kerass(clip, on):
     constants = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}
     variables, keras_variables = weights(), weights()
     found = run(Adam(jit_compile=False, **constants), variables, clip_norm=clip)
     kerass = keras.optimizers.Adam(jit_compile=False, global_clipnorm=clip or None, **constants)
-    wanted = run(kerass, keras_variables)
+    kerass.build(keras_variables)
+    for step in range(20):
+        kerass.learning_rate = 0.01 * (step + 1)
+        kerass.apply_gradients(zip(gradients(step), keras_variables, strict=True))
+    wanted = [variable.numpy() for variable in keras_variables]
     for value, reference, start in zip(found, wanted, weights(), strict=True):
         np.testing.assert_allclose(value, reference, rtol=1e-5, atol=1e-6)
         assert np.abs(value - start.numpy()).max() > 0.1
@@ -102,14 +113,12 @@ def test_horovod_keeps_the_constants_and_the_kernel():
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_whole_equals_kerass_adam_at_one_rank(precision):
-    variables, keras_variables = weights(), weights()
-    optimizer = build(CONFIG, precision, variables)
+def test_at_one_rank_horovod_changes_nothing(precision, on):
+    optimizer = build(CONFIG, precision, variables := weights())
     assert not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-    found = run(optimizer, variables)
-    reference = keras.optimizers.Adam(beta_1=0.8, beta_2=0.997, epsilon=1e-7, jit_compile=False)
-    for value, wanted in zip(found, run(reference, keras_variables), strict=True):
-        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
+    alone = Adam(beta_1=0.8, beta_2=0.997, epsilon=1e-7, jit_compile=False)
+    for value, wanted in zip(run(optimizer, variables), run(alone, weights()), strict=True):
+        np.testing.assert_array_equal(value, wanted)
 
 
 def test_gradients_come_summed_and_dense():
@@ -130,7 +139,7 @@ def test_gradients_come_summed_and_dense():
     assert moved.tolist() == [False, True, False, False, True, False]
 
 
-def test_clipping_scales_by_the_global_norm():
+def test_clipping_scales_by_the_global_norm(on):
     norm = tf.linalg.global_norm(gradients(0))
     assert norm > 1
     clipping = build(CONFIG, "float32", variables := weights())
@@ -141,7 +150,7 @@ def test_clipping_scales_by_the_global_norm():
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-9)
 
 
-def test_a_small_gradient_is_not_clipped():
+def test_a_small_gradient_is_not_clipped(on):
     clipping = build(CONFIG, "float32", variables := weights())
     plain = build(CONFIG, "float32", others := weights())
     for one, two in zip(run(clipping, variables, clip_norm=1e6), run(plain, others), strict=True):
@@ -160,32 +169,101 @@ def test_float16_scales_the_loss_outside_horovod():
     shapes = [tuple(variable.shape) for variable in optimizer.variables]
     assert sum(len(shape) > 0 for shape in shapes) == 2 * len(variables)
 
-    # What Adam gets is not scaled, and went through Horovod.
+    # What Adam gets went through Horovod.
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(variables[1] ** 2)
-    ((gradient, _),) = optimizer.compute_gradients(loss, variables[1:2], tape)
-    np.testing.assert_allclose(gradient, 2 * variables[1], rtol=1e-6)
+    (gradient,), by = summed_gradients(optimizer, loss, variables[1:2], tape)
+    assert float(by) == scale
+    np.testing.assert_allclose(gradient, scale * 2 * variables[1], rtol=1e-6)
     assert optimizer.inner_optimizer._aggregated_gradients
 
 
-def test_float16_skips_a_step_that_overflows_and_lowers_the_scale():
-    variables = weights()
-    optimizer = build(CONFIG, "float16", variables)
-    optimizer.learning_rate = 0.1
-    start, scale = [variable.numpy() for variable in variables], float(optimizer.loss_scale)
+def step_of(optimizer, variables):
+    """A graph that makes a step: its loss is the sum of squares times a factor."""
 
-    def step(factor):
+    @tf.function
+    def step(factor, left_out=False):
         with tf.GradientTape() as tape:
             loss = tf.add_n([tf.reduce_sum(variable**2) for variable in variables]) * factor
-        optimizer.apply_gradients(optimizer.compute_gradients(loss, variables, tape))
+        found, scale = summed_gradients(optimizer, loss, variables, tape)
+        norm = tf.linalg.global_norm(found) / (1.0 if scale is None else scale)
+        update(optimizer, found, variables, norm, 0.0, left_out)
 
+    return lambda factor, left_out=False: step(tf.constant(factor), tf.constant(left_out))
+
+
+def everything(optimizer, variables):
+    adam = state(optimizer, ["a", "b", "c"])
+    saved = tf.train.Checkpoint(w=variables, n=adam.iterations, m=adam.m, v=adam.v)
+    if adam.loss_scale is not None:
+        saved = tf.train.Checkpoint(saved=saved, scale=adam.loss_scale)
+    return {key: variable.numpy() for key, variable in keyed_variables(saved)}
+
+
+def test_float16_skips_a_step_that_overflows_and_lowers_the_scale(on):
+    optimizer = build(CONFIG, "float16", variables := weights())
+    optimizer.learning_rate = 0.1
+    step, scale = step_of(optimizer, variables), float(optimizer.loss_scale)
+    step(1.0)
+    before = everything(optimizer, variables)
     step(np.inf)
-    for variable, old in zip(variables, start, strict=True):
-        np.testing.assert_array_equal(variable, old)
-    for moment in optimizer.inner_optimizer.variables[1:]:
-        np.testing.assert_array_equal(moment, 0)
+    after = everything(optimizer, variables)
+    for key, value in before.items():
+        if "current_loss_scale" in key:
+            value = value / 2
+        elif "good_steps" in key:
+            value = 0
+        np.testing.assert_array_equal(after[key], value, key)
     assert float(optimizer.loss_scale) == scale / 2
+    start = [variable.numpy() for variable in variables]
     step(1.0)
     for variable, old in zip(variables, start, strict=True):
         assert np.all((variable.numpy() < old) == (old > 0))
     assert float(optimizer.loss_scale) == scale / 2
+    assert int(optimizer.iterations) == 2
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("factor", [1.0, np.nan, np.inf])
+def test_a_step_that_is_left_out_touches_nothing(precision, factor, on):
+    optimizer = build(CONFIG, precision, variables := weights())
+    optimizer.learning_rate = 0.1
+    step = step_of(optimizer, variables)
+    step(1.0)
+    before = everything(optimizer, variables)
+    step(factor, left_out=True)
+    for key, value in everything(optimizer, variables).items():
+        np.testing.assert_array_equal(value, before[key], key)
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing(factor, on):
+    optimizer = build(CONFIG, "float32", variables := weights())
+    optimizer.learning_rate = 0.1
+    step = step_of(optimizer, variables)
+    step(1.0)
+    before = everything(optimizer, variables)
+    step(factor)
+    for key, value in everything(optimizer, variables).items():
+        np.testing.assert_array_equal(value, before[key], key)
+
+
+def test_the_loss_scale_moves_as_kerass_does(on):
+    """It doubles after 2,000 good steps, halves at each bad one, and never falls below 1."""
+    ours, kerass = (build(CONFIG, "float16", variables := weights()) for _ in range(2))
+    step = step_of(kerass, variables)  # of the last ones made
+    ours, kerass = kerass, ours
+    theirs = tf.function(lambda factor: kerass._loss_scale.update([factor])[0])
+    rng, scales = np.random.default_rng(1), set()
+    for start in (2.0**15, 2.0, 2.0**127):
+        for optimizer in (ours, kerass):
+            optimizer._loss_scale.current_loss_scale.assign(start)
+            optimizer._loss_scale.counter.assign(1990)
+        for _ in range(30):
+            factor = np.inf if rng.random() < 0.15 else 0.0
+            step(factor)
+            theirs(tf.constant(factor))
+            scales.add(float(ours.loss_scale))
+            assert float(ours.loss_scale) == float(kerass.loss_scale)
+            assert int(ours.dynamic_counter) == int(kerass.dynamic_counter)
+    assert len(scales) > 6

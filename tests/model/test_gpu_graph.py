@@ -1,0 +1,184 @@
+"""What a GPU would have to do for a training step and for a search; none is needed.
+
+The counts are golden: a change that adds a wait, an operation without a kernel or a launch says
+why. Of another size, for docs/results.md:
+
+    HVD_NMT_GRAPH_OF=base pytest -s tests/model/test_gpu_graph.py -k counts
+"""
+
+import collections
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import gpu_graph
+from hvd_nmt.config import ModelConfig, TrainingConfig
+from hvd_nmt.config.presets import presets
+from hvd_nmt.data import sentence_sum
+from hvd_nmt.model import device
+from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.translator import Translator
+from hvd_nmt.training import horovod, optimizer
+from hvd_nmt.training.step import TrainingModel
+
+PRESET = os.environ.get("HVD_NMT_GRAPH_OF", "")
+MODEL = ModelConfig(1, 1, 64, 4, 128, attention_dropout=0.1, feed_forward_dropout=0.1)
+CONFIG = presets()[PRESET][1].model if PRESET else MODEL
+VOCABULARY = 32_768 if PRESET in ("base", "big") else 512
+
+
+@pytest.fixture(autouse=True)
+def _for_a_gpu(monkeypatch):
+    monkeypatch.setattr(device, "is_gpu", lambda: True)
+
+
+def model_of(precision, **training):
+    """A model under training, on one rank."""
+    config = TrainingConfig(**training)
+    transformer = Transformer(CONFIG, VOCABULARY, precision)
+    average = Transformer(CONFIG, VOCABULARY, precision) if config.ema_decay else None
+    model = TrainingModel(transformer, config, horovod.init(), average)
+    model.compile(optimizer=optimizer.build(config, precision, model.trained))
+    return model
+
+
+def of_step(precision, **training):
+    """Of a training step."""
+    model = model_of(precision, **training)
+    step = model._traced_step().get_concrete_function()
+    return gpu_graph.count(step, [model.step, model._reached])
+
+
+def of_search(precision, decoding):
+    """Of a search for translations, with its loops."""
+    translator = Translator(Transformer(CONFIG, VOCABULARY, precision), decoding)
+    return gpu_graph.count(translator.search.get_concrete_function())
+
+
+def said(name, counts):
+    """Whether this is the size of the golden counts; else they are printed."""
+    if PRESET:
+        print(f"\n{PRESET}, {name}: {counts.launches:,} launches, {len(counts.to_host)} waits")
+        print(" ", dict(collections.Counter(counts.to_host).most_common()))
+        print(" ", counts.without_kernel, counts.operations)
+    return not PRESET
+
+
+STEPS = {
+    "float32": ({}, 612),
+    "float16": ({}, 718),
+    "bfloat16": ({"ema_decay": 0.999, "clip_norm": 1.0}, 763),
+}
+
+
+@pytest.mark.parametrize("precision", STEPS)
+def test_counts_of_a_training_step(precision):
+    training, launches = STEPS[precision]
+    counts = of_step(precision, **training)
+    if said(precision, counts):
+        # When the gradients are ready is awaited, and nothing else.
+        assert counts.to_host == ["StridedSlice -> AssignVariableOp"]
+        assert counts.without_kernel == []
+        assert counts.launches == launches
+
+
+@pytest.mark.parametrize("precision", STEPS)
+def test_the_graph_for_a_gpu_computes_the_same_to_the_bit(precision, monkeypatch):
+    def trained():
+        model = model_of(precision, **STEPS[precision][0])
+        model.optimizer.learning_rate.assign(0.01)
+        step, rng, norms = model._traced_step(), np.random.default_rng(1), []
+        for length in (5, 9, 7):
+            ids = rng.integers(4, VOCABULARY, (2, 3, length)).astype(np.int32)
+            ids[:, 1, 3:] = 0
+            batch = {"source": ids[0], "target": ids[1], "tokens": np.float32([19, 19, 19]),
+                     "sentences": np.zeros(sentence_sum.LENGTH, np.float32)}  # fmt: skip
+            values = step(batch, tf.zeros([2], tf.float64)).numpy()
+            norms.append(values[-len(model._OWN)])
+        return norms, [weight.numpy() for weight in model.replicated]
+
+    norms, weights = trained()
+    monkeypatch.setattr(device, "is_gpu", lambda: False)
+    same_norms, same_weights = trained()
+    assert len(set(norms)) == 3
+    assert norms == same_norms
+    for one, other in zip(weights, same_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+SEARCHES = {"float32": (Decoding(), 297), "float16": (Decoding(), 333),
+            "bfloat16": (Decoding(beam_size=1), 332)}  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", SEARCHES)
+def test_counts_of_a_search(precision):
+    decoding, launches = SEARCHES[precision]
+    counts = of_search(precision, decoding)
+    if said(f"search in {precision}", counts):
+        assert counts.to_host.count("LogicalAnd -> LoopCond") == 1  # for each position
+        assert len(counts.to_host) == 8
+        assert counts.without_kernel == []
+        assert counts.launches == launches
+
+
+# What is counted, in graphs where it is known.
+
+
+def counted(graph, *signature, **options):
+    traced = tf.function(graph, input_signature=signature, autograph=False)
+    return gpu_graph.count(traced.get_concrete_function(), **options)
+
+
+NUMBERS = tf.TensorSpec([None, None], tf.float32)
+
+
+def test_a_size_in_64_bits_is_waited_for_and_one_in_32_is_not():
+    def drawn(x, dtype):
+        units = (tf.size(x, out_type=dtype) + 3) // 4
+        return tf.random.stateless_uniform([units], [1, 2])
+
+    slow = counted(lambda x: drawn(x, tf.int64), NUMBERS)
+    fast = counted(lambda x: drawn(x, tf.int32), NUMBERS)
+    assert len(slow.to_host) == 1
+    assert fast.to_host == []
+    assert slow.launches == fast.launches + 2
+
+
+def test_a_branch_that_a_gpu_s_number_decides_is_waited_for():
+    def branches(x):
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: x * 2, lambda: x * 3)
+
+    assert len(counted(branches, NUMBERS).to_host) == 1
+    assert counted(lambda x: tf.where(tf.reduce_sum(x) > 0, x * 2, x * 3), NUMBERS).to_host == []
+
+
+def test_a_type_without_a_kernel_is_named():
+    def put(x, dtype):
+        return tf.tensor_scatter_nd_update(tf.cast(x, dtype), [[0]], tf.zeros([1, 4], dtype))
+
+    rows = tf.TensorSpec([None, 4], tf.float32)
+    assert counted(lambda x: put(x, tf.float32), rows).without_kernel == []
+    narrow = counted(lambda x: put(x, tf.float16), rows)
+    assert narrow.without_kernel == ["TensorScatterUpdate(float16, int32)"]
+    assert narrow.to_host == ["Cast -> TensorScatterUpdate"]
+
+
+def test_a_variable_of_the_host_is_not_waited_for():
+    number = tf.Variable(3, dtype=tf.int64)
+
+    def shaped(x):
+        with tf.device("CPU:0"):
+            rows = tf.cast(number, tf.int32)
+        return tf.reshape(x, [rows, -1])
+
+    assert len(counted(shaped, NUMBERS).to_host) == 1
+    assert counted(shaped, NUMBERS, on_host=[number]).to_host == []
+
+
+def test_what_only_names_numbers_anew_is_no_launch():
+    counts = counted(lambda x: tf.expand_dims(tf.reshape(x, [-1]), 0) * 2.0, NUMBERS)
+    assert counts.launches == 1
+    assert counts.operations == {"Mul": 1}
