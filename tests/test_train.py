@@ -138,6 +138,26 @@ def test_it_goes_on_when_nobody_reads_its_output(
     assert [c.step for c in newest_first(tmp_path / "run")] == [6]
 
 
+def test_deterministic_kernels_are_asked_for_and_give_the_same_curve_here(
+    toy_commands, toy_data: Path, tmp_path: Path
+) -> None:
+    asks = "import tensorflow as tf\nfrom tensorflow.python.framework import config\n"
+    code = asks + (
+        "from hvd_nmt import train\ncode = train.main()\n"
+        "print('asked for', config.is_op_determinism_enabled())\nraise SystemExit(code)\n"
+    )
+    curves = []
+    for more in ((), ("--training.deterministic",)):
+        run_dir = tmp_path / f"run{len(more)}"
+        options = toy.train_options(toy_data, run_dir, 5, "--training.device", "cpu", *more)
+        done = toy_commands.run(code, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"asked for {bool(more)}" in done.stdout
+        curves.append([line["train_loss"] for line in toy.metrics(run_dir)])
+    assert len(curves[0]) == 5
+    assert curves[0] == curves[1]
+
+
 # --- mistakes ---
 
 

@@ -7,6 +7,7 @@ progress           how far long work is, on standard error
 rank_environment   the environment variables that reach the ranks
 signals            what SIGTERM and SIGINT do to a command
 standard_streams   output that goes on when nobody reads it any more
+tensorflow_gpus    which GPUs TensorFlow can use, and what keeps it from the others
 tensorflow_import  the import of TensorFlow without its noise
 units              durations, sizes, shares and counts for people to read
 version            which hvd_nmt this is: version, and hash of the code

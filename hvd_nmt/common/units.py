@@ -29,6 +29,12 @@ def data_size(n_bytes: float) -> str:
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes < 999.95e6 else f"{n_bytes / 1e9:,.1f} GB"
 
 
+def flop_rate(flop_per_s: float) -> str:
+    """Floating-point operations a second, to three digits: 171 GFLOP/s, 45.2 TFLOP/s."""
+    value, unit = (flop_per_s / 1e9, "G") if flop_per_s < 999.5e9 else (flop_per_s / 1e12, "T")
+    return f"{value:.3g} {unit}FLOP/s"
+
+
 def percent(share: float) -> str:
     """A share as a whole percentage; small ones with a digit more: 62 %, 4.2 %."""
     return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"

@@ -127,6 +127,11 @@ class TrainingConfig:
     """scale gradients down to this global norm; 0: never"""
     precision: Precision = "auto"
     """arithmetic of the forward and backward pass; auto: picked from the hardware"""
+    device: Literal["auto", "cpu"] = "auto"
+    """auto: the GPUs of a host, and the processor of one that has none; cpu: the processor"""
+    deterministic: bool = False
+    """use kernels that give the same bits each time on GPUs, too, which is slower, and
+    training.fixed_groups; on processors a run has the same bits anyway, but for these groups"""
     seed: int = 1
     """seed of the initial weights, the order of sentences and dropout"""
     log_every: int = 25

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 import psutil
 import tensorflow as tf
 
+from hvd_nmt.common import tensorflow_gpus
 from hvd_nmt.common.errors import ClusterError, ConfigError
+from hvd_nmt.common.units import count
 from hvd_nmt.config import Precision, precision
 from hvd_nmt.config.compute_capability import has_code
+from hvd_nmt.model import device
 from hvd_nmt.telemetry import gpu, host
 from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import horovod, memory
@@ -32,13 +35,26 @@ _SMALLER_STEPS = (
 )
 
 
-def set_up(rank: Rank) -> None:
+def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -> None:
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
+    Args:
+        rank: this rank.
+        wanted: `training.device`. None: as auto, but GPUs that TensorFlow cannot use do not
+            matter.
+        deterministic: kernels are to give the same bits each time.
+
     Raises:
-        ClusterError: this host has GPUs, but fewer than ranks, or TensorFlow has no code for one.
+        ClusterError: this host has GPUs, but fewer than ranks, or TensorFlow cannot use them.
     """
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
     gpus = tf.config.list_physical_devices("GPU")
+    if wanted == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        gpus = []
+    elif wanted and not gpus:
+        _require_no_gpu(rank.host)
     if gpus:
         # One for several ranks may be a GPU for each: Slurm can show each task its own.
         if rank.local_size > len(gpus) > 1:
@@ -54,6 +70,16 @@ def set_up(rank: Rank) -> None:
         cores = len(os.sched_getaffinity(0))
         tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // rank.local_size))
         keep_freed_memory()
+
+
+def description(rank: Rank) -> str:
+    """What this rank computes with, for a reader."""
+    gpus = tf.config.get_visible_devices("GPU")
+    if not gpus:
+        cores = len(os.sched_getaffinity(0))
+        return f"CPU, {count(max(1, cores // rank.local_size), 'thread')}"
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return str(details.get("device_name", "GPU"))
 
 
 def require_gpu_of_its_own(rank: Rank) -> None:
@@ -72,6 +98,28 @@ def require_gpu_of_its_own(rank: Rank) -> None:
                     f"{host} runs {ranks} ranks on one GPU: start it with one slot for each GPU, "
                     "and see CUDA_VISIBLE_DEVICES there."
                 )
+
+
+def _require_no_gpu(host: str) -> None:
+    """See that TensorFlow finds no GPU because there is none: it trains on the CPU without a word.
+
+    Who hides them with CUDA_VISIBLE_DEVICES wants it so.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return
+    names = gpu.gpu_names()
+    if not names:
+        return
+    try:
+        why = tensorflow_gpus.look().why
+    except OSError as error:
+        why = str(error)
+    why = f" ({why})" if why else ""
+    raise ClusterError(
+        f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
+        f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
+        "nvidia-smi shows the driver; or train on the processor with --training.device cpu."
+    )
 
 
 def _gpu_uuid(number: int) -> str | None:
@@ -116,11 +164,9 @@ def keep_freed_memory() -> None:
 
 def pick_precision(wanted: Precision) -> str:
     """The precision of this rank, from the GPU or the processor it has; see `precision.pick`."""
-    capability = None
-    if gpus := tf.config.get_visible_devices("GPU"):
-        details = tf.config.experimental.get_device_details(gpus[0])
-        capability = details.get("compute_capability", ())
-    return precision.pick(wanted, capability, precision.cpu_has_bfloat16(cpu_flags()))
+    return precision.pick(
+        wanted, device.compute_capability(), precision.cpu_has_bfloat16(cpu_flags())
+    )
 
 
 def available_memory_bytes(rank: Rank) -> int | None:

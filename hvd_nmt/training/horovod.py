@@ -381,6 +381,13 @@ def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:
         time.sleep(poll_s)
 
 
+def reduced_by() -> str:
+    """What Horovod sums gradients with."""
+    if tf.config.get_visible_devices("GPU") and hvd.nccl_built():
+        return "NCCL"
+    return "Gloo" if hvd.gloo_enabled() else "MPI"
+
+
 def build_info() -> dict[str, Any]:
     """What this Horovod was built with."""
     return {

@@ -32,6 +32,10 @@ class Plan:
     """weights of the model, frozen ones included"""
     hosts: list[str]
     """host of each rank"""
+    devices: list[str]
+    """what each rank computes with"""
+    reduced_by: str
+    """the library through which gradients are summed"""
     precision: str
     """arithmetic of the forward and backward pass"""
     start_step: int
@@ -112,6 +116,7 @@ class Plan:
         return [
             f"ranks       {self.ranks} on " + ", ".join(f"{h}:{n}" for h, n in counts.items()),
             *(not_asked if self.asked_ranks not in (None, self.ranks) else []),
+            f"devices     {self._devices()}",
             f"model       {self.parameters:,} parameters{trained}, {config.model.encoder_layers}+"
             f"{config.model.decoder_layers} layers, {config.model.width} wide, vocabulary "
             f"{self.data.manifest.vocabulary_size:,}, {self.precision}",
@@ -130,6 +135,18 @@ class Plan:
             f"{step_duration(self.all_reduce_s)}",
             *self.exchange_lines(),
         ]
+
+    def _devices(self) -> str:
+        """What the ranks compute with, said once where hosts are alike."""
+        by_host: dict[str, list[str]] = {}
+        for host, device in zip(self.hosts, self.devices, strict=True):
+            by_host.setdefault(host, []).append(device)
+        said = {host: _counted(devices) for host, devices in by_host.items()}
+        if len(set(said.values())) == 1:
+            words = next(iter(said.values())) + (" on each host" if len(said) > 1 else "")
+        else:
+            words = "; ".join(f"{host}: {devices}" for host, devices in said.items())
+        return f"{words}; gradients are summed by {self.reduced_by}"
 
     def _slices(self) -> list[str]:
         if self.slices is None or self.slices.micro_batches == 1:
@@ -163,6 +180,10 @@ class Plan:
             f"({warmup / self.batch_plan.steps_per_epoch:.1f} epochs)"
             f"{falls if training.cooldown_steps else ''}"
         )
+
+
+def _counted(names: list[str]) -> str:
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
 def count_parameters(weights: list[tf.Variable]) -> int:

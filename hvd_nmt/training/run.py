@@ -81,7 +81,7 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
     with horovod.report_lost_peers():
         with horovod.raise_on_all_ranks():
-            devices.set_up(rank)
+            devices.set_up(rank, config.training.device, config.training.deterministic)
             lock = run_directory.claim(config.run_dir, rank)
         horovod.meet_peers(rank)
     ending = Ending(config, rank, write_report)
@@ -253,7 +253,7 @@ def _fit(
         callbacks.LearningRate(start, Schedule.of(config)),
         LeaveOut(start, going_back.left_out),
         sentences,
-        StepLog(config, start, run_setup.batch_plan.steps_per_epoch, sentences, store),
+        StepLog(plan, sentences, store),
         callbacks.StopIfNotFinite(start, rank, going_back),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,

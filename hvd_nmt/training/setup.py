@@ -35,6 +35,8 @@ class RunSetup:
     """this process among the ranks"""
     hosts: list[str]
     """host of each rank"""
+    devices: list[str]
+    """what each rank computes with"""
     data: DataDirectory
     """prepared data, equal on all hosts"""
     batch_plan: BatchPlan
@@ -79,7 +81,8 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
                 "its slots (-H v100a:2,v100b:2), or use --training.wire float32 "
                 "--training.hierarchical off --training.islands off."
             ).of_all_ranks()
-    return RunSetup(rank, hosts, data, plan, precision, groups, dropout)
+    by_rank = horovod.gather(devices.description(rank))
+    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups, dropout)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -118,7 +121,7 @@ def build(
         average = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
-    sums = GradientSums(config.training.fixed_groups)
+    sums = GradientSums(config.training.fixed_groups or config.training.deterministic)
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
     model.compile(optimizer=keras_optimizer)
@@ -156,6 +159,8 @@ def check(
         batch_plan=run_setup.batch_plan,
         parameters=parameters,
         hosts=run_setup.hosts,
+        devices=run_setup.devices,
+        reduced_by=horovod.reduced_by(),
         precision=run_setup.precision,
         start_step=start_step,
         all_reduce_s=all_reduce_s,

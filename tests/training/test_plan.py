@@ -15,7 +15,7 @@ WITHIN_THE_WARMUP = "within the warm-up of 300 steps: from there the cool-down t
 
 
 def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b", "v100b"),
-         steps_per_epoch=4000):  # fmt: skip
+         steps_per_epoch=4000, devices=None):  # fmt: skip
     side = types.SimpleNamespace
     train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
     manifest = side(parts={"train": train}, vocabulary_size=32_768)
@@ -25,6 +25,8 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
         batch_plan=side(steps_per_epoch=steps_per_epoch),
         parameters=parameters,
         hosts=list(hosts),
+        devices=devices or ["CPU, 1 thread"] * len(hosts),
+        reduced_by="Gloo",
         precision="float16",
         start_step=1234,
         all_reduce_s=1.827,
@@ -50,6 +52,22 @@ def test_more_ranks_than_asked_for_are_said_in_one_line(base, asked, said):
     plan = dataclasses.replace(make(base), asked_ranks=asked)
     lines = [line for line in plan.lines() if "2 asked for, 4 started" in line]
     assert len(lines) == int(said)
+
+
+V100, T4, CPU = "Tesla V100-SXM2-16GB", "Tesla T4", "CPU, 1 thread"
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ([V100] * 4, f"2 x {V100} on each host"),
+        ([CPU] * 4, f"2 x {CPU} on each host"),
+        ([V100, V100, T4, CPU], f"v100a: 2 x {V100}; v100b: 1 x {T4}, 1 x {CPU}"),
+    ],
+)
+def test_what_the_ranks_compute_with_is_said(base, devices, said):
+    lines = make(base, devices=devices).lines()
+    assert f"devices     {said}; gradients are summed by Gloo" in lines
 
 
 def test_one_rank_sends_nothing(base):

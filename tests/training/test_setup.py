@@ -27,7 +27,7 @@ def dataset(monkeypatch):
     monkeypatch.setattr(setup, "batches", batches)
     plan = SimpleNamespace(position=lambda step: step)
     data = SimpleNamespace(train=None)
-    run_setup = setup.RunSetup(Rank(0, 1, 0, 1, "host"), ["host"], data, plan, "float32")
+    run_setup = setup.RunSetup(Rank(0, 1, 0, 1, "host"), ["host"], ["CPU"], data, plan, "float32")
     return lambda steps: setup.dataset(run_setup, 7, steps), made
 
 
