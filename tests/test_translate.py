@@ -209,7 +209,11 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     assert err.startswith(f"hvd_nmt.translate: {part} is the input")
 
 
-@pytest.mark.parametrize("bad", [{"batch_tokens": 0}, {"threads": -1}, {"quantization": "int8"}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"batch_tokens": 0}, {"threads": -1}, {"quantization": "int8"},
+     {"precision": "bfloat16", "backend": "ctranslate2"}],
+)  # fmt: skip
 def test_refuses_options_out_of_range(bad):
     with pytest.raises(ConfigError, match=next(iter(bad)).replace("_", "[-_]")):
         Settings(**bad)

@@ -16,6 +16,8 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.run_files import VOCABULARY, decoding_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
+from hvd_nmt.config import precision
+from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -272,7 +274,9 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
         return Engine(backend, Tokenizer(run / VOCABULARY), settings, [])
-    models = [weights.load_model(run, name)[0] for name in which]
+    # On processors float32 whatever they can: the same translations everywhere.
+    compute_dtype = precision.pick(settings.precision, device.compute_capability(), False)
+    models = [weights.load_model(run, name, compute_dtype)[0] for name in which]
     tokenizer = Tokenizer(run / VOCABULARY)
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
 

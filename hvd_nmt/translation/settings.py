@@ -6,6 +6,7 @@ from typing import Any, Literal
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import Precision
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.decoding import Decoding
 
@@ -23,6 +24,9 @@ class Settings:
     there is one, and its parts translated one by one; or cut, and the rest left out"""
     backend: Backend = "tensorflow"
     """what computes; ctranslate2 is faster and is made from the checkpoint when first asked for"""
+    precision: Precision = "auto"
+    """arithmetic of --backend tensorflow; auto: bfloat16 or float16 on GPUs that are good at it,
+    float32 on processors"""
     quantization: Quantization = "float32"
     """how --backend ctranslate2 stores weights; int8 is faster and a little less exact"""
     threads: int = 0
@@ -36,11 +40,16 @@ class Settings:
             raise ConfigError(f"--threads is {self.threads}: give 1 or more, or 0 for all cores.")
         if self.quantization != "float32" and self.backend != "ctranslate2":
             raise ConfigError(
-                f"--quantization {self.quantization} needs --backend ctranslate2; TensorFlow "
-                "computes in float32."
+                f"--quantization {self.quantization} needs --backend ctranslate2; for TensorFlow "
+                "there is --precision."
+            )
+        if self.precision != "auto" and self.backend != "tensorflow":
+            raise ConfigError(
+                f"--precision {self.precision} is for --backend tensorflow; for "
+                f"{self.backend} there is --quantization."
             )
 
     def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""
-        own = {"long_lines": self.long_lines, "backend": self.backend}
+        own = {"long_lines": self.long_lines, "backend": self.backend, "precision": self.precision}
         return own | {"quantization": self.quantization} | dataclasses.asdict(self.decoding)

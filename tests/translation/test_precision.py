@@ -1,0 +1,36 @@
+"""In which arithmetic a model translates."""
+
+import pytest
+
+from hvd_nmt.model import device
+from hvd_nmt.translation import engine
+from hvd_nmt.translation.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capability", "dtype"),
+    [
+        ("auto", None, "float32"),  # whatever the processor can: the same texts everywhere
+        ("auto", (7, 0), "float16"),
+        ("auto", (9, 0), "bfloat16"),
+        ("auto", (), "float32"),
+        ("float32", (9, 0), "float32"),
+        ("bfloat16", None, "bfloat16"),
+    ],
+)
+def test_it_follows_the_gpu_or_the_option(toy_run, monkeypatch, wanted, capability, dtype):
+    monkeypatch.setattr(device, "compute_capability", lambda: capability)
+    (model,) = engine.load(toy_run, ("best",), Settings(precision=wanted)).models
+    assert model.activation_dtype == dtype
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_sixteen_bits_translate_nearly_alike(toy_run, precision):
+    lines = ["the dog sees the man", "a bird sings and eats", "the old house"]
+    texts = []
+    for wanted in ("float32", precision):
+        found = engine.load(toy_run, ("best",), Settings(precision=wanted)).translate(lines)
+        assert not found.warnings
+        texts.append([(line[0].text, line[0].translation.score) for line in found.lines])
+    for (_, score), (_, narrow) in zip(*texts, strict=True):
+        assert narrow == pytest.approx(score, rel=0.05)
