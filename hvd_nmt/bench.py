@@ -7,7 +7,8 @@
 
 Without --input or --translate: the same steps as in training, on real batches; only real source and
 target tokens are counted, not padding. --training.micro-batches N shows speed and memory of steps
-in slices. --input reads the same batches and trains on none.
+in slices; --ceiling the share that the model has of what products alone reach. --input reads the
+same batches and trains on none.
 --translate translates a text as hvd_nmt.translate does, several times, and takes the fastest; then
 some of its lines one by one, for the latency. Nothing is written.
 
@@ -40,6 +41,8 @@ class BenchConfig(Config):
     """steps that are measured"""
     warmup_steps: int = 5
     """steps before, in which TensorFlow builds its graph"""
+    ceiling: bool = False
+    """also measure what products alone reach on these ranks, and the model's share of it"""
     # What a run has and a measurement has no use for: neither options nor help.
     run_dir: Suppress[Path] = Config.run_dir
     evaluation: Suppress[EvaluationConfig] = dataclasses.field(default_factory=EvaluationConfig)
@@ -137,7 +140,7 @@ def bench(config: BenchConfig) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import benchmark
 
-    found = benchmark.measure(config, config.steps, config.warmup_steps)
+    found = benchmark.measure(config, config.steps, config.warmup_steps, config.ceiling)
     if found is not None:  # on rank 0
         print("\n".join(found.plan.lines()))
         print(_aligned(found.rows()))

@@ -7,6 +7,9 @@ import types
 import pytest
 
 from hvd_nmt import bench
+from hvd_nmt.bench import BenchConfig
+from hvd_nmt.data.sentence_sum import SentenceSum
+from hvd_nmt.explain import model_flops
 from hvd_nmt.training.benchmark import Benchmark
 from hvd_nmt.training.memory import Slices
 
@@ -47,12 +50,22 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
 
 @pytest.mark.parametrize(("slices", "shown"), [(None, "1"), (Slices(4, 1, 2), "4")])
 def test_the_slices_of_a_step_are_shown(slices, shown):
-    plan = types.SimpleNamespace(precision="float32", ranks=1, slices=slices)
+    plan = types.SimpleNamespace(
+        precision="float32", ranks=1, slices=slices, config=BenchConfig(),
+        data=types.SimpleNamespace(manifest=types.SimpleNamespace(vocabulary_size=8000)),
+    )  # fmt: skip
     time = types.SimpleNamespace(
         input_wait_s=0.0, compute_s=1.0, straggler_wait_s=0.0, communication_s=0.0
     )
-    step = {"step_s": 1.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time}
-    assert dict(Benchmark([step], plan, 10**9).rows())["slices of a step"] == shown
+    step = {"step_s": 1.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
+            "sentences": SentenceSum(1)}  # fmt: skip
+    table = dict(Benchmark([step], plan, 10**9).rows())
+    assert table["slices of a step"] == shown
+    needed = model_flops.of_step(plan.config.model, 8000, 5, 6, 1)
+    assert table["model FLOP/s"] == f"{needed / 1e9:.3g} GFLOP/s"
+    assert "MFU" not in str(table)
+    measured = dict(Benchmark([step], plan, 10**9, 4 * needed).rows())
+    assert measured["model FLOP/s of that (MFU)"] == "25 %"
 
 
 def test_the_input_is_measured_alone(toy_data, capsys):

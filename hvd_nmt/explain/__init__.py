@@ -6,6 +6,7 @@ step_model       a step as far as it waits for transfers, and what would shorten
 exchange_cost    bytes and seconds of each way to exchange between hosts, which one suffices
 between_hosts    what travels between the hosts of a run, and what plain training would take
 traffic          what the network cards carried while steps ran
+model_flops      floating-point operations that a step needs
 machines         step times, GPUs, CPUs, energy
 availability     what restarts cost a run
 learning         whether the run is trained, whether it overfits

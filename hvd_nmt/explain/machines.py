@@ -74,10 +74,20 @@ def training_s(run: Run) -> float | None:
 
 def tokens_per_s(run: Run) -> float | None:
     """Mean rate of source and target tokens, as `step_times` counts; None if unknown."""
-    known = settled([i for i in run.intervals if i.tokens_per_s is not None and i.step_s])
+    return _mean_rate(run, "tokens_per_s")
+
+
+def model_flop_per_s(run: Run) -> float | None:
+    """Mean rate of the operations that the model's products need; None if unknown."""
+    return _mean_rate(run, "model_flop_per_s")
+
+
+def _mean_rate(run: Run, name: str) -> float | None:
+    """Mean over the time of all settled steps of a field that is a rate."""
+    known = settled([i for i in run.intervals if getattr(i, name) is not None and i.step_s])
     seconds = sum(i.steps * (i.step_s or 0.0) for i in known)
-    tokens = sum(i.steps * (i.step_s or 0.0) * (i.tokens_per_s or 0.0) for i in known)
-    return tokens / seconds if seconds else None
+    made = sum(i.steps * (i.step_s or 0.0) * getattr(i, name) for i in known)
+    return made / seconds if seconds else None
 
 
 def last_record_s(run: Run) -> float | None:

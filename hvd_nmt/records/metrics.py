@@ -46,6 +46,7 @@ _INTERVAL = {
     "learning_rate": "learning_rate",
     "gradient_norm": "Loss_Optimization/global_gradient_norm",
     "tokens_per_s": "tokens_per_s",
+    "model_flop_per_s": "model_flop_per_s",
     "epoch": "epoch",
 }
 """field of `Interval` -> its name in the file"""

@@ -51,6 +51,8 @@ class Interval:
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
     """real source and target tokens of all ranks per second"""
+    model_flop_per_s: float | None = None
+    """operations of all ranks per second that the model's products need"""
     epoch: float | None = None
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from hvd_nmt.common.units import count, duration, percent, step_duration
+from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run, Save
@@ -226,7 +226,7 @@ def gpus_used(facts: Facts) -> Answer:
             f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
             "GPU: it also counts the waiting inside an all-reduce."
         )
-    evidence += _gpu_states(uses)
+    evidence += _gpu_states(uses) + _model_flops(run)
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
@@ -252,6 +252,16 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
         if held:
             found.append(f"The clocks of {use.host}:{use.index} were held down: {', '.join(held)}.")
     return found
+
+
+def _model_flops(run: Run) -> list[str]:
+    rate = machines.model_flop_per_s(run)
+    if rate is None:
+        return []
+    return [
+        f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
+        "all ranks; python -m hvd_nmt.bench --ceiling measures what the same devices can make."
+    ]
 
 
 def _gpu_sentence(computing: float, limits: list[float]) -> str:
@@ -293,6 +303,7 @@ def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> A
     busy = machines.cpu_percent(run)
     if busy is not None:
         evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
+    evidence += _model_flops(run)
     answer = "There was no GPU: the model was trained on CPUs."
     if computing is not None:
         answer += f" They computed {percent(computing)} of the time of a step."

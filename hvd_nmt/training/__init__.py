@@ -31,6 +31,7 @@ bring               a checkpoint of another host, brought to that of rank 0
 early_end           why a run ends before its last step
 stop                signals that ask a run to stop
 evaluation          validation loss and BLEU, shared by all ranks
+ceiling             what products alone reach on this device
 benchmark           how fast steps are, for `hvd_nmt.bench`
 dashboard           what TensorBoard shows besides scalars: charts that belong together, HParams
 """

@@ -5,10 +5,11 @@ import statistics
 import sys
 from typing import Any
 
-from hvd_nmt.common.units import data_size
+from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
-from hvd_nmt.training import devices, horovod, setup
+from hvd_nmt.explain import model_flops
+from hvd_nmt.training import ceiling, devices, horovod, setup
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
@@ -26,6 +27,8 @@ class Benchmark:
     plan: Plan
     peak_bytes: int
     """most memory of all ranks together"""
+    ceiling_flop_per_s: float | None = None
+    """what products could reach on all ranks together; None: not measured"""
 
     def rows(self) -> list[tuple[str, str]]:
         """The same for a reader: medians over the steps, speed from their sums."""
@@ -43,6 +46,7 @@ class Benchmark:
             ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
             ("the same at the median step", f"{tokens / len(times) / median_s:,.0f}"),
             ("s/step: median, min, max", f"{median_s:.3f}, {min(times):.3f}, {max(times):.3f}"),
+            *self._flops(sum(times)),
             ("share of input wait", share("input_wait_s")),
             ("share of compute", share("compute_s")),
             ("share of waiting for the slowest rank", share("straggler_wait_s")),
@@ -53,23 +57,44 @@ class Benchmark:
             ("slices of a step", str(slices)),
         ]  # fmt: skip
 
+    def _flops(self, seconds: float) -> list[tuple[str, str]]:
+        config, data = self.plan.config, self.plan.data
+        needed = sum(
+            model_flops.of_step(
+                config.model, data.manifest.vocabulary_size, step["source_tokens"],
+                step["target_tokens"], step["sentences"].count,
+            )
+            for step in self.steps
+        )  # fmt: skip
+        rate = needed / seconds
+        rows = [("model FLOP/s", flop_rate(rate))]
+        if self.ceiling_flop_per_s:
+            rows.append(("products alone: FLOP/s", flop_rate(self.ceiling_flop_per_s)))
+            rows.append(("model FLOP/s of that (MFU)", percent(rate / self.ceiling_flop_per_s)))
+        return rows
 
-def measure(config: Config, steps: int, warmup_steps: int) -> Benchmark | None:
+
+def measure(
+    config: Config, steps: int, warmup_steps: int, with_ceiling: bool = False
+) -> Benchmark | None:
     """Train some steps on all ranks; what rank 0 has measured, None on the others.
 
     Args:
         config: of the run that is measured.
         steps: how many are measured.
         warmup_steps: steps before, in which TensorFlow builds its graph.
+        with_ceiling: measure right after them what products alone reach, on all ranks at once.
     """
     rank = horovod.init(config.ranks, with_groups=may_group_ranks(config.training))
     with horovod.report_lost_peers(), devices.explain_memory(rank):
-        return _measure(config, rank, steps, warmup_steps)
+        return _measure(config, rank, steps, warmup_steps, with_ceiling)
 
 
-def _measure(config: Config, rank: Rank, steps: int, warmup_steps: int) -> Benchmark | None:
+def _measure(
+    config: Config, rank: Rank, steps: int, warmup_steps: int, with_ceiling: bool
+) -> Benchmark | None:
     with horovod.raise_on_all_ranks():
-        devices.set_up(rank)
+        devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)
@@ -84,8 +109,14 @@ def _measure(config: Config, rank: Rank, steps: int, warmup_steps: int) -> Bench
         callbacks=[recorder],
     )
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
+    reached = None
+    if with_ceiling:
+        horovod.gather(None)  # all begin together
+        reached = sum(horovod.gather(ceiling.flop_per_s(run_setup.precision)))
     horovod.shutdown()
-    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes) if rank.is_first else None
+    if not rank.is_first:
+        return None
+    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes, reached)
 
 
 class _Recorder(StepCallback):

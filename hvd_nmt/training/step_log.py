@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hvd_nmt.common.units import duration
-from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.explain import model_flops
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
+from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 
@@ -22,24 +23,17 @@ class StepLog(StepCallback):
     """Writes and prints means over the last steps.
 
     Args:
-        config: of the run.
-        start_step: steps done before `fit`.
-        steps_per_epoch: of the batch plan.
+        plan: of the run.
         sentences: what the steps were fed.
         store: where values go; None except on rank 0.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        start_step: int,
-        steps_per_epoch: int,
-        sentences: SentenceLog,
-        store: EventStore | None,
-    ) -> None:
-        super().__init__(start_step)
-        self._config, self._schedule, self._store = config, Schedule.of(config), store
-        self._steps_per_epoch, self._sentences = steps_per_epoch, sentences
+    def __init__(self, plan: Plan, sentences: SentenceLog, store: EventStore | None) -> None:
+        super().__init__(plan.start_step)
+        self._config, self._schedule = plan.config, Schedule.of(plan.config)
+        self._steps_per_epoch = plan.batch_plan.steps_per_epoch
+        self._vocabulary_size = plan.data.manifest.vocabulary_size
+        self._sentences, self._store = sentences, store
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
@@ -65,6 +59,11 @@ class StepLog(StepCallback):
         for name in ("loss", "nll", "source_tokens", "target_tokens"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
         self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
+        flops = model_flops.of_step(
+            self._config.model, self._vocabulary_size, logs["source_tokens"],
+            logs["target_tokens"], logs["sentences"].count,
+        )  # fmt: skip
+        self._sums["flops"] = self._sums.get("flops", 0.0) + flops
         self._times.add(logs["step_time"])
         for name in ("rank_ready_s", "rank_input_wait_s"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
@@ -99,6 +98,7 @@ class StepLog(StepCallback):
                 "global_step/sec": 1 / times.total_s,
                 "epoch": step / self._steps_per_epoch,
                 "tokens_per_s": tokens_per_s,
+                "model_flop_per_s": mean["flops"] / times.total_s,
                 "step_time/total_s": times.total_s,
                 "step_time/input_wait_s": times.input_wait_s,
                 "step_time/compute_s": times.compute_s,

@@ -54,6 +54,7 @@ def log(store: EventStore, step: int, loss: float, **more: Any) -> None:
     values = {
         "train_loss": loss, "learning_rate": 1e-5 * step, "epoch": step / 50,
         "Loss_Optimization/global_gradient_norm": 0.5, "tokens_per_s": 9000.0,
+        "model_flop_per_s": 2e12,
         "step_time/total_s": 1.0, "step_time/input_wait_s": 0.1, "step_time/compute_s": 0.4,
         "step_time/straggler_wait_s": 0.2, "step_time/communication_s": 0.3,
     }  # fmt: skip
@@ -137,7 +138,7 @@ def test_a_finished_run(run_dir):
         step=50, steps=25, time_s=1050.0, step_s=1.0, input_wait_s=0.1, compute_s=0.4,
         straggler_wait_s=0.2, communication_s=0.3, rank_ready_s=(0.4, 0.5, 0.6, 0.7),
         rank_input_wait_s=(0.1,) * 4, loss=2.0, learning_rate=5e-4, gradient_norm=0.5,
-        tokens_per_s=9000.0, epoch=1.0,
+        tokens_per_s=9000.0, model_flop_per_s=2e12, epoch=1.0,
     )  # fmt: skip
     assert run.evaluations[0] == Evaluation(50, 1050.5, 1.0, 20.0, 1.5, 45.0, 0.25, 7.0)
     assert [host.host for host in run.telemetry] == ["a", "b"]

@@ -39,7 +39,7 @@ def intervals() -> tuple[Interval, ...]:
             compute_s=0.39, straggler_wait_s=0.01, communication_s=step_s - 0.41,
             rank_ready_s=(0.41, 0.4, 0.4, 0.4), rank_input_wait_s=(0.01,) * 4,
             loss=8.0 - 0.5 * number, learning_rate=rate(step), gradient_norm=1.0 / (number + 1),
-            tokens_per_s=62_000 / step_s, epoch=0.1 * number,
+            tokens_per_s=62_000 / step_s, model_flop_per_s=24e12 / step_s, epoch=0.1 * number,
         ))  # fmt: skip
     return tuple(found)
 

@@ -8,6 +8,7 @@ import pytest
 from hvd_nmt.checkpoints import contents, index_file
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.explain import machines
 from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run, Save
 from hvd_nmt.reporting import answers_network, answers_time, questions
 from hvd_nmt.reporting.answer import State
@@ -181,6 +182,8 @@ def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
     assert "30 % of their power limit" in text_of(of)
     assert "memory was active 12 %" in text_of(of)
     assert "v100b:1 Tesla V100 90 W 30 % 12 % 100 %" in text_of(of)
+    flops = machines.model_flop_per_s(two_host_run())
+    assert f"attention, made {flops / 1e12:.3g} TFLOP/s on all ranks" in text_of(of)
 
 
 def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):

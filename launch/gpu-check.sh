@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Measures a GPU of this host with this package and writes one Markdown table: speed, share of what
+# products alone reach, memory and energy of training in each precision, and of translating.
+#
+#   launch/gpu-check.sh [OUT.md]    gpu-check.md if not given; takes some 15 minutes
+#
+# Nothing else may run on the GPU meanwhile. CUDA_VISIBLE_DEVICES picks it.
+#
+# Environment:
+#   VENV=.venv
+#   PRESETS="base big"                 models that are trained
+#   PRECISIONS="bfloat16 float16"      arithmetic; float16 alone for a V100
+#   STEPS=30                           measured steps of each
+#   OPTIONS=""                         more options for hvd_nmt.bench; --training.device cpu tries
+#                                      the script out on a host without a GPU
+set -euo pipefail
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit
+fi
+out=$(realpath -m "${1:-gpu-check.md}")
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+venv=${VENV:-.venv}
+python=$venv/bin/python
+read -ra presets <<<"${PRESETS:-base big}"
+read -ra precisions <<<"${PRECISIONS:-bfloat16 float16}"
+read -ra options <<<"${OPTIONS:-}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+main() {
+    header >"$out"
+    {
+        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | power | J per 1,000 tokens |\n'
+        printf '|---|---|---|---|---|---|---|---|---|\n'
+    } >>"$out"
+    local preset precision
+    for preset in "${presets[@]}"; do
+        for precision in "${precisions[@]}"; do
+            printf 'training %s in %s\n' "$preset" "$precision" >&2
+            train "$preset" "$precision" >>"$out"
+        done
+    done
+    printf 'translating\n' >&2
+    translate >>"$out"
+    printf '\nWith `-np 1` there is nothing to wait for: "waits for sums" should be near 0.\n' >>"$out"
+    cat "$out"
+}
+
+header() {
+    printf '# GPU check of %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%d)"
+    nvidia-smi --query-gpu=name,memory.total,driver_version,power.limit --format=csv,noheader 2>/dev/null |
+        sed 's/^/- /' || true
+    "$python" - <<'END' 2>/dev/null
+import horovod, tensorflow as tf
+from hvd_nmt.common.version import __version__
+from hvd_nmt.training import horovod as ranks
+built = [name for name in ("nccl", "mpi", "gloo") if ranks.build_info()[name]]
+print(f"- hvd_nmt {__version__}, TensorFlow {tf.__version__}, Horovod {horovod.__version__} with {', '.join(built)}")
+END
+}
+
+# A row: a model in a precision, on the embedded corpus.
+train() {
+    local sampler watts=''
+    nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits -l 1 >"$work/watts" 2>/dev/null &
+    sampler=$!
+    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --data.corpus embedded \
+        --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 --steps "${STEPS:-30}" \
+        --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
+        kill "$sampler" 2>/dev/null || true
+        printf '| %s, %s | %s |\n' "$1" "$2" "$(tail -n 1 "$work/errors")"
+        return
+    }
+    kill "$sampler" 2>/dev/null || true
+    # While steps run the GPU draws most: the upper half of the samples.
+    watts=$(sort -rn "$work/watts" | awk '{w[NR] = $1} END {n = int((NR + 1) / 2); for (i = 1; i <= n; i++) s += w[i]; if (n) printf "%.0f", s / n}')
+    awk -v name="$1, $2" -v watts="$watts" -F '   *' '
+        {found[$1] = $2}
+        END {
+            speed = found["real tokens/s, source + target"]; tokens = speed; gsub(",", "", tokens)
+            split(found["s/step: median, min, max"], seconds, ",")
+            energy = watts == "" ? "" : sprintf("%.1f", 1000 * watts / tokens)
+            print "| " name " | " speed " | " seconds[1] " | " found["model FLOP/s"] " | " \
+                found["model FLOP/s of that (MFU)"] " | " found["share of exposed communication"] " | " \
+                found["peak memory of all ranks"] " | " (watts == "" ? "" : watts " W") " | " energy " |"
+        }' "$work/bench"
+}
+
+# A table: the first model after a few steps, which is slow text to write, in each precision.
+translate() {
+    local precision
+    "$python" -m hvd_nmt.train --preset "${presets[0]}" --run-dir "$work/run" --training.max-steps 20 \
+        --data.corpus embedded --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 \
+        --evaluation.sentences 8 --telemetry.no-report "${options[@]}" >"$work/train" 2>&1 ||
+        { printf '\ntranslating was not measured: %s\n' "$(tail -n 1 "$work/train")"; return; }
+    printf '\n| translating, beam 4 | sentences/s | ms for one |\n|---|---|---|\n'
+    for precision in $(printf '%s\n' float32 "${precisions[@]}" | sort -u); do
+        "$python" -m hvd_nmt.bench --translate --run "$work/run" --checkpoint latest \
+            --precision "$precision" --sentences 256 >"$work/bench" 2>/dev/null || continue
+        awk -v name="${presets[0]}, $precision" -F '   *' '
+            {found[$1] = $2}
+            END {
+                split(found["latency of one sentence, ms: median, min, max"], ms, ",")
+                print "| " name " | " found["sentences/s"] " | " ms[1] " |"
+            }' "$work/bench"
+    done
+}
+
+main

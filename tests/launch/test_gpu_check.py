@@ -1,0 +1,41 @@
+"""launch/gpu-check.sh, tried out on the processor: one table, a row for each thing measured."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import toy
+
+SCRIPT = Path(__file__).resolve().parents[2] / "launch" / "gpu-check.sh"
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_it_writes_one_table(toy_data, tmp_path):
+    small = " ".join(toy.SMALL[: toy.SMALL.index("--training.precision")])
+    env = toy.environment(tmp_path) | {
+        "VENV": sys.prefix, "PRESETS": "demo", "PRECISIONS": "float32 float64", "STEPS": "2",
+        "OPTIONS": f"--training.device cpu --data.directory {toy_data} --data.corpus files {small}",
+    }  # fmt: skip
+    done = subprocess.run(
+        [SCRIPT, "table.md"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "table.md").read_text()
+    assert done.stdout == text
+    assert "TensorFlow" in text
+    rows = [cells(line) for line in text.splitlines() if line.startswith("| demo")]
+    trained, refused, *translated = rows
+    speed, step_s, flops, share, waits, memory = trained[1:7]
+    assert float(speed.replace(",", "")) > 0
+    assert float(step_s) > 0
+    assert flops.endswith("FLOP/s")
+    assert [each.endswith("%") for each in (share, waits)] == [True, True]
+    assert memory.endswith("B")
+    # A precision that does not exist takes its row, and no other.
+    assert refused[0] == "demo, float64"
+    assert "float64" in refused[1]
+    assert [row[0] for row in translated] == ["demo, float32"]
+    assert all(float(cell) > 0 for row in translated for cell in row[1:])
