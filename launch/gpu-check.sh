@@ -69,7 +69,7 @@ train() {
         --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 --steps "${STEPS:-30}" \
         --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
         kill "$sampler" 2>/dev/null || true
-        printf '| %s, %s | %s |\n' "$1" "$2" "$(tail -n 1 "$work/errors")"
+        printf '| %s, %s | %s |\n' "$1" "$2" "$(tr -d '│╭╮╰╯─' <"$work/errors" | tr -s ' \n' ' ' | tail -c 300)"
         return
     }
     kill "$sampler" 2>/dev/null || true

@@ -64,7 +64,7 @@ def run_directory(folder):
     return folder
 
 
-def load_model(run_dir, which):
+def load_model(run_dir, which, compute_dtype="float32"):
     """Stands in for `hvd_nmt.checkpoints.weights.load_model`."""
     name = find(run_dir, which).name
     return CopyModel(TOKENS_OF_SHORT if name == "short" else MAX_LENGTH), 100

@@ -120,8 +120,8 @@ def start_train(*options: str, ranks: int = 1, cwd: Path, python: str = sys.exec
 def horovodrun(ranks: int) -> list[str]:
     """The words that start a command on some ranks of this machine."""
     return [
-        os.fspath(BIN / "horovodrun"), "-np", str(ranks), "-H", f"localhost:{ranks}",
-        "--network-interface", "lo", "--disable-cache",
+        sys.executable, os.fspath(ROOT / "tests" / "horovodrun.py"), "-np", str(ranks),
+        "-H", f"localhost:{ranks}", "--network-interface", "lo", "--disable-cache",
     ]  # fmt: skip
 
 

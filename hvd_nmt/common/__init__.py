@@ -3,6 +3,7 @@
 errors             errors of users in one sentence, and the exit codes
 files              writing that a crash cannot spoil, and locks
 gradient           bytes of a step's gradients, and of their way around a ring of ranks
+horovod_build      what Horovod was built with
 progress           how far long work is, on standard error
 rank_environment   the environment variables that reach the ranks
 signals            what SIGTERM and SIGINT do to a command

@@ -17,7 +17,6 @@ import errno
 import importlib.metadata
 import importlib.util
 import json
-import mmap
 import os
 import platform
 import runpy
@@ -31,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hvd_nmt.common import horovod_build
 from hvd_nmt.common.version import code_hash
 
 MARK = "hvd_nmt.probe "
@@ -105,29 +105,6 @@ def _packages(request: dict[str, Any]) -> dict[str, str | None]:
             return None
 
     return {name: version(name) for name in PACKAGES}
-
-
-def _horovod(request: dict[str, Any]) -> dict[str, bool]:
-    """What Horovod was built with, read from its library: importing it takes TensorFlow along.
-
-    Its error messages name the functions they are about, so a library with NCCL holds the text
-    "ncclAllReduce" and one without does not.
-    """
-    spec = importlib.util.find_spec("horovod")
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    libraries = [path for folder in folders for path in Path(folder).glob("tensorflow/mpi_lib*.so")]
-    if not libraries:
-        return {"tensorflow": False, "nccl": False, "gloo": False, "mpi": False}
-    with (
-        libraries[0].open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return {
-            "tensorflow": True,
-            "nccl": content.find(b"ncclAllReduce") >= 0,
-            "gloo": content.find(b"N4gloo") >= 0,
-            "mpi": content.find(b"MPI_Allreduce") >= 0,
-        }
 
 
 def _cuda_architectures(request: dict[str, Any]) -> list[str]:
@@ -311,7 +288,8 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
     "python": lambda request: platform.python_version(),
     "code": lambda request: code_hash(),
-    "packages": _packages, "horovod": _horovod, "cuda_architectures": _cuda_architectures,
+    "horovod": lambda request: horovod_build.built_with(),
+    "packages": _packages, "cuda_architectures": _cuda_architectures,
     "gpu": gpu, "cpu": _cpu, "memory": _memory,
     "nics": _nics, "names": _names, "routes": routes, "disk": _disk, "run_dir": _run_dir,
     "data": _data,

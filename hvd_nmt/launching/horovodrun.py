@@ -11,6 +11,8 @@ launch/horovodrun.sh start it.
   checkpoint, where Horovod's own kills them after 5, and where /bin/sh is bash, which becomes the
   rank that it starts, signals none. A second Ctrl-C kills them at once.
 - Nobody reads its output any more: it goes on reading its ranks, which else wait for ever.
+- Whether Horovod was built with Gloo is read from its library; Horovod's own imports TensorFlow
+  twice to ask, for some seconds.
 - `hvd_nmt.launch`, if that started it, ends in any way: it ends as by SIGTERM.
 """
 
@@ -27,15 +29,14 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 import psutil
-from horovod.runner import gloo_run
+from horovod.runner import gloo_run, launch
 from horovod.runner.common.util import safe_shell_exec
-from horovod.runner.launch import run_commandline
 from horovod.runner.util import remote
 
 sys.path.pop(0)  # this folder, whose files are not meant to be imported by their bare names
 sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[2]))
 
-from hvd_nmt.common import signals
+from hvd_nmt.common import horovod_build, signals
 from hvd_nmt.common.errors import reported
 from hvd_nmt.common.rank_environment import LAUNCHER
 from hvd_nmt.common.standard_streams import outliving_readers
@@ -79,7 +80,7 @@ def run() -> int:
     sentences = Remembering(sys.stderr, _SENTENCE)
     with contextlib.redirect_stdout(ends), contextlib.redirect_stderr(sentences):
         try:
-            run_commandline()
+            launch.run_commandline()
         except RuntimeError as error:
             failure = str(error)
         else:
@@ -182,6 +183,8 @@ def _kill(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
+launch.gloo_built = lambda verbose=False: horovod_build.built_with()["gloo"]
+launch.mpi_built = lambda verbose=False: horovod_build.built_with()["mpi"]
 # Horovod spawns a process for each rank, which runs this file again, so it happens there, too.
 safe_shell_exec.terminate_executor_shell_and_children = end_rank
 # A shared connection would outlive horovodrun, and a rank could not tell that it is left behind.

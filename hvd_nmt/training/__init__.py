@@ -15,6 +15,7 @@ exchange            how hosts share what their ranks learn
 run_directory       the folder that explains a run, held by one run at a time
 plan                what the run is going to do, printed before step 1
 step                the Keras model that `fit` drives: one training step, timed
+timed_tape          when a rank's own gradients are ready
 micro_batches       a rank's share of a step in slices, one after another
 slicing             how many slices: as many as the memory asks for
 memory              memory that a configuration will need, and the batch that needs most

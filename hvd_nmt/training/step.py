@@ -27,7 +27,7 @@ from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
 from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.micro_batches import Accumulated
+from hvd_nmt.training.timed_tape import TimedTape, host_clock
 
 LOWEST_LOSS_SCALE = 1.0
 """float16: the gradient itself overflows there, unscaled; Keras goes no lower"""
@@ -151,7 +151,8 @@ class TrainingModel(keras.Model):
         last, earlier = micro_batches.all_but_last(
             batch, seed_2, self.micro_batches, weights, self._own_gradients
         )
-        with TimedTape(self._reached, earlier) as tape:
+        clock = host_clock if self.config.deterministic else tf.timestamp
+        with TimedTape(self._reached, clock, earlier) as tape:
             loss = self._loss(*last)
             per_token = loss.smoothed / self._summed_tokens(batch)
         gradients, scale = optimizer.summed_gradients(self.optimizer, per_token, weights, tape)
@@ -173,7 +174,7 @@ class TrainingModel(keras.Model):
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
-            waited_s = tf.cast(tf.timestamp() - tape.ready_s, tf.float32)
+            waited_s = tf.cast(clock() - tape.ready_s, tf.float32)
         optimizer.update(
             self.optimizer, gradients, weights, norm, self.config.clip_norm, self._left_out > 0
         )
@@ -356,36 +357,3 @@ class TrainingModel(keras.Model):
             tf.raw_ops.ResourceApplyGradientDescent(
                 var=mean.handle, alpha=rate, delta=mean - weight
             )
-
-
-class TimedTape(tf.GradientTape):
-    """A tape that notes when this rank's own gradients are ready.
-
-    From then until the summed gradients are there, this rank has nothing to compute: that is the
-    exposed communication. A GPU runs its kernels one after another behind the host's back, so one
-    number is fetched that it has only after all gradients.
-
-    Args:
-        reached: a variable of the host, which gets that number.
-        earlier: slices of the same step, whose gradients are added: each becomes ready by itself,
-            so what is sent hides behind the last slice's backward pass. None: there are none.
-    """
-
-    ready_s: tf.Tensor
-    """float64 scalar, unix time in seconds"""
-
-    def __init__(self, reached: tf.Variable, earlier: Accumulated | None = None) -> None:
-        super().__init__()
-        self._reached, self._earlier = reached, earlier
-
-    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `tf.GradientTape.gradient`, with dense gradients."""
-        gradients = micro_batches.dense(super().gradient(target, sources, *args, **kwargs))
-        if self._earlier is not None:
-            gradients = self._earlier.with_gradients(gradients)
-        with tf.control_dependencies(gradients):
-            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
-        # TensorFlow drops what only an order depends on; an assignment it keeps.
-        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
-            self.ready_s = tf.timestamp()
-        return gradients

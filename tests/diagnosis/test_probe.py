@@ -65,28 +65,6 @@ def test_a_question_that_fails_or_hangs_costs_nothing_but_its_answer(monkeypatch
     assert found["cpu"]["cores"] >= 1
 
 
-def test_horovod_s_build_is_read_from_its_library(tmp_path, monkeypatch):
-    library = tmp_path / "horovod" / "tensorflow" / "mpi_lib.cpython-311-x86_64-linux-gnu.so"
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "horovod")])
-    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: spec)
-    nothing = {"tensorflow": False, "nccl": False, "gloo": False, "mpi": False}
-    assert probe._horovod({}) == nothing
-    library.parent.mkdir(parents=True)
-    library.write_bytes(b"\x7fELF ... ncclAllReduce ... _ZN4gloo9transport")
-    assert probe._horovod({}) == {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False}
-    library.write_bytes(b"\x7fELF ... MPI_Allreduce")
-    assert probe._horovod({}) == nothing | {"tensorflow": True, "mpi": True}
-    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
-    assert probe._horovod({}) == nothing
-
-
-def test_the_installed_horovod_is_read_as_it_says_itself():
-    pytest.importorskip("horovod")
-    found = probe._horovod({})
-    assert found["tensorflow"]
-    assert found["gloo"] or found["mpi"]
-
-
 def test_the_architectures_of_tensorflow_are_those_it_tells_when_it_is_imported():
     tf = pytest.importorskip("tensorflow")
     told = tf.sysconfig.get_build_info()
