@@ -32,12 +32,13 @@ TAGS = {"loss": "train_loss", "gradient_norm": "Loss_Optimization/global_gradien
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory):
+def resumed(toy_commands, tmp_path_factory):
     """The golden run, gone on for ten steps; its directory."""
     cwd = tmp_path_factory.mktemp("golden")
     for name in ("run", "data"):
         shutil.copytree(GOLDEN / name, cwd / name)
-    done = toy.run_train("--config", "run/config.yaml", "--training.max-steps", str(LAST), cwd=cwd)
+    options = ("--config", "run/config.yaml", "--training.max-steps", str(LAST))
+    done = toy_commands.train(*options, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"resuming    from run/model.ckpt-{STEP}" in done.stdout
     return cwd / "run"

@@ -47,7 +47,7 @@ def cases(two_hosts, tmp_path_factory):
     data = toy.toy_data(cwd, pairs=3000)
     script = str(Path(__file__).with_name("slowed_train.py"))
     options = toy.train_options(data, "run", 100_000, *OPTIONS)
-    command = ["horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options]
+    command = [*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options]
     bounds = {}
     with two_hosts.running(command, cwd) as process:
         wait_for_step(process, cwd / "run", 8)

@@ -29,7 +29,7 @@ def train(two_hosts, folder, data, steps):
     options = toy.train_options(
         data, "run", steps, "--checkpoints.every-steps", "2", "--evaluation.every-steps", "20"
     )
-    command = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options)
+    command = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options)
     done = two_hosts.run(command, cwd=folder, timeout_s=900)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.rig
 
 HERE = Path(__file__).parent
 WITH_TOY = ("env", f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}")
-ON_TWO_HOSTS = ("horovodrun", "-np", "2", "-H", "v100a:1,v100b:1")
+ON_TWO_HOSTS = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1")
 LAYOUTS = {"v100a:2,v100b:2": (2, 2), "v100a:2,v100b:1": (2, 1)}
 VALUES = 1000 * 512 + 7 + 300 * 33 + 1 + 2_000_000
 
@@ -35,7 +35,7 @@ def sums(two_hosts, request, tmp_path_factory):
     ranks_by_host = LAYOUTS[request.param]
     script = os.fspath(HERE / "exchanged_sums.py")
     np_ = str(sum(ranks_by_host))
-    command = (*WITH_TOY, "horovodrun", "-np", np_, "-H", request.param, "python", script)
+    command = (*WITH_TOY, *toy.HOROVODRUN, "-np", np_, "-H", request.param, "python", script)
     done = two_hosts.run(command, cwd=tmp_path_factory.mktemp("sums"))
     assert done.returncode == 0, done.stderr
     lines = [line.partition("RESULT ")[2] for line in done.stdout.splitlines()]
@@ -184,7 +184,7 @@ def test_islands_go_on_on_other_hosts_with_the_same_sentences(
     if layout == "one rank":
         done = toy.run_train(*options, cwd=tmp_path)
     else:
-        command = ("horovodrun", "-np", "3", "-H", layout, "python", "-m", "hvd_nmt.train")
+        command = (*toy.HOROVODRUN, "-np", "3", "-H", layout, "python", "-m", "hvd_nmt.train")
         done = two_hosts.run((*command, *options), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "model.ckpt-20" in done.stdout

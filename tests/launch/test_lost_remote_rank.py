@@ -16,7 +16,7 @@ import toy
 pytestmark = pytest.mark.rig
 
 COMMAND = (
-    "horovodrun", "-np", "2", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train",
+    *toy.HOROVODRUN, "-np", "2", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train",
 )  # fmt: skip
 STEPS_BEFORE = 12
 
@@ -78,7 +78,7 @@ def test_a_killed_rank_of_the_other_host_is_named(two_hosts, toy_data, tmp_path)
 def test_a_stopped_rank_of_the_other_host_ends_with_its_launcher(two_hosts, toy_data, tmp_path):
     """It cannot see that its ssh is gone; its watchdog does, and is patient as it is told."""
     run_dir = tmp_path / "run"
-    command = ("env", "HVD_NMT_GRACE_S=15", "horovodrun", "-np", "2", "-H", "v100a:1,v100b:1",
+    command = ("env", "HVD_NMT_GRACE_S=15", *toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1",
                *COMMAND[5:])  # fmt: skip
     options = toy.train_options(toy_data, run_dir, 100_000)
     with two_hosts.running((*command, *options), tmp_path) as process:

@@ -153,7 +153,7 @@ def test_the_second_nan_of_an_epoch_names_the_first(answers):
     assert said in answers("nan_twice_in_an_epoch")[0]["err"]
 
 
-def test_a_later_start_leaves_out_the_same_steps(out, tmp_path):
+def test_a_later_start_leaves_out_the_same_steps(out, toy_commands, tmp_path):
     """As if it had been killed right after it went back; without the NaN, which is not needed."""
     run_dir = tmp_path / "nan_on_one_rank"
     shutil.copytree(out / "nan_on_one_rank", run_dir)
@@ -161,7 +161,7 @@ def test_a_later_start_leaves_out_the_same_steps(out, tmp_path):
         if path.is_file() and ("model.ckpt-3." not in path.name) and path.suffix != ".jsonl":
             path.unlink()
     options = ["--config", f"{run_dir.name}/config.yaml", "--run-dir", run_dir.name]
-    done = toy.run_train(*options, ranks=2, cwd=tmp_path)
+    done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"resuming    from {run_dir.name}/model.ckpt-3" in done.stdout
     assert "not finite" not in done.stdout

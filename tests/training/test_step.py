@@ -52,14 +52,14 @@ MANY_RANKS = [pytest.param(2, marks=pytest.mark.both_tensorflows), 4]
 
 
 @pytest.fixture(scope="module")
-def curves(toy_data, tmp_path_factory):
-    """Real runs, each made when it is asked for: ranks -> (metrics of each step, run directory)."""
+def curves(toy_commands, toy_data, tmp_path_factory):
+    """Runs, each made when it is asked for: ranks -> (metrics of each step, run directory)."""
 
     @functools.cache
     def curve(ranks):
         cwd = tmp_path_factory.mktemp(f"ranks{ranks}")
         options = toy.train_options(toy_data, "run", STEPS, *NO_DROPOUT)
-        done = toy.run_train(*options, ranks=ranks, cwd=cwd)
+        done = toy_commands.train(*options, ranks=ranks, cwd=cwd)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = toy.metrics(cwd / "run")
         assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
@@ -81,12 +81,12 @@ def test_one_rank_equals_many(curves, ranks, tag):
     np.testing.assert_allclose(values(curves, ranks, tag), values(curves, 1, tag), rtol=1e-5)
 
 
-def test_ranks_that_compute_in_slices_take_the_same_curve(curves, toy_data, tmp_path):
+def test_ranks_that_compute_in_slices_take_the_same_curve(curves, toy_commands, toy_data, tmp_path):
     """The gradients of all slices are summed over ranks, not those of the last alone."""
     options = toy.train_options(
         toy_data, "run", STEPS, *NO_DROPOUT, "--training.micro-batches", "3"
     )
-    done = toy.run_train(*options, ranks=2, cwd=tmp_path)
+    done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "slices      3 of 26 target tokens a rank, one after another: a step" in done.stdout
     lines = toy.metrics(tmp_path / "run")
