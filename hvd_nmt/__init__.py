@@ -56,7 +56,7 @@ def load(
 
     chosen = [checkpoint] if isinstance(checkpoint, str | os.PathLike) else checkpoint
     names = [os.fspath(name) for name in chosen]
-    return TrainedModel(engine.load(Path(run), names, settings or Settings()))
+    return TrainedModel(engine.load(Path(run), names, (settings or Settings()).exact()))
 
 
 def open_run(path: str | os.PathLike[str]) -> RunSummary:

@@ -97,6 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 [word for word in words if word != "--input"], prog=prog, description=description,
                 quiet=quiet, kind=BenchConfig,
             )  # fmt: skip
+            if "--input" in words and config.ceiling:
+                raise ConfigError("--ceiling is measured after training steps, not with --input.")
             (read_input if "--input" in words else bench)(config)
     return outcome.exit_code
 
@@ -124,6 +126,7 @@ def translate(options: TranslateOptions) -> None:
         *speed.table(found),
         ("peak memory", data_size(devices.peak_memory_bytes())),
         ("backend, beam, threads", f"{settings.backend}, {settings.decoding.beam_size}, {threads}"),
+        ("precision", loaded.settings.precision),
     ]))  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def evaluate(options: Options) -> None:
         from hvd_nmt.translation import systems
 
         translations = systems.translate(
-            options.run, options.checkpoint or ("best",), source, options.settings,
+            options.run, options.checkpoint or ("best",), source, options.settings.exact(),
             options.keep, [source, *references, *hypotheses],
         )  # fmt: skip
     with progress(len(scoring.METRICS), "metrics", "scoring") as bar:
@@ -98,7 +98,7 @@ def evaluate(options: Options) -> None:
     if source is not None:
         prefixes = [str(prefix) for prefix in translations]
         facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}
-        facts |= options.settings.output_options()
+        facts |= options.settings.exact().output_options()
         facts["draws_seed"] = facts.pop("seed")  # `seed` alone is that of resampling
     facts["hypotheses"] = [text.name for text in hypotheses]
     print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))

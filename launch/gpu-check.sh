@@ -31,8 +31,8 @@ trap 'rm -rf "$work"' EXIT
 main() {
     header >"$out"
     {
-        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | power | J per 1,000 tokens |\n'
-        printf '|---|---|---|---|---|---|---|---|---|\n'
+        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | energy |\n'
+        printf '|---|---|---|---|---|---|---|---|\n'
     } >>"$out"
     local preset precision
     for preset in "${presets[@]}"; do
@@ -51,7 +51,7 @@ header() {
     printf '# GPU check of %s, %s\n\n' "$(hostname)" "$(date -u +%Y-%m-%d)"
     nvidia-smi --query-gpu=name,memory.total,driver_version,power.limit --format=csv,noheader 2>/dev/null |
         sed 's/^/- /' || true
-    "$python" - <<'END' 2>/dev/null
+    "$python" - 2>"$work/errors" <<'END' || { cat "$work/errors" >&2; return 1; }
 import horovod, tensorflow as tf
 from hvd_nmt.common.version import __version__
 from hvd_nmt.training import horovod as ranks
@@ -62,29 +62,25 @@ END
 
 # A row: a model in a precision, on the embedded corpus.
 train() {
-    local sampler watts=''
-    nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits -l 1 >"$work/watts" 2>/dev/null &
-    sampler=$!
     "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --data.corpus embedded \
         --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 --steps "${STEPS:-30}" \
         --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
-        kill "$sampler" 2>/dev/null || true
-        printf '| %s, %s | %s |\n' "$1" "$2" "$(tr -d '│╭╮╰╯─' <"$work/errors" | tr -s ' \n' ' ' | tail -c 300)"
+        row_of_error "$1, $2"
         return
     }
-    kill "$sampler" 2>/dev/null || true
-    # While steps run the GPU draws most: the upper half of the samples.
-    watts=$(sort -rn "$work/watts" | awk '{w[NR] = $1} END {n = int((NR + 1) / 2); for (i = 1; i <= n; i++) s += w[i]; if (n) printf "%.0f", s / n}')
-    awk -v name="$1, $2" -v watts="$watts" -F '   *' '
+    awk -v name="$1, $2" -F '   *' '
         {found[$1] = $2}
         END {
-            speed = found["real tokens/s, source + target"]; tokens = speed; gsub(",", "", tokens)
             split(found["s/step: median, min, max"], seconds, ",")
-            energy = watts == "" ? "" : sprintf("%.1f", 1000 * watts / tokens)
-            print "| " name " | " speed " | " seconds[1] " | " found["model FLOP/s"] " | " \
-                found["model FLOP/s of that (MFU)"] " | " found["share of exposed communication"] " | " \
-                found["peak memory of all ranks"] " | " (watts == "" ? "" : watts " W") " | " energy " |"
+            print "| " name " | " found["real tokens/s, source + target"] " | " seconds[1] " | " \
+                found["model FLOP/s"] " | " found["model FLOP/s of that (MFU)"] " | " \
+                found["share of exposed communication"] " | " found["peak memory of all ranks"] " | " \
+                found["energy of the GPUs"] " |"
         }' "$work/bench"
+}
+
+row_of_error() {
+    printf '| %s | %s |\n' "$1" "$(tr -d '│╭╮╰╯─' <"$work/errors" | tr -s ' \n' ' ' | tail -c 300)"
 }
 
 # A table: the first model after a few steps, which is slow text to write, in each precision.
@@ -97,7 +93,10 @@ translate() {
     printf '\n| translating, beam 4 | sentences/s | ms for one |\n|---|---|---|\n'
     for precision in $(printf '%s\n' float32 "${precisions[@]}" | sort -u); do
         "$python" -m hvd_nmt.bench --translate --run "$work/run" --checkpoint latest \
-            --precision "$precision" --sentences 256 >"$work/bench" 2>/dev/null || continue
+            --precision "$precision" --sentences 256 >"$work/bench" 2>"$work/errors" || {
+            row_of_error "${presets[0]}, $precision"
+            continue
+        }
         awk -v name="${presets[0]}, $precision" -F '   *' '
             {found[$1] = $2}
             END {

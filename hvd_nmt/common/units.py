@@ -31,8 +31,9 @@ def data_size(n_bytes: float) -> str:
 
 def flop_rate(flop_per_s: float) -> str:
     """Floating-point operations a second, to three digits: 171 GFLOP/s, 45.2 TFLOP/s."""
-    value, unit = (flop_per_s / 1e9, "G") if flop_per_s < 999.5e9 else (flop_per_s / 1e12, "T")
-    return f"{value:.3g} {unit}FLOP/s"
+    steps = ((1e9, "G"), (1e12, "T"), (1e15, "P"))
+    one, unit = next((step for step in steps if flop_per_s < 999.5 * step[0]), steps[-1])
+    return f"{flop_per_s / one:.3g} {unit}FLOP/s"
 
 
 def percent(share: float) -> str:

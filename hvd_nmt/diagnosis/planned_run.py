@@ -29,6 +29,13 @@ class PlannedRun:
     worst_step: Callable[[int], dict[str, Any] | None] = lambda tokens: None
     """tokens per step -> `worst_batch` as a host with the data finds it; None: no host does"""
 
+    def __post_init__(self) -> None:
+        if self.config.training.device == "cpu":
+            for answer in self.answers:
+                if answer.facts and answer.facts.get("gpu"):  # as if there were none
+                    none = {"gpus": [], "problems": [], "unavailable": "training.device is cpu"}
+                    answer.facts["gpu"] = {**answer.facts["gpu"], **none}
+
     @property
     def ranks(self) -> int:
         """Slots of all hosts."""

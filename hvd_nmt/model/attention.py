@@ -231,7 +231,7 @@ def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
     that changes its place keeps its past by looking elsewhere; nothing is moved.
 
     Args:
-        origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position; -1
+        origins_BxQxT: int64, the place 0..Q-1 at which each hypothesis was at each position; -1
             where it has not been yet.
     """
     shape, hypotheses = tf.shape(origins_BxQxT), origins_BxQxT.shape[1]

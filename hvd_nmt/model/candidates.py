@@ -179,9 +179,9 @@ def _without_repeats(
     for back in range(1, n):
         last_Nx1 = ids_NxT[:, position - back, None]
         repeats_NxT &= tf.roll(ids_NxT, back, 1) == last_Nx1
-    found_Mx2 = tf.where(repeats_NxT)
-    row_M = found_Mx2[:, 0]
-    banned_Mx2 = tf.stack([row_M, tf.gather_nd(ids_NxT, found_Mx2)], 1)
+    place_M = tf.where(tf.reshape(repeats_NxT, [-1]))[:, 0]
+    row_M = place_M // tf.shape(ids_NxT, tf.int64)[1]
+    banned_Mx2 = tf.stack([row_M, tf.gather(tf.reshape(ids_NxT, [-1]), place_M)], 1)
     return tf.tensor_scatter_nd_update(
         logits_NxV, banned_Mx2, tf.fill([tf.size(row_M)], -float("inf"))
     )

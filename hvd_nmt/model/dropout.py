@@ -70,16 +70,19 @@ class Dropout:
         self, x: tf.Tensor, site: int, first: tf.Tensor, rows: tf.Tensor
     ) -> tf.Tensor:
         """The same numbers from the middle on: Philox counts, so that any of them can be had."""
+        shape = tf.shape(x)  # not in the scope below, which would bring all of x to the host
         with tf.device("CPU:0"):
-            units = tf.size(x, out_type=tf.int64)
+            units = tf.reduce_prod(tf.cast(shape, tf.int64))
             skipped = first * (units // rows)
             key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=self._seed_of(site))
             counts = tf.stack([skipped // _UNITS_PER_COUNT, tf.zeros([], tf.int64)])
             counter = tf.bitcast(tf.bitcast(counter, tf.int64) + counts, tf.uint64)
             start = skipped % _UNITS_PER_COUNT
-            words = (start + units + _UNITS_PER_WORD - 1) // _UNITS_PER_WORD
-        numbers = tf.reshape(_drawn([words], key, counter), [-1])
-        return tf.reshape(numbers[start : start + units], tf.shape(x))
+            end = start + units
+            words = tf.stack([(end + _UNITS_PER_WORD - 1) // _UNITS_PER_WORD])
+            start_1, end_1 = tf.stack([start]), tf.stack([end])
+        numbers = tf.reshape(_drawn(words, key, counter), [-1])
+        return tf.reshape(tf.strided_slice(numbers, start_1, end_1), shape)
 
     def _some_keys_counters(self, first: int) -> list[tuple[tf.Tensor, tf.Tensor]]:
         with tf.device("CPU:0"):

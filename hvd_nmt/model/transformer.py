@@ -181,7 +181,7 @@ class Transformer(keras.Model):
         Args:
             ids_BxQ: the newest token of each hypothesis; bos at position 0.
             position: int32 scalar, of this token.
-            origins_BxQxT: int32, the place 0..Q-1 at which each hypothesis was at each position up
+            origins_BxQxT: int64, the place 0..Q-1 at which each hypothesis was at each position up
                 to this one, and -1 beyond. T is at least position + 1.
             memory: of the B sentences.
             cache: of all hypotheses of the positions before; `initial_cache` at position 0.

@@ -202,7 +202,7 @@ def gpus_used(facts: Facts) -> Answer:
     )
     uses = machines.gpu_use(run)
     computing = facts.verdict.shares.get(PARTS["compute_s"])
-    if not uses:
+    if not uses or _on_processors(run):
         return _no_gpu(facts, question, how, computing)
     table = Table(
         "While training steps ran (means)",
@@ -254,6 +254,10 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
     return found
 
 
+def _on_processors(run: Run) -> bool:
+    return bool(run.config.get("training", {}).get("device") == "cpu")
+
+
 def _model_flops(run: Run) -> list[str]:
     rate = machines.model_flop_per_s(run)
     if rate is None:
@@ -299,12 +303,15 @@ def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> A
             how, known=False,
         )  # fmt: skip
     reasons = {str(host.header.get("gpu_unavailable") or "none found") for host in run.telemetry}
+    if _on_processors(run):
+        reasons = {"not used, as training.device is cpu"}
     evidence = [f"GPUs on {', '.join(host.host for host in run.telemetry)}: {', '.join(reasons)}."]
     busy = machines.cpu_percent(run)
     if busy is not None:
         evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
     evidence += _model_flops(run)
-    answer = "There was no GPU: the model was trained on CPUs."
+    none = "No GPU was used" if _on_processors(run) else "There was no GPU"
+    answer = f"{none}: the model was trained on CPUs."
     if computing is not None:
         answer += f" They computed {percent(computing)} of the time of a step."
     return Answer(question, answer, how, tuple(evidence))

@@ -59,6 +59,22 @@ def memory_of(uuid: str) -> tuple[int, int] | None:
     Args:
         uuid: as CUDA gives it, 32 hexadecimal digits.
     """
+    found = _asked(uuid, pynvml.nvmlDeviceGetMemoryInfo)
+    return (int(found.total), int(found.used)) if found else None
+
+
+def energy_j_of(uuid: str) -> float | None:
+    """Energy that a GPU has drawn since its driver was loaded; None where NVML does not tell.
+
+    Args:
+        uuid: as CUDA gives it, 32 hexadecimal digits.
+    """
+    found_mj = _asked(uuid, nvml.energy_mj)
+    return found_mj / 1000 if found_mj else None
+
+
+def _asked(uuid: str, question: Callable[[Any], Any]) -> Any:
+    """What NVML answers about a GPU or a MIG slice; None where it does not."""
     dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
     try:
         pynvml.nvmlInit()
@@ -67,9 +83,9 @@ def memory_of(uuid: str) -> tuple[int, int] | None:
     try:
         for kind in ("GPU", "MIG"):
             handle = nvml.optional(pynvml.nvmlDeviceGetHandleByUUID, f"{kind}-{dashed}")
-            found = handle and nvml.optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+            found = handle and nvml.optional(question, handle)
             if found:
-                return int(found.total), int(found.used)
+                return found
         return None
     finally:
         pynvml.nvmlShutdown()

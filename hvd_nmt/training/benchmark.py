@@ -29,6 +29,8 @@ class Benchmark:
     """most memory of all ranks together"""
     ceiling_flop_per_s: float | None = None
     """what products could reach on all ranks together; None: not measured"""
+    energy_j: float | None = None
+    """drawn by the GPUs of all ranks in these steps; None: none tells"""
 
     def rows(self) -> list[tuple[str, str]]:
         """The same for a reader: medians over the steps, speed from their sums."""
@@ -52,10 +54,17 @@ class Benchmark:
             ("share of waiting for the slowest rank", share("straggler_wait_s")),
             ("share of exposed communication", share("communication_s")),
             ("peak memory of all ranks", data_size(self.peak_bytes)),
+            *self._energy(sum(times), tokens),
             ("precision, ranks, steps",
              f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
             ("slices of a step", str(slices)),
         ]  # fmt: skip
+
+    def _energy(self, seconds: float, tokens: float) -> list[tuple[str, str]]:
+        if self.energy_j is None:
+            return []
+        per_thousand = f"{1000 * self.energy_j / tokens:.3g} J per 1,000 tokens"
+        return [("energy of the GPUs", f"{per_thousand}, {self.energy_j / seconds:.0f} W")]
 
     def _flops(self, seconds: float) -> list[tuple[str, str]]:
         config, data = self.plan.config, self.plan.data
@@ -100,7 +109,7 @@ def _measure(
     plan = setup.check(config, run_setup, model)
     ExchangeChoice(plan, run_setup, model, adam, print).begin()
     total = warmup_steps + steps
-    recorder = _Recorder(total)
+    recorder = _Recorder(warmup_steps, total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
     model.fit(
         setup.dataset(run_setup, 0, total),
@@ -109,6 +118,8 @@ def _measure(
         callbacks=[recorder],
     )
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
+    energies = horovod.gather(recorder.energy_j())
+    energy_j = None if None in energies else sum(energies)
     reached = None
     if with_ceiling:
         horovod.gather(None)  # all begin together
@@ -116,18 +127,26 @@ def _measure(
     horovod.shutdown()
     if not rank.is_first:
         return None
-    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes, reached)
+    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes, reached, energy_j)
 
 
 class _Recorder(StepCallback):
-    """Keeps the logs of each step."""
+    """Keeps the logs of each step, and the energy of those after the first ones."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, first: int, total: int) -> None:
         super().__init__(start_step=0)
         self.steps: list[dict[str, Any]] = []
-        self._total = total
+        self._first, self._total = first, total
+        self._energies_j: list[float | None] = []
+
+    def energy_j(self) -> float | None:
+        """Drawn by this rank's GPU; None where that is not told."""
+        begin, end = self._energies_j
+        return None if begin is None or end is None else end - begin
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         self.steps.append(dict(logs))
+        if step in (self._first, self._total):
+            self._energies_j.append(devices.energy_j())
         if sys.stderr.isatty():
             print(f"\rstep {step}/{self._total} ", end="", file=sys.stderr, flush=True)

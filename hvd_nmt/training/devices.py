@@ -28,6 +28,7 @@ _TOO_LITTLE_MEMORY = re.compile(
     re.IGNORECASE,
 )
 """in messages of TensorFlow, CUDA and NCCL; "resource exhausted" is also said of full disks"""
+_NAMES_A_GPU = re.compile(r"(^|,)\s*(\d|GPU-|MIG-)")
 _SMALLER_STEPS = (
     "start with more ranks or more --training.micro-batches, or with a lower "
     "--training.tokens-per-step or a smaller model in a new --run-dir; python -m hvd_nmt.doctor "
@@ -89,7 +90,8 @@ def require_gpu_of_its_own(rank: Rank) -> None:
         ClusterError: on all ranks, some have.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    by_rank = horovod.gather([rank.host, _gpu_uuid(0) if len(gpus) == 1 else None])
+    one = len(gpus) == 1 and tf.config.get_visible_devices("GPU")
+    by_rank = horovod.gather([rank.host, _gpu_uuid(0) if one else None])
     with horovod.raise_on_all_ranks():
         for host, uuid in by_rank:
             ranks = by_rank.count([host, uuid])
@@ -105,7 +107,8 @@ def _require_no_gpu(host: str) -> None:
 
     Who hides them with CUDA_VISIBLE_DEVICES wants it so.
     """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None and not _NAMES_A_GPU.search(chosen):  # "", "-1", Slurm's "NoDevFiles"
         return
     names = gpu.gpu_names()
     if not names:
@@ -191,6 +194,13 @@ def peak_memory_bytes() -> int:
     if tf.config.get_visible_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def energy_j() -> float | None:
+    """Energy that this rank's GPU has drawn since its driver was loaded; None without a GPU."""
+    gpus = tf.config.get_visible_devices("GPU")
+    uuid = _gpu_uuid(int(gpus[0].name.rpartition(":")[2])) if gpus else None
+    return gpu.energy_j_of(uuid) if uuid else None
 
 
 def is_of_memory(error: Exception) -> bool:

@@ -67,7 +67,8 @@ def all_but_last(
 
     def slice_of(ids: Batch, number: tf.Tensor) -> Slice:
         first, end = rows * number // count, rows * (number + 1) // count
-        place = tf.cast(first, tf.int64), tf.cast(end - first, tf.int64)
+        with tf.device("CPU:0"):
+            place = tf.cast(first, tf.int64), tf.cast(end - first, tf.int64)
         return {**batch, **{k: v[first:end] for k, v in ids.items()}}, Dropout(seed_2, place)
 
     def body(

@@ -121,7 +121,10 @@ class Engine:
         ]
         for index, translations in enumerate(chosen):
             if translations[0].score == -float("inf"):
-                text = "the model gave no translation (its weights may hold NaN)."
+                why = "its weights may hold NaN"
+                if self.settings.precision == "float16":
+                    why = "float16 may have overflowed: try --precision float32"
+                text = f"the model gave no translation ({why})."
                 warnings.append(LineWarning(index, text))
         for index, prefix in enumerate(forced or ()):
             room = len(found[index][0].ids)
@@ -274,11 +277,21 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
         return Engine(backend, Tokenizer(run / VOCABULARY), settings, [])
-    # On processors float32 whatever they can: the same translations everywhere.
-    compute_dtype = precision.pick(settings.precision, device.compute_capability(), False)
-    models = [weights.load_model(run, name, compute_dtype)[0] for name in which]
+    settings = with_precision(settings)
+    models = [weights.load_model(run, name, settings.precision)[0] for name in which]
     tokenizer = Tokenizer(run / VOCABULARY)
     return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
+
+
+def with_precision(settings: Settings) -> Settings:
+    """The same with the arithmetic picked that was left open, from the GPU in use.
+
+    On processors it is float32 whatever they can: the same translations everywhere.
+    """
+    if settings.backend != "tensorflow":
+        return settings
+    picked: Any = precision.pick(settings.precision, device.compute_capability(), False)
+    return dataclasses.replace(settings, precision=picked)
 
 
 def manifest_hashes(prefixes: Sequence[str]) -> list[str]:

@@ -76,7 +76,7 @@ def compare(
     from hvd_nmt.formats import saved_model
     from hvd_nmt.translation import engine
 
-    settings = Settings(long_lines="cut", decoding=decoding)
+    settings = Settings(long_lines="cut", precision="float32", decoding=decoding)
     loaded = engine.load(run, [checkpoint], settings)
     by_run = _translated_by_engine(lines, loaded, "the run")
     if saved_model.is_saved_model(exported):

@@ -122,7 +122,12 @@ def run(job: FileJob) -> None:
             # Once: a run that still trains may have another best one a moment later.
             prefixes = [os.fspath(find(job.run, name)) for name in job.checkpoints]
             hashes = engine.manifest_hashes(prefixes)
-        group.require_equal({"checkpoint": hashes, "code of hvd_nmt": code_hash()})
+        settings = job.settings.exact() if job.target else engine.with_precision(job.settings)
+        job = dataclasses.replace(job, settings=settings)
+        group.require_equal({
+            "checkpoint": hashes, "code of hvd_nmt": code_hash(),
+            "precision (give --precision)": settings.precision,
+        })  # fmt: skip
         writer: output.Output | None = None
         chunks: Iterator[Chunk] = iter(())
         with group.raise_on_all_ranks():

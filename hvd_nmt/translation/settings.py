@@ -25,8 +25,8 @@ class Settings:
     backend: Backend = "tensorflow"
     """what computes; ctranslate2 is faster and is made from the checkpoint when first asked for"""
     precision: Precision = "auto"
-    """arithmetic of --backend tensorflow; auto: bfloat16 or float16 on GPUs that are good at it,
-    float32 on processors"""
+    """arithmetic of --backend tensorflow; auto: to translate, bfloat16 or float16 on GPUs that are
+    good at it; float32 on processors, and wherever scores are wanted"""
     quantization: Quantization = "float32"
     """how --backend ctranslate2 stores weights; int8 is faster and a little less exact"""
     threads: int = 0
@@ -48,6 +48,12 @@ class Settings:
                 f"--precision {self.precision} is for --backend tensorflow; for "
                 f"{self.backend} there is --quantization."
             )
+
+    def exact(self) -> "Settings":
+        """The same for scores: float32 where it was left open."""
+        if self.precision != "auto" or self.backend != "tensorflow":
+            return self
+        return dataclasses.replace(self, precision="float32")
 
     def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""

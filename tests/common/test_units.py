@@ -2,7 +2,14 @@
 
 import pytest
 
-from hvd_nmt.common.units import count, data_size, duration, percent, step_duration
+from hvd_nmt.common.units import (
+    count,
+    data_size,
+    duration,
+    flop_rate,
+    percent,
+    step_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +44,16 @@ def test_bytes_are_said_in_powers_of_ten(n_bytes, words):
 )
 def test_small_shares_have_a_digit_more(share, words):
     assert percent(share) == words
+
+
+@pytest.mark.parametrize(
+    ("flop_per_s", "words"),
+    [(8.7e9, "8.7 GFLOP/s"), (171.4e9, "171 GFLOP/s"), (999.6e9, "1 TFLOP/s"),
+     (45.23e12, "45.2 TFLOP/s"), (1.42e15, "1.42 PFLOP/s"), (2e18, "2e+03 PFLOP/s"),
+     (0, "0 GFLOP/s")],
+)  # fmt: skip
+def test_rates_of_operations_are_said_to_three_digits(flop_per_s, words):
+    assert flop_rate(flop_per_s) == words
 
 
 def test_a_number_agrees_with_its_noun():

@@ -465,6 +465,21 @@ def test_ranks_that_the_configuration_wants():
     assert "8 ranks" in check.found
 
 
+def test_on_the_processor_gpus_do_not_matter():
+    """More ranks than GPUs, and a TensorFlow without CUDA: what device cpu is for."""
+    config = dataclasses.replace(FILES, training=TrainingConfig(device="cpu"))
+    hosts = answers()
+    for answer in hosts:
+        answer.facts["gpu"]["gpus"] = answer.facts["gpu"]["gpus"][:1]
+        answer.facts["cuda_architectures"] = []
+    failed = [check for check in examine(PlannedRun(FILES, hosts)) if check.status == FAIL]
+    assert {"GPUs", "compute capability"} <= {check.name for check in failed}
+    found = examine(PlannedRun(config, hosts))
+    assert [check for check in found if check.status == FAIL] == []
+    said = {check.found for check in found if check.name == "GPUs"}
+    assert said == {"no GPU: 2 slots on 8 cores"}
+
+
 @pytest.mark.parametrize(
     "fact",
     ["gpu", "nics", "names", "disk", "packages", "cpu", "horovod", "cuda_architectures"],

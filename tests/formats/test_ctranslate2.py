@@ -14,7 +14,7 @@ from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.config import BOS, EOS, ModelConfig
 from hvd_nmt.formats import ctranslate2, ctranslate2_spec
-from hvd_nmt.model import architectures, beam_search
+from hvd_nmt.model import architectures, translator
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ def test_order_is_longest_first_and_batches_do_not_matter(exported, sources):
 
 
 def test_each_sentence_has_a_limit_of_its_own(exported, model, sources, monkeypatch):
-    for module in (ctranslate2, beam_search):
+    for module in (ctranslate2, translator):
         monkeypatch.setattr(module, "EXTRA_TOKENS", 2)
     for decoding in (Decoding(beam_size=1), Decoding(beam_size=1, max_ratio=0.9)):
         found = dict(ctranslate2.CTranslate2Translator(exported, decoding).translate(sources))

@@ -19,6 +19,7 @@ from hvd_nmt.config.presets import presets
 from hvd_nmt.data import sentence_sum
 from hvd_nmt.model import device
 from hvd_nmt.model.decoding import Decoding
+from hvd_nmt.model.openseq2seq_model import OpenSeq2SeqTransformer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod, optimizer
@@ -27,7 +28,7 @@ from hvd_nmt.training.step import TrainingModel
 PRESET = os.environ.get("HVD_NMT_GRAPH_OF", "")
 MODEL = ModelConfig(1, 1, 64, 4, 128, attention_dropout=0.1, feed_forward_dropout=0.1)
 CONFIG = presets()[PRESET][1].model if PRESET else MODEL
-VOCABULARY = 32_768 if PRESET in ("base", "big") else 512
+VOCABULARY = 32_768 if PRESET in ("base", "big") else 4096  # its best are found block by block
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +53,11 @@ def of_step(precision, **training):
     return gpu_graph.count(step, [model.step, model._reached])
 
 
-def of_search(precision, decoding):
+def of_search(precision, decoding, models=1, after_prefix=False, kind=Transformer):
     """Of a search for translations, with its loops."""
-    translator = Translator(Transformer(CONFIG, VOCABULARY, precision), decoding)
-    return gpu_graph.count(translator.search.get_concrete_function())
+    translator = Translator([kind(CONFIG, VOCABULARY, precision)] * models, decoding)
+    graph = translator._search_after if after_prefix else translator.search
+    return gpu_graph.count(graph.get_concrete_function())
 
 
 def said(name, counts):
@@ -109,7 +111,7 @@ def test_the_graph_for_a_gpu_computes_the_same_to_the_bit(precision, monkeypatch
         np.testing.assert_array_equal(one, other)
 
 
-SEARCHES = {"float32": (Decoding(), 297), "float16": (Decoding(), 333),
+SEARCHES = {"float32": (Decoding(), 306), "float16": (Decoding(), 342),
             "bfloat16": (Decoding(beam_size=1), 332)}  # fmt: skip
 
 
@@ -122,6 +124,34 @@ def test_counts_of_a_search(precision):
         assert len(counts.to_host) == 8
         assert counts.without_kernel == []
         assert counts.launches == launches
+
+
+@pytest.mark.skipif(bool(PRESET), reason="only the counts are asked for")
+def test_slices_of_a_step_are_cut_without_waiting():
+    counts = of_step("float16", micro_batches=3)
+    assert counts.to_host == ["StridedSlice -> AssignVariableOp"]
+    assert counts.without_kernel == []
+
+
+OTHER_SEARCHES = {
+    "sampling": {"decoding": Decoding(sample=True, top_k=8, top_p=0.9, n_best=2)},
+    "coverage": {"decoding": Decoding(coverage_penalty=0.2)},
+    "n-grams": {"decoding": Decoding(no_repeat_ngram=3, min_length=4)},
+    "marian": {"decoding": Decoding(normalization="marian")},
+    "prefix": {"decoding": Decoding(), "after_prefix": True},
+    "ensemble": {"decoding": Decoding(), "models": 2},
+    "OpenSeq2Seq": {"decoding": Decoding(), "kind": OpenSeq2SeqTransformer},
+}
+
+
+@pytest.mark.both_tensorflows
+@pytest.mark.skipif(bool(PRESET), reason="only the counts are asked for")
+@pytest.mark.parametrize("name", OTHER_SEARCHES)
+def test_every_search_has_kernels_and_waits_little(name):
+    counts = of_search("float16", **OTHER_SEARCHES[name])
+    assert counts.without_kernel == []
+    assert counts.to_host.count("LogicalAnd -> LoopCond") == 1
+    assert len(counts.to_host) <= 12
 
 
 # What is counted, in graphs where it is known.

@@ -186,6 +186,14 @@ def test_4_a_gpu_at_100_percent_that_waits_is_not_fully_used(two_host_run):
     assert f"attention, made {flops / 1e12:.3g} TFLOP/s on all ranks" in text_of(of)
 
 
+def test_4_gpus_that_a_run_on_processors_leaves_alone_do_not_count(two_host_run):
+    run = two_host_run()
+    config = {**run.config, "training": {**run.config["training"], "device": "cpu"}}
+    of = answer(4, dataclasses.replace(run, config=config))
+    assert of.answer.startswith("No GPU was used: the model was trained on CPUs.")
+    assert "not used, as training.device is cpu" in text_of(of)
+
+
 def test_4_the_signs_of_waiting_and_of_throttling_are_told(two_host_run):
     a, b = (with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=[])
             for of in two_host_run().telemetry)  # fmt: skip

@@ -71,6 +71,18 @@ def test_cpu_hides_the_gpus(hardware, monkeypatch):
     assert hidden == [([], "GPU")]
 
 
+def test_ranks_on_the_processor_do_not_share_a_gpu(hardware, monkeypatch):
+    """One GPU that all of them could have, and none has."""
+    hardware(capability=(7, 0), gpus=1)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: "b")
+    said = []
+    monkeypatch.setattr(devices.horovod, "gather", lambda value: said.append(value) or [value] * 2)
+    monkeypatch.setattr(devices.horovod, "raise_on_all_ranks", contextlib.nullcontext)
+    devices.require_gpu_of_its_own(rank(0, 2))
+    assert said == [["v100a", None]]
+
+
 @pytest.fixture
 def two_cards(nvml_library, monkeypatch):
     """Two GPUs that NVML knows and TensorFlow here does not find."""
@@ -90,7 +102,10 @@ def test_gpus_that_tensorflow_cannot_use_are_one_sentence_with_its_own_reason(tw
     assert "--training.device cpu" in str(raised.value)
 
 
-@pytest.mark.parametrize(("device", "hidden"), [("cpu", None), (None, None), ("auto", "")])
+@pytest.mark.parametrize(
+    ("device", "hidden"),
+    [("cpu", None), (None, None), ("auto", ""), ("auto", "-1"), ("auto", "NoDevFiles")],
+)
 def test_gpus_that_nobody_wants_do_not_matter(two_cards, monkeypatch, device, hidden):
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)

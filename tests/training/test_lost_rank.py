@@ -49,7 +49,7 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(toy_data, tmp_path) -> 
     assert 5 <= saved == max(complete) <= step  # that of step 10 may have been being written
     assert "stopping" not in done.stderr + done.stdout  # nothing is saved any more
     assert "Traceback" not in done.stderr.replace("Traceback (most recent call last):\n  File "
-                                                  f'"{toy.BIN}/horovodrun"', "")  # fmt: skip
+                                                  f'"{toy.HOROVODRUN[1]}"', "")  # fmt: skip
     assert left == []
     assert "was killed or it crashed" not in (run_dir / "report.md").read_text(encoding="utf-8")
     assert took_s < ENDS_WITHIN_S
