@@ -15,9 +15,8 @@ import toy
 
 pytestmark = pytest.mark.rig
 
-COMMAND = (
-    *toy.HOROVODRUN, "-np", "2", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train",
-)  # fmt: skip
+TRAIN = ("python", "-m", "hvd_nmt.train")
+COMMAND = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:2,v100b:2", *TRAIN)
 STEPS_BEFORE = 12
 
 
@@ -79,7 +78,7 @@ def test_a_stopped_rank_of_the_other_host_ends_with_its_launcher(two_hosts, toy_
     """It cannot see that its ssh is gone; its watchdog does, and is patient as it is told."""
     run_dir = tmp_path / "run"
     command = ("env", "HVD_NMT_GRACE_S=15", *toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1",
-               *COMMAND[5:])  # fmt: skip
+               *TRAIN)  # fmt: skip
     options = toy.train_options(toy_data, run_dir, 100_000)
     with two_hosts.running((*command, *options), tmp_path) as process:
         wait_for_steps(run_dir, process)
@@ -97,7 +96,7 @@ def test_a_stop_reaches_the_other_host_and_has_its_code(two_hosts, toy_data, tmp
     (tmp_path / "hosts").write_text("v100a slots=1\nv100b slots=1\n")
     launcher = ("env", f"VENV={sys.prefix}", os.fspath(ROOT / "launch" / "horovodrun.sh"))
     run_dir = tmp_path / "run"
-    options = ("-f", "hosts", "--nic", "eth0", "--", *COMMAND[5:])
+    options = ("-f", "hosts", "--nic", "eth0", "--", *TRAIN)
     train = toy.train_options(toy_data, run_dir, 100_000)
     with two_hosts.running((*launcher, *options, *train), tmp_path) as process:
         wait_for_steps(run_dir, process)
