@@ -25,6 +25,7 @@ python=$venv/bin/python
 read -ra presets <<<"${PRESETS:-base big}"
 read -ra precisions <<<"${PRECISIONS:-bfloat16 float16}"
 read -ra options <<<"${OPTIONS:-}"
+corpus=(--data.corpus embedded --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -62,9 +63,8 @@ END
 
 # A row: a model in a precision, on the embedded corpus.
 train() {
-    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --data.corpus embedded \
-        --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 --steps "${STEPS:-30}" \
-        --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
+    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" "${corpus[@]}" \
+        --steps "${STEPS:-30}" --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
         row_of_error "$1, $2"
         return
     }
@@ -87,8 +87,7 @@ row_of_error() {
 translate() {
     local precision
     "$python" -m hvd_nmt.train --preset "${presets[0]}" --run-dir "$work/run" --training.max-steps 20 \
-        --data.corpus embedded --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000 \
-        --evaluation.sentences 8 --telemetry.no-report "${options[@]}" >"$work/train" 2>&1 ||
+        "${corpus[@]}" --evaluation.sentences 8 --telemetry.no-report "${options[@]}" >"$work/train" 2>&1 ||
         { printf '\ntranslating was not measured: %s\n' "$(tail -n 1 "$work/train")"; return; }
     printf '\n| translating, beam 4 | sentences/s | ms for one |\n|---|---|---|\n'
     for precision in $(printf '%s\n' float32 "${precisions[@]}" | sort -u); do

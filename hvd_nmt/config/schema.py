@@ -202,6 +202,11 @@ class TrainingConfig:
         _not_negative(self, "training", "stuck_after_s", "max_hours")
 
     @property
+    def sums_in_fixed_groups(self) -> bool:
+        """Whether gradients are summed in fixed groups, asked for by itself or with all else."""
+        return self.fixed_groups or self.deterministic
+
+    @property
     def stuck_limit_s(self) -> float | None:
         """`stuck_after_s` as a number; None: it is learned."""
         return None if self.stuck_after_s == AUTO else float(self.stuck_after_s)

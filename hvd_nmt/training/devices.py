@@ -125,6 +125,12 @@ def _require_no_gpu(host: str) -> None:
     )
 
 
+def _uuid_in_use() -> str | None:
+    """UUID of this rank's GPU; None without one, or where CUDA does not tell."""
+    gpus = tf.config.get_visible_devices("GPU")
+    return _gpu_uuid(int(gpus[0].name.rpartition(":")[2])) if gpus else None
+
+
 def _gpu_uuid(number: int) -> str | None:
     """UUID of a GPU or MIG slice that this process sees; None where CUDA does not tell."""
     device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
@@ -178,7 +184,7 @@ def available_memory_bytes(rank: Rank) -> int | None:
     if not gpus:
         _, free_bytes = host.memory_bytes()
         return free_bytes // rank.local_size + psutil.Process().memory_info().rss
-    uuid = _gpu_uuid(int(gpus[0].name.rpartition(":")[2]))
+    uuid = _uuid_in_use()
     found = gpu.memory_of(uuid) if uuid else None
     if found is None:
         return None
@@ -198,8 +204,7 @@ def peak_memory_bytes() -> int:
 
 def energy_j() -> float | None:
     """Energy that this rank's GPU has drawn since its driver was loaded; None without a GPU."""
-    gpus = tf.config.get_visible_devices("GPU")
-    uuid = _gpu_uuid(int(gpus[0].name.rpartition(":")[2])) if gpus else None
+    uuid = _uuid_in_use()
     return gpu.energy_j_of(uuid) if uuid else None
 
 

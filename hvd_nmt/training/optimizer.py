@@ -40,7 +40,7 @@ def build(
             epsilon=config.adam_epsilon,
             jit_compile=False,
         ),
-        sums or GradientSums(config.fixed_groups),
+        sums or GradientSums(config.sums_in_fixed_groups),
     )
     if precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)

@@ -121,7 +121,7 @@ def build(
         average = architectures.build(
             config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
         )
-    sums = GradientSums(config.training.fixed_groups or config.training.deterministic)
+    sums = GradientSums(config.training.sums_in_fixed_groups)
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
     model.compile(optimizer=keras_optimizer)
