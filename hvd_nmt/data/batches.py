@@ -15,7 +15,7 @@ training loop stands on (and that tests/data/test_batches.py proves):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -34,6 +34,21 @@ from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 #   4,096 tokens per step: one 10.5 + 1.0 and 3.0 + 0.5, two 7.2 + 3.0 and 2.0 + 1.5
 #   1,024 tokens per step: one  3.3 + 0.3 and 0.7 + 0.1, two 2.1 + 1.2 and 0.5 + 0.4
 BAND_WIDTH_TOKENS = 2
+
+
+class PaddedBatch(NamedTuple):
+    """Shape of what one rank computes in a step."""
+
+    rows: int
+    """sentences of the rank, rows of pad alone included"""
+    source_length: int
+    """tokens of each source sentence, padding included"""
+    target_length: int
+    """tokens of each target sentence, padding included"""
+
+
+Rounding = Callable[[PaddedBatch], PaddedBatch]
+"""gives a shape at least as large"""
 
 
 class Batch(NamedTuple):
@@ -73,7 +88,7 @@ class Position:
 
 def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
-    dropout: SubwordDropout | None = None,
+    dropout: SubwordDropout | None = None, rounded: Rounding | None = None,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 
@@ -88,6 +103,8 @@ def batches(
         rank: this rank, 0 <= rank < size.
         size: number of ranks.
         dropout: segments the sentences of each epoch anew; None: as they are in the corpus.
+        rounded: what a step's batches are padded to, of at least their own shape; the same on all
+            ranks. None: no more than that.
     """
     epoch, step = start.epoch, start.step
     while True:
@@ -100,7 +117,7 @@ def batches(
                 pairs = dropout.pairs(corpus, sentences, epoch)
                 sentences = np.arange(len(pairs))
                 tokens = len(pairs.source.ids), len(pairs.target.ids)
-            source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size)
+            source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size, rounded)
             own = indices_B[indices_B >= 0]
             own = own if dropout is None else of_step[own]
             lengths = pairs.target.lengths[sentences]
@@ -335,17 +352,20 @@ def _cut(lengths: np.ndarray, tokens_per_step: int) -> np.ndarray:
 
 
 def _share(
-    corpus: ParallelCorpus, sentences: np.ndarray, rank: int, size: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    corpus: ParallelCorpus, sentences: np.ndarray, rank: int, size: int,
+    rounded: Rounding | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """This rank's rows of a step as (source_BxS, target_BxT, indices_B); -1 marks a pad row."""
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size}")
-    rows = -(-len(sentences) // size)
+    source, target = (int(side.lengths[sentences].max()) for side in (corpus.source, corpus.target))
+    shape = PaddedBatch(-(-len(sentences) // size), source, target)
+    rows, source, target = shape if rounded is None else rounded(shape)
     own = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
     indices_B[: len(own)] = own
-    source_BxS = _padded(corpus.source, own, rows, int(corpus.source.lengths[sentences].max()))
-    target_BxT = _padded(corpus.target, own, rows, int(corpus.target.lengths[sentences].max()))
+    source_BxS = _padded(corpus.source, own, rows, source)
+    target_BxT = _padded(corpus.target, own, rows, target)
     return source_BxS, target_BxT, indices_B
 
 

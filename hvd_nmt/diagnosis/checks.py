@@ -10,12 +10,13 @@ from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
 from hvd_nmt.config.exchange import copies_of_weights
 from hvd_nmt.config.schema import AUTO
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.planned_run import PlannedRun, batch_in
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.training import memory
-from hvd_nmt.training.memory import Need, PaddedBatch
+from hvd_nmt.training.memory import Need
 
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000

@@ -13,9 +13,9 @@ from hvd_nmt.checkpoints import size
 from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import Config
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Answer, Host
-from hvd_nmt.training.memory import PaddedBatch
 
 
 @dataclass(frozen=True)

@@ -97,36 +97,38 @@ def _by_pieces(
         return _piece(states_NxD, embedding_VxD, labels_N, label_smoothing)
 
     def many_pieces() -> tuple[Loss, tf.Tensor, tf.Tensor]:
+        # All of one size, and none with a size of its own, as XLA wants it.
+        width, pieces = states_NxD.shape[1], -(-total // rows)
+        rows_each = -(-total // pieces)
+        missing = pieces * rows_each - total
+        states_PxRxD = tf.reshape(
+            tf.pad(states_NxD, [[0, missing], [0, 0]]), [pieces, rows_each, width]
+        )
+        labels_PxR = tf.reshape(tf.pad(labels_N, [[0, missing]]), [pieces, rows_each])
+
         def body(
-            start: tf.Tensor,
+            piece: tf.Tensor,
             smoothed: tf.Tensor,
             nll: tf.Tensor,
-            dstates: tf.Tensor,
             dembedding: tf.Tensor,
-        ) -> tuple[tf.Tensor, ...]:
-            end = tf.minimum(start + rows, total)
+            dstates: tf.TensorArray,
+        ) -> tuple[Any, ...]:
             loss, dpiece, dmatrix = _piece(
-                states_NxD[start:end], embedding_VxD, labels_N[start:end], label_smoothing
+                states_PxRxD[piece], embedding_VxD, labels_PxR[piece], label_smoothing
             )
-            dstates = tf.concat([dstates, dpiece], 0)
-            return end, smoothed + loss.smoothed, nll + loss.nll, dstates, dembedding + dmatrix
+            sums = smoothed + loss.smoothed, nll + loss.nll, dembedding + dmatrix
+            return piece + 1, *sums, dstates.write(piece, dpiece)
 
-        zero, width = tf.zeros([]), states_NxD.shape[1]
-        none = tf.zeros([0, width], states_NxD.dtype)
-        _, smoothed, nll, dstates, dembedding = tf.while_loop(
-            lambda start, *_: start < total,
+        zero = tf.zeros([])
+        parts = tf.TensorArray(states_NxD.dtype, pieces, element_shape=[None, width])
+        _, smoothed, nll, dembedding, parts = tf.while_loop(
+            lambda piece, *_: piece < pieces,
             body,
-            (tf.constant(0), zero, zero, none, tf.zeros_like(embedding_VxD)),
-            shape_invariants=(
-                zero.shape,
-                zero.shape,
-                zero.shape,
-                tf.TensorShape([None, width]),
-                embedding_VxD.shape,
-            ),
+            (tf.constant(0), zero, zero, tf.zeros_like(embedding_VxD), parts),
             parallel_iterations=1,
         )
-        return Loss(smoothed, nll), dstates, dembedding
+        dstates_NxD = tf.reshape(parts.stack(), [-1, width])[:total]
+        return Loss(smoothed, nll), dstates_NxD, dembedding
 
     return tf.cond(total <= rows, one_piece, many_pieces)
 

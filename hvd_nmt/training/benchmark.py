@@ -9,7 +9,7 @@ from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
 from hvd_nmt.explain import model_flops
-from hvd_nmt.training import ceiling, devices, horovod, setup
+from hvd_nmt.training import ceiling, compilation, devices, horovod, setup
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
@@ -58,6 +58,7 @@ class Benchmark:
             ("precision, ranks, steps",
              f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
             ("slices of a step", str(slices)),
+            *([] if self.plan.compilation is None else [("XLA", self.plan.compilation.words)]),
         ]  # fmt: skip
 
     def _energy(self, seconds: float, tokens: float) -> list[tuple[str, str]]:
@@ -104,6 +105,7 @@ def _measure(
 ) -> Benchmark | None:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
+        compilation.keep_programs(config)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)
@@ -111,12 +113,10 @@ def _measure(
     total = warmup_steps + steps
     recorder = _Recorder(warmup_steps, total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
-    model.fit(
-        setup.dataset(run_setup, 0, total),
-        steps_per_epoch=total,
-        verbose=0,
-        callbacks=[recorder],
-    )
+    data = setup.dataset(run_setup, 0, total, plan.few_shapes)
+    if plan.few_shapes is not None:  # all programs that these steps need are compiled before
+        model.fit(data, steps_per_epoch=total, verbose=0)
+    model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
     energies = horovod.gather(recorder.energy_j())
     energy_j = None if None in energies else sum(energies)

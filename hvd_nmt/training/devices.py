@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import resource
+import zlib
 from collections.abc import Iterator
 
 import psutil
@@ -81,6 +82,17 @@ def description(rank: Rank) -> str:
         return f"CPU, {count(max(1, cores // rank.local_size), 'thread')}"
     details = tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
+
+
+def kind() -> str:
+    """The GPU or the processor that this rank computes with, in a word for file names."""
+    gpus = tf.config.get_visible_devices("GPU")
+    if gpus:
+        words = str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "gpu"))
+    else:
+        flags = zlib.crc32(" ".join(sorted(cpu_flags())).encode())
+        words = f"{host.cpu_model()} {flags:x}"
+    return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower()
 
 
 def require_gpu_of_its_own(rank: Rank) -> None:

@@ -23,6 +23,7 @@ from hvd_nmt.training.watchdog import DEADLINES, PAGE_BYTES, SECONDS
 
 START, INPUT, STEP, CALLBACKS = "start-up", "input of a step", "step", "callbacks after a step"
 CHECKPOINT, EVALUATION, EXCHANGE, END = "checkpoint", "evaluation", "exchange", "end"
+COMPILATION = "step in which XLA compiles a program"
 _TEXT_BYTES = PAGE_BYTES - DEADLINES.size
 _FACTOR, _SHORTEST_S, _LONGEST_S = 10.0, 120.0, 1800.0
 _PATIENCE_WITH_OTHERS = 2.0

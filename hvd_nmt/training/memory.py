@@ -41,14 +41,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hvd_nmt.checkpoints import size
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batches import BatchPlan, PaddedBatch
 
 FUSION_BUFFER_BYTES = 128 << 20
 """Horovod's default HOROVOD_FUSION_THRESHOLD"""
@@ -64,17 +64,6 @@ USABLE_SHARE = 0.9
 """of the free memory: a need up to that is taken to fit"""
 _WORTH = 0.9
 """doubling the slices makes a difference when they then need less than this share"""
-
-
-class PaddedBatch(NamedTuple):
-    """Shape of what one rank computes in a step."""
-
-    rows: int
-    """sentences of the rank"""
-    source_length: int
-    """tokens of each source sentence, padding included"""
-    target_length: int
-    """tokens of each target sentence, padding included"""
 
 
 @dataclass(frozen=True)

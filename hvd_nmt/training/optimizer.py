@@ -48,6 +48,17 @@ def build(
     return optimizer
 
 
+def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
+    """What the loss is multiplied by, float32 scalar; None: nothing.
+
+    Args:
+        optimizer: of `build`.
+    """
+    if not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
+        return None
+    return tf.convert_to_tensor(optimizer.loss_scale)
+
+
 def summed_gradients(
     optimizer: keras.optimizers.Optimizer,
     loss: tf.Tensor,
@@ -62,9 +73,8 @@ def summed_gradients(
         weights: those that are trained.
         tape: has seen how the loss came about.
     """
-    scale = None
-    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
-        scale = optimizer.loss_scale
+    scale = loss_scale(optimizer)
+    if scale is not None:
         with tape:
             loss = loss * scale
         optimizer = optimizer.inner_optimizer

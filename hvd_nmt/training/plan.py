@@ -14,7 +14,9 @@ from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
+from hvd_nmt.training.compilation import Compilation
 from hvd_nmt.training.memory import Slices
 
 
@@ -50,6 +52,8 @@ class Plan:
     """weights that are not trained, and so have no gradient"""
     slices: Slices | None = None
     """in which each rank computes its share of a step; None: in one"""
+    compilation: Compilation | None = None
+    """what XLA compiles; None: nothing, and nobody asked"""
     asked_ranks: int | None = None
     """number of ranks that horovodrun was asked for with -np; None: not known"""
 
@@ -57,6 +61,11 @@ class Plan:
     def ranks(self) -> int:
         """Number of ranks."""
         return len(self.hosts)
+
+    @property
+    def few_shapes(self) -> FewShapes | None:
+        """Those with a program of XLA, to which batches are rounded; None: they are not."""
+        return None if self.compilation is None else self.compilation.few
 
     @property
     def gradient_bytes(self) -> int:
@@ -127,6 +136,7 @@ class Plan:
             f"{training.tokens_per_step // self.ranks:,} a rank; "
             f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
             *self._slices(),
+            *([] if self.compilation is None else [f"XLA         {self.compilation.words}"]),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
             f"rate        {self._rate()}",

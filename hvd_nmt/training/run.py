@@ -29,6 +29,7 @@ from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import (
     callbacks,
     cluster,
+    compilation,
     dashboard,
     devices,
     early_end,
@@ -82,6 +83,7 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     with horovod.report_lost_peers():
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
+            compilation.keep_programs(config)
             lock = run_directory.claim(config.run_dir, rank)
         horovod.meet_peers(rank)
     ending = Ending(config, rank, write_report)
@@ -263,7 +265,7 @@ def _fit(
     try:
         ends = stop_save_evaluate.make_up(model.exchange.sync_every)
         if steps > 0 and not ends:
-            data = setup.dataset(run_setup, start, steps)
+            data = setup.dataset(run_setup, start, steps, plan.few_shapes)
             model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         saving.wait()

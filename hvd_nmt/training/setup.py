@@ -17,8 +17,9 @@ from hvd_nmt.data import sentence_sum
 from hvd_nmt.data.batches import BatchPlan, batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
-from hvd_nmt.training import cluster, devices, horovod, launcher, optimizer, slicing
+from hvd_nmt.training import cluster, compilation, devices, horovod, launcher, optimizer, slicing
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
@@ -135,7 +136,7 @@ def check(
 ) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
-    Also cuts the steps into slices, where the memory asks for them.
+    Also cuts the steps into slices, where the memory asks for them, and lets XLA compile them.
 
     Args:
         config: of the run.
@@ -152,6 +153,9 @@ def check(
     slices = slicing.choose(config, run_setup.batch_plan, run_setup.precision, model)
     if slices is not None:
         model.micro_batches = slices.micro_batches
+    compiled = compilation.choose(config, run_setup.batch_plan, model, start_step)
+    if compiled is not None and compiled.few is not None:
+        model.compiled = compiled.few
     parameters = count_parameters(weights)
     return Plan(
         config=config,
@@ -169,22 +173,27 @@ def check(
         frozen=parameters - count_parameters(model.trained),
         asked_ranks=launcher.asked_ranks(),
         slices=slices,
+        compilation=compiled,
     )
 
 
-def dataset(run_setup: RunSetup, start_step: int, steps: int) -> tf.data.Dataset:
+def dataset(
+    run_setup: RunSetup, start_step: int, steps: int, few: FewShapes | None = None
+) -> tf.data.Dataset:
     """This rank's batches, prepared beside the training.
 
     Args:
         run_setup: what all ranks have agreed on.
         start_step: steps done before the first batch.
         steps: number of batches; after the last one no thread works on the input any more.
+        few: shapes to which batches are rounded; None: they are not.
     """
     data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
-        endless = batches(data, plan, start, rank.index, rank.size, run_setup.dropout)
+        rounded = None if few is None else few.rounded
+        endless = batches(data, plan, start, rank.index, rank.size, run_setup.dropout, rounded)
         for batch in itertools.islice(endless, steps):
             host_tokens = max(
                 1, sum(batch.rank_target_tokens[index] for index in run_setup.together)

@@ -7,9 +7,9 @@ import tensorflow as tf
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import copies_of_weights
 from hvd_nmt.config.schema import AUTO, EOS
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batches import BatchPlan, PaddedBatch
 from hvd_nmt.training import devices, horovod, memory
-from hvd_nmt.training.memory import Need, PaddedBatch, Slices
+from hvd_nmt.training.memory import Need, Slices
 from hvd_nmt.training.step import TrainingModel
 
 _SURE_SHARE = 0.5
@@ -70,12 +70,7 @@ def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
         batch: its shape.
         slices: how many.
     """
-    rows, source, target = batch
-    ids = {
-        "source": tf.fill([rows, source], EOS),
-        "target": tf.fill([rows, target], EOS),
-        "tokens": tf.constant([rows * source, rows * target], tf.float32),
-    }
+    ids = filled(batch)
 
     @tf.function(autograph=False)
     def trial() -> list[tf.Tensor]:
@@ -92,3 +87,13 @@ def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
         if tf.config.get_visible_devices("GPU"):  # the peak of a run is of its steps
             tf.config.experimental.reset_memory_stats("GPU:0")
     return True
+
+
+def filled(batch: PaddedBatch) -> dict[str, tf.Tensor]:
+    """A batch of a shape for `step.TrainingModel`, with no padding."""
+    rows, source, target = batch
+    return {
+        "source": tf.fill([rows, source], EOS),
+        "target": tf.fill([rows, target], EOS),
+        "tokens": tf.constant([rows * source, rows * target, rows * target], tf.float32),
+    }

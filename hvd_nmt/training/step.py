@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.telemetry.steps import step_time
-from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
+from hvd_nmt.training import heartbeat, horovod, micro_batches, moving_average, optimizer
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
 from hvd_nmt.training.exchange.islands import Islands
@@ -47,8 +47,9 @@ class TrainingModel(keras.Model):
     (the `SentenceSum` of what all ranks were fed), `loss_scale` of this step (0: none),
     `skipped_steps` of the run until now, `left_out` (it was to change no weight), and in seconds,
     one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of
-    this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`. Without
-    clipping, `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
+    this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`; and
+    `compiling_s`, the same, if XLA compiled a program in it. Without clipping, `gradient_norm` is
+    this rank's, too: its last digits depend on the number of threads.
 
     Args:
         transformer: the model.
@@ -91,7 +92,13 @@ class TrainingModel(keras.Model):
         self.islands: Islands | None = None
         """where hosts train by themselves"""
         self._joined_at: Callable[[int], Joined] = lambda step: Joined.NOTHING
-        self._graph_step: Any = None
+        self.compiled: Container[tuple[int, int, int]] = ()
+        """shapes of batches, as `PaddedBatch`, for which XLA makes one program of a rank's own part
+        of the step"""
+        self.programs: set[tuple[int, int, int]] = set()
+        """those that it has made"""
+        self._graph_steps: dict[bool, Any] = {}
+        self._program: Any = None
         self._together_s = time.perf_counter()  # when the ranks last left a collective
 
     def use(
@@ -108,7 +115,8 @@ class TrainingModel(keras.Model):
         self.exchange, self.islands = exchange, islands
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
-        self._graph_step = None
+        self._graph_steps.clear()
+        self._program = None
 
     def leave_out(self, leaves: bool) -> None:
         """Whether the next step changes no weight, whatever its gradient; on all ranks alike."""
@@ -132,13 +140,16 @@ class TrainingModel(keras.Model):
         """The model that a checkpoint stands for: the average if there is one."""
         return self.transformer if self.average is None else self.average
 
-    def train_step(self, batch: dict[str, tf.Tensor], began_2: tf.Tensor) -> tf.Tensor:
+    def train_step(
+        self, batch: dict[str, tf.Tensor], began_2: tf.Tensor, compiled: bool = False
+    ) -> tf.Tensor:
         """Forward, backward, all-reduce, update.
 
         Args:
             batch: see above.
             began_2: float64, unix time at which this rank began to wait for the batch, and the
                 seconds it waited.
+            compiled: forward and backward pass as one program of XLA.
 
         Returns:
             One float32 vector: `_SUMS`, the vector of the sentences, `rank_ready_s`,
@@ -148,13 +159,19 @@ class TrainingModel(keras.Model):
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
         source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
-        last, earlier = micro_batches.all_but_last(
-            batch, seed_2, self.micro_batches, weights, self._own_gradients
-        )
         clock = host_clock if self.config.deterministic else tf.timestamp
-        with TimedTape(self._reached, clock, earlier) as tape:
-            loss = self._loss(*last)
+        earlier = None
+        if compiled:
+            loss, made = self.compiled_gradients(batch, seed_2)
+            tape = TimedTape(self._reached, clock, made=made)
             per_token = loss.smoothed / self._summed_tokens(batch)
+        else:
+            last, earlier = micro_batches.all_but_last(
+                batch, seed_2, self.micro_batches, weights, self._own_gradients
+            )
+            with TimedTape(self._reached, clock, earlier) as tape:
+                loss = self._loss(*last)
+                per_token = loss.smoothed / self._summed_tokens(batch)
         gradients, scale = optimizer.summed_gradients(self.optimizer, per_token, weights, tape)
         if earlier is not None:
             loss = earlier.with_loss(loss)
@@ -180,7 +197,10 @@ class TrainingModel(keras.Model):
         )
         self.step.assign_add(1)
         if self.average is not None:
-            self._move_average(self.average)
+            means = weights_to_train(self.average, self.config.freeze).values()
+            # With islands the weights of a host are its own; the common ones are equal everywhere.
+            newest = weights if self.islands is None else self.islands.common
+            moving_average.move(means, newest, self.config.ema_decay, self.step)
         skipped = tf.cast(self.step - self.optimizer.iterations, tf.float32)
         own = [norm, source_tokens, target_tokens, not_finite, waited_s, scale, skipped]
         return tf.concat([sums, own], 0)
@@ -199,6 +219,27 @@ class TrainingModel(keras.Model):
         _, gradients = self._own_gradients(*last)
         return gradients if earlier is None else earlier.with_gradients(gradients)
 
+    def compiled_gradients(
+        self, batch: dict[str, tf.Tensor], seed_2: tf.Tensor
+    ) -> tuple[Loss, list[tf.Tensor]]:
+        """This rank's own loss and gradients, as one program of XLA for each shape.
+
+        Args:
+            batch: see above.
+            seed_2: of the dropout.
+        """
+        if self._program is None:
+            # What a program reads that lies in the host's memory it gets as an argument.
+            self._program = tf.function(
+                lambda batch, seed_2, scale: self._own_gradients(
+                    batch, dropout.Dropout(seed_2), scale
+                ),
+                jit_compile=True,
+                autograph=False,
+            )
+        fed = {name: batch[name] for name in ("source", "target", "tokens")}
+        return self._program(fed, seed_2, optimizer.loss_scale(self.optimizer))
+
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
@@ -209,13 +250,20 @@ class TrainingModel(keras.Model):
             began_s, started_s = time.time(), time.perf_counter()
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
-            horovod.heartbeat.enter(heartbeat.STEP, waits=True)
+            shape = (*batch["source"].shape, batch["target"].shape[1])
+            compiled = shape in self.compiled
+            is_new = compiled and shape not in self.programs
+            horovod.heartbeat.enter(heartbeat.COMPILATION if is_new else heartbeat.STEP, waits=True)
             if self.islands is not None:
                 self.islands.begin_step(int(self.step))
-            if self._graph_step is None:
-                self._graph_step = self._traced_step()
-            values = self._graph_step(batch, tf.constant([began_s, input_wait_s], tf.float64))
+            if compiled not in self._graph_steps:
+                self._graph_steps[compiled] = self._traced_step(compiled)
+            began_2 = tf.constant([began_s, input_wait_s], tf.float64)
+            values = self._graph_steps[compiled](batch, began_2)
             logs = self._logs(values.numpy().tolist(), started_s)
+            if is_new:
+                self.programs.add(shape)
+                logs["compiling_s"] = logs["step_s"]
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return logs
 
@@ -231,11 +279,13 @@ class TrainingModel(keras.Model):
                 return self.islands.join(step)
             return self.islands.exchange_all()
 
-    def _traced_step(self) -> Any:
+    def _traced_step(self, compiled: bool) -> Any:
         ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
         return tf.function(
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
-            tf.autograph.experimental.do_not_convert(self.train_step),
+            tf.autograph.experimental.do_not_convert(
+                functools.partial(self.train_step, compiled=compiled)
+            ),
             input_signature=[
                 {"source": ids, "target": ids, "tokens": counts, "sentences": counts},
                 tf.TensorSpec([2], tf.float64),
@@ -311,14 +361,15 @@ class TrainingModel(keras.Model):
         return self.transformer.decode(batch["target"], memory, drop)
 
     def _own_gradients(
-        self, batch: dict[str, tf.Tensor], drop: dropout.Dropout
+        self, batch: dict[str, tf.Tensor], drop: dropout.Dropout, scale: tf.Tensor | None = None
     ) -> tuple[Loss, list[tf.Tensor]]:
         """Loss and gradients of some rows, without those of other ranks, but scaled as theirs."""
+        scale = optimizer.loss_scale(self.optimizer) if scale is None else scale
         with tf.GradientTape() as tape:
             loss = self._loss(batch, drop)
             per_token = loss.smoothed / self._summed_tokens(batch)
-            if isinstance(self.optimizer, keras.mixed_precision.LossScaleOptimizer):
-                per_token = self.optimizer.get_scaled_loss(per_token)
+            if scale is not None:
+                per_token *= scale
         return loss, micro_batches.dense(tape.gradient(per_token, self.trained))
 
     def _norm(self, gradients: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
@@ -339,21 +390,3 @@ class TrainingModel(keras.Model):
         if self.islands is not None:
             return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
         return horovod.of_first_rank(norm, "gradient_norm")
-
-    def _move_average(self, average: Transformer) -> None:
-        """average += r (weight - average) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.
-
-        The second term lets the average forget the first, random weights soon. Each rank computes
-        it from equal weights, so it is equal everywhere without being sent.
-
-        Source: `num_updates` of tf.train.ExponentialMovingAverage.
-        """
-        rate = tf.maximum(1 - self.config.ema_decay, 9 / (10 + tf.cast(self.step, tf.float32)))
-        means = weights_to_train(average, self.config.freeze).values()
-        # With islands the weights of a host are its own; the common ones are equal everywhere.
-        weights = self.trained if self.islands is None else self.islands.common
-        for mean, weight in zip(means, weights, strict=True):
-            # One pass in place; `assign` would make two more tensors of the weight's size.
-            tf.raw_ops.ResourceApplyGradientDescent(
-                var=mean.handle, alpha=rate, delta=mean - weight
-            )

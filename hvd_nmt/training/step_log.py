@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd_nmt.common.units import duration
+from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain import model_flops
 from hvd_nmt.telemetry.events import EventStore
@@ -37,6 +37,8 @@ class StepLog(StepCallback):
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
+        self._compiling_s: list[float] = []
+        """of the steps in which XLA compiled a program"""
         self._newest: dict[str, Any] = {}
         """logs of the newest step that counts"""
 
@@ -64,17 +66,18 @@ class StepLog(StepCallback):
             logs["target_tokens"], logs["sentences"].count,
         )  # fmt: skip
         self._sums["flops"] = self._sums.get("flops", 0.0) + flops
+        self._compiling_s += [logs["compiling_s"]] if "compiling_s" in logs else []
         self._times.add(logs["step_time"])
         for name in ("rank_ready_s", "rank_input_wait_s"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
             self._rank_sums[name] = [a + b for a, b in zip(sums, logs[name], strict=True)]
 
     def _write(self, step: int, logs: dict[str, Any]) -> None:
-        count, times = len(self._times), self._times.take()
+        steps, times = len(self._times), self._times.take()
         assert self._store is not None
         assert times is not None
-        mean = {name: total / count for name, total in self._sums.items()}
-        rank_means = {name: [total / count for total in totals]
+        mean = {name: total / steps for name, total in self._sums.items()}
+        rank_means = {name: [total / steps for total in totals]
                     for name, totals in self._rank_sums.items()}  # fmt: skip
         self._sums.clear()
         self._rank_sums.clear()
@@ -88,6 +91,7 @@ class StepLog(StepCallback):
                 f"loss scale {logs['loss_scale']:,.0f} ({logs['skipped_steps']:,.0f} skipped)  "
             )
         exchanged, exchange_text = self._exchanged(mean["exchange_s"])
+        programs, programs_text = self._compiled()
         self._store.scalars(
             step,
             {
@@ -107,19 +111,29 @@ class StepLog(StepCallback):
             }
             | scale
             | exchanged,
-            more={**rank_means, "steps": count, **self._sentences.take()},
+            more={**rank_means, "steps": steps, **programs, **self._sentences.take()},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
             f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
             f"rate {rate:.2e}  norm {gradient_norm:.2f}  {scale_text}{exchange_text}"
+            f"{programs_text}"
             f"{tokens_per_s:,.0f} tokens/s  "
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
             f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
             flush=True,
         )
+
+    def _compiled(self) -> tuple[dict[str, float], str]:
+        """Of the programs that XLA compiled in these steps: values, and words for the line."""
+        if not self._compiling_s:
+            return {}, ""
+        number, seconds = len(self._compiling_s), sum(self._compiling_s)
+        self._compiling_s.clear()
+        words = f"compiled {count(number, 'program')} in {duration(seconds)}  "
+        return {"programs": number, "compiling_s": seconds}, words
 
     def _exchanged(self, exchange_s: float) -> tuple[dict[str, float], str]:
         """Of islands: values of their exchanges, and words for the line."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +24,7 @@ class TimedTape(tf.GradientTape):
         clock: gives unix time in seconds, a float64 scalar.
         earlier: slices of the same step, whose gradients are added: each becomes ready by itself,
             so what is sent hides behind the last slice's backward pass. None: there are none.
+        made: the gradients, where something else has made them; None: the tape makes them.
     """
 
     ready_s: tf.Tensor
@@ -34,13 +35,17 @@ class TimedTape(tf.GradientTape):
         reached: tf.Variable,
         clock: Callable[[], tf.Tensor],
         earlier: Accumulated | None = None,
+        made: Sequence[tf.Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self._reached, self._clock, self._earlier = reached, clock, earlier
+        self._reached, self._clock = reached, clock
+        self._earlier, self._made = earlier, made
 
     def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         """As `tf.GradientTape.gradient`, with dense gradients."""
-        gradients = micro_batches.dense(super().gradient(target, sources, *args, **kwargs))
+        gradients = self._made
+        if gradients is None:
+            gradients = micro_batches.dense(super().gradient(target, sources, *args, **kwargs))
         if self._earlier is not None:
             gradients = self._earlier.with_gradients(gradients)
         with tf.control_dependencies(gradients):

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batches import BatchPlan, PaddedBatch
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import devices, horovod, memory, optimizer, slicing
@@ -112,7 +112,7 @@ def test_a_gpu_with_room_is_not_tried_and_one_that_does_not_tell_is(choose, monk
 def test_a_trial_computes_and_changes_nothing(precision):
     tried = model(precision)
     before = [weight.numpy().tolist() for weight in tried.trained]
-    assert slicing.computes(tried, memory.PaddedBatch(5, 6, 7), 2)
+    assert slicing.computes(tried, PaddedBatch(5, 6, 7), 2)
     assert [weight.numpy().tolist() for weight in tried.trained] == before
     assert int(tried.step) == int(tried.optimizer.iterations) == 0
 
@@ -124,7 +124,7 @@ def test_a_trial_that_lacks_memory_says_so(monkeypatch, error):
 
     tried = model()
     monkeypatch.setattr(tried, "own_gradients", fail)
-    assert not slicing.computes(tried, memory.PaddedBatch(5, 6, 7), 1)
+    assert not slicing.computes(tried, PaddedBatch(5, 6, 7), 1)
 
 
 def test_another_error_of_a_trial_is_not_taken_for_that(monkeypatch):
@@ -134,4 +134,4 @@ def test_another_error_of_a_trial_is_not_taken_for_that(monkeypatch):
     tried = model()
     monkeypatch.setattr(tried, "own_gradients", fail)
     with pytest.raises(tf.errors.InternalError, match="a bug"):
-        slicing.computes(tried, memory.PaddedBatch(5, 6, 7), 1)
+        slicing.computes(tried, PaddedBatch(5, 6, 7), 1)

@@ -1,0 +1,205 @@
+"""XLA's programs give what the graph gives, and are taken only where they save time."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import toy
+from hvd_nmt.config import Config, DataConfig, ModelConfig, TrainingConfig
+from hvd_nmt.data import shapes
+from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.shapes import FewShapes
+from hvd_nmt.model import device, dropout, loss
+from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.training import compilation, devices, horovod, optimizer, slicing
+from hvd_nmt.training.compilation import Measured
+from hvd_nmt.training.step import TrainingModel
+
+VOCABULARY = 64
+MODEL = ModelConfig(
+    encoder_layers=1, decoder_layers=1, width=16, heads=2, feed_forward_width=32, max_length=32,
+    attention_dropout=0.1, feed_forward_dropout=0.1,
+)  # fmt: skip
+FEW = FewShapes(np.array([[6, 9, 8]]), 0.1, 0.8, 0.04)
+
+
+def model(precision="float32", **training):
+    config = TrainingConfig(**training)
+    made = TrainingModel(Transformer(MODEL, VOCABULARY, precision, 1), config, horovod.init())
+    made.compile(optimizer=optimizer.build(config, precision, made.trained))
+    return made
+
+
+def batch(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    rows, source, target = shape
+    ids = {
+        name: rng.integers(4, VOCABULARY, (rows, length)).astype(np.int32)
+        for name, length in (("source", source), ("target", target))
+    }
+    ids["source"][0, 4:] = 0
+    ids["target"][1, 3:] = 0
+    tokens = [float((ids[name] > 0).sum()) for name in ("source", "target", "target")]
+    return {name: tf.constant(v) for name, v in ids.items()} | {"tokens": tf.constant(tokens)}
+
+
+@pytest.mark.parametrize(("precision", "pieces"), [("float32", "pieces"), ("float16", "one piece")])
+def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypatch):
+    """With the dropout masks of the graph, to the bit the same."""
+    if pieces == "pieces":  # 49 target positions in pieces of 20
+        monkeypatch.setattr(loss, "ELEMENTS_AT_ONCE", 20 * VOCABULARY)
+    made, ids = model(precision), batch((7, 6, 7))
+    seed_2 = dropout.step_seed(1, made.step, 0)
+    graph = tf.function(lambda ids: made.own_gradients(ids, 1), autograph=False)(ids)
+    program = tf.function(lambda ids: made.compiled_gradients(ids, seed_2)[1], autograph=False)(ids)
+    for one, other, weight in zip(graph, program, made.trained, strict=True):
+        scale = float(tf.reduce_max(abs(one)))
+        largest = float(tf.reduce_max(abs(one - other)))
+        assert scale > 0, weight.name
+        assert largest <= {"float32": 1e-5, "float16": 1e-2}[precision] * scale, weight.name
+
+
+def test_two_ranks_with_programs_take_the_curve_of_the_graph(toy_commands, toy_data, tmp_path):
+    off = [f"--model.{name}dropout=0" for name in ("", "attention-", "feed-forward-")]
+    curves = {}
+    for wanted in ("off", "on"):
+        options = toy.train_options(
+            toy_data, wanted, 4, *off, "--training.tokens-per-step", "160",
+            "--evaluation.sentences", "2", "--training.jit-compile", wanted,
+        )  # fmt: skip
+        done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("XLA  " in done.stdout) == (wanted == "on")
+        curves[wanted] = toy.metrics(tmp_path / wanted)
+    compiled = sum(line.get("programs", 0) for line in curves["on"])
+    assert 0 < compiled <= 4
+    assert re.search(r"compiled 1 program in \d+", done.stdout)
+    for tag in ("train_loss", "Loss_Optimization/global_gradient_norm", "sentences"):
+        one, other = ([line[tag] for line in curves[wanted]] for wanted in ("off", "on"))
+        if tag == "sentences":
+            assert one == other
+        else:
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def plan():
+    rng = np.random.default_rng(0)
+    sides = []
+    for _ in range(2):
+        offsets = np.concatenate(([0], np.cumsum(rng.integers(3, 9, 400))))
+        sides.append(Sentences(np.full(offsets[-1], 5, np.int32), offsets))
+    return BatchPlan.of(ParallelCorpus(*sides), 60, 1)
+
+
+def chosen(made=None, bpe_dropout=0.0, **training):
+    training = TrainingConfig(tokens_per_step=60, **training)
+    config = Config(model=MODEL, training=training, data=DataConfig(bpe_dropout=bpe_dropout))
+    return compilation.choose(config, plan(), made or model(), 0)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    monkeypatch.setattr(device, "is_gpu", lambda: True)
+
+
+def test_nobody_compiles_on_a_processor_unasked():
+    assert chosen() is None
+    assert chosen(jit_compile="off") is None
+
+
+def test_on_compiles_without_measuring(monkeypatch):
+    monkeypatch.setattr(compilation, "_measured", pytest.fail)
+    found = chosen(jit_compile="on")
+    assert found.few.shapes_Nx3.tolist() == shapes.choose(plan(), 1).shapes_Nx3.tolist()
+
+
+def test_slices_and_bpe_dropout_have_shapes_of_their_own():
+    assert "slices" in chosen(model(micro_batches=2), jit_compile="on").words
+    found = chosen(bpe_dropout=0.1, jit_compile="on")
+    assert found.few is None
+    assert "BPE-dropout" in found.words
+
+
+def test_auto_measures_both_on_a_gpu(on_gpu):
+    """A real measurement, whose times are those of the device that is here."""
+    found = chosen(max_steps=10)
+    assert found.few is None, "ten steps do not pay for a compilation"
+    times = re.search(r"([\d.]+) (m?s) as a program, ([\d.]+) (m?s) as a graph", found.words)
+    assert times
+    assert re.search(r"[1-9]\d* s to compile one", found.words), found.words
+
+
+@pytest.mark.parametrize(("steps", "takes"), [(100, False), (10_000, True)])
+def test_auto_weighs_the_steps_that_are_left(on_gpu, monkeypatch, steps, takes):
+    """0.1 s are saved in most steps, and a program costs 3 s."""
+    monkeypatch.setattr(compilation, "_measured", lambda *of: Measured(0.3, 0.2, 3.0))
+    assert (chosen(max_steps=steps).few is not None) == takes
+
+
+def test_the_slowest_rank_decides(on_gpu, monkeypatch):
+    monkeypatch.setattr(compilation, "_measured", lambda *of: Measured(0.3, 0.2, 3.0))
+    other = dataclasses.astuple(Measured(0.3, 0.4, 3.0))
+    monkeypatch.setattr(horovod, "gather", lambda mine: [mine, other])
+    assert chosen(max_steps=10_000).few is None
+
+
+def test_a_program_that_does_not_fit_on_one_rank_is_made_on_none(on_gpu, monkeypatch):
+    monkeypatch.setattr(compilation, "_measured", lambda *of: Measured(0.3, 0.2, 3.0))
+    monkeypatch.setattr(horovod, "gather", lambda mine: [mine, None])
+    found = chosen(max_steps=10_000)
+    assert found.few is None
+    assert "memory" in found.words
+
+
+def test_a_deterministic_run_does_not_choose_by_time(on_gpu):
+    assert "not deterministic" in chosen(max_steps=10_000, deterministic=True).words
+
+
+def test_what_programs_gain():
+    """Steps with a program, 5 % more padding in them, and what it takes to make it."""
+    assert Measured(0.3, 0.2, 3.0).gain_s(FEW, 1000) == pytest.approx(
+        0.8 * 1000 * (0.3 - 0.2 * 1.05) - 3.0
+    )
+
+
+def test_only_shapes_of_programs_are_compiled():
+    made = model()
+    made.compiled = FEW
+    assert PaddedBatch(6, 9, 8) in made.compiled
+    steps = []
+    made._traced_step = lambda compiled: lambda *batch: steps.append(compiled)
+    train = made.make_train_function()
+    for shape in [(6, 9, 8), (6, 8, 8)]:
+        with pytest.raises(AttributeError):  # there are no values to log
+            train(iter([batch(shape)]))
+    assert steps == [True, False]
+
+
+def test_programs_are_kept_for_each_kind_of_device(monkeypatch, tmp_path):
+    monkeypatch.setattr(compilation.pooch, "os_cache", lambda name: tmp_path / name)
+    monkeypatch.setattr(devices, "kind", lambda: "tesla-v100")
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    compilation.keep_programs(Config(training=TrainingConfig(jit_compile="off")))
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
+    compilation.keep_programs(Config())
+    assert not list(tmp_path.iterdir())
+    monkeypatch.delenv("TF_XLA_FLAGS")
+    compilation.keep_programs(Config())
+    (kept,) = (tmp_path / "hvd_nmt" / "xla").iterdir()
+    assert kept.name == f"{tf.__version__}-tesla-v100"
+    assert compilation.os.environ["TF_XLA_FLAGS"].endswith(str(kept))
+
+
+def test_the_kind_of_this_device_is_a_file_name():
+    assert re.fullmatch(r"[a-z0-9-]+", devices.kind())
+
+
+def test_a_filled_batch_has_its_shape():
+    ids = slicing.filled(PaddedBatch(2, 3, 4))
+    assert (ids["source"].shape, ids["target"].shape) == ((2, 3), (2, 4))
+    assert ids["tokens"].numpy().tolist() == [6, 8, 8]
