@@ -2,7 +2,7 @@
 # Measures a GPU of this host with this package and writes one Markdown table: speed, share of what
 # products alone reach, memory and energy of training in each precision, and of translating.
 #
-#   launch/gpu-check.sh [OUT.md]    gpu-check.md if not given; takes some 15 minutes
+#   launch/gpu-check.sh [OUT.md]    gpu-check.md if not given; takes some 30 minutes
 #
 # Nothing else may run on the GPU meanwhile. CUDA_VISIBLE_DEVICES picks it.
 #
@@ -10,6 +10,7 @@
 #   VENV=.venv
 #   PRESETS="base big"                 models that are trained
 #   PRECISIONS="bfloat16 float16"      arithmetic; float16 alone for a V100
+#   COMPILE="off on"                   as a graph, and with XLA (training.jit_compile)
 #   STEPS=30                           measured steps of each
 #   OPTIONS=""                         more options for hvd_nmt.bench; --training.device cpu tries
 #                                      the script out on a host without a GPU
@@ -24,6 +25,7 @@ venv=${VENV:-.venv}
 python=$venv/bin/python
 read -ra presets <<<"${PRESETS:-base big}"
 read -ra precisions <<<"${PRECISIONS:-bfloat16 float16}"
+read -ra compile <<<"${COMPILE:-off on}"
 read -ra options <<<"${OPTIONS:-}"
 corpus=(--data.corpus embedded --data.directory data/embedded-en-de-8k --data.vocabulary-size 8000)
 work=$(mktemp -d)
@@ -32,14 +34,16 @@ trap 'rm -rf "$work"' EXIT
 main() {
     header >"$out"
     {
-        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | energy |\n'
-        printf '|---|---|---|---|---|---|---|---|\n'
+        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | predicted | energy |\n'
+        printf '|---|---|---|---|---|---|---|---|---|\n'
     } >>"$out"
-    local preset precision
+    local preset precision xla
     for preset in "${presets[@]}"; do
         for precision in "${precisions[@]}"; do
-            printf 'training %s in %s\n' "$preset" "$precision" >&2
-            train "$preset" "$precision" >>"$out"
+            for xla in "${compile[@]}"; do
+                printf 'training %s in %s, XLA %s\n' "$preset" "$precision" "$xla" >&2
+                train "$preset" "$precision" "$xla" >>"$out"
+            done
         done
     done
     printf 'translating\n' >&2
@@ -61,20 +65,21 @@ print(f"- hvd_nmt {__version__}, TensorFlow {tf.__version__}, Horovod {horovod._
 END
 }
 
-# A row: a model in a precision, on the embedded corpus.
+# A row: a model in a precision, with or without XLA, on the embedded corpus.
 train() {
-    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" "${corpus[@]}" \
-        --steps "${STEPS:-30}" --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
-        row_of_error "$1, $2"
+    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --training.jit-compile "$3" \
+        "${corpus[@]}" --steps "${STEPS:-30}" --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
+        row_of_error "$1, $2, XLA $3"
         return
     }
-    awk -v name="$1, $2" -F '   *' '
+    awk -v name="$1, $2, XLA $3" -F '   *' '
         {found[$1] = $2}
         END {
             split(found["s/step: median, min, max"], seconds, ",")
             print "| " name " | " found["real tokens/s, source + target"] " | " seconds[1] " | " \
                 found["model FLOP/s"] " | " found["model FLOP/s of that (MFU)"] " | " \
                 found["share of exposed communication"] " | " found["peak memory of all ranks"] " | " \
+                found["peak memory, predicted"] " | " \
                 found["energy of the GPUs"] " |"
         }' "$work/bench"
 }

@@ -45,6 +45,8 @@ class Counts:
     """what is copied to the GPU, in the same form"""
     without_kernel: list[str] = dataclasses.field(default_factory=list)
     """operations with a kernel on GPUs, but not for these types: they run on the host"""
+    programs: int = 0
+    """of XLA, which are not looked into"""
     operations: dict[str, int] = dataclasses.field(default_factory=dict)
     """launches by operation"""
 
@@ -121,6 +123,13 @@ class _Counter:
 
     def _node(self, node: Node) -> tuple[list[str], list[str]]:
         """Where a node wants its inputs and leaves its outputs."""
+        if node.op in _CALLS and _is_program(self._functions[node.attr["f"].func.name]):
+            self._counts.programs += 1
+            signature = self._functions[node.attr["f"].func.name].signature
+            return (
+                [_argument(arg.type) for arg in signature.input_arg],
+                [_argument(arg.type) for arg in signature.output_arg],
+            )
         if node.op in _CALLS:
             return self._call(node.attr["f"].func.name)
         if node.op in _BRANCHES:
@@ -175,6 +184,11 @@ class _Counter:
             self._counts.launches += 1
             self._counts.operations[node.op] = self._counts.operations.get(node.op, 0) + 1
         return wanted, given
+
+
+def _is_program(function: Any) -> bool:
+    """Whether XLA compiles it."""
+    return function.attr["_XlaMustCompile"].b
 
 
 def _argument(type_: int) -> str:

@@ -51,7 +51,7 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
 @pytest.mark.parametrize(("slices", "shown"), [(None, "1"), (Slices(4, 1, 2), "4")])
 def test_the_slices_of_a_step_are_shown(slices, shown):
     plan = types.SimpleNamespace(
-        precision="float32", ranks=1, slices=slices, config=BenchConfig(),
+        precision="float32", ranks=1, compilation=None, slices=slices, config=BenchConfig(),
         data=types.SimpleNamespace(manifest=types.SimpleNamespace(vocabulary_size=8000)),
     )  # fmt: skip
     time = types.SimpleNamespace(
@@ -59,12 +59,12 @@ def test_the_slices_of_a_step_are_shown(slices, shown):
     )
     step = {"step_s": 1.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
             "sentences": SentenceSum(1)}  # fmt: skip
-    table = dict(Benchmark([step], plan, 10**9).rows())
+    table = dict(Benchmark([step], plan, 10**9, 10**9).rows())
     assert table["slices of a step"] == shown
     needed = model_flops.of_step(plan.config.model, 8000, 5, 6, 1)
     assert table["model FLOP/s"] == f"{needed / 1e9:.3g} GFLOP/s"
     assert "MFU" not in str(table)
-    measured = dict(Benchmark([step], plan, 10**9, 4 * needed).rows())
+    measured = dict(Benchmark([step], plan, 10**9, 10**9, 4 * needed).rows())
     assert measured["model FLOP/s of that (MFU)"] == "25 %"
 
 

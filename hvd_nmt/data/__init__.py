@@ -5,6 +5,7 @@
 - `vocabulary`          the pieces of the vocabulary as text
 - `sentencepiece_model` the model's file, read and changed without SentencePiece
 - `batches`             the global batch plan, the same on every rank
+- `shapes`              few shapes for many batches, for XLA
 - `bpe_dropout`         another segmentation of each sentence in each epoch
 - `sentence_sum`        how many sentences and which, as numbers that add up
 - `mixing`              numbers as random-looking numbers

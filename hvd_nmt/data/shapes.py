@@ -31,7 +31,7 @@ class FewShapes:
     """Shapes that stand for many others: those that one of them holds with little more padding.
 
     No small number of shapes holds all: 64 for all 1,616 of a simulated epoch of WMT (31,200
-    tokens, 4 ranks) would cost 16 % more padding. So the frequent ones are rounded, 70 % of the
+    tokens, 4 ranks) would cost 16 % more padding. So the frequent ones are rounded, 68 % of the
     steps there, and the others stay as they are.
     """
 

@@ -19,7 +19,9 @@ timed_tape          when a rank's own gradients are ready
 micro_batches       a rank's share of a step in slices, one after another
 slicing             how many slices: as many as the memory asks for
 memory              memory that a configuration will need, and the batch that needs most
+compilation         what XLA compiles, and whether that pays
 optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
+moving_average      of the weights
 step_callback       the base of callbacks that count the steps of a run
 callbacks           learning rate, guards against divergence, telemetry, timeline
 step_log            what is logged of the steps

@@ -9,7 +9,7 @@ from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
 from hvd_nmt.explain import model_flops
-from hvd_nmt.training import ceiling, compilation, devices, horovod, setup
+from hvd_nmt.training import ceiling, compilation, devices, horovod, memory, setup, slicing
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
@@ -27,6 +27,8 @@ class Benchmark:
     plan: Plan
     peak_bytes: int
     """most memory of all ranks together"""
+    predicted_bytes: int
+    """the same, as predicted from the configuration"""
     ceiling_flop_per_s: float | None = None
     """what products could reach on all ranks together; None: not measured"""
     energy_j: float | None = None
@@ -54,6 +56,7 @@ class Benchmark:
             ("share of waiting for the slowest rank", share("straggler_wait_s")),
             ("share of exposed communication", share("communication_s")),
             ("peak memory of all ranks", data_size(self.peak_bytes)),
+            ("peak memory, predicted", data_size(self.predicted_bytes)),
             *self._energy(sum(times), tokens),
             ("precision, ranks, steps",
              f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
@@ -118,6 +121,12 @@ def _measure(
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
+    batch = memory.worst_batch(config.model, run_setup.batch_plan, rank.size)
+    hosts = len(plan.ranks_by_host)
+    need = slicing.need(
+        config, plan.precision, model, batch, hosts, saves=False, slices=model.micro_batches
+    )
+    predicted_bytes = sum(horovod.gather(need.total_bytes))
     energies = horovod.gather(recorder.energy_j())
     energy_j = None if None in energies else sum(energies)
     reached = None
@@ -127,7 +136,8 @@ def _measure(
     horovod.shutdown()
     if not rank.is_first:
         return None
-    return Benchmark(recorder.steps[warmup_steps:], plan, peak_bytes, reached, energy_j)
+    measured = recorder.steps[warmup_steps:]
+    return Benchmark(measured, plan, peak_bytes, predicted_bytes, reached, energy_j)
 
 
 class _Recorder(StepCallback):

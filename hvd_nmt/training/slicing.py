@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import copies_of_weights
 from hvd_nmt.config.schema import AUTO, EOS
 from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, memory
 from hvd_nmt.training.memory import Need, Slices
 from hvd_nmt.training.step import TrainingModel
@@ -34,17 +37,10 @@ def choose(config: Config, plan: BatchPlan, precision: str, model: TrainingModel
     if config.training.micro_batches == 1:
         return None
     batch = memory.worst_batch(config.model, plan, model.rank.size)
-    on_gpu = bool(tf.config.get_visible_devices("GPU"))
+    on_gpu = device.is_gpu()
     hosts = len(set(horovod.gather(model.rank.host)))
-
-    def need_of(slices: int) -> Need:
-        return memory.need(
-            config.model, model.transformer.vocabulary_size, precision, batch, on_gpu,
-            freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
-            copies=copies_of_weights(config.training, hosts), micro_batches=slices,
-            snapshot=config.checkpoints.background and model.rank.is_first_on_host,
-        )  # fmt: skip
-
+    saves = config.checkpoints.background and model.rank.is_first_on_host
+    need_of = functools.partial(need, config, precision, model, batch, hosts, saves)
     slices = model.micro_batches
     if config.training.micro_batches == AUTO:
         available = devices.available_memory_bytes(model.rank)
@@ -58,6 +54,28 @@ def choose(config: Config, plan: BatchPlan, precision: str, model: TrainingModel
         if any(horovod.gather(unsure)) and not all(horovod.gather(computes(model, batch, slices))):
             slices = min(2 * slices, memory.powers_of_two(batch.rows)[-1])
     return Slices(slices, need_of(slices).total_bytes, need_of(1).total_bytes)
+
+
+def need(
+    config: Config, precision: str, model: TrainingModel, batch: PaddedBatch, hosts: int,
+    saves: bool, slices: int,
+) -> Need:  # fmt: skip
+    """Memory of this rank at its peak, as predicted.
+
+    Args:
+        config: of the run.
+        precision: float32, bfloat16 or float16.
+        model: that is trained.
+        batch: of the step that needs most.
+        hosts: of the run.
+        saves: whether this rank writes checkpoints in the background.
+        slices: in which the batch is computed.
+    """
+    return memory.need(
+        config.model, model.transformer.vocabulary_size, precision, batch, device.is_gpu(),
+        freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
+        copies=copies_of_weights(config.training, hosts), micro_batches=slices, snapshot=saves,
+    )  # fmt: skip
 
 
 def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
@@ -84,7 +102,7 @@ def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
             raise
         return False
     finally:
-        if tf.config.get_visible_devices("GPU"):  # the peak of a run is of its steps
+        if device.is_gpu():  # the peak of a run is of its steps
             tf.config.experimental.reset_memory_stats("GPU:0")
     return True
 

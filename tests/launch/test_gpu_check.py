@@ -27,17 +27,19 @@ def test_it_writes_one_table(toy_data, tmp_path):
     assert done.stdout == text
     assert "TensorFlow" in text
     rows = [cells(line) for line in text.splitlines() if line.startswith("| demo")]
-    trained, refused, *translated = rows
-    speed, step_s, flops, share, waits, memory = trained[1:7]
-    assert float(speed.replace(",", "")) > 0
-    assert float(step_s) > 0
-    assert flops.endswith("FLOP/s")
-    assert [each.endswith("%") for each in (share, waits)] == [True, True]
-    assert memory.endswith("B")
-    # A precision that does not exist takes its row, and no other.
-    assert refused[0] == "demo, float64"
+    *trained, refused, refused_too, float32, no_such = rows
+    assert [row[0] for row in trained] == ["demo, float32, XLA off", "demo, float32, XLA on"]
+    for speed, step_s, flops, share, waits, memory, predicted in (row[1:8] for row in trained):
+        assert float(speed.replace(",", "")) > 0
+        assert float(step_s) > 0
+        assert flops.endswith("FLOP/s")
+        assert [each.endswith("%") for each in (share, waits)] == [True, True]
+        assert [each.endswith("B") for each in (memory, predicted)] == [True, True]
+    # A precision that does not exist takes its rows, and no others.
+    assert [row[0] for row in (refused, refused_too)] == [
+        "demo, float64, XLA off", "demo, float64, XLA on"
+    ]  # fmt: skip
     assert "float64" in refused[1]
-    float32, no_such = translated
     assert float32[0] == "demo, float32"
     assert all(float(cell.replace(",", "")) > 0 for cell in float32[1:])
     assert "float64" in no_such[1]

@@ -46,10 +46,10 @@ def model_of(precision, **training):
     return model
 
 
-def of_step(precision, **training):
+def of_step(precision, compiled=False, **training):
     """Of a training step."""
     model = model_of(precision, **training)
-    step = model._traced_step().get_concrete_function()
+    step = model._traced_step(compiled).get_concrete_function()
     return gpu_graph.count(step, [model.step, model._reached])
 
 
@@ -70,9 +70,9 @@ def said(name, counts):
 
 
 STEPS = {
-    "float32": ({}, 612),
-    "float16": ({}, 718),
-    "bfloat16": ({"ema_decay": 0.999, "clip_norm": 1.0}, 763),
+    "float32": ({}, 616),
+    "float16": ({}, 722),
+    "bfloat16": ({"ema_decay": 0.999, "clip_norm": 1.0}, 767),
 }
 
 
@@ -87,12 +87,26 @@ def test_counts_of_a_training_step(precision):
         assert counts.launches == launches
 
 
+AROUND_PROGRAMS = {"float32": 132, "float16": 152, "bfloat16": 198}
+
+
+@pytest.mark.parametrize("precision", STEPS)
+def test_counts_around_a_program(precision):
+    """What is left for kernels of the graph where XLA compiles forward and backward pass."""
+    counts = of_step(precision, compiled=True, **STEPS[precision][0])
+    if said(f"{precision}, around a program", counts):
+        assert counts.programs == 1
+        assert counts.to_host == ["StridedSlice -> AssignVariableOp"]
+        assert counts.without_kernel == []
+        assert counts.launches == AROUND_PROGRAMS[precision]
+
+
 @pytest.mark.parametrize("precision", STEPS)
 def test_the_graph_for_a_gpu_computes_the_same_to_the_bit(precision, monkeypatch):
     def trained():
         model = model_of(precision, **STEPS[precision][0])
         model.optimizer.learning_rate.assign(0.01)
-        step, rng, norms = model._traced_step(), np.random.default_rng(1), []
+        step, rng, norms = model._traced_step(False), np.random.default_rng(1), []
         for length in (5, 9, 7):
             ids = rng.integers(4, VOCABULARY, (2, 3, length)).astype(np.int32)
             ids[:, 1, 3:] = 0
