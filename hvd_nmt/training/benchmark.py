@@ -8,7 +8,6 @@ from typing import Any
 from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
-from hvd_nmt.explain import model_flops
 from hvd_nmt.training import ceiling, compilation, devices, horovod, memory, setup, slicing
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
@@ -71,15 +70,7 @@ class Benchmark:
         return [("energy of the GPUs", f"{per_thousand}, {self.energy_j / seconds:.0f} W")]
 
     def _flops(self, seconds: float) -> list[tuple[str, str]]:
-        config, data = self.plan.config, self.plan.data
-        needed = sum(
-            model_flops.of_step(
-                config.model, data.manifest.vocabulary_size, step["source_tokens"],
-                step["target_tokens"], step["sentences"].count,
-            )
-            for step in self.steps
-        )  # fmt: skip
-        rate = needed / seconds
+        rate = sum(map(self.plan.flops, self.steps)) / seconds
         rows = [("model FLOP/s", flop_rate(rate))]
         if self.ceiling_flop_per_s:
             rows.append(("products alone: FLOP/s", flop_rate(self.ceiling_flop_per_s)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,7 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batches import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.shapes import FewShapes
+from hvd_nmt.explain import model_flops
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
 from hvd_nmt.training.compilation import Compilation
 from hvd_nmt.training.memory import Slices
@@ -81,6 +84,17 @@ class Plan:
     def ranks_by_host(self) -> tuple[int, ...]:
         """Number of ranks on each host."""
         return tuple(self.hosts.count(host) for host in dict.fromkeys(self.hosts))
+
+    def flops(self, logs: Mapping[str, Any]) -> float:
+        """Floating-point operations that the model needs for a step.
+
+        Args:
+            logs: of the step, see `step.TrainingModel`.
+        """
+        return model_flops.of_step(
+            self.config.model, self.data.manifest.vocabulary_size, logs["source_tokens"],
+            logs["target_tokens"], logs["sentences"].count,
+        )  # fmt: skip
 
     def exchange_lines(self) -> list[str]:
         """How the hosts exchange, for a reader; nothing on one host."""

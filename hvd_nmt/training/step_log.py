@@ -6,7 +6,6 @@ from typing import Any
 
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.explain import model_flops
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training.plan import Plan
@@ -30,9 +29,9 @@ class StepLog(StepCallback):
 
     def __init__(self, plan: Plan, sentences: SentenceLog, store: EventStore | None) -> None:
         super().__init__(plan.start_step)
+        self._plan = plan
         self._config, self._schedule = plan.config, Schedule.of(plan.config)
         self._steps_per_epoch = plan.batch_plan.steps_per_epoch
-        self._vocabulary_size = plan.data.manifest.vocabulary_size
         self._sentences, self._store = sentences, store
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
@@ -61,11 +60,7 @@ class StepLog(StepCallback):
         for name in ("loss", "nll", "source_tokens", "target_tokens"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
         self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
-        flops = model_flops.of_step(
-            self._config.model, self._vocabulary_size, logs["source_tokens"],
-            logs["target_tokens"], logs["sentences"].count,
-        )  # fmt: skip
-        self._sums["flops"] = self._sums.get("flops", 0.0) + flops
+        self._sums["flops"] = self._sums.get("flops", 0.0) + self._plan.flops(logs)
         self._compiling_s += [logs["compiling_s"]] if "compiling_s" in logs else []
         self._times.add(logs["step_time"])
         for name in ("rank_ready_s", "rank_input_wait_s"):
