@@ -1,6 +1,7 @@
 """Without dropout SentencePiece's own ids; with it, a pure function of seed, epoch and sentence."""
 
 import itertools
+import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -130,6 +131,91 @@ def test_golden_segmentation(pieces, sentences):
         "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
         "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
     ]
+
+
+PLAIN = "abcde\u2581"
+NEVER_MERGED = (4, 5)
+
+
+def vocabulary_of(over_spaces):
+    """Merges of random parts, every third as early as the one before it."""
+    generator, merged = random.Random(1), list(PLAIN)
+    while len(merged) < 80:
+        new = generator.choice(merged) + generator.choice(merged)
+        if new not in merged and len(new) < 9 and (over_spaces or "\u2581" not in new[1:]):
+            merged.append(new)
+    merged = [*(piece for piece in merged if piece != "ab"), "xa", "xac"]  # x is no piece
+    special = ["<pad>", "</s>", "<s>", "<unk>", "<ph>", "ab"]
+    scores = [-float(i - i % 3 // 2) for i in range(len(merged))]
+    return [(piece, 0.0) for piece in special] + list(zip(merged, scores, strict=True))
+
+
+def mixed(x):
+    """SplitMix64's finalizer, with the numbers of Python."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+    return x ^ x >> 31
+
+
+def refused(share, chance, places):
+    """Whether a merge at (start of left, start of right, end), in characters, is refused."""
+    x = 0
+    for part in chance:
+        x = mixed(x ^ part)
+    strides = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+    for place, stride in zip(places, strides, strict=True):
+        x ^= place * stride % 2**64
+    return mixed(x) < int(share * 2**64)
+
+
+def by_definition(pieces, sentence, share, chance, over_spaces):
+    """The ids of one sentence: always the best merge of all that are allowed, one at a time."""
+    known = {piece: i for i, (piece, _) in enumerate(pieces) if i > 3 and i not in NEVER_MERGED}
+    merges = {(a, b): known.get(x + y) for x, a in known.items() for y, b in known.items()}
+    parts = []
+    for i in sentence:
+        characters = [known.get(character) for character in pieces[i][0]]
+        parts += characters if i in known.values() and all(characters) else [i]
+    starts = [*range(len(parts) + 1)]
+    begins_word = [i == known["\u2581"] and not over_spaces for i in parts]
+    while True:
+        allowed = [
+            (-pieces[merged][1], at, merged)
+            for at, pair in enumerate(itertools.pairwise(parts))
+            if (merged := merges.get(pair)) is not None
+            and not begins_word[starts[at + 1]]
+            and not refused(share, chance, starts[at : at + 3])
+        ]
+        if not allowed:
+            return parts
+        _, at, merged = min(allowed)
+        parts[at : at + 2] = [merged]
+        del starts[at + 1]
+
+
+@pytest.mark.parametrize("over_spaces", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_segmentation_is_what_its_definition_says(share, over_spaces):
+    """Random pieces: with and without spaces, unknown characters, what is never merged, pad."""
+    pieces, generator = vocabulary_of(over_spaces), random.Random(2)
+    all_ids = list(range(len(pieces)))
+    no_space = [i for i in all_ids if "\u2581" not in pieces[i][0]]
+    own = [
+        [*generator.choices(kind, k=generator.randrange(size)), 1]
+        for kind in (all_ids, no_space, all_ids + 40 * [0, 3, 4])
+        for size in (2, 5, 15, 40)
+        for _ in range(6)
+    ] + [[*generator.choices(no_space[6:], k=80), 1]]
+    flat = np.array([*itertools.chain(*own)], np.uint16)
+    sentences = Sentences(flat, np.cumsum([0, *map(len, own)]))
+    chosen = np.arange(len(own))[::-1].copy()
+    dropout = SubwordDropout(pieces, share, 9, 10_000, NEVER_MERGED)
+    found = lists(dropout.sentences(sentences, chosen, 3, 1))
+    assert found == [
+        by_definition(pieces, own[i], share, (9, 3, 1, int(i)), over_spaces) for i in chosen
+    ]
+    assert {len(ids) for ids in found} > {1, 2}
 
 
 def test_bytes_and_user_defined_symbols_are_no_merges(tmp_path):
