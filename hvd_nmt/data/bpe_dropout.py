@@ -9,8 +9,8 @@ these and of where in the sentence a merge would be. It sees neither ranks nor b
 run, on any number of ranks, sees the same ids.
 
 It needs no text: the pieces of a sentence, one after the other, are its normalised characters.
-TensorFlow and SentencePiece have crashed in one process, so this is NumPy, over all words of a step
-at once: one merge in each word a round.
+TensorFlow and SentencePiece have crashed in one process, so merging is our own, in
+`hvd_nmt.data.byte_pair_merges`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ from typing import final
 import numpy as np
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.config import EOS, UNK
+from hvd_nmt.config import UNK
 from hvd_nmt.data import sentencepiece_model, vocabulary
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
-from hvd_nmt.data.mixing import STRIDE, mixed
+from hvd_nmt.data.mixing import mixed
 
 _SPACE = "\u2581"
 _SPECIAL = UNK + 1
-_NONE = np.iinfo(np.int64).max
-_STRIDES = np.array([STRIDE, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
 @final
@@ -48,26 +46,29 @@ class SubwordDropout:
         self, pieces: list[tuple[str, float]], share: float, seed: int, max_length: int,
         never_merged: Container[int] = (),
     ) -> None:  # fmt: skip
+        from hvd_nmt.data import byte_pair_merges  # Numba, which other commands do not wait for
+
         self._refused_below = np.uint64(int(share * 2.0**64))
         self._seed, self._max_length = seed, max_length
-        self._size = len(pieces)
         ids = {
             piece: i
             for i, (piece, _) in enumerate(pieces)
             if i >= _SPECIAL and i not in never_merged
         }
         self._set_characters([piece for piece, _ in pieces], ids)
-        scores = np.array([score for _, score in pieces])
-        self._rank = np.unique(-scores, return_inverse=True)[1].astype(np.int64)
         merges = {
-            ids[piece[:cut]] * self._size + ids[piece[cut:]]: merged
+            (ids[piece[:cut]], ids[piece[cut:]]): merged
             for piece, merged in ids.items()
             for cut in range(1, len(piece))
             if piece[:cut] in ids and piece[cut:] in ids
         }
-        keys = sorted(merges)
-        self._pairs = np.array([*keys, _NONE], np.int64)
-        self._merged = np.array([*(merges[key] for key in keys), -1], np.int64)
+        scores = np.array([score for _, score in pieces])
+        rank = np.unique(-scores, return_inverse=True)[1].astype(np.int64)
+        self._merges = byte_pair_merges.table(merges, rank)
+        self._segment = byte_pair_merges.segment
+        # Compiled now, so that the first step does not wait for it.
+        nothing = np.zeros(0, np.int64)
+        self.sentences(Sentences(nothing, np.zeros(1, np.int64)), nothing, 0, 0)
 
     @classmethod
     def of(cls, data: DataDirectory, share: float, seed: int) -> SubwordDropout | None:
@@ -125,21 +126,21 @@ class SubwordDropout:
         ids = sentences.ids[_ranges(sentences.offsets[indices], lengths)].astype(np.int64)
         counts = self._character_count[ids]
         characters = self._characters[_ranges(self._character_at[ids], counts)]
-        # Where each sentence ends, in characters: eos is one.
         ends = np.cumsum(counts)[np.cumsum(lengths) - 1]
-        starts = np.concatenate(([0], ends[:-1]))
         keys = np.zeros(1, np.uint64)
         for part in (self._seed, epoch, side, indices):
             keys = mixed(keys ^ np.asarray(part, np.uint64))
-        out = self._merge(characters, np.repeat(keys, ends - starts), starts, ends)
-        new_lengths = np.add.reduceat(out >= 0, starts, dtype=np.int64)
-        for i in np.flatnonzero(new_lengths > self._max_length):
-            own = ids[lengths[:i].sum() :][: lengths[i]]
-            out[starts[i] : ends[i]] = -1
-            out[starts[i] :][: len(own)] = own
-            new_lengths[i] = len(own)
-        offsets = np.concatenate(([0], np.cumsum(new_lengths)))
-        return Sentences(out[out >= 0].astype(np.int32), offsets)
+        found, found_lengths = self._segment(
+            characters, ends, keys, self._space, self._merges, self._refused_below
+        )
+        # These keep their own ids.
+        too_long = found_lengths > self._max_length
+        new_lengths = np.where(too_long, lengths, found_lengths)
+        own = np.repeat(too_long, new_lengths)
+        new = np.empty(len(own), np.int32)
+        new[own] = ids[np.repeat(too_long, lengths)]
+        new[~own] = found[np.repeat(~too_long, found_lengths)]
+        return Sentences(new, np.concatenate(([0], np.cumsum(new_lengths))))
 
     def _set_characters(self, pieces: list[str], ids: dict[str, int]) -> None:
         """The characters of each piece, as ids, one piece after the other."""
@@ -149,66 +150,11 @@ class SubwordDropout:
         ]
         self._character_count = np.array([len(c) for c in characters], np.int64)
         self._character_at = np.cumsum(self._character_count) - self._character_count
-        self._characters = np.array([c for some in characters for c in some], np.int64)
+        self._characters = np.array([c for some in characters for c in some], np.int32)
         # Words are segmented by themselves if no piece reaches over a space.
         self._space = ids.get(_SPACE, -1)
         if any(_SPACE in piece[1:] for piece in ids):
             self._space = -1
-
-    def _merge(
-        self, characters: np.ndarray, keys: np.ndarray, starts: np.ndarray, ends: np.ndarray
-    ) -> np.ndarray:
-        """The pieces, int64 [characters]: each where its first character is, -1 elsewhere."""
-        n = len(characters)
-        base = np.repeat(starts, ends - starts)
-        space = (characters == self._space) | (characters == EOS) | (np.arange(n) == base)
-        # The symbols still at work, in order: id, first character, end, word, and of the symbol
-        # with its right neighbour what a merge gives and how early it comes (_NONE: never).
-        symbol, word = characters.copy(), np.cumsum(space)
-        at, end = np.arange(n), np.arange(1, n + 1)
-        merged, order = np.full(n, -1, np.int64), np.full(n, _NONE)
-        out = np.full(n, -1, np.int64)
-        look = np.arange(n)
-        while len(symbol):
-            look = look[look + 1 < len(symbol)]
-            look = look[word[look] == word[look + 1]]
-            found = np.searchsorted(self._pairs, symbol[look] * self._size + symbol[look + 1])
-            hit = self._pairs[found] == symbol[look] * self._size + symbol[look + 1]
-            look, found = look[hit], found[hit]
-            places = np.stack((at[look], at[look + 1], end[look + 1])) - base[at[look]]
-            allowed = self._allowed(keys[at[look]], places)
-            look, found = look[allowed], found[allowed]
-            merged[look] = self._merged[found]
-            order[look] = self._rank[merged[look]] * n + at[look]  # equal ranks: the left one
-
-            first = np.flatnonzero(np.diff(word, prepend=-1))
-            sizes = np.diff(first, append=len(word))
-            best = np.repeat(np.minimum.reduceat(order, first), sizes)
-            done = best == _NONE
-            out[at[done]] = symbol[done]
-            here = np.flatnonzero((order == best) & ~done)
-            symbol[here], end[here] = merged[here], end[here + 1]
-            order[here] = _NONE
-            order[here[here > 0] - 1] = _NONE
-            keep = ~done
-            keep[here + 1] = False
-            here = (np.cumsum(keep) - 1)[here]
-            symbol, at, end, word, merged, order = (
-                state[keep] for state in (symbol, at, end, word, merged, order)
-            )
-            look = np.concatenate((here, here[here > 0] - 1))
-        return out
-
-    def _allowed(self, keys: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Which merges are not refused: bool [merges].
-
-        Args:
-            keys: uint64 [merges], of their sentences.
-            places: int64 [3, merges], where the left and the right piece begin, and where that
-                ends, in characters of the sentence.
-        """
-        strides = places.astype(np.uint64) * _STRIDES[:, None]
-        return mixed(keys ^ strides[0] ^ strides[1] ^ strides[2]) >= self._refused_below
 
 
 def _ranges(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -216,6 +218,11 @@ def test_segmentation_is_what_its_definition_says(share, over_spaces):
         by_definition(pieces, own[i], share, (9, 3, 1, int(i)), over_spaces) for i in chosen
     ]
     assert {len(ids) for ids in found} > {1, 2}
+
+
+def test_numba_is_imported_where_sentences_are_segmented_only():
+    check = "import sys, hvd_nmt.bench, hvd_nmt.data.batches; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 
 
 def test_bytes_and_user_defined_symbols_are_no_merges(tmp_path):
