@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from hvd_nmt.model import device
 
-ELEMENTS_AT_ONCE = 1 << 26
-"""logits held at a time, 256 MB in float32: larger batches are taken in pieces"""
+ON_CPU, ON_GPU = 1 << 24, 1 << 26
+"""logits held at a time, 64 and 256 MB in float32: larger batches are taken in pieces, which
+stay nearer to a processor's caches"""
 
 _UNDERFLOW = 1e-30
 """probabilities below may have lost digits, or be 0"""
@@ -86,11 +87,15 @@ def cross_entropy(
     return Loss(*summed(states_NxD, embedding_VxD))
 
 
+def _elements_at_once() -> int:
+    return ON_GPU if device.is_gpu() else ON_CPU
+
+
 def _by_pieces(
     states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
 ) -> tuple[Loss, tf.Tensor, tf.Tensor]:
-    """Sums and gradients, piece by piece so that N x V never exceeds `ELEMENTS_AT_ONCE`."""
-    rows = max(1, ELEMENTS_AT_ONCE // embedding_VxD.shape[0])
+    """Sums and gradients, piece by piece so that N x V never exceeds `_elements_at_once`."""
+    rows = max(1, _elements_at_once() // embedding_VxD.shape[0])
     total = tf.shape(labels_N)[0]
 
     def one_piece() -> tuple[Loss, tf.Tensor, tf.Tensor]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from hvd_nmt.model import device
 
-_OF_A_CPU = ((2048, 2048, 2048), (4096, 1024, 4096), (8192, 512, 2048))
+_OF_A_CPU = ((2048, 2048, 2048), (8192, 512, 2048), (4096, 256, 1024), (2048, 8192, 256))
 _OF_A_GPU = ((8192, 8192, 8192), (16384, 4096, 4096), (32768, 1024, 4096))
 """rows, inner and columns of products that take long against the time to start one"""
 _LEAST_S = 0.05

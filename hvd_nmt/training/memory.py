@@ -33,7 +33,7 @@ The backward pass adds the gradients of one layer's largest parts while it goes 
 With micro-batches, activations and softmax are those of one slice.
 
 Measured on the CPU in float32, peak of a rank against `need`, Multi30k: 0.81 GB of 0.85 (preset
-demo, 256 tokens a step), 1.90 of 2.05 (small, 4,096 tokens), 3.80 of 3.79 (small, 12,288 tokens).
+demo, 256 tokens a step), 1.65 of 1.88 (small, 4,096 tokens), 3.23 of 3.32 (small, 12,288 tokens).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from hvd_nmt.data.batches import BatchPlan, PaddedBatch
 
 FUSION_BUFFER_BYTES = 128 << 20
 """Horovod's default HOROVOD_FUSION_THRESHOLD"""
-PIECE_ELEMENTS = 1 << 26
-"""logits that the loss holds at a time, `model.loss.ELEMENTS_AT_ONCE`"""
+PIECE_ELEMENTS = 1 << 24, 1 << 26
+"""logits that the loss holds at a time, `model.loss.ON_CPU` and `ON_GPU`"""
 CPU_BASE_BYTES = 750_000_000
 """resident memory of a rank on the CPU before it holds a model: TensorFlow and its libraries"""
 GPU_BASE_BYTES = 900_000_000
@@ -136,7 +136,7 @@ def need(
     rows = -(-rows // micro_batches)
     value = 4 if precision == "float32" else 2  # bytes
     narrow_bytes = 0 if value == 4 else value * saved.parameters
-    logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS, vocabulary_size))
+    logits = min(rows * target * vocabulary_size, max(PIECE_ELEMENTS[on_gpu], vocabulary_size))
     # float16 probabilities are made in float32 and cast, see `model.loss`.
     per_logit = 12 if precision == "float16" else 2 * value
     saved_bytes = saved.weight_bytes + saved.average_bytes + saved.adam_bytes

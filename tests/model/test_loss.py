@@ -76,14 +76,16 @@ def test_value_and_gradients_equal_the_definition(smoothing, scale):
 )
 def test_pieces_change_nothing(rows, in_graph, monkeypatch):
     wanted = found_of()
-    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", rows * VOCABULARY + VOCABULARY // 2)
+    monkeypatch.setattr(
+        loss_module, "_elements_at_once", lambda: rows * VOCABULARY + VOCABULARY // 2
+    )
     function = tf.function(cross_entropy, autograph=False) if in_graph else cross_entropy
     assert_close(with_gradients(function, *batch(), 0.1), wanted, 1e-6)
 
 
 def test_pieces_of_half_precision_keep_their_dtype(monkeypatch):
     wanted = found_of(dtype=tf.bfloat16)
-    monkeypatch.setattr(loss_module, "ELEMENTS_AT_ONCE", 4 * VOCABULARY)
+    monkeypatch.setattr(loss_module, "_elements_at_once", lambda: 4 * VOCABULARY)
     assert_close(found_of(dtype=tf.bfloat16), wanted, 2**-7)
 
 

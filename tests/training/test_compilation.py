@@ -51,7 +51,7 @@ def batch(shape, seed=0):
 def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypatch):
     """With the dropout masks of the graph, to the bit the same."""
     if pieces == "pieces":  # 49 target positions in pieces of 20
-        monkeypatch.setattr(loss, "ELEMENTS_AT_ONCE", 20 * VOCABULARY)
+        monkeypatch.setattr(loss, "_elements_at_once", lambda: 20 * VOCABULARY)
     made, ids = model(precision), batch((7, 6, 7))
     seed_2 = dropout.step_seed(1, made.step, 0)
     graph = tf.function(lambda ids: made.own_gradients(ids, 1), autograph=False)(ids)

@@ -41,13 +41,13 @@ def test_a_save_in_the_background_needs_the_state_once_more_in_main_memory():
 
 @pytest.mark.parametrize(
     ("preset", "batch", "measured_GB"),
-    [("small", (290, 15, 15), 1.90), ("small", (850, 15, 15), 3.80), ("demo", (18, 15, 15), 0.81)],
+    [("small", (290, 15, 15), 1.65), ("small", (850, 15, 15), 3.23), ("demo", (18, 15, 15), 0.81)],
 )
 def test_what_was_measured_on_the_cpu(preset, batch, measured_GB):
-    """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, 2026-11-21."""
+    """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, 2026-11-23 and 21 (demo)."""
     model = presets()[preset][1].model
     needed = memory.need(model, 8000, "float32", batch, on_gpu=False)
-    assert needed.total_bytes == pytest.approx(measured_GB * 1e9, rel=0.1)
+    assert 1.0 <= needed.total_bytes / (measured_GB * 1e9) < 1.15
 
 
 def test_narrow_values_halve_the_activations_and_keep_the_state():
@@ -144,5 +144,5 @@ def test_the_widest_batch_holds_the_tokens_of_its_rank():
 
 def test_the_formula_is_the_losses_own_limit():
     text = Path(memory.__file__).parent.parent / "model" / "loss.py"
-    assert "ELEMENTS_AT_ONCE = 1 << 26\n" in text.read_text(encoding="utf-8")
-    assert memory.PIECE_ELEMENTS == 1 << 26
+    assert "ON_CPU, ON_GPU = 1 << 24, 1 << 26\n" in text.read_text(encoding="utf-8")
+    assert memory.PIECE_ELEMENTS == (1 << 24, 1 << 26)
