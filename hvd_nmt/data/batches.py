@@ -88,7 +88,7 @@ class Position:
 
 def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
-    dropout: SubwordDropout | None = None, rounded: Rounding | None = None,
+    dropout: SubwordDropout | None = None, *, rounded: Rounding | None = None,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 

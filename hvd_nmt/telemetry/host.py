@@ -67,6 +67,7 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_model() -> str:
+    """The processor's name, as its maker gives it."""
     # ARM's cpuinfo has no model name.
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 

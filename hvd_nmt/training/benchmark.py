@@ -115,7 +115,7 @@ def _measure(
     batch = memory.worst_batch(config.model, run_setup.batch_plan, rank.size)
     hosts = len(plan.ranks_by_host)
     need = slicing.need(
-        config, plan.precision, model, batch, hosts, saves=False, slices=model.micro_batches
+        config, plan.precision, model, batch, model.micro_batches, hosts=hosts, saves=False
     )
     predicted_bytes = sum(horovod.gather(need.total_bytes))
     energies = horovod.gather(recorder.energy_j())

@@ -193,7 +193,9 @@ def dataset(
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
         rounded = None if few is None else few.rounded
-        endless = batches(data, plan, start, rank.index, rank.size, run_setup.dropout, rounded)
+        endless = batches(
+            data, plan, start, rank.index, rank.size, run_setup.dropout, rounded=rounded
+        )
         for batch in itertools.islice(endless, steps):
             host_tokens = max(
                 1, sum(batch.rank_target_tokens[index] for index in run_setup.together)

@@ -40,7 +40,7 @@ def choose(config: Config, plan: BatchPlan, precision: str, model: TrainingModel
     on_gpu = device.is_gpu()
     hosts = len(set(horovod.gather(model.rank.host)))
     saves = config.checkpoints.background and model.rank.is_first_on_host
-    need_of = functools.partial(need, config, precision, model, batch, hosts, saves)
+    need_of = functools.partial(need, config, precision, model, batch, hosts=hosts, saves=saves)
     slices = model.micro_batches
     if config.training.micro_batches == AUTO:
         available = devices.available_memory_bytes(model.rank)
@@ -57,8 +57,8 @@ def choose(config: Config, plan: BatchPlan, precision: str, model: TrainingModel
 
 
 def need(
-    config: Config, precision: str, model: TrainingModel, batch: PaddedBatch, hosts: int,
-    saves: bool, slices: int,
+    config: Config, precision: str, model: TrainingModel, batch: PaddedBatch, slices: int, *,
+    hosts: int, saves: bool,
 ) -> Need:  # fmt: skip
     """Memory of this rank at its peak, as predicted.
 
@@ -67,9 +67,9 @@ def need(
         precision: float32, bfloat16 or float16.
         model: that is trained.
         batch: of the step that needs most.
+        slices: in which the batch is computed.
         hosts: of the run.
         saves: whether this rank writes checkpoints in the background.
-        slices: in which the batch is computed.
     """
     return memory.need(
         config.model, model.transformer.vocabulary_size, precision, batch, device.is_gpu(),

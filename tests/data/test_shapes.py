@@ -35,7 +35,7 @@ def padded_tokens(shape):
 
 def batch_shapes(rounded, rank=0):
     """Of an epoch's batches."""
-    made = batches(CORPUS, PLAN, Position(), rank, RANKS, None, rounded)
+    made = batches(CORPUS, PLAN, Position(), rank, RANKS, rounded=rounded)
     return [
         PaddedBatch(*batch.source_BxS.shape, batch.target_BxT.shape[1])
         for batch, _ in zip(made, range(PLAN.steps_per_epoch), strict=False)
@@ -65,7 +65,7 @@ def test_no_step_grows_by_more_than_the_slack(few):
 def test_sentences_tokens_and_steps_stay(few):
     for rank in range(RANKS):
         plain = batches(CORPUS, PLAN, Position(), rank, RANKS)
-        rounded = batches(CORPUS, PLAN, Position(), rank, RANKS, None, few.rounded)
+        rounded = batches(CORPUS, PLAN, Position(), rank, RANKS, rounded=few.rounded)
         for one, other, _ in zip(plain, rounded, range(200), strict=False):
             np.testing.assert_array_equal(one.sentences, other.sentences)
             assert one[2:7] == other[2:7]

@@ -44,7 +44,7 @@ def test_a_save_in_the_background_needs_the_state_once_more_in_main_memory():
     [("small", (290, 15, 15), 1.65), ("small", (850, 15, 15), 3.23), ("demo", (18, 15, 15), 0.81)],
 )
 def test_what_was_measured_on_the_cpu(preset, batch, measured_GB):
-    """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, 2026-11-23 and 21 (demo)."""
+    """Peak of `hvd_nmt.bench --training.precision float32` on Multi30k, in November 2026."""
     model = presets()[preset][1].model
     needed = memory.need(model, 8000, "float32", batch, on_gpu=False)
     assert 1.0 <= needed.total_bytes / (measured_GB * 1e9) < 1.15
