@@ -134,7 +134,7 @@ def case_01_apply_gradients_of_local_gradients(rank):
 
 
 class LocalGradients(TrainingModel):
-    def train_step(self, batch, began_2):
+    def train_step(self, batch, began_2, compiled=False):
         weights = self.transformer.trainable_variables
         with tf.GradientTape() as tape:
             states = self._states(batch, lambda x, rate: x)
