@@ -146,8 +146,9 @@ class TrainingConfig:
     auto: as many as its memory asks for, most often 1"""
     jit_compile: Literal["auto", "on", "off"] = "auto"
     """let XLA compile forward and backward pass, one program for each of at most 64 shapes, to
-    which the lengths and rows of frequent steps are rounded up (at most 5 % more padding). auto: on
-    GPUs, where that saves time over the whole run, as measured before its first step"""
+    which the lengths and rows of frequent steps are rounded up (over all steps at most 5 % more
+    padding). auto: on GPUs, where that saves time over the whole run, as measured before its first
+    step"""
     wire: Literal["auto", "float32", "float16"] = "auto"
     """numbers that travel between hosts; float16 is scaled, so that nothing overflows or becomes 0.
     This and the next four are ways to bear a slow link: auto measures the link and the computing

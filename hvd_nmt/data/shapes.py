@@ -7,7 +7,7 @@ left alone: the same sentences meet in the same steps, and only the padding of a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,7 +19,7 @@ MORE_PADDING = 0.05
 """padded tokens that may come on top, over all steps, as a share of those without rounding"""
 _EPOCHS = 2
 """that are looked at: the next ones have much the same shapes"""
-_SHAPES_SEEN = 2000
+_SHAPES_SEEN = 1000
 """most frequent shapes of these epochs that are weighed; it takes memory of their square"""
 _ROWS_TO, _LENGTHS_TO = (2, 4, 8, 16), (1, 2, 3, 4)
 """multiples to which shapes are rounded, to have more to choose from"""
@@ -73,12 +73,15 @@ class FewShapes:
         return (1 + self.slack) * float(_tokens(np.array(shape)))
 
 
-def choose(plan: BatchPlan, size: int) -> FewShapes:
+def choose(
+    plan: BatchPlan, size: int, fits: Callable[[np.ndarray], np.ndarray] | None = None
+) -> FewShapes:
     """At most `MOST` shapes that hold as many steps as `MORE_PADDING` allows.
 
     Args:
         plan: of the training corpus.
         size: number of ranks.
+        fits: which of some shapes [N, 3] fit into the memory, bool [N]; None: all.
     """
     epochs = [plan.padded_shapes(plan.epoch(epoch), size) for epoch in range(_EPOCHS)]
     all_Nx3 = np.concatenate([np.stack(shapes, 1) for shapes in epochs])
@@ -86,7 +89,9 @@ def choose(plan: BatchPlan, size: int) -> FewShapes:
     most_N = np.sort(np.argsort(-counts_N, kind="stable")[:_SHAPES_SEEN])
     seen_Nx3, counts_N = seen_Nx3[most_N], counts_N[most_N]
     offered_Mx3 = _offered(seen_Nx3)
-    grown_MxN = _tokens(offered_Mx3)[:, None] / _tokens(seen_Nx3)
+    if fits is not None:
+        offered_Mx3 = offered_Mx3[fits(offered_Mx3)]
+    grown_MxN = _tokens(offered_Mx3)[:, None].astype(np.float32) / _tokens(seen_Nx3)
     for dimension in range(3):
         grown_MxN[offered_Mx3[:, None, dimension] < seen_Nx3[None, :, dimension]] = np.inf
     # More slack holds more steps and pads more: the most that is allowed, by halving.
@@ -109,12 +114,12 @@ def _cover(
 ) -> FewShapes:  # fmt: skip
     """Of the shapes offered, again and again the one that holds most steps not yet held."""
     holds_MxN = grown_MxN <= 1 + slack
-    gain_M, left_N = holds_MxN @ counts_N, counts_N > 0
+    gain_M, left_N = _weights(holds_MxN, counts_N), counts_N > 0
     chosen: list[int] = []
     while len(chosen) < MOST and gain_M.max() > 0:
         chosen.append(int(gain_M.argmax()))
         new_N = holds_MxN[chosen[-1]] & left_N
-        gain_M = gain_M - holds_MxN[:, new_N] @ counts_N[new_N]
+        gain_M = gain_M - _weights(holds_MxN[:, new_N], counts_N[new_N])
         left_N &= ~new_N
     grown_N = grown_MxN[chosen].min(0)
     grown_N = np.where(grown_N <= 1 + slack, grown_N, 1)
@@ -125,6 +130,11 @@ def _cover(
         float(counts_N[~left_N].sum() / counts_N.sum()),
         float((tokens_N * grown_N).sum() / tokens_N.sum() - 1),
     )
+
+
+def _weights(holds_MxN: np.ndarray, counts_N: np.ndarray) -> np.ndarray:
+    """How many steps each shape holds, [M]; whole numbers that float32 adds up exactly."""
+    return holds_MxN.astype(np.float32) @ counts_N.astype(np.float32)
 
 
 def _offered(seen_Nx3: np.ndarray) -> np.ndarray:

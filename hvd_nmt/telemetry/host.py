@@ -27,7 +27,7 @@ def host_facts() -> dict[str, Any]:
         "host": socket.gethostname(),
         "boot_id": _boot_id(),
         "kernel": platform.release(),
-        "cpu_model": cpu_model(),
+        "cpu_model": _cpu_model(),
         "cores_physical": psutil.cpu_count(logical=False),
         "cores_logical": psutil.cpu_count(),
         "cores_usable": len(os.sched_getaffinity(0)),
@@ -66,8 +66,7 @@ def cpu_flags() -> set[str]:
     return set(_cpuinfo("flags").split())
 
 
-def cpu_model() -> str:
-    """The processor's name, as its maker gives it."""
+def _cpu_model() -> str:
     # ARM's cpuinfo has no model name.
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 

@@ -8,7 +8,7 @@ from typing import Any
 from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
-from hvd_nmt.training import ceiling, compilation, devices, horovod, memory, setup, slicing
+from hvd_nmt.training import ceiling, devices, horovod, memory, setup, slicing
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
@@ -99,7 +99,6 @@ def _measure(
 ) -> Benchmark | None:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
-        compilation.keep_programs(config)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)

@@ -7,22 +7,21 @@ and steps of other shapes run as a graph. What is summed over ranks stays with H
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pooch
+import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.common.units import count, percent, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.data import shapes
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batches import BatchPlan, PaddedBatch
 from hvd_nmt.data.shapes import FewShapes
+from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE
 from hvd_nmt.model import device, dropout
-from hvd_nmt.training import devices, horovod, slicing
+from hvd_nmt.training import devices, horovod, memory, slicing
 from hvd_nmt.training.step import TrainingModel
 
 _REPEATS = 5
@@ -39,17 +38,21 @@ class Measured:
     compiling_s: float
     """what it took to make that program"""
 
-    def gain_s(self, few: FewShapes, steps: int) -> float:
+    def gain_s(self, few: FewShapes, steps: float, all_reduce_s: float) -> float:
         """Seconds that programs save over some steps, those for making them taken off.
+
+        The gradients of a program are ready all at once, so no all-reduce hides behind it.
 
         Args:
             few: shapes with a program.
             steps: of the run that are still to be done.
+            all_reduce_s: of all gradients, seconds; 0 on one rank.
         """
         if not few.share:
             return 0.0
+        hidden_s = min(all_reduce_s, HIDDEN_SHARE * self.graph_s)
         padded = 1 + few.more_padding / few.share
-        saved_s = self.graph_s - self.program_s * padded
+        saved_s = self.graph_s - self.program_s * padded - hidden_s
         return steps * few.share * saved_s - len(few) * self.compiling_s
 
 
@@ -74,26 +77,8 @@ class Compilation:
         )
 
 
-def keep_programs(config: Config) -> None:
-    """Let TensorFlow keep what XLA compiles in the user's cache, for the next start.
-
-    Must run before TensorFlow computes. A directory for each kind of device and each version, for
-    TensorFlow itself would take a program of another. Whoever sets TF_XLA_FLAGS decides.
-    """
-    if config.training.jit_compile == "off" or "TF_XLA_FLAGS" in os.environ:
-        return
-    kind = devices.kind()
-    path = Path(pooch.os_cache("hvd_nmt")) / "xla" / f"{tf.__version__}-{kind}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # a home that cannot be written: each start compiles anew
-    if " " not in str(path):
-        os.environ["TF_XLA_FLAGS"] = f"--tf_xla_persistent_cache_directory={path}"
-
-
 def choose(
-    config: Config, plan: BatchPlan, model: TrainingModel, start_step: int
+    config: Config, plan: BatchPlan, model: TrainingModel, start_step: int, all_reduce_s: float
 ) -> Compilation | None:
     """What is compiled: as configured, or what saves time as measured now. A collective.
 
@@ -102,28 +87,39 @@ def choose(
         plan: of the training corpus.
         model: compiled for `fit`, with its number of slices.
         start_step: steps done.
+        all_reduce_s: of all gradients, as measured by this rank, seconds.
 
     Returns:
         The same on all ranks; None where nobody asked: on processors, with auto.
     """
     training = config.training
     wanted = training.jit_compile
-    if wanted == "off" or (wanted == "auto" and not device.is_gpu()):
+    if wanted == "off":
+        return None
+    if wanted == "auto" and not all(horovod.gather(device.is_gpu())):
         return None
     if model.micro_batches > 1:
         return Compilation(None, "steps are computed in slices (training.micro_batches)")
     if config.data.bpe_dropout:
         return Compilation(None, "BPE-dropout gives a step other lengths in each epoch")
-    few = shapes.choose(plan, model.rank.size)
+    if wanted == "auto" and training.deterministic:
+        return Compilation(None, "a choice by measuring is not deterministic: say on")
+    most = memory.worst_batch(config.model, plan, model.rank.size)
+
+    def need(shapes_Nx3: np.ndarray) -> np.ndarray:
+        return memory.activation_bytes(config.model, 4, *shapes_Nx3.T)
+
+    few = shapes.choose(
+        plan, model.rank.size, lambda shapes_Nx3: need(shapes_Nx3) <= need(np.array([most]))
+    )
     if wanted == "on":
         return Compilation(few, "as asked for (training.jit_compile)")
-    if training.deterministic:
-        return Compilation(None, "a choice by measuring is not deterministic: say on")
-    measured = _measured_on_all(model, few)
+    largest = max(few, key=lambda shape: float(need(np.array([shape]))[0]))
+    measured, trouble = _measured_on_all(model, few, largest)
     if measured is None:
-        return Compilation(None, "a program did not fit into the memory")
-    steps = training.max_steps - start_step
-    gain_s = measured.gain_s(few, steps)
+        return Compilation(None, trouble)
+    all_reduce_s = max(horovod.gather(all_reduce_s)) if model.rank.size > 1 else 0.0
+    gain_s = measured.gain_s(few, _steps_left(config, start_step, measured), all_reduce_s)
     because = (
         f"just measured, forward and backward: {step_duration(measured.program_s)} as a program, "
         f"{step_duration(measured.graph_s)} as a graph, {measured.compiling_s:.0f} s to compile one"
@@ -131,21 +127,37 @@ def choose(
     return Compilation(few if gain_s > 0 else None, because)
 
 
-def _measured_on_all(model: TrainingModel, few: FewShapes) -> Measured | None:
-    """The slowest rank's times; None: it does not fit into the memory of one."""
-    found: Measured | None = None
+def _steps_left(config: Config, start_step: int, measured: Measured) -> float:
+    """Steps that the run will still do; with max_hours as many as fit into them."""
+    training = config.training
+    steps = float(training.max_steps - start_step)
+    if training.max_hours:
+        steps = min(steps, 3600 * training.max_hours / measured.graph_s)
+    return steps
+
+
+def _measured_on_all(
+    model: TrainingModel, few: FewShapes, largest: PaddedBatch
+) -> tuple[Measured | None, str]:
+    """The slowest rank's times; None and why, if a rank cannot compile, or has no memory for it."""
+    found, trouble = None, ""
     try:
-        found = _measured(model, few)
+        found = _measured(model, few, largest)
     except (tf.errors.OpError, MemoryError) as error:
-        if not devices.is_of_memory(error):
-            raise
-    by_rank = horovod.gather(None if found is None else dataclasses.astuple(found))
-    if None in by_rank:
-        return None
-    return Measured(*map(max, zip(*by_rank, strict=True)))
+        trouble = "XLA failed: " + (str(error).strip() or type(error).__name__).splitlines()[0]
+        if devices.is_of_memory(error):
+            trouble = "a program did not fit into the memory"
+    finally:
+        devices.forget_peak()  # that of a run is of its steps
+    by_rank = horovod.gather([trouble, None if found is None else dataclasses.astuple(found)])
+    for said, times in by_rank:
+        if times is None:
+            return None, said
+    return Measured(*map(max, zip(*(times for _, times in by_rank), strict=True))), ""
 
 
-def _measured(model: TrainingModel, few: FewShapes) -> Measured:
+def _measured(model: TrainingModel, few: FewShapes, largest: PaddedBatch) -> Measured:
+    """On this rank; the largest batch is tried, too."""
     batch = slicing.filled(next(iter(few)))
     seed_2 = dropout.step_seed(model.config.seed, model.step, model.rank.index)
 
@@ -154,11 +166,12 @@ def _measured(model: TrainingModel, few: FewShapes) -> Measured:
 
     as_program = _with_any_shape(program, batch)
     as_graph = _with_any_shape(lambda batch: model.own_gradients(batch, 1), batch)
+    _seconds(as_program, slicing.filled(largest))
     first_s = _seconds(as_program, batch)
     _seconds(as_graph, batch)
     times = [(_seconds(as_graph, batch), _seconds(as_program, batch)) for _ in range(_REPEATS)]
     graph_s, program_s = (min(each) for each in zip(*times, strict=True))
-    return Measured(graph_s, program_s, first_s - program_s)
+    return Measured(graph_s, program_s, max(0.0, first_s - program_s))
 
 
 def _with_any_shape(function: Callable[[Any], Any], batch: dict[str, tf.Tensor]) -> Any:

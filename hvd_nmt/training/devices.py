@@ -7,7 +7,6 @@ import ctypes
 import os
 import re
 import resource
-import zlib
 from collections.abc import Iterator
 
 import psutil
@@ -82,17 +81,6 @@ def description(rank: Rank) -> str:
         return f"CPU, {count(max(1, cores // rank.local_size), 'thread')}"
     details = tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
-
-
-def kind() -> str:
-    """The GPU or the processor that this rank computes with, in a word for file names."""
-    gpus = tf.config.get_visible_devices("GPU")
-    if gpus:
-        words = str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "gpu"))
-    else:
-        flags = zlib.crc32(" ".join(sorted(cpu_flags())).encode())
-        words = f"{host.cpu_model()} {flags:x}"
-    return re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-").lower()
 
 
 def require_gpu_of_its_own(rank: Rank) -> None:
@@ -212,6 +200,12 @@ def peak_memory_bytes() -> int:
     if tf.config.get_visible_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def forget_peak() -> None:
+    """Begin `peak_memory_bytes` of a GPU anew, after something was only tried."""
+    if tf.config.get_visible_devices("GPU"):
+        tf.config.experimental.reset_memory_stats("GPU:0")
 
 
 def energy_j() -> float | None:

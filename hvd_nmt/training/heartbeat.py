@@ -4,7 +4,8 @@ A rank that hangs, in a loop, in a driver or on a file server that is gone, cann
 others wait for it without end. So each section of a run has a limit, learned from the run itself:
 
     10 times the longest it took before in this start, at least 2 minutes and at most 30
-    30 minutes until it has ended once, and of a checkpoint always, for file servers stall
+    30 minutes until it has ended once, and of a checkpoint always, for file servers stall, and of
+    a step in which XLA compiles, for programs differ
     twice that where a rank waits for others, so that the one they wait for is found first: one that
     is stopped (SIGSTOP) has no longer than if it did not wait
 
@@ -117,6 +118,6 @@ class Heartbeat:
         learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
         limit_s = self.limit_s or min(max(_SHORTEST_S, learned_s), _LONGEST_S)
         stalls = self._section == CHECKPOINT and self.limit_s is None
-        if stalls or self._section not in self._ended:
+        if stalls or self._section == COMPILATION or self._section not in self._ended:
             limit_s = max(limit_s, _LONGEST_S)
         return limit_s

@@ -29,7 +29,6 @@ from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.training import (
     callbacks,
     cluster,
-    compilation,
     dashboard,
     devices,
     early_end,
@@ -83,7 +82,6 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     with horovod.report_lost_peers():
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
-            compilation.keep_programs(config)
             lock = run_directory.claim(config.run_dir, rank)
         horovod.meet_peers(rank)
     ending = Ending(config, rank, write_report)

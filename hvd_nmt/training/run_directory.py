@@ -39,6 +39,7 @@ _EXCHANGE = ("wire", "hierarchical", "islands", "sync_every", "streaming", "oute
 _MAY_CHANGE = (
     *(f"training.{name}" for name in _EXCHANGE),
     "training.micro_batches",
+    "training.jit_compile",
     "run_dir",
     "ranks",
     "evaluation.",

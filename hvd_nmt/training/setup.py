@@ -153,7 +153,7 @@ def check(
     slices = slicing.choose(config, run_setup.batch_plan, run_setup.precision, model)
     if slices is not None:
         model.micro_batches = slices.micro_batches
-    compiled = compilation.choose(config, run_setup.batch_plan, model, start_step)
+    compiled = compilation.choose(config, run_setup.batch_plan, model, start_step, all_reduce_s)
     if compiled is not None and compiled.few is not None:
         model.compiled = compiled.few
     parameters = count_parameters(weights)

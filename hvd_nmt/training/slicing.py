@@ -102,8 +102,7 @@ def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
             raise
         return False
     finally:
-        if device.is_gpu():  # the peak of a run is of its steps
-            tf.config.experimental.reset_memory_stats("GPU:0")
+        devices.forget_peak()  # that of a run is of its steps
     return True
 
 

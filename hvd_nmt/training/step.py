@@ -112,11 +112,13 @@ class TrainingModel(keras.Model):
             hosts: of the run; None: there is one.
             config: of the run; when it saves and evaluates.
         """
+        if (self.islands is None) != (islands is None):  # whose tokens a program divides by
+            self._program = None
+            self.programs.clear()
         self.exchange, self.islands = exchange, islands
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
         self._graph_steps.clear()
-        self._program = None
 
     def leave_out(self, leaves: bool) -> None:
         """Whether the next step changes no weight, whatever its gradient; on all ranks alike."""

@@ -85,6 +85,12 @@ def test_the_same_plan_gives_the_same_shapes(few):
     assert again.slack == few.slack
 
 
+def test_shapes_that_do_not_fit_are_not_offered():
+    found = shapes.choose(PLAN, RANKS, lambda shapes_Nx3: shapes_Nx3[:, 1] <= 20)
+    assert found.shapes_Nx3[:, 1].max() <= 20
+    assert 0 < found.share < 1
+
+
 def test_where_there_are_few_shapes_nothing_is_padded():
     offsets = np.arange(0, 4001, 10)
     side = Sentences(np.full(4000, 7, np.int32), offsets)

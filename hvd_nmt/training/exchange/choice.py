@@ -98,14 +98,16 @@ class ExchangeChoice(StepCallback):
         if self._setup.groups is None:
             return
         done = step - self._start_step
-        if step > self._settled:
+        measures = step > self._settled and "compiling_s" not in logs
+        if measures:
             self._compute_s.append(logs["step_time"].compute_s)
         last = step == self._plan.config.training.max_steps
         if self.is_open:
-            if done == MEASURED_STEPS and not last:
+            enough = len(self._compute_s) >= MEASURED_STEPS - _SETTLING_STEPS
+            if done >= MEASURED_STEPS and enough and not last:
                 self._choose(step)
             return
-        if step > self._settled:
+        if measures:
             self._watch(step, logs)
         if decided(self._asked) is None and self._is_barrier(step) and not last:
             changes = horovod.gather([self._change(), self._was_misjudged()])
