@@ -17,7 +17,7 @@ def dataset(monkeypatch):
     """A function of a number of steps, and the number of batches that were made so far."""
     made = []
 
-    def batches(data, plan, start, *_):
+    def batches(data, plan, start, *_, **__):
         while True:
             made.append(start)
             ids = np.full([2, 3], len(made), np.int32)
