@@ -1,32 +1,44 @@
-"""The learning rate of each step: the one place of its formula and of its peak."""
+"""The learning rate of each step: the one place of its formulas and of its peak."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from hvd_nmt.config.schema import Config
+from hvd_nmt.config.schema import Config, Decay
+
+_FALLS = {
+    "transformer_policy": "falls as one over the root of the step",
+    "inverse_sqrt": "falls as one over the root of the step",
+    "linear": "falls in a straight line to 0 at the end of the run",
+    "cosine": "falls along half a cosine to 0 at the end of the run",
+}
+"""others stay as they are"""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """OpenSeq2Seq's `transformer_policy`, with a cool-down and a cap, as plain numbers.
+    """A warm-up in a straight line, then one of several decays, with a cool-down and a cap.
 
-    Source: Vaswani et al. 2017, eq. 3, counted in updates done, from 0.
+    Sources: Vaswani et al. 2017, eq. 3, counted in updates done, from 0 (`transformer_policy`, as
+    OpenSeq2Seq calls it); Loshchilov and Hutter 2017 (`cosine`, without restarts); Hu et al. 2024
+    (`warmup_stable_decay`).
     """
 
     factor: float
-    """factor of the whole schedule"""
+    """of `transformer_policy` the factor of the whole schedule; of the others the highest rate"""
     width: float
-    """d, width of the model"""
+    """d, width of the model; only `transformer_policy` asks for it"""
     warmup_steps: float
     """w, steps over which the rate rises"""
     cooldown_steps: float = 0
     """last steps, over which the rate falls to 0 in a straight line; 0: none"""
     max_steps: float = math.inf
-    """steps of the whole run; a cool-down needs it"""
+    """steps of the whole run; a cool-down, `linear` and `cosine` need it"""
     cap: float = math.inf
     """highest rate before the cool-down"""
+    decay: Decay = "transformer_policy"
+    """what follows the warm-up"""
 
     @staticmethod
     def of(config: Config) -> Schedule:
@@ -38,6 +50,7 @@ class Schedule:
             training.warmup_steps,
             training.cooldown_steps,
             training.max_steps,
+            decay=training.decay,
         )
 
     @property
@@ -47,9 +60,7 @@ class Schedule:
 
     def rate(self, step: int) -> float:
         """Learning rate of the update that follows `step` updates."""
-        update = step + 1
-        policy = min(update * self.warmup_steps**-1.5, update**-0.5)
-        rate = min(self.factor * self.width**-0.5 * policy, self.cap)
+        rate = min(self._rate_of_update(step + 1), self.cap)
         if not self.cools_down:
             return rate
         return rate * min(1.0, max(0.0, (self.max_steps - step) / self.cooldown_steps))
@@ -57,20 +68,47 @@ class Schedule:
     def peak(self) -> tuple[int, float]:
         """The highest rate of the run and the update that has it, counted from 1.
 
-        After warm-up the rate only falls; a cool-down or a cap may end its rise before that.
+        After warm-up no rate rises; a cool-down or a cap may end its rise before that.
         """
         last = max(1, int(min(self.max_steps, math.ceil(self.warmup_steps))))
         update = max(range(1, last + 1), key=lambda update: self.rate(update - 1))
         return update, self.rate(update - 1)
 
+    def words(self) -> str:
+        """What the rate does after the warm-up, as the end of a sentence."""
+        return _FALLS.get(self.decay, "stays there")
+
     def formula(self) -> str:
         """The rate after s updates, with the numbers of this schedule."""
-        text = (
-            f"{self.factor:g} x {self.width:g}^-0.5 x "
-            f"min((s+1) x {self.warmup_steps:g}^-1.5, (s+1)^-0.5)"
-        )
+        warmup, rising = f"{self.warmup_steps:g}", f"(s+1) / {self.warmup_steps:g}"
+        left, all_ = f"({self.max_steps:g} - s)", f"{self._falling_steps():g}"
+        text = {
+            "transformer_policy": f"{self.factor:g} x {self.width:g}^-0.5 x "
+            f"min((s+1) x {warmup}^-1.5, (s+1)^-0.5)",
+            "inverse_sqrt": f"{self.factor:g} x min({rising}, ({warmup} / (s+1))^0.5)",
+            "linear": f"{self.factor:g} x min({rising}, {left} / {all_})",
+            "cosine": f"{self.factor:g} x min({rising}, (1 - cos(pi x {left} / {all_})) / 2)",
+        }.get(self.decay, f"{self.factor:g} x min({rising}, 1)")
         if self.cap < math.inf:
             text = f"min({text}, {self.cap:g})"
         if self.cools_down:
-            text += f" x min(1, ({self.max_steps:g} - s) / {self.cooldown_steps:g})"
+            text += f" x min(1, {left} / {self.cooldown_steps:g})"
         return text
+
+    def _rate_of_update(self, update: int) -> float:
+        if self.decay == "transformer_policy":
+            policy = min(update * self.warmup_steps**-1.5, update**-0.5)
+            return self.factor * self.width**-0.5 * policy
+        if update < self.warmup_steps:
+            return self.factor * update / self.warmup_steps
+        if self.decay == "inverse_sqrt":
+            return self.factor * math.sqrt(self.warmup_steps / update)
+        if self.decay not in ("linear", "cosine") or self.max_steps == math.inf:
+            return self.factor
+        left = min(1.0, max(0.0, (self.max_steps + 1 - update) / self._falling_steps()))
+        share = left if self.decay == "linear" else (1 - math.cos(math.pi * left)) / 2
+        return self.factor * share
+
+    def _falling_steps(self) -> float:
+        """Updates from the peak, that one counted, to the end of the run."""
+        return max(1.0, self.max_steps + 1 - self.warmup_steps)

@@ -10,10 +10,15 @@ from typing import Any, Literal
 
 from hvd_nmt.common.errors import ConfigError
 
+_NO_RATE = 0.1
+"""a learning rate that large is no rate, but the factor of a schedule"""
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 AUTO: Literal["auto"] = "auto"
+Decay = Literal[
+    "transformer_policy", "inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"
+]
 Count = int | Literal["auto"]
 """a number, or left to the program"""
 
@@ -110,7 +115,11 @@ class TrainingConfig:
     """target tokens per optimizer step, summed over all ranks"""
     learning_rate: float = 2.0
     """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
-    warmup^-1.5, (s+1)^-0.5)"""
+    warmup^-1.5, (s+1)^-0.5); of the other schedules the highest rate, such as 5e-4"""
+    decay: Decay = "transformer_policy"
+    """how the learning rate falls after warmup_steps. transformer_policy: as one over the root of
+    the step, see learning_rate; inverse_sqrt: the same, from learning_rate itself; constant: not at
+    all; linear, cosine: to 0 at max_steps; warmup_stable_decay: not before cooldown_steps"""
     warmup_steps: int = 8000
     """steps over which the rate rises"""
     cooldown_steps: int = 0
@@ -121,6 +130,9 @@ class TrainingConfig:
     """decay of Adam's second moment"""
     adam_epsilon: float = 1e-9
     """small number added to the root of Adam's second moment"""
+    weight_decay: float = 0.0
+    """decoupled weight decay (AdamW): in each step every matrix loses this share of itself times
+    the learning rate; norms and biases do not. 0: plain Adam"""
     label_smoothing: float = 0.1
     """probability mass spread over all wrong tokens"""
     clip_norm: float = 0.0
@@ -203,8 +215,29 @@ class TrainingConfig:
                 "are for islands, and training.islands is off: leave them out, or use "
                 "training.islands hosts."
             )
+        self._require_schedule()
         _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
+        _not_negative(self, "training", "weight_decay")
         _not_negative(self, "training", "stuck_after_s", "max_hours")
+
+    def _require_schedule(self) -> None:
+        """See that the numbers of the schedule are meant for its kind."""
+        if self.decay != "transformer_policy" and self.learning_rate >= _NO_RATE:
+            raise ConfigError(
+                f"training.learning_rate {self.learning_rate:g} is the highest rate with "
+                f"training.decay {self.decay}, not a factor as with transformer_policy: use a "
+                "small number, such as 5e-4."
+            )
+        if self.decay in ("linear", "cosine") and self.cooldown_steps:
+            raise ConfigError(
+                f"training.decay {self.decay} falls to 0 at training.max_steps by itself: leave "
+                "training.cooldown_steps at 0."
+            )
+        if self.decay == "warmup_stable_decay" and not self.cooldown_steps:
+            raise ConfigError(
+                "training.decay warmup_stable_decay needs training.cooldown_steps, the last steps "
+                "over which the rate falls to 0: a tenth of training.max_steps is usual."
+            )
 
     @property
     def sums_in_fixed_groups(self) -> bool:

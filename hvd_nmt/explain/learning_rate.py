@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.config.schema import Decay
 from hvd_nmt.explain.learning import Points, finite, number
 from hvd_nmt.records.record import Run
 
@@ -46,7 +48,7 @@ def explain(run: Run) -> RateExplanation:
     peak = schedule.peak()
     words = (
         f"Rate of the update after s updates: {schedule.formula()}. It rises in a straight line "
-        f"over {schedule.warmup_steps:,.0f} steps and then falls as one over the root of the step"
+        f"over {schedule.warmup_steps:,.0f} steps and then {schedule.words()}"
     )
     if schedule.cools_down:
         words += (
@@ -78,4 +80,7 @@ def planned_schedule(run: Run) -> Schedule | None:
     width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))
     if not (factor and warmup and width) or min(factor, warmup, width) < 0:
         return None
-    return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf)
+    decay = training.get("decay", "transformer_policy")
+    if decay not in get_args(Decay):
+        return None
+    return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf, decay)

@@ -39,6 +39,7 @@ def build(
             beta_2=config.adam_beta2,
             epsilon=config.adam_epsilon,
             jit_compile=False,
+            decoupled_decay=config.weight_decay,
         ),
         sums or GradientSums(config.sums_in_fixed_groups),
     )
@@ -167,7 +168,20 @@ class Adam(keras.optimizers.Adam):
     """Adam (Kingma and Ba 2015) with TensorFlow's fused kernel: one pass over each weight.
 
     tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`.
+
+    Args:
+        decoupled_decay: in each step a matrix loses this share of itself times the learning rate,
+            as in AdamW (Loshchilov and Hutter 2019); norms and biases, which are vectors, do not.
+        constants, options: of Keras.
     """
+
+    def __init__(self, *constants: float, decoupled_decay: float = 0.0, **options: Any) -> None:
+        super().__init__(*constants, **options)
+        self._decoupled_decay = decoupled_decay
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes another like this, which is how Horovod wraps it."""
+        return super().get_config() | {"decoupled_decay": self._decoupled_decay}
 
     def apply_gradients(
         self, gradients: Iterable[tuple[tf.Tensor, tf.Variable]], *,
@@ -201,6 +215,12 @@ class Adam(keras.optimizers.Adam):
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
         """Update one weight and its two moments in place."""
         index = self._index_dict[self._var_key(variable)]
+        if self._decoupled_decay and variable.shape.rank > 1:
+            share = self._of_all_weights["lr"] * self._decoupled_decay
+            # One pass in place.
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=variable.handle, alpha=share, delta=variable
+            )
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].handle,

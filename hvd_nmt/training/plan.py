@@ -186,7 +186,8 @@ class Plan:
         """What the learning rate does in this run: a short one ends in the warm-up."""
         training = self.config.training
         warmup, last = training.warmup_steps, training.max_steps
-        peak_step, peak_rate = Schedule.of(self.config).peak()
+        schedule = Schedule.of(self.config)
+        peak_step, peak_rate = schedule.peak()
         peak = f"rises to {peak_rate:.2e}"
         if warmup > peak_step != last:
             return (
@@ -199,10 +200,11 @@ class Plan:
             )
         falling = max(1, min(training.cooldown_steps, last - peak_step))
         falls = f", falls to 0 over the last {falling:,} steps"
+        then = "" if training.decay == "transformer_policy" else f", then {schedule.words()}"
         return (
             f"{peak} over {warmup:,} steps "
             f"({warmup / self.batch_plan.steps_per_epoch:.1f} epochs)"
-            f"{falls if training.cooldown_steps else ''}"
+            f"{then}{falls if training.cooldown_steps else ''}"
         )
 
 

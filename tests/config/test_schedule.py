@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from hvd_nmt.config import presets
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import TrainingConfig, presets
 from hvd_nmt.config.schedule import Schedule
 
 BASE = presets()["base"][1]
@@ -53,3 +54,76 @@ def test_the_peak_is_the_highest_rate_of_the_run(max_steps, cooldown_steps, cap)
         uncooled = dataclasses.replace(schedule, cooldown_steps=0)
         assert rates[-1] == pytest.approx(uncooled.rate(max_steps - 1) / cooldown_steps)
         assert schedule.rate(max_steps) == schedule.rate(max_steps + 5) == 0
+
+
+OTHERS = ("inverse_sqrt", "constant", "linear", "cosine")
+
+
+def other(decay, **more):
+    return Schedule(**{"factor": 5e-4, "width": 512, "warmup_steps": 40, "max_steps": 200,
+                       "decay": decay} | more)  # fmt: skip
+
+
+@pytest.mark.parametrize("decay", OTHERS)
+def test_other_decays_rise_in_a_line_to_the_rate_asked_for_and_never_rise_again(decay):
+    schedule = other(decay)
+    rates = np.array([schedule.rate(step) for step in range(200)])
+    np.testing.assert_allclose(rates[:40], 5e-4 * np.arange(1, 41) / 40, rtol=1e-12)
+    assert schedule.peak() == (40, pytest.approx(5e-4))
+    assert np.all(np.diff(rates[39:]) <= 0)
+    assert rates.min() > 0  # the last step is not wasted
+
+
+def test_what_each_decay_falls_to():
+    """Over 161 updates from the peak on, that one counted."""
+    assert other("constant").rate(199) == 5e-4
+    assert other("inverse_sqrt").rate(159) == pytest.approx(2.5e-4)
+    assert other("linear").rate(199) == pytest.approx(5e-4 / 161)
+    np.testing.assert_allclose(np.diff([other("linear").rate(s) for s in range(39, 200)]),
+                               -5e-4 / 161, rtol=1e-9)  # fmt: skip
+    cosine = [other("cosine").rate(step) for step in range(39, 201)]
+    np.testing.assert_allclose(
+        cosine, 2.5e-4 * (1 + np.cos(np.pi * np.arange(162) / 161)), rtol=1e-12, atol=1e-18
+    )
+
+
+@pytest.mark.parametrize("decay", OTHERS)
+def test_a_warm_up_longer_than_the_run_never_ends(decay):
+    schedule = other(decay, max_steps=20)
+    assert schedule.peak() == (20, pytest.approx(2.5e-4))
+
+
+@pytest.mark.parametrize("decay", ["transformer_policy", *OTHERS, "warmup_stable_decay"])
+@pytest.mark.parametrize("cap", [np.inf, 2e-4])
+def test_the_formula_that_is_shown_gives_the_rate(decay, cap):
+    """Computed from its words: pi, cos, min, powers."""
+    cooldown = 30 if decay == "warmup_stable_decay" else 0
+    schedule = other(decay, cooldown_steps=cooldown, cap=cap)
+    text = schedule.formula().replace("^", "**").replace(" x ", " * ")
+    for step in (0, 20, 39, 40, 100, 185, 199):
+        names = {"s": step, "pi": np.pi, "cos": np.cos, "min": min}
+        assert eval(text, names) == pytest.approx(schedule.rate(step), rel=1e-5)
+
+
+def test_a_schedule_is_asked_for_by_its_name():
+    config = presets()["demo"][1]
+    training = dataclasses.replace(
+        config.training, decay="cosine", learning_rate=3e-4, warmup_steps=7, max_steps=90
+    )
+    assert Schedule.of(dataclasses.replace(config, training=training)) == Schedule(
+        3e-4, config.model.width, 7, 0, 90, decay="cosine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"decay": "cosine"}, "training.learning_rate 2 is the highest rate"),
+        ({"decay": "linear", "learning_rate": 5e-4, "cooldown_steps": 9}, "by itself"),
+        ({"decay": "warmup_stable_decay", "learning_rate": 5e-4}, "needs training.cooldown_steps"),
+        ({"weight_decay": -0.1}, "training.weight_decay"),
+    ],
+)
+def test_numbers_that_are_meant_for_another_schedule_are_refused(values, words):
+    with pytest.raises(ConfigError, match=words):
+        TrainingConfig(**values)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain import learning, learning_rate
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
@@ -272,6 +273,28 @@ def test_the_schedule_is_explained_and_agrees():
     assert found.schedule.rate(99) == pytest.approx(float(recipe_rate([100])[0]))
     assert "1,000 steps" in found.sentences[0]
     assert "2.795e-03" in found.sentences[1]
+
+
+@pytest.mark.parametrize(
+    ("decay", "words"),
+    [("cosine", "falls along half a cosine to 0"), ("linear", "falls in a straight line to 0"),
+     ("inverse_sqrt", "falls as one over the root"), ("constant", "and then stays there")],
+)  # fmt: skip
+def test_other_schedules_are_explained_and_agree(decay, words):
+    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": decay}
+    schedule = Schedule(5e-4, 512, 100, 0, 400, decay=decay)
+    rates = np.vectorize(lambda step: schedule.rate(int(step) - 1))
+    found = explained(training, rate=rates, last=400)
+    assert words in found.sentences[0]
+    assert schedule.formula() in found.sentences[0]
+    assert found.peak_planned == (100, pytest.approx(5e-4))
+    assert found.largest_deviation is not None
+    assert abs(found.largest_deviation[1]) < 1e-6
+
+
+def test_a_schedule_of_a_later_version_is_not_guessed_at():
+    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": "rex"}
+    assert explained(training, rate=lambda steps: 1e-4 + 0 * np.asarray(steps)).schedule is None
 
 
 def test_transformer_base_has_the_recipe_s_known_rates():

@@ -70,6 +70,35 @@ def test_the_fused_adam_equals_kerass(clip, on):
         assert np.abs(value - start.numpy()).max() > 0.1
 
 
+def test_weight_decay_is_adamws_and_spares_vectors(on):
+    constants = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3}
+    variables, keras_variables = weights(), weights()
+    adam = Adam(jit_compile=False, decoupled_decay=0.3, **constants)
+    found = run(adam, variables)
+    kerass = keras.optimizers.AdamW(weight_decay=0.3, jit_compile=False, **constants)
+    kerass.exclude_from_weight_decay([v for v in keras_variables if v.shape.rank == 1])
+    kerass.build(keras_variables)
+    plain = run(Adam(jit_compile=False, **constants), weights())
+    for step in range(20):
+        kerass.learning_rate = 0.01 * (step + 1)
+        kerass.apply_gradients(zip(gradients(step), keras_variables, strict=True))
+    for value, reference, without in zip(found, keras_variables, plain, strict=True):
+        np.testing.assert_allclose(value, reference.numpy(), rtol=1e-5, atol=1e-6)
+        if value.ndim == 1:
+            np.testing.assert_array_equal(value, without)
+        else:
+            assert np.abs(value - without).max() > 0.05
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf])
+def test_a_step_that_does_not_count_decays_nothing(factor, on):
+    variables = weights()
+    optimizer = build(TrainingConfig(weight_decay=0.5), "float32", variables)
+    run(optimizer, variables, steps=1, scale=factor)
+    for value, start in zip(variables, weights(), strict=True):
+        np.testing.assert_array_equal(value.numpy(), start.numpy())
+
+
 def test_adam_follows_the_paper():
     beta1, beta2, epsilon, rate = 0.8, 0.95, 1e-8, 0.02
     variables = weights()
