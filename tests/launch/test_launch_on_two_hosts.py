@@ -88,6 +88,8 @@ def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, t
     """As when a terminal is closed. Secrets of the environment are in no command line or file."""
     run_dir = tmp_path / "run"
     options = toy.train_options(toy_data, "run", 100_000)
+    # Tests that nohup has started would hand on that it is ignored, as the launcher then does.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with command_lines_read() as seen:
         run = launch(two_hosts, "-H", "v100b:2", "train", *options, cwd=tmp_path, **SECRETS)
         try:
