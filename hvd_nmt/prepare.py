@@ -2,6 +2,7 @@
 
     python -m hvd_nmt.prepare --corpus embedded --out data/embedded-en-de
     python -m hvd_nmt.prepare --dataset wmt16-en-de --max-length 56 --out data/wmt16-en-de
+    python -m hvd_nmt.prepare --corpora corpora.yaml --out data/mixed
     python -m hvd_nmt.prepare --train-source train.en.gz --train-target train.de.gz \\
         --dev-source val.en.gz --dev-target val.de.gz --source-language en --target-language de \\
         --vocabulary-size 8000 --out data/multi30k
@@ -33,10 +34,11 @@ from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import openseq2seq_files, stages, subwords
+from hvd_nmt.preparation import joining, openseq2seq_files, stages, subwords
+from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.journal import Journal, discard
-from hvd_nmt.preparation.options import Options, find_inputs, request
+from hvd_nmt.preparation.options import Options, find_corpora, find_inputs, request
 from hvd_nmt.preparation.parts import Input, PartState
 from hvd_nmt.preparation.summary import summary
 from hvd_nmt.preparation.workers import WorkerKilledError
@@ -62,8 +64,8 @@ def prepare(options: Options) -> None:
     recipe = options.write_recipe
     # Both places from the start: hours later is late to find that one cannot be written.
     with exclusive(options.out), exclusive(recipe) if recipe else nullcontext():
-        inputs = find_inputs(options)
-        wanted = request(options, inputs)
+        inputs, several = find_inputs(options), find_corpora(options)
+        wanted = request(options, inputs, several)
         work = options.out.with_name(f"{options.out.name}.work")
         done = _is_done(options.out, wanted, options.overwrite)
         written = recipe and done and openseq2seq_files.is_of(recipe, corpus.load(options.out))
@@ -74,7 +76,7 @@ def prepare(options: Options) -> None:
             discard(work)
         else:
             try:
-                said = _make(options, wanted, inputs, _journal(work, wanted))
+                said = _make(options, wanted, inputs, several, _journal(work, wanted))
             except WorkerKilledError:
                 raise  # what is done is right
             except DataError:
@@ -93,35 +95,40 @@ def prepare(options: Options) -> None:
 
 
 def _make(
-    options: Options, wanted: dict[str, Any], inputs: Mapping[str, Input], journal: Journal
-) -> str:
+    options: Options, wanted: dict[str, Any], inputs: Mapping[str, Input],
+    several: Corpora | None, journal: Journal,
+) -> str:  # fmt: skip
     """All stages; those that were finished before are not done again. Returns what to print."""
     limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
-    build = stages.Build(journal, wanted, options.languages, limit)
+    languages = options.languages if several is None else several.languages
+    build = stages.Build(journal, wanted, languages, limit)
     build.result.mkdir(exist_ok=True)
     if options.dataset_dir:
         parts, counted = stages.from_openseq2seq(build, options.dataset_dir, inputs)
     else:
-        parts, counted = _from_text(options, inputs, build)
-    stages.finish(build, parts, counted)
+        parts, counted = _from_text(options, inputs, several, build)
+    stages.finish(build, parts, counted, joining.records(several, parts) if several else ())
     put_in_place(build.result, options.out)
     discard(journal.directory)
     return summary(options.out, options.vocabulary_size, journal)
 
 
 def _from_text(
-    options: Options, inputs: Mapping[str, Input], build: stages.Build
+    options: Options, inputs: Mapping[str, Input], several: Corpora | None, build: stages.Build
 ) -> tuple[dict[str, PartState], dict[str, Any]]:
     """Cleans text, trains the vocabulary, encodes; returns the parts and what quality counts."""
     if options.corpus == "embedded":
         inputs = stages.generate(build, options.seed)
-    parts = stages.clean(build, inputs, options.cleaning, options.wrong_bytes)
+    if several is not None:
+        parts = joining.clean(build, several, options.wrong_bytes)
+    else:
+        parts = stages.clean(build, inputs, options.cleaning, options.wrong_bytes)
     if options.dev_size:
         leaks = options.rules.remove_leaks
         parts |= stages.hold_out(build, parts["train"], options.dev_size, leaks)
     stages.make_vocabulary(
         build, parts["train"], options.vocabulary, options.pieces, options.vocabulary_sample,
-        options.learning,
+        options.learning, tags=several.tags if several is not None else (),
     )  # fmt: skip
     return stages.encode(build, parts)
 

@@ -6,9 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from tyro.constructors import PrimitiveConstructorSpec
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import mixture
+from hvd_nmt.config.mixture import Stages
 
 _NO_RATE = 0.1
 """a learning rate that large is no rate, but the factor of a schedule"""
@@ -21,6 +25,13 @@ Decay = Literal[
 ]
 Count = int | Literal["auto"]
 """a number, or left to the program"""
+_STAGES = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="YAML",
+    instance_from_str=lambda words: mixture.parse(words[0]),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda value: [mixture.word(value)],
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +53,10 @@ class DataConfig:
     bpe_dropout: float = 0.0
     """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
     is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
+    stages: Annotated[Stages, _STAGES] = ()
+    """data of several corpora (prepare --corpora): how much of each one the steps hold, and until
+    which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights:
+    {clean: 1}}]; empty: the weights of the data, all the time"""
 
     def __post_init__(self) -> None:
         _positive(self, "data", "vocabulary_size")

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import AUTO, Config, Count
 
 
@@ -22,6 +23,15 @@ def load(path: Path, default: Config | None = None) -> Config:
         ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
             is given) or a value of the wrong type.
     """
+    return _replaced(default or Config(), read_yaml(path), str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds.
+
+    Raises:
+        ConfigError: it cannot be read, is no mapping, or gives a name two values.
+    """
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -29,7 +39,7 @@ def load(path: Path, default: Config | None = None) -> Config:
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} is no mapping of names to values.")
-    return _replaced(default or Config(), values, str(path))
+    return values
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -89,6 +99,8 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
 
 def _chosen(type_: Any, old: Any, value: Any, where: str) -> Any:
     """The value of a field whose type may have choices, as words, besides or instead of others."""
+    if type_ == Stages:
+        return stages_of(value, where)
     if type_ is Count:
         is_count = isinstance(value, int) and not isinstance(value, bool)
         if is_count or value == AUTO:

@@ -25,8 +25,8 @@ from hvd_nmt.config import UNK
 from hvd_nmt.data import sentencepiece_model, vocabulary
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
 from hvd_nmt.data.mixing import mixed
+from hvd_nmt.data.sentencepiece_model import SPACE
 
-_SPACE = "\u2581"
 _SPECIAL = UNK + 1
 
 
@@ -152,8 +152,8 @@ class SubwordDropout:
         self._character_at = np.cumsum(self._character_count) - self._character_count
         self._characters = np.array([c for some in characters for c in some], np.int32)
         # Words are segmented by themselves if no piece reaches over a space.
-        self._space = ids.get(_SPACE, -1)
-        if any(_SPACE in piece[1:] for piece in ids):
+        self._space = ids.get(SPACE, -1)
+        if any(SPACE in piece[1:] for piece in ids):
             self._space = -1
 
 

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, final
 
@@ -31,12 +32,15 @@ import numpy as np
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
+from hvd_nmt.config import Weight
 from hvd_nmt.data.text import read_lines
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPM_MODEL = "spm.model"
 SPM_VOCAB = "spm.vocab"
+LANGUAGE_NAME = "[A-Za-z][A-Za-z0-9_-]*"
+"""what a language may be called, for it names files"""
 DATASETS = ("wmt16-en-de", "multi30k-en-de")
 """public data sets that `prepare --dataset` downloads and makes with the recipe's settings"""
 
@@ -188,6 +192,28 @@ class Part:
 
 
 @dataclass(frozen=True)
+class MixedCorpus:
+    """One of several corpora in a prepared data directory."""
+
+    name: str
+    source_language: str
+    target_language: str
+    tags: list[str]
+    """pieces in front of each source"""
+    weight: Weight
+    """share of an epoch's pairs, relative to the other weights; or each pair once"""
+    date: str
+    """when the text was collected"""
+    pairs: dict[str, int]
+    """that it has of each part"""
+
+    @property
+    def direction(self) -> str:
+        """Such as en-de."""
+        return f"{self.source_language}-{self.target_language}"
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What is in a prepared data directory, and how it was made."""
 
@@ -208,12 +234,25 @@ class Manifest:
     """what became of train, dev and perhaps test"""
     files: dict[str, FileFacts]
     """every file that is part of the data"""
+    corpora: list[MixedCorpus] = field(default_factory=list)
+    """those that the parts are made of, one after the other; empty: of one"""
 
     @property
     def hash(self) -> str:
         """sha256 over all files and their names: equal on two hosts iff the data are equal."""
         lines = (f"{file.sha256}  {name}\n" for name, file in sorted(self.files.items()))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def by_corpus(self, part: str) -> dict[str, range]:
+        """Which pairs of a part are of each of several corpora, by name; {} with a single one."""
+        ends = [0, *accumulate(corpus.pairs.get(part, 0) for corpus in self.corpora)]
+        names = (corpus.name for corpus in self.corpora)
+        return {name: range(*ends) for name, ends in zip(names, pairwise(ends), strict=True)}
+
+    @property
+    def tags(self) -> list[str]:
+        """Pieces that stand in front of sources, each once."""
+        return list(dict.fromkeys(tag for corpus in self.corpora for tag in corpus.tags))
 
     @property
     def vocabulary_hash(self) -> str:
@@ -254,9 +293,13 @@ def read_manifest(directory: Path) -> Manifest:
         parts = {name: _part(**part) for name, part in raw.pop("parts").items()}
         files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
         raw.pop("hash", None)
-        manifest = Manifest(parts=parts, files=files, **raw)
+        corpora = [MixedCorpus(**corpus) for corpus in raw.pop("corpora", [])]
+        manifest = Manifest(parts=parts, files=files, corpora=corpora, **raw)
         if SPM_MODEL not in files or not {"train", "dev"} <= set(parts):
             raise ValueError("files or parts are missing in it")
+        for part in ("train", "dev") if corpora else ():
+            if manifest.by_corpus(part)[corpora[-1].name].stop != parts[part].pairs:
+                raise ValueError(f"its corpora do not make up {part}")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error}): {_AGAIN}") from None
     return manifest
@@ -265,6 +308,8 @@ def read_manifest(directory: Path) -> Manifest:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
     content = asdict(manifest) | {"hash": manifest.hash}
+    if not manifest.corpora:  # so that 0.1.0 reads it
+        del content["corpora"]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

@@ -21,6 +21,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """types of pieces"""
+SPACE = "\u2581"
+"""what SentencePiece writes for the space before a word"""
 
 
 def parsed(model: bytes) -> Any:

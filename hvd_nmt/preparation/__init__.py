@@ -2,6 +2,8 @@
 
 - `options`               the options of the command, and the request: all that decides the result
 - `stages`                the stages in their order, each done once
+- `corpora`               the YAML file that names several corpora
+- `joining`               several corpora as one
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
 - `cleaning`              the rules by which training pairs are removed
 - `removed`               the file of the removed pairs

@@ -47,6 +47,8 @@ class EncodedBlock(NamedTuple):
     """pairs with a side that was cut"""
     kept_text_bytes: tuple[int, int]
     """text of the pairs that are kept, one byte per line end"""
+    stays: np.ndarray
+    """bool [pairs], which of those that came in are kept"""
     quality: Quality
 
 
@@ -108,6 +110,8 @@ def write_ids(
     """
     total, size = part.pairs or None, subwords.rounded_up(pieces)
     part.pairs, part.kept_text_bytes = 0, [0, 0]
+    done, ends = 0, np.cumsum(part.by_corpus)
+    by_corpus = np.zeros(len(ends), np.int64)
     with (
         SentencesWriter(stems[0], size) as source_writer,
         SentencesWriter(stems[1], size) as target_writer,
@@ -117,6 +121,10 @@ def write_ids(
             source_writer.append(*block.kept[0])
             target_writer.append(*block.kept[1])
             part.pairs += block.pairs - block.removed.total()
+            if part.by_corpus:
+                corpora = np.searchsorted(ends, done + np.flatnonzero(block.stays), side="right")
+                by_corpus += np.bincount(corpora, minlength=len(ends))
+                done += block.pairs
             part.truncated += block.truncated
             part.removed.update(block.removed)
             for side in (0, 1):
@@ -125,6 +133,7 @@ def write_ids(
                 quality.merge(block.quality)
             bar.update(block.pairs)
     part.tokens = [source_writer.tokens, target_writer.tokens]
+    part.by_corpus = by_corpus.tolist()
 
 
 def encoded_block(
@@ -153,6 +162,7 @@ def encoded_block(
         removed=Counter(counts),
         truncated=int((np.maximum(source[1], target[1]) > max_length).sum()),
         kept_text_bytes=(source_bytes, target_bytes),
+        stays=kept,
         quality=quality,
     )
 

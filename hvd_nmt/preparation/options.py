@@ -13,8 +13,10 @@ import tyro
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
-from hvd_nmt.preparation import embedded, openseq2seq_files
+from hvd_nmt.data.corpus import LANGUAGE_NAME
+from hvd_nmt.preparation import corpora, embedded, openseq2seq_files
 from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.download import datasets
 from hvd_nmt.preparation.parts import Input, Paths
 from hvd_nmt.preparation.subwords import Learning
@@ -39,6 +41,8 @@ class Options:
     """a public corpus to download instead, with its dev and test parts"""
     dataset_dir: Path | None = None
     """a folder that the OpenSeq2Seq recipe has prepared, to be used as it is"""
+    corpora: Path | None = None
+    """YAML file that names several corpora instead, see docs/guide.md"""
     train_source: Path | None = None
     """training text, one sentence per line, UTF-8, plain or .gz"""
     train_target: Path | None = None
@@ -108,7 +112,7 @@ class Options:
             inside = f": give {self.vocabulary}/spm.model" if self.vocabulary.is_dir() else ""
             raise ConfigError(f"--vocabulary: there is no file {self.vocabulary}{inside}.")
         for language in self.languages:
-            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", language):
+            if not re.fullmatch(LANGUAGE_NAME, language):
                 raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
         if self.source_language == self.target_language:
             raise ConfigError("The two languages name files: they must have different names.")
@@ -125,7 +129,13 @@ class Options:
 
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
-        if self.corpus == "embedded":
+        if self.corpora:
+            if self.files or self.dev_size or self._has_own_dev or self.corpus != "files":
+                raise ConfigError(
+                    "--corpora names all files, dev files among them: give no text files, "
+                    "--dev-size, --corpus, --dataset or --dataset-dir beside it."
+                )
+        elif self.corpus == "embedded":
             if self.files or self.dev_size or self.languages != ("en", "de") or self._has_own_dev:
                 raise ConfigError(
                     "The embedded corpus is English to German and brings its own dev and test "
@@ -140,7 +150,7 @@ class Options:
         elif "train" not in self.files:
             raise ConfigError(
                 "Give --train-source and --train-target, or --corpus embedded for the package's "
-                "own corpus, or --dataset NAME for a public one."
+                "own corpus, or --dataset NAME for a public one, or --corpora FILE for several."
             )
         elif ("dev" in self.files) == (self.dev_size > 0):
             raise ConfigError(
@@ -246,7 +256,22 @@ def find_inputs(options: Options) -> dict[str, Input]:
     return {part: Input.of([paths]) for part, paths in files.items()}
 
 
-def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
+def find_corpora(options: Options) -> Corpora | None:
+    """Those that `--corpora` names, with the digests of their files.
+
+    Raises:
+        ConfigError: the YAML file cannot be used.
+        DataError: a file of text cannot be read.
+    """
+    if options.corpora is None:
+        return None
+    named = corpora.read(options.corpora, options.languages, options.cleaning)
+    return corpora.with_inputs(named)
+
+
+def request(
+    options: Options, inputs: Mapping[str, Input], several: Corpora | None = None
+) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
     A setting that came in later is left out where it is at its default, so that directories
@@ -278,6 +303,8 @@ def request(options: Options, inputs: Mapping[str, Input]) -> dict[str, Any]:
     if options.dataset_dir:
         names = openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY
         found["recipe"] = [_digest(options.dataset_dir / name) for name in names]
+    if several is not None:
+        return found | {"corpora": several.request()}
     digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}
     return found | {"inputs": digests}
 

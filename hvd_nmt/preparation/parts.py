@@ -63,7 +63,7 @@ class Input(NamedTuple):
     @property
     def files(self) -> tuple[FileFacts, FileFacts]:
         """What all sources and all targets are; of several files, the digest of their digests."""
-        source, target = (_joined_files(side) for side in zip(*self.facts, strict=True))
+        source, target = (joined_files(side) for side in zip(*self.facts, strict=True))
         return source, target
 
     def blocks(self) -> Iterator[tuple[Paths, Block]]:
@@ -99,6 +99,8 @@ class PartState:
     """bytes of the text of the pairs that are kept, cleaned; (source, target)"""
     tokens: list[int] = field(default_factory=lambda: [0, 0])
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
+    by_corpus: list[int] = field(default_factory=list)
+    """pairs that are kept of each of several corpora, one after the other; empty: of one"""
 
     def finished(self) -> Part:
         """What the manifest records."""
@@ -258,6 +260,15 @@ def _without(
     return left
 
 
+def joined_files(files: Sequence[FileFacts]) -> FileFacts:
+    """What one file after the other is: of several, the digest of their digests."""
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+
+
 class _Job(NamedTuple):
     block: Block
     names: tuple[str, str]
@@ -339,14 +350,6 @@ def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
             removed_pairs.append((number, rule, (source.decode(), target.decode())))
     counts = cleaned.removed + Counter(filter(None, rules))
     return cleaned._replace(kept=_joined(kept), removed=counts, removed_pairs=sorted(removed_pairs))
-
-
-def _joined_files(files: Sequence[FileFacts]) -> FileFacts:
-    if len(files) == 1:
-        return files[0]
-    digests = "".join(file.sha256 for file in files)
-    n_bytes = sum(file.n_bytes for file in files)
-    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
 
 
 def _is_utf8(raw: bytes) -> bool:

@@ -13,10 +13,20 @@ from pathlib import Path
 
 from hvd_nmt.data.text import plain
 
-NAME = "removed.tsv.gz"
+_STEM, _ENDING = "removed", "tsv.gz"
 
 RemovedPair = tuple[int, str, tuple[str, str]]
 """line number, rule, (source, target)"""
+
+
+def name(corpus: str | None = None) -> str:
+    """Name of the file, of the only corpus or of one of several."""
+    return ".".join(filter(None, (_STEM, corpus, _ENDING)))
+
+
+def is_name(file: str) -> bool:
+    """Whether a file is called so."""
+    return file.startswith(f"{_STEM}.") and file.endswith(f".{_ENDING}")
 
 
 @contextmanager

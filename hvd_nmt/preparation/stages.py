@@ -12,7 +12,7 @@ finish               the manifest and the report on quality
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from hvd_nmt.preparation import (
     removed,
     subwords,
 )
+from hvd_nmt.preparation.corpora import CorpusFiles, Tagged
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.journal import Journal
 from hvd_nmt.preparation.parts import Input, PartState, Paths
@@ -117,12 +118,44 @@ def clean(
     found: dict[str, PartState] = {}
     for name in sorted(inputs, key=["dev", "test", "train"].index):
         folder = build.work if name == "train" else build.result
-        work = partial(_clean, build, inputs[name], build.paths(folder, name), rules, wrong_bytes)
+        work = partial(
+            clean_part, build, inputs[name], build.paths(folder, name), rules, wrong_bytes
+        )
         others = list(found) if name == "train" else None
         plain = build.journal.stage(f"read {name}", partial(work, others))
         found[name] = PartState.from_plain(plain, folder)
     require_pairs(found["train"])
     return found
+
+
+def clean_part(
+    build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
+    held_out: Iterable[str] | None, *, of: CorpusFiles | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Cleans a part, of the only corpus or of one of several.
+
+    Args:
+        build: the data directory in the making.
+        raw: its files.
+        text: where clean text goes.
+        rules: which training pairs are removed.
+        wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
+        held_out: of train: names of the parts that are clean already; None: it is one of these.
+        of: the corpus, if there are several; its tags go in front of each source.
+
+    Returns:
+        What `PartState.from_plain` reads.
+    """
+    tags, name = ((), None) if of is None else (of.tags, of.name)
+    if held_out is None:  # all its pairs stay, for a score counts them all
+        wrong_bytes = "stop" if wrong_bytes == "stop" else "keep"
+        keep = parts.Cleaning(Tagged(parts.keep_all, tags), None, wrong_bytes)
+        return parts.clean(raw, text, keep).as_plain()
+    source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
+    cleaner = Tagged(cleaning.Cleaner(rules, build.languages, (source, target)), tags)
+    memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
+    method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.name(name))
+    return parts.clean(raw, text, method).as_plain()
 
 
 def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> dict[str, PartState]:
@@ -150,7 +183,7 @@ def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> d
 
 def make_vocabulary(
     build: Build, train: PartState, given: Path | None, pieces: int, most_pairs: int,
-    learning: subwords.Learning,
+    learning: subwords.Learning, *, tags: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Puts the joint SentencePiece model, and its pieces as text, into the result.
 
@@ -161,14 +194,16 @@ def make_vocabulary(
         pieces: to learn, where none is given.
         most_pairs: that it is learned from, 0: all.
         learning: how it is learned.
+        tags: in front of sources.
     """
 
     def work() -> None:
         if given:
             _copy(given, build.result / corpus.SPM_MODEL, build.request["vocabulary"])
             model = subwords.read(build.result / corpus.SPM_MODEL)
+            subwords.require_tags(model, tags)
         else:
-            model = subwords.load(_learned(build, train, pieces, most_pairs, learning))
+            model = subwords.load(_learned(build, train, pieces, most_pairs, learning, tags=tags))
             (build.result / corpus.SPM_MODEL).write_bytes(model.serialized_model_proto())
         subwords.write_vocabulary(model, build.result / corpus.SPM_VOCAB)
 
@@ -230,13 +265,17 @@ def from_openseq2seq(
     return found, counted
 
 
-def finish(build: Build, encoded: Parts, counted: dict[str, Any]) -> None:
+def finish(
+    build: Build, encoded: Parts, counted: dict[str, Any],
+    corpora: Sequence[corpus.MixedCorpus] = (),
+) -> None:  # fmt: skip
     """Writes the manifest and what is known of the text's quality, which is no part of the data.
 
     Args:
         build: the data directory in the making.
         encoded: all parts.
         counted: of train, by `quality.Quality.counted`.
+        corpora: that the parts are made of, if they are several.
 
     Raises:
         DataError: no training pair is left.
@@ -245,8 +284,12 @@ def finish(build: Build, encoded: Parts, counted: dict[str, Any]) -> None:
 
     def work() -> None:
         model = subwords.read(build.result / corpus.SPM_MODEL)
-        no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE, removed.NAME}
-        files = [path for path in sorted(build.result.iterdir()) if path.name not in no_data]
+        no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE}
+        files = [
+            path
+            for path in sorted(build.result.iterdir())
+            if path.name not in no_data and not removed.is_name(path.name)
+        ]
         manifest = corpus.Manifest(
             format_version=corpus.FORMAT_VERSION,
             source_language=build.languages[0],
@@ -258,6 +301,7 @@ def finish(build: Build, encoded: Parts, counted: dict[str, Any]) -> None:
             versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
             parts={n: encoded[n].finished() for n in ("train", "dev", "test") if n in encoded},
             files={path.name: fingerprint(path) for path in files},
+            corpora=list(corpora),
         )
         corpus.write_manifest(build.result, manifest)
         quality.write(build.result, quality.report(build.languages, manifest.parts, counted))
@@ -283,21 +327,23 @@ def _copy(path: Path, to: Path, sha256: str) -> None:
 
 
 def _learned(
-    build: Build, train: PartState, pieces: int, most_pairs: int, learning: subwords.Learning
-) -> bytes:
+    build: Build, train: PartState, pieces: int, most_pairs: int, learning: subwords.Learning,
+    *, tags: Sequence[str],
+) -> bytes:  # fmt: skip
     """A vocabulary learned from the pairs that encoding keeps, which depends on a vocabulary."""
     chosen = subwords.spread(train.pairs, most_pairs)
     some = subwords.spread(train.pairs, min(most_pairs or _ROUGH_PAIRS, _ROUGH_PAIRS))
-    first = _rough(train, some, pieces, learning)
+    first = _rough(train, some, pieces, learning, tags)
     if first is not None:
         kept = encoding.kept(train.text, chosen, first, build.limit)
         chosen = kept if kept.any() else chosen  # the end says of how many pairs none is left
-    return subwords.train(subwords.sample(train.text, chosen), pieces, learning)
+    return subwords.train(subwords.sample(train.text, chosen), pieces, learning, tags)
 
 
 def _rough(
-    train: PartState, chosen: np.ndarray, pieces: int, learning: subwords.Learning
-) -> bytes | None:
+    train: PartState, chosen: np.ndarray, pieces: int, learning: subwords.Learning,
+    tags: Sequence[str],
+) -> bytes | None:  # fmt: skip
     """A first vocabulary, without rare characters, to tell which pairs encoding keeps.
 
     A line of noise may have thousands of characters that are nowhere else, and each would get a
@@ -308,24 +354,9 @@ def _rough(
     rough = replace(learning, character_coverage=coverage)
     try:
         try:
-            return subwords.train(subwords.sample(train.text, chosen), pieces, rough)
+            return subwords.train(subwords.sample(train.text, chosen), pieces, rough, tags)
         except subwords.TooFewPiecesError as error:
             more = pieces + error.least
-            return subwords.train(subwords.sample(train.text, chosen), more, rough)
+            return subwords.train(subwords.sample(train.text, chosen), more, rough, tags)
     except DataError:
         return None  # what is wrong is said of the real one, which has more characters
-
-
-def _clean(
-    build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
-    held_out: Iterable[str] | None,
-) -> dict[str, Any]:  # fmt: skip
-    """Cleans a part: train, given the names of the held-out parts, or one of these (None)."""
-    if held_out is None:  # all its pairs stay, for a score counts them all
-        keep = parts.Cleaning(parts.keep_all, None, "stop" if wrong_bytes == "stop" else "keep")
-        return parts.clean(raw, text, keep).as_plain()
-    source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
-    cleaner = cleaning.Cleaner(rules, build.languages, (source, target))
-    memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
-    method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.NAME)
-    return parts.clean(raw, text, method).as_plain()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -25,7 +25,8 @@ import sentencepiece
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config import BOS, EOS, PAD, UNK
-from hvd_nmt.data import vocabulary
+from hvd_nmt.data import sentencepiece_model, vocabulary
+from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.data.text import read_lines
 
 # Names of SentencePiece's own pieces, and what text does not hold when it is cut into pieces.
@@ -72,7 +73,10 @@ class TooFewPiecesError(DataError):
         """pieces that the characters need, 0: not known"""
 
 
-def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning()) -> bytes:
+def train(
+    lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning(),
+    tags: Sequence[str] = (),
+) -> bytes:  # fmt: skip
     """Trains one vocabulary for both languages; returns the serialised model.
 
     The result depends on the arguments alone: SentencePiece counts exactly, without chance, and
@@ -84,6 +88,7 @@ def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learn
         lines: text.
         vocabulary_size: pieces.
         learning: how they are learned.
+        tags: that stand in front of lines, such as <2de>; one piece each.
 
     Raises:
         TooFewPiecesError: the vocabulary is too small for the characters of the text.
@@ -93,8 +98,8 @@ def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learn
     more: dict[str, Any] = {}  # what is said at all is written into the model
     if learning.byte_fallback:
         more["byte_fallback"] = True
-    if learning.user_defined_symbols:
-        more["user_defined_symbols"] = list(learning.user_defined_symbols)
+    if symbols := [*learning.user_defined_symbols, *tags]:
+        more["user_defined_symbols"] = symbols
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(lines),
@@ -113,7 +118,32 @@ def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learn
         )
     except RuntimeError as error:
         raise _explained(str(error), vocabulary_size) from None
-    return model.getvalue()
+    return _with_space_before(model.getvalue(), tags)
+
+
+def require_tags(model: sentencepiece.SentencePieceProcessor, tags: Iterable[str]) -> None:
+    """See that a model of another origin has these tags.
+
+    Raises:
+        DataError: it lacks one.
+    """
+    for tag in tags:
+        if model.encode(tag, out_type=str) != [SPACE + tag]:
+            raise DataError(
+                f"The vocabulary that was given has no piece for the tag {tag}: let prepare learn "
+                "one from these corpora, or use tags that it has."
+            )
+
+
+def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
+    """Make the space before a tag part of its piece; SentencePiece would give it one of its own."""
+    if not tags:
+        return model
+    parsed = sentencepiece_model.parsed(model)
+    for piece in parsed.pieces:
+        if piece.type == sentencepiece_model.USER_DEFINED and piece.piece in tags:
+            piece.piece = SPACE + piece.piece
+    return bytes(parsed.SerializeToString())
 
 
 def spread(pairs: int, most: int) -> np.ndarray:

@@ -25,11 +25,10 @@ from typing import NamedTuple
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import UNK
 from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import subwords
 
-SPACE = "▁"
-"""what SentencePiece writes for the space before a word"""
 _LONGEST_LEARNED = 16
 """characters of the longest piece that is learned from text, as in SentencePiece's own training"""
 

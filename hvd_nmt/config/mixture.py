@@ -1,0 +1,115 @@
+"""Stages of a run on several corpora: how much of each one its steps hold, and until when.
+
+    data:
+      stages:
+        - {until: 50000, weights: {clean: 1, crawled: 3, back: 1}}
+        - {until: end, weights: {clean: 1}}
+
+A weight is a share of the sentence pairs, relative to the other weights; `as is` means each pair of
+that corpus once an epoch. A corpus that a stage does not name is not used in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import yaml
+
+from hvd_nmt.common.errors import ConfigError
+
+AS_IS: Literal["as is"] = "as is"
+END: Literal["end"] = "end"
+Weight = float | Literal["as is"]
+"""share of an epoch's pairs, relative to the other weights; or each pair once an epoch"""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Some steps with the same mixture."""
+
+    until: int | Literal["end"]
+    """last step of the stage"""
+    weights: Mapping[str, Weight]
+    """of each corpus in use, by name"""
+
+
+Stages = tuple[Stage, ...]
+
+
+def weight_of(value: Any, name: str) -> Weight:
+    """A weight as it stands in a file.
+
+    Args:
+        value: a number or `as is`.
+        name: what to call it in a message.
+
+    Raises:
+        ConfigError: it is no weight.
+    """
+    if value == AS_IS:
+        return AS_IS
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
+        return float(value)
+    raise ConfigError(f"{name} {value!r}: give a number above 0, or {AS_IS!r}.")
+
+
+def stages_of(values: Any, where: str) -> Stages:
+    """Stages as they stand in a file.
+
+    Args:
+        values: a list of mappings with `until` and `weights`.
+        where: file and name, for messages.
+
+    Raises:
+        ConfigError: they are no stages, or not one after the other.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        raise ConfigError(f"{where} must be a list such as {_EXAMPLE}, not {values!r:.60}.")
+    stages = tuple(_stage(value, f"{where}: stage {i}") for i, value in enumerate(values, start=1))
+    ends = [math.inf if stage.until == END else stage.until for stage in stages]
+    if any(end >= following for end, following in pairwise(ends)):
+        raise ConfigError(f"{where}: each stage must end after the one before it.")
+    if ends and ends[-1] != math.inf:
+        raise ConfigError(f"{where}: the last stage needs `until: end`.")
+    return stages
+
+
+def parse(text: str) -> Stages:
+    """Stages in one word of the command line, as YAML.
+
+    Raises:
+        ConfigError: as `stages_of`.
+    """
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"data.stages cannot be read as YAML: {' '.join(str(error).split())}"
+        ) from None
+    return stages_of(values or [], "data.stages")
+
+
+def word(stages: Stages) -> str:
+    """The inverse of `parse`."""
+    plain = [{"until": stage.until, "weights": dict(stage.weights)} for stage in stages]
+    return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+
+
+_EXAMPLE = "[{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights: {clean: 1}}]"
+
+
+def _stage(value: Any, where: str) -> Stage:
+    if not isinstance(value, dict) or set(value) != {"until", "weights"}:
+        raise ConfigError(f"{where} must have until and weights, as in {_EXAMPLE}.")
+    until, weights = value["until"], value["weights"]
+    if until != END and (not isinstance(until, int) or isinstance(until, bool) or until < 1):
+        raise ConfigError(f"{where}: until is {until!r}: give the last step of the stage, or end.")
+    if not isinstance(weights, dict) or not weights:
+        raise ConfigError(f"{where}: weights must name at least one corpus.")
+    return Stage(
+        until, {str(name): weight_of(w, f"{where}: {name}") for name, w in weights.items()}
+    )

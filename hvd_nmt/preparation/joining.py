@@ -1,0 +1,107 @@
+"""Several corpora as one: each cleaned by its own rules, then their text one after the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from hvd_nmt.common.files import FileFacts
+from hvd_nmt.data.corpus import MixedCorpus
+from hvd_nmt.preparation.corpora import Corpora
+from hvd_nmt.preparation.parts import PartState, Paths, joined_files
+from hvd_nmt.preparation.stages import Build, clean_part, require_pairs
+
+_COPIED_BYTES = 1 << 20
+
+
+def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartState]:
+    """Reads all parts of several corpora and writes their clean text, corpus after corpus.
+
+    Args:
+        build: the data directory in the making.
+        corpora: which, with their files, rules and tags.
+        wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
+
+    Raises:
+        DataError: as `stages.clean`.
+    """
+    found: dict[str, PartState] = {}
+    for name in ("dev", "test", "train"):
+        if any(name in inputs for inputs in corpora.inputs.values()):
+            states = _cleaned(build, corpora, name, wrong_bytes, list(found))
+            folder = build.work if name == "train" else build.result
+            work = partial(_join, states, build.paths(folder, name))
+            plain = build.journal.stage(f"join {name}", work)
+            found[name] = PartState.from_plain(plain, folder)
+    require_pairs(found["train"])
+    return found
+
+
+def records(corpora: Corpora, encoded: Mapping[str, PartState]) -> list[MixedCorpus]:
+    """What the manifest says of each corpus.
+
+    Args:
+        corpora: all.
+        encoded: all parts.
+    """
+    return [
+        MixedCorpus(
+            name=each.name,
+            source_language=each.languages[0],
+            target_language=each.languages[1],
+            tags=list(each.tags),
+            weight=each.weight,
+            date=each.date,
+            pairs={part: state.by_corpus[index] for part, state in encoded.items()},
+        )
+        for index, each in enumerate(corpora.corpora)
+    ]
+
+
+def _cleaned(
+    build: Build, corpora: Corpora, part: str, wrong_bytes: str, held_out: list[str]
+) -> list[PartState]:
+    """The part of each corpus; of one that has none, a state without pairs."""
+    states = []
+    for each in corpora.corpora:
+        text = build.paths(build.work, f"{part}.of.{each.name}")
+        raw = corpora.inputs[each.name].get(part)
+        if raw is None:
+            nothing = FileFacts(0, "")
+            states.append(PartState((nothing, nothing), text))
+            continue
+        work = partial(
+            clean_part, build, raw, text, each.rules, wrong_bytes,
+            held_out if part == "train" else None, of=each,
+        )  # fmt: skip
+        plain = build.journal.stage(f"read {part} of {each.name}", work)
+        states.append(PartState.from_plain(plain, build.work))
+    return states
+
+
+def _join(states: Sequence[PartState], text: Paths) -> dict[str, Any]:
+    """The same part of several corpora as one, their clean text in one file after the other.
+
+    Returns:
+        What `PartState.from_plain` reads.
+    """
+    present = [state for state in states if state.pairs_read]
+    source, target = (
+        joined_files(side) for side in zip(*(state.inputs for state in present), strict=True)
+    )
+    whole = PartState((source, target), text, by_corpus=[state.pairs for state in states])
+    for state in present:
+        whole.pairs_read += state.pairs_read
+        whole.pairs += state.pairs
+        whole.removed.update(state.removed)
+        for side in (0, 1):
+            whole.text_bytes[side] += state.text_bytes[side]
+            whole.kept_text_bytes[side] += state.kept_text_bytes[side]
+    for side, path in enumerate(text):
+        with open(path, "wb") as stream:
+            for state in present:
+                with open(state.text[side], "rb") as one:
+                    shutil.copyfileobj(one, stream, _COPIED_BYTES)
+    return whole.as_plain()
