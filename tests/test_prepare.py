@@ -23,7 +23,7 @@ from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data import corpus, vocabulary
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.preparation import cleaning, embedded, encoding, parts, subwords, workers
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,7 +15,7 @@ The values of a run are written to `config.yaml` in the run directory, which is 
 `--config`. No TensorFlow here.
 """
 
-from hvd_nmt.config.mixture import AS_IS, Stage, Stages, Weight, weight_of
+from hvd_nmt.config.mixture import AS_IS, END, Stage, Stages, Weight, weight_of
 from hvd_nmt.config.presets import presets
 from hvd_nmt.config.schema import (
     BOS,
@@ -43,6 +43,7 @@ from hvd_nmt.config.serialization import (
 __all__ = [
     "AS_IS",
     "BOS",
+    "END",
     "EOS",
     "PAD",
     "UNK",

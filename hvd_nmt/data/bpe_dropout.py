@@ -97,13 +97,15 @@ class SubwordDropout:
             raise DataError(f"{data.spm_path} cannot be read: {error}.") from None
         return cls(pieces, share, seed, data.manifest.max_length, set(never_merged.values()))
 
-    def pairs(self, corpus: ParallelCorpus, indices: np.ndarray, epoch: int) -> ParallelCorpus:
+    def pairs(
+        self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int
+    ) -> ParallelCorpus:
         """Some pairs, in the order of their indices, segmented for an epoch.
 
         Args:
             corpus: all pairs, with SentencePiece's own ids.
             indices: int64, of the pairs that are wanted.
-            epoch: from 0.
+            epoch: from 0, one for all or one for each.
         """
         source, target = (
             self.sentences(sentences, indices, epoch, side)
@@ -112,14 +114,14 @@ class SubwordDropout:
         return ParallelCorpus(source, target)
 
     def sentences(
-        self, sentences: Sentences, indices: np.ndarray, epoch: int, side: int
+        self, sentences: Sentences, indices: np.ndarray, epoch: np.ndarray | int, side: int
     ) -> Sentences:
         """The sentences of these indices, int64, segmented for an epoch.
 
         Args:
             sentences: one side of the corpus, with SentencePiece's own ids.
             indices: which ones.
-            epoch: from 0.
+            epoch: from 0, one for all or one for each.
             side: 0 source, 1 target: a part of the chance.
         """
         lengths = sentences.lengths[indices].astype(np.int64)

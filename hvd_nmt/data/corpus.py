@@ -100,6 +100,10 @@ class Sentences:
             raise IndexError(index)
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
+    def part(self, pairs: range) -> Sentences:
+        """Some sentences in a row."""
+        return Sentences(self.ids, self.offsets[pairs.start : pairs.stop + 1])
+
     @cached_property
     def lengths(self) -> np.ndarray:
         """int32 [sentences], tokens of each sentence, eos counted."""
@@ -120,6 +124,10 @@ class ParallelCorpus:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def part(self, pairs: range) -> ParallelCorpus:
+        """Some pairs in a row."""
+        return ParallelCorpus(self.source.part(pairs), self.target.part(pairs))
 
 
 @final
@@ -248,6 +256,19 @@ class Manifest:
         ends = [0, *accumulate(corpus.pairs.get(part, 0) for corpus in self.corpora)]
         names = (corpus.name for corpus in self.corpora)
         return {name: range(*ends) for name, ends in zip(names, pairwise(ends), strict=True)}
+
+    def sample(self, part: str, count: int) -> list[int]:
+        """The first pairs of a part, so many in all; of several corpora the first of each.
+
+        Args:
+            part: such as "dev".
+            count: pairs; 0: all.
+        """
+        pairs = self.parts[part].pairs
+        count = min(count or pairs, pairs)
+        ranges = self.by_corpus(part).values() or [range(pairs)]
+        quotas = (count * of.stop // pairs - count * of.start // pairs for of in ranges)
+        return [index for of, quota in zip(ranges, quotas, strict=True) for index in of[:quota]]
 
     @property
     def tags(self) -> list[str]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 
 MOST = 64
 """shapes, and so programs"""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.common.units import data_size
-from hvd_nmt.data.batches import BatchPlan, EpochPlan, Position, batches
+from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Position
+from hvd_nmt.data.batches import batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 

@@ -273,7 +273,7 @@ def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
     """`memory.worst_batch` of the run to come; `error` where no such step can be made."""
     from hvd_nmt.common.errors import ConfigError
     from hvd_nmt.config import ModelConfig
-    from hvd_nmt.data.batches import BatchPlan
+    from hvd_nmt.data.batch_plan import BatchPlan
     from hvd_nmt.training import memory
 
     try:

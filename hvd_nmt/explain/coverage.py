@@ -1,14 +1,17 @@
-"""Whether each epoch of a run had every sentence exactly once, whatever interrupted it."""
+"""Whether each epoch of a run had every sentence exactly once, whatever interrupted it.
+
+Of several corpora with weights: whether it had every sentence as often as was planned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hvd_nmt.common.units import count
 from hvd_nmt.data.sentence_sum import SentenceSum
-from hvd_nmt.records.record import DataOfStart, Run
+from hvd_nmt.records.record import DataOfStart, Fed, Run
 
 _STARTS_NAMED = 6
 """starts of which each one's ranks are named, at most"""
@@ -31,6 +34,8 @@ class Coverage:
     left_out: tuple[tuple[int, int], ...] = ()
     """of the exact epochs: (epoch, sentences in steps that changed no weight), where there are
     any"""
+    how_often: str = "exactly once"
+    """what was planned of each sentence"""
 
     @property
     def proof(self) -> str:
@@ -39,7 +44,7 @@ class Coverage:
             return ""
         but = " and ".join(f"{number:,} of epoch {epoch:,}" for epoch, number in self.left_out)
         return (
-            f"Every sentence of {_epochs(self.exact)} was trained on exactly once, "
+            f"Every sentence of {_epochs(self.exact)} was trained on {self.how_often}, "
             f"{_starts(self.ranks)}" + (f", but for {but}, which were left out." if but else ".")
         )
 
@@ -47,6 +52,18 @@ class Coverage:
     def sentences(self) -> tuple[str, ...]:
         """All of it."""
         return (*self.faults, *([self.proof] if self.proof else []), *self.others)
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What an epoch was to have, and what it was fed."""
+
+    number: int
+    whole: SentenceSum
+    fed: Sequence[Fed]
+    """in the steps that may be of it"""
+    missing: str = ""
+    """why it cannot be judged"""
 
 
 @dataclass(frozen=True)
@@ -72,33 +89,53 @@ def coverage(run: Run) -> Coverage:
     others: list[str] = []
     starts: set[int] = set()
     left_out: list[tuple[int, int]] = []
-    for segment in _segments(run):
-        data = segment.data
-        begun, steps = segment.first - 1, data.steps_per_epoch
-        for epoch in range(-(-begun // steps) + 1, -(-segment.last // steps) + 1):
-            if epoch * steps > segment.last:
-                ending = "is not finished." if segment.is_newest else "ended with other data."
-                others.append(f"Epoch {epoch:,} {ending}")
-                continue
-            fed = [each for each in run.fed if segment.first <= each.step <= segment.last]
-            trained, skipped = (
-                _total(sums[epoch] for sums in all_sums if epoch in sums)
-                for all_sums in ([f.by_epoch for f in fed], [f.left_out for f in fed])
-            )
-            if fault := _fault(trained.plus(skipped), data.epoch):
-                faults.append(f"Epoch {epoch:,}: {fault}")
-                continue
-            exact.append(epoch)
-            left_out += [(epoch, skipped.count)] if skipped.count else []
-            starts.update(each.start for each in fed if {epoch} & {*each.by_epoch, *each.left_out})
+    for each in _planned(run) if run.planned else _equal(run):
+        epoch = each.number
+        if each.missing:
+            others.append(f"Epoch {epoch:,} {each.missing}")
+            continue
+        trained, skipped = (
+            _total(sums[epoch] for sums in all_sums if epoch in sums)
+            for all_sums in ([f.by_epoch for f in each.fed], [f.left_out for f in each.fed])
+        )
+        if fault := _fault(trained.plus(skipped), each.whole):
+            faults.append(f"Epoch {epoch:,}: {fault}")
+            continue
+        exact.append(epoch)
+        left_out += [(epoch, skipped.count)] if skipped.count else []
+        starts.update(f.start for f in each.fed if {epoch} & {*f.by_epoch, *f.left_out})
     numbers = tuple(sorted(starts))
     ranks = tuple(len(run.start_hosts[number]) or 1 for number in numbers)
-    return Coverage(tuple(exact), tuple(faults), tuple(others), numbers, ranks, tuple(left_out))
+    found = Coverage(tuple(exact), tuple(faults), tuple(others), numbers, ranks, tuple(left_out))
+    return replace(found, how_often="as often as planned") if run.planned else found
+
+
+def _equal(run: Run) -> Iterator[_Epoch]:
+    """The epochs of runs in which each has every sentence once."""
+    for segment in _segments(run):
+        begun, steps = segment.first - 1, segment.data.steps_per_epoch
+        fed = [each for each in run.fed if segment.first <= each.step <= segment.last]
+        ending = "is not finished." if segment.is_newest else "ended with other data."
+        for epoch in range(-(-begun // steps) + 1, -(-segment.last // steps) + 1):
+            missing = ending if epoch * steps > segment.last else ""
+            yield _Epoch(epoch, segment.data.epoch, fed, missing)
+
+
+def _planned(run: Run) -> Iterator[_Epoch]:
+    """The epochs of a run on several corpora, each with a plan of its own."""
+    last = _last_step(run)
+    for each in run.planned:
+        missing = "is not finished." if each.last_step > last else ""
+        yield _Epoch(each.number, each.sentences, run.fed, missing)
+
+
+def _last_step(run: Run) -> int:
+    return max([run.saved_step or 0, *(fed.step for fed in run.fed)])
 
 
 def _segments(run: Run) -> list[_Segment]:
     """The steps of which sentences are recorded, cut where the data change."""
-    last = max([run.saved_step or 0, *(fed.step for fed in run.fed)])
+    last = _last_step(run)
     known: list[DataOfStart | None] = []
     for data in run.start_data:
         if data is None:  # by a version that did not record it

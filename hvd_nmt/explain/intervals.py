@@ -65,7 +65,7 @@ def _merged(
         return tuple(middle(rows, [i.steps for i in known]).tolist()) if rows else ()
 
     steps = [interval.steps for interval in intervals]
-    parts = {
+    parts: dict[str, Any] = {
         name: float(middle([getattr(i, name) or 0.0 for i in intervals], steps)) for name in PARTS
     }
     exchange_s = None

@@ -195,7 +195,7 @@ def _paths(files: dict[str, Any], part: str, folder: Path) -> list[Paths]:
         names = given if isinstance(given, list) else [given]
         if not names or not all(isinstance(name, str) for name in names):
             raise ConfigError(f"{part} needs a file, or a list of files, as {side}.")
-        sides.append([folder / name for name in names])
+        sides.append([folder / str(name) for name in names])
     if len(sides[0]) != len(sides[1]):
         raise ConfigError(f"{part} has {len(sides[0])} source and {len(sides[1])} target files.")
     return list(zip(*sides, strict=True))

@@ -22,6 +22,7 @@ from hvd_nmt.records.record import (
     ExchangeInEffect,
     Fed,
     Interval,
+    PlannedEpoch,
     Save,
 )
 from hvd_nmt.telemetry import events
@@ -192,7 +193,7 @@ def history(lines: Iterable[Line]) -> tuple[list[Interval], list[Evaluation]]:
         elif kind == "eval" and step is not None:
             evaluations = [evaluation for evaluation in evaluations if evaluation.step < step]
             values = {field: line.get(name) for field, name in _EVALUATION.items()}
-            evaluations.append(Evaluation(step, **values))
+            evaluations.append(Evaluation(step, **values, by_corpus=_by_corpus(line)))
     return intervals, evaluations
 
 
@@ -218,6 +219,20 @@ def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
             )
             found.append(Fed(line["step"], by_epoch, left_out, max(0, start)))
     return tuple(found)
+
+
+def planned(lines: Iterable[Line]) -> tuple[PlannedEpoch, ...]:
+    """The epochs that were begun on several corpora, as they were begun last."""
+    found: dict[int, PlannedEpoch] = {}
+    for line in lines:
+        if line.get("kind") == "start":
+            done = line.get("first_step", 1) - 1
+            found = {number: each for number, each in found.items() if each.first_step <= done}
+        elif {"number", "steps", "epoch_sentences", "step"} <= line.keys():
+            number, first, steps = line["number"], line["step"], line["steps"]
+            sentences = SentenceSum.recorded(line["epoch_sentences"])
+            found[number] = PlannedEpoch(number, first, first + steps - 1, sentences)
+    return tuple(found.values())
 
 
 def start_data(lines: Iterable[Line]) -> tuple[DataOfStart | None, ...]:
@@ -251,11 +266,20 @@ def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
     return tuple(found)
 
 
+def _by_corpus(line: Line) -> dict[str, tuple[float, float]]:
+    """Of each of several dev corpora, its loss and its BLEU."""
+    names = [name.removeprefix("eval_loss/") for name in line if name.startswith("eval_loss/")]
+    pairs = {name: (line[f"eval_loss/{name}"], line.get(f"sacrebleu/{name}")) for name in names}
+    return {name: (a, b) for name, (a, b) in pairs.items() if _is_size(a) and _is_size(b)}
+
+
 def _interval(line: Line, steps: int, start: int) -> Interval:
     return Interval(
         line["step"], steps, **{field: line.get(name) for field, name in _INTERVAL.items()},
         rank_ready_s=tuple(line.get("rank_ready_s", ())),
         rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())), start=start,
+        corpora={name.removeprefix(events.CORPUS_TAG): share for name, share in line.items()
+                 if name.startswith(events.CORPUS_TAG) and _is_size(share)},
     )  # fmt: skip
 
 
@@ -319,6 +343,7 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
     **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
     **dict.fromkeys(["steps", "first_step", "parameters", "sync_every", "copies"], _is_count),
+    "number": _is_count,
     **dict.fromkeys(["wait_s", "background_s"], _is_size),
     "steps_per_epoch": _is_count,
     "epoch_sentences": _is_sum,

@@ -56,6 +56,8 @@ class Interval:
     epoch: float | None = None
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""
+    corpora: dict[str, float] = dataclasses.field(default_factory=dict)
+    """of each of several corpora, its share of the sentences"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Evaluation:
     seconds: float | None = None
     chrf_margin: float | None = None
     """as that of BLEU, where chrF decides which models are the best"""
+    by_corpus: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """of each of several dev corpora, validation loss and BLEU"""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,17 @@ class Fed:
     """likewise, of the steps whose updates were left out: not in `by_epoch`"""
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""
+
+
+@dataclass(frozen=True)
+class PlannedEpoch:
+    """Which sentences an epoch of several corpora was to have."""
+
+    number: int
+    """from 1"""
+    first_step: int
+    last_step: int
+    sentences: SentenceSum
 
 
 @dataclass(frozen=True)
@@ -231,7 +246,9 @@ class Run:
     fed: tuple[Fed, ...] = ()
     """which sentences the steps had, in the order of the run"""
     start_data: tuple[DataOfStart | None, ...] = ()
-    """start by start; None where that is not recorded"""
+    """start by start; None where that is not recorded, or epochs differ"""
+    planned: tuple[PlannedEpoch, ...] = ()
+    """the epochs that were begun, where several corpora make each another one"""
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     """steps that changed no weight, because of NaN or Inf"""
     exchanges: tuple[ExchangeInEffect, ...] = ()

@@ -62,7 +62,8 @@ def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
             f"The dev set of {run.path} is not on this machine: copy the data directory of its "
             "config.yaml here, or start in the directory in which the run was started."
         )
-    sources, references = corpus.load(run.manifest["directory"]).text("dev")
+    data = corpus.load(run.manifest["directory"])
+    sources, references = data.text("dev")
     hypotheses = list(read_lines(path))
     if len(hypotheses) > len(sources):
         raise RunError(
@@ -70,11 +71,11 @@ def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
             f"{len(sources)}: it is of another data directory."
         )
     chrf = sacrebleu.CHRF()
-    pairs = zip(sources, references, hypotheses, strict=False)  # a run may translate the first few
+    translated = data.manifest.sample("dev", len(hypotheses))
     return [
-        Sentence(number, source, reference, hypothesis,
-                 chrf.sentence_score(hypothesis, [reference]).score)
-        for number, (source, reference, hypothesis) in enumerate(pairs, start=1)
+        Sentence(index + 1, sources[index], references[index], hypothesis,
+                 chrf.sentence_score(hypothesis, [references[index]]).score)
+        for index, hypothesis in zip(translated, hypotheses, strict=True)
     ]  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 
+CORPUS_TAG = "corpus/"
+"""before the name of a corpus: its share of the sentences that a run on several is fed"""
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"

@@ -17,7 +17,8 @@ import tensorflow as tf
 from hvd_nmt.common.units import count, percent, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.data import shapes
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE
 from hvd_nmt.model import device, dropout

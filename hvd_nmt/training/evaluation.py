@@ -30,6 +30,14 @@ BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
 
 
+class CorpusScores(NamedTuple):
+    """Scores of one of several dev corpora, as in `Scores`."""
+
+    val_loss: float
+    bleu: float
+    chrf: float
+
+
 class Scores(NamedTuple):
     """One evaluation."""
 
@@ -55,6 +63,8 @@ class Scores(NamedTuple):
     """wall time of the evaluation"""
     chrf_margin: float = 0.0
     """half width of chrF's 95 % interval where `evaluation.best_by` is chrf; else 0"""
+    by_corpus: dict[str, CorpusScores] = {}  # noqa: RUF012 - never changed
+    """of each corpus with dev sentences, where the data have several"""
 
 
 class Evaluator:
@@ -73,8 +83,12 @@ class Evaluator:
         self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
         self._tokenizer = Tokenizer(data.spm_path)
         sources, references = data.text("dev")
-        count = config.evaluation.sentences or len(sources)
-        self.sources, self.references = sources[:count], references[:count]
+        self._translated = data.manifest.sample("dev", config.evaluation.sentences)
+        self.sources = [sources[index] for index in self._translated]
+        self.references = [references[index] for index in self._translated]
+        by_corpus = {name: of for name, of in data.manifest.by_corpus("dev").items() if of}
+        self._corpora = by_corpus or {"": range(len(data.dev))}
+        self._dev = {name: data.dev.part(pairs) for name, pairs in self._corpora.items()}
         decoding = Decoding(
             beam_size=config.evaluation.beam_size, length_penalty=config.evaluation.length_penalty
         )
@@ -89,14 +103,15 @@ class Evaluator:
         """Every rank takes its share; every rank gets the scores."""
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.tokens-per-batch."):
-            loss, nll, pseudo_bleu = self._losses()
+            losses, pseudo_bleu = self._losses()
             hypotheses = self._translations()
+        loss, nll, tokens = np.sum(list(losses.values()), axis=0)
         bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
         with_interval = self._rank.is_first and self._config.evaluation.best_by == "chrf"
         chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
         return Scores(
-            val_loss=loss,
-            val_nll=nll,
+            val_loss=loss / tokens,
+            val_nll=nll / tokens,
             bleu=bleu,
             bleu_margin=margin,
             chrf=chrf,
@@ -105,6 +120,7 @@ class Evaluator:
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
             chrf_margin=chrf_margin,
+            by_corpus=self._by_corpus(losses, hypotheses) if self._rank.is_first else {},
         )
 
     def samples(self, scores: Scores) -> str:
@@ -116,36 +132,59 @@ class Evaluator:
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
 
-    def _losses(self) -> tuple[float, float, float]:
-        rank, dev = self._rank, self._data.dev
+    def _by_corpus(
+        self, losses: dict[str, np.ndarray], hypotheses: list[str]
+    ) -> dict[str, CorpusScores]:
+        """The scores of each dev corpus, if there are several."""
+        if len(self._corpora) == 1:
+            return {}
+        found = {}
+        for name, pairs in self._corpora.items():
+            places = [place for place, index in enumerate(self._translated) if index in pairs]
+            texts = ([side[place] for place in places] for side in (hypotheses, self.references))
+            translated, references = texts
+            loss, _, tokens = losses[name]
+            found[name] = CorpusScores(
+                float(loss / tokens),
+                _bleu(translated, references, with_interval=False)[0],
+                _chrf(translated, references, with_interval=False)[0],
+            )
+        return found
+
+    def _losses(self) -> tuple[dict[str, np.ndarray], float]:
+        """Of each dev corpus its loss, nll and tokens, summed over ranks; and the pseudo-BLEU."""
+        rank = self._rank
         tokens_per_batch = self._config.evaluation.tokens_per_batch * rank.size
-        sums = np.zeros(3)
+        sums = {name: np.zeros(3) for name in self._dev}
         predictions: dict[int, str] = {}
-        for indices_B, source_BxS, target_BxT in evaluation_batches(
-            dev, tokens_per_batch, rank.index, rank.size
-        ):
-            horovod.heartbeat.sign()
-            *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
-            sums += [float(value) for value in batch_sums]
-            for index, ids in zip(indices_B.tolist(), best_BxT.numpy(), strict=True):
-                if index >= 0:  # what is predicted beyond the reference depends on the padding
-                    predictions[index] = _pieces(ids[: len(dev.target[index])])
-        loss, nll, tokens = horovod.sum_over_ranks(tf.constant(sums), "evaluation").numpy()
+        for name, dev in self._dev.items():
+            first = self._corpora[name].start
+            for indices_B, source_BxS, target_BxT in evaluation_batches(
+                dev, tokens_per_batch, rank.index, rank.size
+            ):
+                horovod.heartbeat.sign()
+                *batch_sums, best_BxT = self._teacher_forced(source_BxS, target_BxT)
+                sums[name] += [float(value) for value in batch_sums]
+                for index, ids in zip(indices_B.tolist(), best_BxT.numpy(), strict=True):
+                    if index >= 0:  # what is predicted beyond the reference depends on the padding
+                        predictions[first + index] = _pieces(ids[: len(dev.target[index])])
+        totals = horovod.sum_over_ranks(tf.constant([*sums.values()]), "evaluation").numpy()
         gathered = _merged(horovod.gather(list(predictions.items())))
-        return loss / tokens, nll / tokens, self._pseudo_bleu(gathered)
+        return dict(zip(sums, totals, strict=True)), self._pseudo_bleu(gathered)
 
     def _translations(self) -> list[str]:
         rank, dev = self._rank, self._data.dev
-        share = range(rank.index, len(self.sources), rank.size)
+        share = range(rank.index, len(self._translated), rank.size)
         tokens = self._config.evaluation.tokens_per_batch
-        translated = self._translator.translate([dev.source[index] for index in share], tokens)
+        sources = [dev.source[self._translated[place]] for place in share]
+        translated = self._translator.translate(sources, tokens)
         ids = {}
         for position, hypotheses in translated:
             horovod.heartbeat.sign()
             ids[share[position]] = hypotheses[0].ids
         texts = self._tokenizer.decode(ids.values())
         gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
-        return [gathered[index] for index in range(len(self.sources))]
+        return [gathered[place] for place in range(len(self._translated))]
 
     def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
         transformer = self._transformer
@@ -189,6 +228,11 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
             "sacrebleu": scores.bleu,
             "chrf": scores.chrf,
             "eval_seconds": scores.seconds,
+        }
+        | {
+            f"{tag}/{name}": value
+            for name, of in scores.by_corpus.items()
+            for tag, value in (("eval_loss", of.val_loss), ("sacrebleu", of.bleu))
         },
         kind="eval",
         more={"sacrebleu_margin": scores.bleu_margin}
@@ -203,7 +247,12 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
         f"+- {scores.bleu_margin:.2f}  "
         f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
-        f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n{samples}",
+        f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n"
+        + "".join(
+            f"  {name}: validation loss {of.val_loss:.4f}  BLEU {of.bleu:.2f}  chrF {of.chrf:.2f}\n"
+            for name, of in scores.by_corpus.items()
+        )
+        + samples,
         flush=True,
     )
 

@@ -48,7 +48,8 @@ import numpy as np
 from hvd_nmt.checkpoints import size
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 
 FUSION_BUFFER_BYTES = 128 << 20
 """Horovod's default HOROVOD_FUSION_THRESHOLD"""

@@ -14,7 +14,7 @@ from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain import model_flops
@@ -126,7 +126,7 @@ class Plan:
         config, training = self.config, self.config.training
         counts = {host: self.hosts.count(host) for host in self.hosts}
         train = self.data.manifest.parts["train"]
-        epochs = training.max_steps / self.batch_plan.steps_per_epoch
+        epochs = self.batch_plan.epochs_after(training.max_steps)
         trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
         average = [
             f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU and "
@@ -147,8 +147,8 @@ class Plan:
             f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens",
             f"batches     {training.tokens_per_step:,} target tokens a step, "
-            f"{training.tokens_per_step // self.ranks:,} a rank; "
-            f"{self.batch_plan.steps_per_epoch:,} steps an epoch",
+            f"{training.tokens_per_step // self.ranks:,} a rank{self._steps_per_epoch()}",
+            *self._corpora(),
             *self._slices(),
             *([] if self.compilation is None else [f"XLA         {self.compilation.words}"]),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
@@ -171,6 +171,35 @@ class Plan:
         else:
             words = "; ".join(f"{host}: {devices}" for host, devices in said.items())
         return f"{words}; gradients are summed by {self.reduced_by}"
+
+    def _steps_per_epoch(self) -> str:
+        """Where all epochs have the same; of stages their own lines tell."""
+        if self.batch_plan.mixture is not None:
+            return ""
+        return f"; {self.batch_plan.steps_per_epoch:,} steps an epoch"
+
+    def _corpora(self) -> list[str]:
+        """How much of each of several corpora the steps hold, and how often each is seen."""
+        mixture, last = self.batch_plan.mixture, self.config.training.max_steps
+        if mixture is None:
+            names = [corpus.name for corpus in self.data.manifest.corpora]
+            return [f"corpora     {', '.join(names)}: every pair once an epoch"] if names else []
+        lines = []
+        for number, stage in enumerate(mixture.stages):
+            until = last if isinstance(stage.until, str) else stage.until
+            seen, shares = mixture.times_seen(number, last), mixture.shares(number)
+            if not seen:
+                lines.append(f"stage {number + 1}     begins after the last step")
+                continue
+            words = (
+                f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times)"
+                for name, share in shares.items()
+            )
+            lines.append(
+                f"stage {number + 1}     to step {min(until, last):,}, "
+                f"{mixture.steps_per_epoch(number):,} steps an epoch: {', '.join(words)}"
+            )
+        return lines
 
     def _slices(self) -> list[str]:
         if self.slices is None or self.slices.micro_batches == 1:
@@ -203,7 +232,7 @@ class Plan:
         then = "" if training.decay == "transformer_policy" else f", then {schedule.words()}"
         return (
             f"{peak} over {warmup:,} steps "
-            f"({warmup / self.batch_plan.steps_per_epoch:.1f} epochs)"
+            f"({self.batch_plan.epochs_after(warmup):.1f} epochs)"
             f"{then}{falls if training.cooldown_steps else ''}"
         )
 

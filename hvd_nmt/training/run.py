@@ -181,6 +181,7 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
             ignored = "; --init-from was for its beginning" if source else ""
             log(f"resuming    from {newest.prefix}{ignored}")
             run_directory.require_same_data(newest, config, run_setup.data, log)
+            run_directory.require_same_epochs(config.run_dir, config, run_setup, newest.step)
             if weights.restore(state, newest):
                 words = "in float16: its loss scale is dropped"
                 if run_setup.precision == "float16":
@@ -312,10 +313,12 @@ def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: b
         "sent_bytes_per_step": plan.sent_bytes_per_step,
         "process_started_s": process_started_s(),
         "trained_s": trained_s,
-        "steps_per_epoch": run_setup.batch_plan.steps_per_epoch,
-        "epoch_sentences": sentence_sum.of(np.arange(len(run_setup.data.train))).record(),
         "data_hash": run_setup.data.manifest.hash,
     }
+    if run_setup.batch_plan.mixture is None:  # else each epoch is planned by itself
+        every = np.arange(len(run_setup.data.train))
+        start["steps_per_epoch"] = run_setup.batch_plan.steps_per_epoch
+        start["epoch_sentences"] = sentence_sum.of(every).record()
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]
     store.record("start", start)

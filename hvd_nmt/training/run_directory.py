@@ -32,7 +32,9 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import decided, is_decided
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.setup import RunSetup
 
 _EXCHANGE = ("wire", "hierarchical", "islands", "sync_every", "streaming", "outer_rate",
              "outer_momentum")  # fmt: skip
@@ -170,6 +172,33 @@ def require_same_data(
         f"data        other than {checkpoint.prefix.name} was trained on; the best models start "
         "anew, those of the other data stay where they are"
     )
+
+
+def require_same_epochs(run_dir: Path, config: Config, run_setup: RunSetup, step: int) -> None:
+    """See that stages of several corpora have changed for the steps to come only.
+
+    Args:
+        run_dir: run directory.
+        config: of this start.
+        run_setup: what all ranks have agreed on.
+        step: from which the run resumes.
+
+    Raises:
+        RunError: the steps before would have had other sentences.
+    """
+    earlier, now = configuration.load(run_dir / CONFIG), run_setup.batch_plan.mixture
+    if earlier.data.stages == config.data.stages:
+        return
+    training = earlier.training
+    before = MixedEpochs.of(
+        run_setup.data, earlier.data.stages, training.tokens_per_step, training.seed
+    )
+    if before is None or now is None or not before.agrees(now, step):
+        raise RunError(
+            f"data.stages may change for steps to come, and up to step {step:,}, to which the run "
+            f"in {run_dir} has come, these are others than it began with: leave what was as it was "
+            "(also the end of an epoch that has begun), or give another --run-dir."
+        )
 
 
 def chosen_exchange(run_dir: Path, config: Config, hosts: list[str]) -> dict[str, Any] | None:

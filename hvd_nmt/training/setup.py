@@ -14,9 +14,11 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
 from hvd_nmt.data import sentence_sum
-from hvd_nmt.data.batches import BatchPlan, batches
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
 from hvd_nmt.training import cluster, compilation, devices, horovod, launcher, optimizer, slicing
@@ -69,7 +71,9 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     facts_by_rank = cluster.require_equal(cluster.facts(config, data, precision), rank)
     with horovod.raise_on_all_ranks():
         _require_places(config, data)
-        plan = BatchPlan.of(data.train, config.training.tokens_per_step, config.training.seed)
+        batching = config.training.tokens_per_step, config.training.seed
+        mixture = MixedEpochs.of(data, config.data.stages, *batching)
+        plan = BatchPlan.of(data.train, *batching, mixture)
         dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
     hosts = [facts["host"] for facts in facts_by_rank]
     groups = None
@@ -124,6 +128,7 @@ def build(
         )
     sums = GradientSums(config.training.sums_in_fixed_groups)
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
+    model.corpora = len(run_setup.data.manifest.corpora)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
     model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
@@ -189,6 +194,8 @@ def dataset(
         few: shapes to which batches are rounded; None: they are not.
     """
     data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
+    ranges = run_setup.data.manifest.by_corpus("train").values()
+    ends = np.array([pairs.stop for pairs in ranges])
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
@@ -201,17 +208,20 @@ def dataset(
                 1, sum(batch.rank_target_tokens[index] for index in run_setup.together)
             )
             tokens = [batch.source_tokens, batch.target_tokens, host_tokens]
+            corpora = np.searchsorted(ends, batch.sentences, side="right")
+            by_corpus = np.bincount(corpora, minlength=len(ends))[: len(ends)]
+            sentences = sentence_sum.vector(sentence_sum.of(batch.sentences))
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,
                 "tokens": np.array(tokens, np.float32),
-                "sentences": sentence_sum.vector(sentence_sum.of(batch.sentences)),
+                "sentences": np.concatenate((sentences, by_corpus)).astype(np.float32),
             }
 
     ids = tf.TensorSpec([None, None], tf.int32)
     tokens_3 = tf.TensorSpec([3], tf.float32)
-    sentences = tf.TensorSpec([sentence_sum.LENGTH], tf.float32)
-    signature = {"source": ids, "target": ids, "tokens": tokens_3, "sentences": sentences}
+    counts = tf.TensorSpec([sentence_sum.LENGTH + len(ends)], tf.float32)
+    signature = {"source": ids, "target": ids, "tokens": tokens_3, "sentences": counts}
     # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
     # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the
     # tuning thread (`Model::OptimizeLoop`) that one of them wakes may sleep for one more period.

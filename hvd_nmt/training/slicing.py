@@ -9,7 +9,8 @@ import tensorflow as tf
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import copies_of_weights
 from hvd_nmt.config.schema import AUTO, EOS
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, memory
 from hvd_nmt.training.memory import Need, Slices

@@ -39,7 +39,8 @@ class TrainingModel(keras.Model):
     `compile` it with the optimizer of `optimizer.build` and `fit` it to batches, dictionaries of
     `source` int32 [B, S], `target` int32 [B, T], `tokens` float32 [3]: real source and target
     tokens of this step over all ranks, and target tokens over the ranks of this host; and
-    `sentences`, the vector of `sentence_sum` for the sentences in these rows.
+    `sentences`, the vector of `sentence_sum` for the sentences in these rows, and behind it how
+    many are of each of several corpora.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
@@ -95,6 +96,8 @@ class TrainingModel(keras.Model):
         self.compiled: Container[tuple[int, int, int]] = ()
         """shapes of batches, as `PaddedBatch`, for which XLA makes one program of a rank's own part
         of the step"""
+        self.corpora = 0
+        """number of corpora, of each of which the sentences of a step are counted"""
         self.programs: set[tuple[int, int, int]] = set()
         """those that it has made"""
         self._graph_steps: dict[bool, Any] = {}
@@ -305,6 +308,7 @@ class TrainingModel(keras.Model):
         values = values[sums:]
         logs["sentences"] = sentence_sum.from_vector(values[: sentence_sum.LENGTH])
         values = values[sentence_sum.LENGTH :]
+        logs["by_corpus"], values = values[: self.corpora], values[self.corpora :]
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
         ready_s = tuple(min(max(0.0, s), longest_s) for s in values[:ranks])

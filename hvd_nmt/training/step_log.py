@@ -6,7 +6,7 @@ from typing import Any
 
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.sentence_log import SentenceLog
@@ -31,7 +31,7 @@ class StepLog(StepCallback):
         super().__init__(plan.start_step)
         self._plan = plan
         self._config, self._schedule = plan.config, Schedule.of(plan.config)
-        self._steps_per_epoch = plan.batch_plan.steps_per_epoch
+        self._corpora = [corpus.name for corpus in plan.data.manifest.corpora]
         self._sentences, self._store = sentences, store
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
@@ -63,7 +63,7 @@ class StepLog(StepCallback):
         self._sums["flops"] = self._sums.get("flops", 0.0) + self._plan.flops(logs)
         self._compiling_s += [logs["compiling_s"]] if "compiling_s" in logs else []
         self._times.add(logs["step_time"])
-        for name in ("rank_ready_s", "rank_input_wait_s"):
+        for name in ("rank_ready_s", "rank_input_wait_s", "by_corpus"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
             self._rank_sums[name] = [a + b for a, b in zip(sums, logs[name], strict=True)]
 
@@ -72,8 +72,14 @@ class StepLog(StepCallback):
         assert self._store is not None
         assert times is not None
         mean = {name: total / steps for name, total in self._sums.items()}
+        by_corpus = self._rank_sums.pop("by_corpus")
+        shares = {
+            CORPUS_TAG + name: count / sum(by_corpus)
+            for name, count in zip(self._corpora, by_corpus, strict=True)
+        }
         rank_means = {name: [total / steps for total in totals]
                     for name, totals in self._rank_sums.items()}  # fmt: skip
+        epoch = self._plan.batch_plan.epochs_after(step)
         self._sums.clear()
         self._rank_sums.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
@@ -95,7 +101,7 @@ class StepLog(StepCallback):
                 "learning_rate": rate,
                 "Loss_Optimization/global_gradient_norm": gradient_norm,
                 "global_step/sec": 1 / times.total_s,
-                "epoch": step / self._steps_per_epoch,
+                "epoch": epoch,
                 "tokens_per_s": tokens_per_s,
                 "model_flop_per_s": mean["flops"] / times.total_s,
                 "step_time/total_s": times.total_s,
@@ -104,6 +110,7 @@ class StepLog(StepCallback):
                 "step_time/straggler_wait_s": times.straggler_wait_s,
                 "step_time/communication_s": times.communication_s,
             }
+            | shares
             | scale
             | exchanged,
             more={**rank_means, "steps": steps, **programs, **self._sentences.take()},
@@ -111,7 +118,7 @@ class StepLog(StepCallback):
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
-            f"epoch {step / self._steps_per_epoch:.2f}  loss {mean['loss']:.4f}  "
+            f"epoch {epoch:.2f}  loss {mean['loss']:.4f}  "
             f"rate {rate:.2e}  norm {gradient_norm:.2f}  {scale_text}{exchange_text}"
             f"{programs_text}"
             f"{tokens_per_s:,.0f} tokens/s  "

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.data.batches import Batch, BatchPlan, Position, batches, evaluation_batches
+from hvd_nmt.data.batch_plan import BatchPlan, Position
+from hvd_nmt.data.batches import Batch, batches, evaluation_batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 property_test = settings(deadline=None, max_examples=100)

@@ -11,7 +11,8 @@ import pytest
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import vocabulary
-from hvd_nmt.data.batches import BatchPlan, Position, batches
+from hvd_nmt.data.batch_plan import BatchPlan, Position
+from hvd_nmt.data.batches import batches
 from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.preparation import subwords

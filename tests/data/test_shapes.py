@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from hvd_nmt.data import shapes
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch, Position, batches
+from hvd_nmt.data.batch_plan import BatchPlan, Position
+from hvd_nmt.data.batches import PaddedBatch, batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.shapes import FewShapes
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.throughput import measure
 

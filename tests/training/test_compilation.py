@@ -11,7 +11,8 @@ import toy
 from hvd_nmt.config import Config, DataConfig, ModelConfig, TrainingConfig
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.data import shapes
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import device, dropout, loss

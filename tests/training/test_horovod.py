@@ -13,7 +13,7 @@ import tensorflow as tf
 import toy
 from hvd_nmt.checkpoints import names
 from hvd_nmt.data import corpus
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting import questions
 from hvd_nmt.telemetry import jsonl

@@ -16,7 +16,7 @@ import toy
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.data import corpus
-from hvd_nmt.data.batches import BatchPlan
+from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.explain.coverage import coverage
 from hvd_nmt.records.read import read_run
 from hvd_nmt.telemetry import jsonl

@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import Config, ModelConfig, TrainingConfig
-from hvd_nmt.data.batches import BatchPlan, PaddedBatch
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import devices, horovod, memory, optimizer, slicing
