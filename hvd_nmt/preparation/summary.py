@@ -40,9 +40,19 @@ def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
         [
             quality.table(report),
             *cut,
+            *_corpora(manifest),
             f"vocabulary: {pieces:,} joint pieces, {manifest.vocabulary_size:,} embedding rows"
             f"{another_size}",
             f"time: {stages}",
             f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}",
         ]
     )
+
+
+def _corpora(manifest: corpus.Manifest) -> list[str]:
+    return [
+        f"corpus {each.name}: {each.direction}, {each.pairs['train']:,} training pairs, "
+        + (each.weight if isinstance(each.weight, str) else f"weight {each.weight:g}")
+        + "".join(f", {tag}" for tag in each.tags)
+        for each in manifest.corpora
+    ]

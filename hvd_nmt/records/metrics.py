@@ -269,8 +269,8 @@ def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
 def _by_corpus(line: Line) -> dict[str, tuple[float, float]]:
     """Of each of several dev corpora, its loss and its BLEU."""
     names = [name.removeprefix("eval_loss/") for name in line if name.startswith("eval_loss/")]
-    pairs = {name: (line[f"eval_loss/{name}"], line.get(f"sacrebleu/{name}")) for name in names}
-    return {name: (a, b) for name, (a, b) in pairs.items() if _is_size(a) and _is_size(b)}
+    pairs = {name: (line[f"eval_loss/{name}"], line.get(f"sacrebleu/{name}", -1)) for name in names}
+    return {name: pair for name, pair in pairs.items() if all(map(_is_size, pair))}
 
 
 def _interval(line: Line, steps: int, start: int) -> Interval:

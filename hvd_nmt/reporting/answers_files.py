@@ -41,7 +41,7 @@ def training_set(facts: Facts) -> Answer:
     if on_disk:
         evidence.append(f"Encoded on disk (ids and offsets): {data_size(on_disk)}.")
     epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
-    if epochs is not None:
+    if epochs is not None and not facts.run.planned:
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
     covered = coverage.coverage(facts.run)
     evidence += covered.sentences
@@ -50,14 +50,41 @@ def training_set(facts: Facts) -> Answer:
         answer += " Not every sentence was trained on exactly once in each epoch, see below."
     languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
-        (f"{part}, {name} ({language})", f"{content['pairs']:,}",
+        (f"{part}, {name}" + f" ({language})" * (language != name), f"{content['pairs']:,}",
          data_size(content[name]["kept_text_bytes"]),
          f"{content[name]['tokens']:,}" if content[name]["tokens"] else "not encoded")
         for part, content in manifest["parts"].items()
         for name, language in zip(("source", "target"), languages, strict=True)
     )  # fmt: skip
     table = Table("The prepared data", ("part", "lines", "text", "tokens"), rows)
-    return Answer(question, answer, how, tuple(evidence), (table,))
+    several = _corpora(facts)
+    return Answer(question, answer, how, tuple(evidence), (table, *([several] if several else [])))
+
+
+def _corpora(facts: Facts) -> Table | None:
+    """What the run was fed of each of several corpora, and how it does on their dev sentences."""
+    known = facts.run.manifest.get("corpora", [])
+    if not known:
+        return None
+    fed = [interval for interval in facts.run.intervals if interval.corpora]
+    steps = sum(interval.steps for interval in fed)
+    sentences = sum(of.count for each in facts.run.fed for of in each.by_epoch.values())
+    scored = next((e.by_corpus for e in reversed(facts.run.evaluations) if e.by_corpus), {})
+    rows = []
+    for corpus in known:
+        name, pairs = corpus["name"], corpus["pairs"]["train"]
+        share = sum(i.corpora.get(name, 0.0) * i.steps for i in fed) / steps if steps else None
+        loss, bleu = scored.get(name, (None, None))
+        rows.append((
+            name, f"{corpus['source_language']}-{corpus['target_language']}",
+            " ".join(corpus["tags"]), corpus["date"], str(corpus["weight"]), f"{pairs:,}",
+            "unknown" if share is None else percent(share),
+            "unknown" if share is None or not pairs else f"{share * sentences / pairs:.2f}",
+            "" if loss is None else f"{loss:.4f}", "" if bleu is None else f"{bleu:.2f}",
+        ))  # fmt: skip
+    head = ("corpus", "languages", "tags", "date", "weight in the data", "pairs",
+            "share of the sentences", "times seen", "validation loss", "BLEU")  # fmt: skip
+    return Table("The corpora, over the whole run", head, tuple(rows))
 
 
 def _unknown_training_set(facts: Facts, question: str, how: str) -> Answer:

@@ -69,6 +69,37 @@ def bleu(runs: Sequence[Run]) -> str | None:
     return draw_panels("bleu", "BLEU over steps", [draw]) if known else None
 
 
+def corpora(run: Run) -> str | None:
+    """The share of each of several corpora, and BLEU of each dev corpus; None with a single one."""
+    shares = [interval for interval in run.intervals if interval.corpora]
+    scored = [evaluation for evaluation in run.evaluations if evaluation.by_corpus]
+    names = list(dict.fromkeys(name for interval in shares for name in interval.corpora))
+    colours = {name: SERIES[number % len(SERIES)] for number, name in enumerate(names)}
+    if not shares:
+        return None
+
+    def draw_shares(axes: Axes) -> None:
+        edges = [0, *(interval.step for interval in shares)]
+        below = np.zeros(len(shares))
+        for name in names:
+            top = below + [interval.corpora.get(name, 0.0) for interval in shares]
+            axes.stairs(top, edges, baseline=below, fill=True, color=colours[name], label=name,
+                        alpha=0.85, linewidth=0)  # fmt: skip
+            below = top
+        axes.set(ylabel="share of the sentences", ylim=(0, 1))
+        axes.margins(x=0)
+
+    def draw_bleu(axes: Axes) -> None:
+        for name in dict.fromkeys(name for evaluation in scored for name in evaluation.by_corpus):
+            points = [(e.step, e.by_corpus[name][1]) for e in scored if name in e.by_corpus]
+            axes.plot(*zip(*points, strict=True), "o-", color=colours.get(name), markersize=3)
+        axes.set(ylabel="sacreBLEU on its dev sentences")
+        axes.set_ylim(bottom=0)
+
+    panels = [draw_shares, draw_bleu] if scored else [draw_shares]
+    return draw_panels("corpora", "Each corpus over steps", panels, label="step")
+
+
 def pseudo_bleu(run: Run) -> str | None:
     """The recipe's teacher-forced score over steps, marked as what it is; None if there is none."""
     scored = [(e.step, e.pseudo_bleu) for e in run.evaluations if e.pseudo_bleu is not None]
