@@ -5,6 +5,7 @@
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
 
+Where the run's data have several corpora, each one's lines are scored by themselves, too.
 Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
 they are. Each system is compared with the first one, checkpoints before files. The seed of
 resampling is fixed, so the same command prints the same numbers.
@@ -87,12 +88,26 @@ def evaluate(options: Options) -> None:
             options.run, options.checkpoint or ("best",), source, options.settings.exact(),
             options.keep, [source, *references, *hypotheses],
         )  # fmt: skip
-    with progress(len(scoring.METRICS), "metrics", "scoring") as bar:
-        comparison = scoring.compare(
-            [*translations.values(), *hypotheses], references, options.paired, bar.update
-        )
+    texts = [*translations.values(), *hypotheses]
+    parts = {}
+    if options.run is not None and not options.reference:
+        parts = prepared_text.by_corpus(options.run, options.part)
+    every = range(len(references[0].lines))
+    with progress(len(scoring.METRICS) * (1 + len(parts)), "metrics", "scoring") as bar:
+        comparison, *comparisons = [
+            scoring.compare(
+                [scoring.part(text, lines) for text in texts],
+                [scoring.part(text, lines) for text in references],
+                options.paired,
+                bar.update,
+            )
+            for lines in (every, *parts.values())
+        ]
+    by_corpus = dict(zip(parts, comparisons, strict=True))
     if not options.json:
-        print(scoring.table(comparison))
+        for name, of in by_corpus.items():
+            print("\n".join([f"{name}, {of.sentences:,} sentences", *scoring.rows(of), ""]))
+        print(("all\n" if by_corpus else "") + scoring.table(comparison))
         return
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     if source is not None:
@@ -101,6 +116,8 @@ def evaluate(options: Options) -> None:
         facts |= options.settings.exact().output_options()
         facts["draws_seed"] = facts.pop("seed")  # `seed` alone is that of resampling
     facts["hypotheses"] = [text.name for text in hypotheses]
+    if by_corpus:
+        facts["corpora"] = {name: scoring.as_json(of) for name, of in by_corpus.items()}
     print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
 
 

@@ -9,6 +9,8 @@ Source: sentencepiece, src/sentencepiece_model.proto.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container, Iterable
 from functools import cache
 from typing import Any
 
@@ -47,6 +49,35 @@ def never_merged(model: bytes) -> dict[str, int]:
     """
     pieces = enumerate(parsed(model).pieces)
     return {piece.piece: i for i, piece in pieces if piece.type in (USER_DEFINED, BYTE)}
+
+
+def tags(model: bytes) -> dict[str, int]:
+    """The pieces that stand in front of a line, such as <2de>: ids by name.
+
+    Raises:
+        ValueError: it is no such model.
+    """
+    return {
+        name.removeprefix(SPACE): number
+        for name, number in never_merged(model).items()
+        if name.startswith(SPACE)
+    }
+
+
+def language_tag(language: str, known: Container[str]) -> str | None:
+    """The tag that asks for a language, as Google's or as OPUS-MT's; None if it is not known.
+
+    Args:
+        language: such as de.
+        known: tags of a vocabulary.
+    """
+    return next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in known), None)
+
+
+def languages(known: Iterable[str]) -> list[str]:
+    """The languages that some tags ask for."""
+    found = (re.fullmatch("<2(.+)>|>>(.+)<<", tag) for tag in known)
+    return [match[1] or match[2] for match in found if match]
 
 
 @cache

@@ -17,6 +17,8 @@ from hvd_nmt.checkpoints.run_files import VOCABULARY, decoding_of
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import precision
+from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.data.text import is_blank
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
@@ -76,6 +78,8 @@ class Engine:
     settings: Settings
     models: list[Any]
     """the models behind the TensorFlow backend; empty with another"""
+    tag: str = ""
+    """what goes in front of a line that begins with no tag"""
 
     def translate(
         self,
@@ -172,7 +176,7 @@ class Engine:
         warnings: list[LineWarning] = []
         source, target = (
             self._cut(long_lines.encoded(lines, self.tokenizer), name, warnings)
-            for lines, name in ((sources, "source"), (targets, "target"))
+            for lines, name in ((self._tagged(sources, warnings), "source"), (targets, "target"))
         )
         logps: dict[int, np.ndarray] = {}
         with self._explain_memory():
@@ -195,12 +199,10 @@ class Engine:
     def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[LineWarning]]:
         """The ids of each line, in parts that the model reads."""
         warnings: list[LineWarning] = []
-        encoded = long_lines.encoded(lines, self.tokenizer)
+        encoded = long_lines.encoded(self._tagged(lines, warnings), self.tokenizer)
         if self.settings.long_lines == "cut":
             return [[ids] for ids in self._cut(encoded, "line", warnings)], warnings
-        parts = [
-            long_lines.parts(ids, self.backend.max_length, self._boundaries) for ids in encoded
-        ]
+        parts = [self._split(ids) for ids in encoded]
         for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
             if len(line) > 1:
                 text = (
@@ -209,6 +211,33 @@ class Engine:
                 )
                 warnings.append(LineWarning(index, text))
         return parts, warnings
+
+    def _split(self, ids: np.ndarray) -> list[np.ndarray]:
+        """A line in parts that the model reads, each with the tags of the line."""
+        tags = ids[: np.argmin(np.isin(ids, [*self.tokenizer.tags.values()]))]
+        room = self.backend.max_length - len(tags)
+        parts = long_lines.parts(ids[len(tags) :], room, self._boundaries)
+        return [np.concatenate((tags, part)) for part in parts] if len(tags) else parts
+
+    def _tagged(self, lines: Sequence[str], warnings: list[LineWarning]) -> Sequence[str]:
+        """The lines, each with a tag of the language to translate to, if there are any."""
+        languages = sentencepiece_model.languages(self.tokenizer.tags)
+        if not languages:
+            return lines
+        tags = tuple(self.tokenizer.tags)
+        without = [
+            number
+            for number, line in enumerate(lines)
+            if not (is_blank(line) or line.lstrip().startswith(tags))
+        ]
+        if not self.tag:
+            text = f"it begins with no tag of a language ({', '.join(languages)}): give --to."
+            warnings += [LineWarning(number, text) for number in without[:1]]
+            return lines
+        found = list(lines)
+        for number in without:
+            found[number] = f"{self.tag} {found[number]}"
+        return found
 
     def _cut(
         self, encoded: Sequence[np.ndarray], name: str, warnings: list[LineWarning]
@@ -276,11 +305,27 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
-        return Engine(backend, Tokenizer(run / VOCABULARY), settings, [])
+        tokenizer = Tokenizer(run / VOCABULARY)
+        return Engine(backend, tokenizer, settings, [], _tag(settings.to, tokenizer))
     settings = with_precision(settings)
     models = [weights.load_model(run, name, settings.precision)[0] for name in which]
     tokenizer = Tokenizer(run / VOCABULARY)
-    return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
+    translator = Translator(models, settings.decoding)
+    return Engine(translator, tokenizer, settings, models, _tag(settings.to, tokenizer))
+
+
+def _tag(language: str, tokenizer: Tokenizer) -> str:
+    """What asks for a language; "" for none.
+
+    Raises:
+        ConfigError: the model does not know the language.
+    """
+    tag = sentencepiece_model.language_tag(language, tokenizer.tags)
+    if language and tag is None:
+        known = ", ".join(sentencepiece_model.languages(tokenizer.tags))
+        known = f"it knows {known}" if known else "it has no tags of languages, so leave --to out"
+        raise ConfigError(f"The model cannot be asked to translate to {language!r}: {known}.")
+    return tag or ""
 
 
 def with_precision(settings: Settings) -> Settings:

@@ -25,14 +25,7 @@ def load(run: Path, part: str, *, any_vocabulary: bool = False) -> tuple[Text, T
         RunError: the run has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
-    config = load_config(run)
-    try:
-        directory, manifest = data_of_run(run, config, any_vocabulary=any_vocabulary)
-    except DataError:
-        raise MissingDataError(
-            f"The data that {run} was trained on are not on this machine: copy the directory named "
-            "in its config.yaml here, start where the run was started, or name the text yourself."
-        ) from None
+    directory, manifest = _data(run, any_vocabulary)
     data = corpus.load(directory)
     languages = (manifest.source_language, manifest.target_language)
     source, target = (
@@ -42,3 +35,32 @@ def load(run: Path, part: str, *, any_vocabulary: bool = False) -> tuple[Text, T
     if not source.lines:
         raise DataError(f"{source.name} is empty: name the text yourself.")
     return source, target
+
+
+def by_corpus(run: Path, part: str) -> dict[str, range]:
+    """Which lines of `load` are of each of several corpora, such as "fr (en-fr)"; {} with one.
+
+    Args:
+        run: run directory.
+        part: dev or test.
+
+    Raises:
+        DataError, RunError: as `load`.
+    """
+    manifest = _data(run, any_vocabulary=False)[1]
+    directions = {each.name: each.direction for each in manifest.corpora}
+    ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
+    named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
+    return named if len(named) > 1 else {}
+
+
+def _data(run: Path, any_vocabulary: bool) -> tuple[Path, corpus.Manifest]:
+    """The directory of the data that a run was trained on, and its manifest."""
+    config = load_config(run)
+    try:
+        return data_of_run(run, config, any_vocabulary=any_vocabulary)
+    except DataError:
+        raise MissingDataError(
+            f"The data that {run} was trained on are not on this machine: copy the directory named "
+            "in its config.yaml here, start where the run was started, or name the text yourself."
+        ) from None

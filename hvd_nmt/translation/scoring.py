@@ -90,6 +90,11 @@ def read(path: Path) -> Text:
     return text
 
 
+def part(text: Text, lines: range) -> Text:
+    """Some lines of a text, one after the other."""
+    return Text(text.name, text.lines[lines.start : lines.stop])
+
+
 def require_equal_lengths(texts: Sequence[Text]) -> None:
     """See that texts can belong to each other line by line."""
     for text in texts[1:]:
@@ -153,6 +158,13 @@ def compare(
 
 def table(comparison: Comparison) -> str:
     """One row per system; below it what the numbers mean, and the signatures."""
+    width = max(map(len, comparison.signatures))
+    signatures = (f"{name:{width}}  {text}" for name, text in comparison.signatures.items())
+    return "\n".join([*rows(comparison), "", *_notes(comparison), "", *signatures])
+
+
+def rows(comparison: Comparison) -> list[str]:
+    """A line of titles, and one for each system."""
     columns = [["system", *comparison.systems]]
     for name, scores in comparison.scores.items():
         values = _right(f"{score.score:.2f}" for score in scores)
@@ -160,13 +172,10 @@ def table(comparison: Comparison) -> str:
         cells = zip(values, margins, map(_p_value, scores), strict=True)
         columns.append([name, *(f"{value} ± {margin}{p}" for value, margin, p in cells)])
     widths = [max(map(len, column)) for column in columns]
-    lines = [
+    return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in zip(*columns, strict=True)
     ]
-    width = max(map(len, comparison.signatures))
-    signatures = (f"{name:{width}}  {text}" for name, text in comparison.signatures.items())
-    return "\n".join([*lines, "", *_notes(comparison), "", *signatures])
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

@@ -17,6 +17,9 @@ Backend = Literal["tensorflow", "ctranslate2"]
 class Settings:
     """How to translate."""
 
+    to: str = ""
+    """language to translate to, with a model of several: puts its tag, such as <2de>, in front of
+    each line that begins with none"""
     batch_tokens: int = 4096
     """source tokens, padding included, translated at once; less needs less memory"""
     long_lines: Literal["split", "cut"] = "split"
@@ -57,5 +60,10 @@ class Settings:
 
     def output_options(self) -> dict[str, Any]:
         """Option -> value, of the options that the translations depend on."""
-        own = {"long_lines": self.long_lines, "backend": self.backend, "precision": self.precision}
+        own: dict[str, Any] = {
+            "long_lines": self.long_lines,
+            "backend": self.backend,
+            "precision": self.precision,
+        }
+        own |= {"to": self.to} if self.to else {}
         return own | {"quantization": self.quantization} | dataclasses.asdict(self.decoding)

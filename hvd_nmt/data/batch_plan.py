@@ -1,0 +1,270 @@
+"""The global batch plan: which sentences make up which step, the same on every rank.
+
+The plan of an epoch is a pure function of (seed, epoch) and of the sentence lengths (of several
+corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`). It never sees
+the ranks: a step is a set of sentences, and only at the end is it dealt out, `[rank::size]`, and
+padded to the longest sentence of the *whole* step. From this follow the four properties that the
+training loop stands on (and that tests/data/test_batches.py proves):
+
+1. every rank has the same number of steps, and the same [B, S] and [B, T] in the same step;
+2. the order of sentences does not depend on the number of ranks;
+3. two integers, epoch and step, are enough to resume;
+4. every rank knows the global token count of a step without asking the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.data.corpus import ParallelCorpus
+from hvd_nmt.data.mixed_epochs import MixedEpochs
+
+# Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
+# bands of one the source is padded more, and more of the same sentences meet again in the next
+# epoch. Padding in percent of padded source + target tokens, on Multi30k and the embedded corpus:
+#   4,096 tokens per step: one 10.5 + 1.0 and 3.0 + 0.5, two 7.2 + 3.0 and 2.0 + 1.5
+#   1,024 tokens per step: one  3.3 + 0.3 and 0.7 + 0.1, two 2.1 + 1.2 and 0.5 + 0.4
+BAND_WIDTH_TOKENS = 2
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """The next step to be done: all that a resumed run has to know about the data."""
+
+    epoch: int = 0
+    """number of the epoch, from 0"""
+    step: int = 0
+    """step within the epoch, from 0"""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """All epochs of a corpus, cut into global steps.
+
+    An epoch has ceil(target tokens / tokens_per_step) steps, the same number in every epoch. The
+    steps share the real target tokens evenly: each has the corpus mean, which is at most
+    `tokens_per_step`, give or take less than one sentence. Padding comes on top. Of several corpora
+    with weights, an epoch's tokens, and so the mean, depend on which sentences it draws.
+
+    Args:
+        source_lengths: int [sentences], tokens of each source sentence, eos counted.
+        target_lengths: int [sentences], tokens of each target sentence, eos counted.
+        tokens_per_step: real target tokens of one step over all ranks.
+        seed: seed of all epochs.
+        mixture: which sentences an epoch has; None: all, each once.
+
+    Raises:
+        ConfigError: no sentence, or the longest target sentence does not fit into a step.
+    """
+
+    source_lengths: np.ndarray
+    target_lengths: np.ndarray
+    tokens_per_step: int
+    seed: int
+    mixture: MixedEpochs | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.source_lengths) != len(self.target_lengths):
+            raise ValueError(
+                f"{len(self.source_lengths)} source lengths, {len(self.target_lengths)} target ones"
+            )
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"The seed is {self.seed}: use one from 0 to 2**64 - 1.")
+        if not len(self.target_lengths):
+            raise ConfigError("The corpus has no sentence pair to train on.")
+        longest = int(self.target_lengths.max())
+        if self.tokens_per_step < longest:
+            raise ConfigError(
+                f"tokens_per_step is {self.tokens_per_step}, but the longest target sentence has "
+                f"{longest} tokens: use at least {longest} tokens per step, or prepare the data "
+                "with a smaller --max-length."
+            )
+
+    @classmethod
+    def of(
+        cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
+        mixture: MixedEpochs | None = None,
+    ) -> BatchPlan:  # fmt: skip
+        """The plan of training pairs.
+
+        Args:
+            corpus: training pairs.
+            tokens_per_step: real target tokens of one step over all ranks.
+            seed: seed of all epochs.
+            mixture: which of them an epoch has; None: all.
+        """
+        return cls(corpus.source.lengths, corpus.target.lengths, tokens_per_step, seed, mixture)
+
+    @cached_property
+    def steps_per_epoch(self) -> int:
+        """Steps of every epoch; where stages mix several corpora, of the first one."""
+        return self.steps_of(0)
+
+    def steps_of(self, epoch: int) -> int:
+        """Steps of one epoch, from 0."""
+        if self.mixture is not None:
+            return self.mixture.place(epoch).steps
+        return self._steps_of_all
+
+    @cached_property
+    def _steps_of_all(self) -> int:
+        return step_count(self.target_lengths, self.tokens_per_step)
+
+    def epoch(self, epoch: int) -> EpochPlan:
+        """The plan of one epoch, a pure function of (seed, epoch)."""
+        # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
+        # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
+        philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))
+        # Bands begin elsewhere in the next epoch, so that a sentence meets others than last time.
+        draw = None if self.mixture is None else self.mixture.draw(epoch)
+        lengths = self.source_lengths, self.target_lengths
+        if draw is not None:
+            lengths = lengths[0][draw.sentences], lengths[1][draw.sentences]
+        order = _sorted_by_length(*lengths, epoch % BAND_WIDTH_TOKENS, philox)
+        passes = epoch
+        if draw is not None:
+            order, passes = draw.sentences[order], draw.passes[order]
+        edges = cut(self.target_lengths[order], self.steps_of(epoch))
+        shuffled = np.argsort(philox.random_raw(len(edges) - 1), kind="stable")
+        source_tokens, target_tokens = (
+            np.add.reduceat(lengths[order], edges[:-1], dtype=np.int64)[shuffled]
+            for lengths in (self.source_lengths, self.target_lengths)
+        )
+        first, last = edges[:-1][shuffled], edges[1:][shuffled]
+        return EpochPlan(order, passes, first, last, source_tokens, target_tokens)
+
+    def padded_shapes(
+        self, epoch: EpochPlan, size: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shapes of the batches of a rank that has the most rows, by the steps' places in `order`.
+
+        Returns rows, padded source lengths and padded target lengths, each int64 [steps].
+        """
+        first = np.sort(epoch.first)
+        rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
+        source, target = (
+            np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
+            for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return rows, source, target
+
+    def most_shapes(self, size: int) -> int:
+        """A bound on the different [rows, source length, target length] of a rank's batches.
+
+        A padded length is at most that of the longest sentence. A step has tokens_per_step target
+        tokens and less than one sentence more, so it has at most as many rows as sentences of the
+        shortest kind fit into that. Far fewer shapes come up, see `hvd_nmt.data.throughput`.
+        """
+        longest, shortest = int(self.target_lengths.max()), int(self.target_lengths.min())
+        most = min((self.tokens_per_step + longest) // shortest, len(self.target_lengths))
+        return -(-most // size) * int(self.source_lengths.max()) * longest
+
+    def position(self, global_step: int) -> Position:
+        """Where the data stands after `global_step` steps from the very start."""
+        if self.mixture is not None:
+            return Position(*self.mixture.position(global_step))
+        return Position(*divmod(global_step, self.steps_per_epoch))
+
+    def epochs_after(self, global_step: int) -> float:
+        """How many epochs so many steps from the very start are."""
+        at = self.position(global_step)
+        return at.epoch + at.step / self.steps_of(at.epoch)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The steps of one epoch.
+
+    Attributes:
+        order: int64 [sentences], a permutation of the corpus, or of what is drawn from several;
+            steps are slices of it.
+        passes: how often the corpus of each of these came before, int64 [sentences]; or one number
+            for all, the epoch.
+        first: int64 [steps], where each step starts in `order`, in the order of training.
+        last: int64 [steps], where each step ends.
+        source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
+        target_tokens: int64 [steps], real target tokens over all ranks, eos counted.
+    """
+
+    order: np.ndarray
+    passes: np.ndarray | int
+    first: np.ndarray
+    last: np.ndarray
+    source_tokens: np.ndarray
+    target_tokens: np.ndarray
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return len(self.first)
+
+    def sentences(self, step: int) -> np.ndarray:
+        """int64 corpus indices of a step's sentences, in an order that no rank count changes."""
+        return self.order[self.first[step] : self.last[step]]
+
+    def passes_of(self, step: int) -> np.ndarray | int:
+        """How often the corpora of a step's sentences came before, for each or for all."""
+        if isinstance(self.passes, int):
+            return self.passes
+        return self.passes[self.first[step] : self.last[step]]
+
+
+def _sorted_by_length(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    band_offset: int,
+    philox: np.random.Philox,
+) -> np.ndarray:
+    """A random permutation in which neighbours have similar lengths on both sides.
+
+    One 64-bit key per sentence: the band of target lengths (16 bits), the source length (16), the
+    target length within the band (1), then chance (31). So where many sentences have one source
+    length a step holds one target length, and where few do it holds both of the band. Every second
+    band runs backwards, and every second source length does within its band, so that lengths do
+    not jump where two groups meet inside a step.
+    """
+    longest = np.uint64(0xFFFF)
+    shifted = (target_lengths + band_offset).astype(np.uint64)
+    band, within = np.divmod(shifted, np.uint64(BAND_WIDTH_TOKENS))
+    source = np.minimum(source_lengths.astype(np.uint64), longest)
+    within ^= source & np.uint64(1)
+    source = np.where(band % 2 == 1, longest - source, source)
+    chance = philox.random_raw(len(target_lengths)) >> np.uint64(33)
+    key = (
+        np.minimum(band, longest) << np.uint64(48)
+        | source << np.uint64(32)
+        | within << np.uint64(31)
+        | chance
+    )
+    return np.argsort(key, kind="stable")
+
+
+def step_count(lengths: np.ndarray, tokens_per_step: int) -> int:
+    """Steps of sentences with these lengths, tokens."""
+    return min(len(lengths), -(-int(lengths.sum(dtype=np.int64)) // tokens_per_step))
+
+
+def cut(lengths: np.ndarray, steps: int) -> np.ndarray:
+    """Cuts a sequence of at least so many sentences into steps of token counts as equal as can be.
+
+    Returns:
+        int64 [steps + 1], strictly increasing: step i is the slice [edges[i], edges[i + 1]).
+    """
+    if not len(lengths):
+        return np.zeros(1, np.int64)
+    tokens = np.cumsum(lengths, dtype=np.int64)
+    wanted = np.arange(1, steps, dtype=np.int64) * tokens[-1] // steps
+    inner = np.searchsorted(tokens, wanted) + 1
+    # One sentence may be longer than a step's share, and two cuts then fall together: keep at
+    # least one sentence in each step, counted from the left and then from the right.
+    counter = np.arange(1, steps, dtype=np.int64)
+    inner = np.maximum.accumulate(np.maximum(inner - counter, 0)) + counter
+    inner = np.minimum(inner, len(lengths) - steps + counter)
+    return np.concatenate(([0], inner, [len(lengths)])).astype(np.int64)

@@ -1,0 +1,246 @@
+"""Which sentences of several corpora make up each epoch, in each stage of a run.
+
+An epoch of a stage has as many pairs as the corpora in use have together. Each corpus `as is` comes
+in it once; the others share the rest by their weights. So a small corpus comes several times, and
+only a part of a large one: each time the next part of a random order, and a new order when all of
+it has come. Over a stage, every sentence of a corpus is seen equally often, or once more.
+
+All of it is a pure function of seed, stages and the numbers of pairs: no rank and no step before
+has to be asked. The pass of a sentence, how often its corpus was begun before, takes the place of
+the epoch in what is drawn for that sentence, such as BPE-dropout and noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import AS_IS, END, Stage, Weight
+from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.mixing import mixed
+
+_END = 1 << 62
+"""step at which the last stage ends"""
+
+
+class Draw(NamedTuple):
+    """The sentences of an epoch, corpus after corpus."""
+
+    sentences: np.ndarray
+    """int64, places in the corpus"""
+    passes: np.ndarray
+    """int64, for each the pass through its corpus that it belongs to, from 0"""
+
+
+class Place(NamedTuple):
+    """An epoch within the stages."""
+
+    stage: int
+    """from 0"""
+    first_step: int
+    """steps of the run before it"""
+    steps: int
+    """that it has"""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MixedEpochs:
+    """The epochs of a run on several corpora.
+
+    Args:
+        ranges: of each corpus by name, its places among all sentences.
+        target_lengths: int [sentences], tokens of each target, eos counted.
+        stages: one after the other, the last without an end.
+        tokens_per_step: real target tokens of a step, on average and at most about so many.
+        seed: of the orders in which corpora come.
+
+    Raises:
+        ConfigError: a stage names a corpus that is not there, or has too few sentences a step.
+    """
+
+    ranges: Mapping[str, range]
+    target_lengths: np.ndarray
+    stages: Sequence[Stage]
+    tokens_per_step: int
+    seed: int
+
+    @classmethod
+    def of(
+        cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
+    ) -> MixedEpochs | None:
+        """Those of prepared data; None where each epoch has every pair once.
+
+        Args:
+            data: prepared data.
+            stages: of the run; none: the weights of the data, all the time.
+            tokens_per_step: real target tokens of a step.
+            seed: of the orders in which corpora come.
+
+        Raises:
+            ConfigError: there are stages and only one corpus; or as the class.
+        """
+        ranges = data.manifest.by_corpus("train")
+        if stages and not ranges:
+            raise ConfigError(
+                f"data.stages mixes corpora, and {data.path} has only one: prepare several with "
+                "python -m hvd_nmt.prepare --corpora, or leave the stages out."
+            )
+        weights = {corpus.name: corpus.weight for corpus in data.manifest.corpora}
+        present = {name: weight for name, weight in weights.items() if ranges[name]}
+        chosen = tuple(stages) or (Stage(END, present),)
+        if len(chosen) == 1 and dict(chosen[0].weights) == dict.fromkeys(present, AS_IS):
+            return None
+        return cls(ranges, data.train.target.lengths, chosen, tokens_per_step, seed)
+
+    def __post_init__(self) -> None:
+        for stage in self.stages:
+            for name in stage.weights:
+                if not self.ranges.get(name):
+                    known = ", ".join(name for name, pairs in self.ranges.items() if pairs)
+                    raise ConfigError(
+                        f"data.stages names the corpus {name}, of which the data have no pairs: "
+                        f"they have {known}."
+                    )
+        for number, stage in enumerate(self.stages, start=1):
+            steps, pairs = self._steps[number - 1], sum(self._quotas[number - 1].values())
+            if steps > 1 and pairs < (len(stage.weights) + 1) * steps:
+                raise ConfigError(
+                    f"Stage {number} has {float(pairs / steps):.1f} pairs a step of "
+                    f"{len(stage.weights)} corpora: use more training.tokens_per_step."
+                )
+
+    def place(self, epoch: int) -> Place:
+        """Where an epoch is, from 0."""
+        for number, steps in enumerate(self._steps):
+            first, end = self._first_steps[number], self._ends[number]
+            epochs = -(-(end - first) // steps)
+            if epoch < epochs:
+                begun = first + epoch * steps
+                return Place(number, begun, min(steps, end - begun))
+            epoch -= epochs
+        raise ValueError("the last stage has no end")
+
+    def position(self, global_step: int) -> tuple[int, int]:
+        """Epoch and step within the epoch after so many steps from the very start."""
+        epochs = 0
+        for first, end, steps in zip(self._first_steps, self._ends, self._steps, strict=True):
+            if global_step < end:
+                return epochs + (global_step - first) // steps, (global_step - first) % steps
+            epochs += -(-(end - first) // steps)
+        raise ValueError(global_step)
+
+    def draw(self, epoch: int) -> Draw:
+        """The sentences of an epoch."""
+        stage, first_step, steps = self.place(epoch)
+        sentences, passes = [], []
+        for name in self.stages[stage].weights:
+            first = self._drawn(stage, name, first_step)
+            last = self._drawn(stage, name, first_step + steps)
+            before = sum(self._passes(earlier, name) for earlier in range(stage))
+            pairs = len(self.ranges[name])
+            for number in range(first // pairs, -(-last // pairs)):
+                begin, end = (min(max(at - number * pairs, 0), pairs) for at in (first, last))
+                sentences.append(self._part(name, before + number, begin, end))
+                passes.append(np.full(end - begin, before + number, np.int64))
+        return Draw(np.concatenate(sentences), np.concatenate(passes))
+
+    def shares(self, stage: int) -> dict[str, Fraction]:
+        """Of each corpus in use, its share of a stage's pairs."""
+        quotas = self._quotas[stage]
+        whole = sum(quotas.values())
+        return {name: quota / whole for name, quota in quotas.items()}
+
+    def agrees(self, other: MixedEpochs, step: int) -> bool:
+        """Whether another run would have had the same epochs until a step, and in that one."""
+        if step == 0:
+            return True
+        epoch = self.position(step - 1)[0]
+        begun = [
+            [list(stage.weights.items()) for stage in mixed.stages[: mixed.place(epoch).stage + 1]]
+            for mixed in (self, other)
+        ]
+        places = [[mixed.place(number) for number in range(epoch + 1)] for mixed in (self, other)]
+        return begun[0] == begun[1] and places[0] == places[1]
+
+    def times_seen(self, stage: int, last_step: int) -> dict[str, float]:
+        """How often a stage sees each pair of a corpus, where the run has so many steps."""
+        end = min(last_step, self._ends[stage])
+        return {
+            name: self._drawn(stage, name, end) / len(self.ranges[name])
+            for name in self.stages[stage].weights
+            if end > self._first_steps[stage]
+        }
+
+    def steps_per_epoch(self, stage: int) -> int:
+        """Steps of each epoch of a stage, but for a last one that the stage's end cuts short."""
+        return self._steps[stage]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [_END if isinstance(s.until, str) else s.until for s in self.stages]
+
+    @cached_property
+    def _first_steps(self) -> list[int]:
+        return [0, *self._ends[:-1]]
+
+    @cached_property
+    def _quotas(self) -> list[dict[str, Fraction]]:
+        """Pairs of each corpus in an epoch of each stage."""
+        return [
+            _quotas({name: len(self.ranges[name]) for name in stage.weights}, stage.weights)
+            for stage in self.stages
+        ]
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """Steps of an epoch of each stage."""
+        mean = {
+            name: Fraction(int(self._lengths_of(pairs).sum(dtype=np.int64)), len(pairs))
+            for name, pairs in self.ranges.items()
+            if pairs
+        }
+        tokens = [sum(q * mean[name] for name, q in quotas.items()) for quotas in self._quotas]
+        return [math.ceil(some / self.tokens_per_step) for some in tokens]
+
+    def _lengths_of(self, pairs: range) -> np.ndarray:
+        return self.target_lengths[pairs.start : pairs.stop]
+
+    def _drawn(self, stage: int, name: str, step: int) -> int:
+        """Pairs of a corpus that a stage has drawn until a step of the run."""
+        epochs = Fraction(step - self._first_steps[stage], self._steps[stage])
+        return int(epochs * self._quotas[stage][name])
+
+    def _passes(self, stage: int, name: str) -> int:
+        """How often a stage that has ended began a corpus."""
+        if name not in self.stages[stage].weights:
+            return 0
+        return -(-self._drawn(stage, name, self._ends[stage]) // len(self.ranges[name]))
+
+    def _part(self, name: str, number: int, begin: int, end: int) -> np.ndarray:
+        """From the begin-th to the end-th sentence of a pass through a corpus, sorted."""
+        pairs = self.ranges[name]
+        if end - begin == len(pairs):
+            return np.arange(pairs.start, pairs.stop)
+        key = np.zeros(1, np.uint64)
+        for part in (self.seed, number, pairs.start):
+            key = mixed(key ^ np.uint64(part))
+        order = np.argsort(mixed(key ^ np.arange(len(pairs), dtype=np.uint64)), kind="stable")
+        return np.sort(order[begin:end]) + pairs.start
+
+
+def _quotas(pairs: Mapping[str, int], weights: Mapping[str, Weight]) -> dict[str, Fraction]:
+    """Pairs of each corpus in an epoch."""
+    shared = sum(pairs[name] for name, weight in weights.items() if weight != AS_IS)
+    whole = sum(Fraction(str(weight)) for weight in weights.values() if weight != AS_IS)
+    return {
+        name: Fraction(pairs[name]) if weight == AS_IS else shared * Fraction(str(weight)) / whole
+        for name, weight in weights.items()
+    }
