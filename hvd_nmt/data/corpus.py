@@ -2,7 +2,8 @@
 
     data/multi30k-en-de/
         manifest.json                   what is in here and how it was made: `Manifest`
-        spm.model spm.vocab             the joint SentencePiece vocabulary
+        spm.model spm.vocab             the SentencePiece vocabulary: joint, or of the target
+        spm.source.model spm.source.vocab   that of the source, where it has its own
         train.en.ids.npy                ids of all sentences, one after the other
         train.en.offsets.npy            where each sentence begins, and the end of the last one
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
@@ -37,6 +38,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPM_MODEL = "spm.model"
 SPM_VOCAB = "spm.vocab"
+SPM_SOURCE_MODEL = "spm.source.model"
+SPM_SOURCE_VOCAB = "spm.source.vocab"
 DATASETS = ("wmt16-en-de", "multi30k-en-de")
 """public data sets that `prepare --dataset` downloads and makes with the recipe's settings"""
 
@@ -130,13 +133,23 @@ class DataDirectory:
 
     @property
     def spm_path(self) -> Path:
-        """The SentencePiece model."""
+        """The SentencePiece model of the target, and of the source too where it is joint."""
         return self.path / SPM_MODEL
+
+    @property
+    def source_spm_path(self) -> Path:
+        """The SentencePiece model of the source; `spm_path` where it is joint."""
+        return self.path / (SPM_SOURCE_MODEL if self.manifest.source_has_own else SPM_MODEL)
 
     @property
     def spm_vocab_path(self) -> Path:
         """Its pieces and their scores as text, see `hvd_nmt.data.vocabulary`."""
         return self.path / SPM_VOCAB
+
+    @property
+    def source_spm_vocab_path(self) -> Path:
+        """The same of the source."""
+        return self.path / (SPM_SOURCE_VOCAB if self.manifest.source_has_own else SPM_VOCAB)
 
     def text_path(self, part: str, language: str) -> Path:
         """The raw text of "dev" or "test", for example `dev.de`."""
@@ -197,7 +210,7 @@ class Manifest:
     vocabulary_pieces: int
     """pieces of the SentencePiece model"""
     vocabulary_size: int
-    """rows of the embedding: pieces rounded up to a multiple of 8"""
+    """rows of the embedding, of the target or joint: pieces rounded up to a multiple of 8"""
     max_length: int
     """tokens of the longest sentence kept, eos counted"""
     request: dict[str, Any]
@@ -208,6 +221,15 @@ class Manifest:
     """what became of train, dev and perhaps test"""
     files: dict[str, FileFacts]
     """every file that is part of the data"""
+    source_vocabulary_pieces: int = 0
+    """pieces of the source's own SentencePiece model; 0: it has none, the vocabulary is joint"""
+    source_vocabulary_size: int = 0
+    """rows of the source's own embedding; 0: it has none, for both models give a piece one id"""
+
+    @property
+    def source_has_own(self) -> bool:
+        """Whether the source has a SentencePiece model of its own."""
+        return self.source_vocabulary_pieces > 0
 
     @property
     def hash(self) -> str:
@@ -219,6 +241,11 @@ class Manifest:
     def vocabulary_hash(self) -> str:
         """sha256 of the SentencePiece model: what a checkpoint is bound to."""
         return self.files[SPM_MODEL].sha256
+
+    @property
+    def source_vocabulary_hash(self) -> str:
+        """The same of the source's own SentencePiece model; "" where it has none."""
+        return self.files[SPM_SOURCE_MODEL].sha256 if self.source_has_own else ""
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -255,7 +282,8 @@ def read_manifest(directory: Path) -> Manifest:
         files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
         raw.pop("hash", None)
         manifest = Manifest(parts=parts, files=files, **raw)
-        if SPM_MODEL not in files or not {"train", "dev"} <= set(parts):
+        models = {SPM_SOURCE_MODEL, SPM_MODEL} if manifest.source_has_own else {SPM_MODEL}
+        if not models <= set(files) or not {"train", "dev"} <= set(parts):
             raise ValueError("files or parts are missing in it")
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise DataError(f"{path} is damaged ({error}): {_AGAIN}") from None
@@ -265,6 +293,8 @@ def read_manifest(directory: Path) -> Manifest:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
     content = asdict(manifest) | {"hash": manifest.hash}
+    if not manifest.source_has_own:  # as it was before a source could have its own
+        del content["source_vocabulary_pieces"], content["source_vocabulary_size"]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

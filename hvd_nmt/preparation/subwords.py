@@ -1,4 +1,4 @@
-"""The joint SentencePiece vocabulary, with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
+"""SentencePiece vocabularies with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
 
 This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
 import order. It serves `hvd_nmt.prepare`; graphs use tensorflow_text with the same model file.
@@ -72,8 +72,11 @@ class TooFewPiecesError(DataError):
         """pieces that the characters need, 0: not known"""
 
 
-def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning()) -> bytes:
-    """Trains one vocabulary for both languages; returns the serialised model.
+def train(
+    lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning(),
+    size_option: str = "--vocabulary-size",
+) -> bytes:  # fmt: skip
+    """Trains a vocabulary; returns the serialised model.
 
     The result depends on the arguments alone: SentencePiece counts exactly, without chance, and
     neither paths nor the number of cores are written into the model. The size is rounded up to a
@@ -84,6 +87,7 @@ def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learn
         lines: text.
         vocabulary_size: pieces.
         learning: how they are learned.
+        size_option: what an error tells to ask for more pieces with.
 
     Raises:
         TooFewPiecesError: the vocabulary is too small for the characters of the text.
@@ -112,7 +116,7 @@ def train(lines: Iterable[str], vocabulary_size: int, learning: Learning = Learn
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _explained(str(error), vocabulary_size) from None
+        raise _explained(str(error), vocabulary_size, size_option) from None
     return model.getvalue()
 
 
@@ -127,8 +131,8 @@ def spread(pairs: int, most: int) -> np.ndarray:
     return found
 
 
-def sample(text: tuple[Path, Path], chosen: np.ndarray) -> Iterator[str]:
-    """Yields the lines of the chosen pairs, bool [pairs]; sources, then targets."""
+def sample(text: Iterable[Path], chosen: np.ndarray) -> Iterator[str]:
+    """Yields the lines of the chosen pairs, bool [pairs], of one file after the other."""
     for path in text:
         yield from compress(read_lines(path), chosen)
 
@@ -196,11 +200,16 @@ def require_special_ids(path: Path) -> None:
 
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
     """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
-    pieces = range(model.get_piece_size())
-    vocabulary.write(path, ((model.id_to_piece(i), model.get_score(i)) for i in pieces))
+    named = enumerate(pieces(model))
+    vocabulary.write(path, ((piece, model.get_score(number)) for number, piece in named))
 
 
-def _explained(message: str, vocabulary_size: int) -> DataError:
+def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The pieces of a model by id."""
+    return [model.id_to_piece(number) for number in range(model.get_piece_size())]
+
+
+def _explained(message: str, vocabulary_size: int, size_option: str) -> DataError:
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError(
             "There is no text to make a vocabulary from: the training files hold no line with "
@@ -212,7 +221,7 @@ def _explained(message: str, vocabulary_size: int) -> DataError:
         return TooFewPiecesError(
             f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "
             f"of the text: ask for more{f' (at least {least})' * bool(least)} with "
-            "--vocabulary-size.",
+            f"{size_option}.",
             least,
         )
     return DataError(f"SentencePiece cannot make a vocabulary from the text: {message.strip()}")
