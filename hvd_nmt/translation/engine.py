@@ -1,4 +1,4 @@
-"""Models, tokenizer and backend behind one function: lines in, translations out."""
+"""Models, tokenizers and backend behind one function: lines in, translations out."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.run_files import VOCABULARY, decoding_of
+from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import precision
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.translator import Translation, Translator
 from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
@@ -72,7 +72,7 @@ class Engine:
     """Everything that a translation needs; made by `load`."""
 
     backend: Translator | CTranslate2Translator
-    tokenizer: Tokenizer
+    tokenizers: Tokenizers
     settings: Settings
     models: list[Any]
     """the models behind the TensorFlow backend; empty with another"""
@@ -171,8 +171,10 @@ class Engine:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
         warnings: list[LineWarning] = []
         source, target = (
-            self._cut(long_lines.encoded(lines, self.tokenizer), name, warnings)
-            for lines, name in ((sources, "source"), (targets, "target"))
+            self._cut(long_lines.encoded(lines, tokenizer), name, warnings)
+            for lines, tokenizer, name in zip(
+                (sources, targets), self.tokenizers, ("source", "target"), strict=True
+            )
         )
         logps: dict[int, np.ndarray] = {}
         with self._explain_memory():
@@ -190,12 +192,12 @@ class Engine:
     @cached_property
     def _boundaries(self) -> long_lines.Boundaries:
         """The same for every call: to look at all pieces takes longer than to translate a line."""
-        return long_lines.boundaries(self.tokenizer.pieces)
+        return long_lines.boundaries(self.tokenizers.source.pieces)
 
     def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[LineWarning]]:
         """The ids of each line, in parts that the model reads."""
         warnings: list[LineWarning] = []
-        encoded = long_lines.encoded(lines, self.tokenizer)
+        encoded = long_lines.encoded(lines, self.tokenizers.source)
         if self.settings.long_lines == "cut":
             return [[ids] for ids in self._cut(encoded, "line", warnings)], warnings
         parts = [
@@ -225,7 +227,7 @@ class Engine:
         self, prefixes: Sequence[str], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[np.ndarray]:
         """The forced ids of every part: a line's prefix belongs to its first."""
-        ids = long_lines.encoded(prefixes, self.tokenizer)
+        ids = long_lines.encoded(prefixes, self.tokenizers.target)
         none = np.zeros(0, np.int32)
         return [
             prefix[:-1] if number == 0 else none
@@ -236,7 +238,7 @@ class Engine:
     def _with_text(
         self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[list[Line]]:
-        texts = iter(self.tokenizer.decode(t.ids for line in chosen for t in line))
+        texts = iter(self.tokenizers.target.decode(t.ids for line in chosen for t in line))
         sizes = [sum(len(ids) - 1 for ids in line) + 1 for line in parts]
         return [
             [Line(next(texts), translation, size) for translation in line]
@@ -276,11 +278,11 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
-        return Engine(backend, Tokenizer(run / VOCABULARY), settings, [])
+        return Engine(backend, Tokenizers.of(*vocabularies(run)), settings, [])
     settings = with_precision(settings)
     models = [weights.load_model(run, name, settings.precision)[0] for name in which]
-    tokenizer = Tokenizer(run / VOCABULARY)
-    return Engine(Translator(models, settings.decoding), tokenizer, settings, models)
+    tokenizers = Tokenizers.of(*vocabularies(run))
+    return Engine(Translator(models, settings.decoding), tokenizers, settings, models)
 
 
 def with_precision(settings: Settings) -> Settings:
