@@ -15,11 +15,11 @@ runs/imported/config.yaml` goes on with it, in float32 or bfloat16, on data that
 are imported; a new run can begin with them (--init-from).
 
 marian: a folder with config.json, model.safetensors, vocab.json, source.spm and target.spm, as
-Hugging Face keeps OPUS-MT models. What cannot be imported is refused: untied embeddings, separate
-vocabularies of source and target, and whatever else Hugging Face's MarianMTModel itself does not
-compute. A new run can begin with its weights (`hvd_nmt.train --init-from`) where source and target
-have the same SentencePiece model; where they differ it only translates, because text to train on
-would be cut into pieces of the source language on both sides.
+Hugging Face keeps OPUS-MT models, and target_vocab.json where source and target have embeddings of
+their own. What cannot be imported is refused: a softmax that is not tied to the embedding of the
+target, and whatever else Hugging Face's MarianMTModel itself does not compute. A new run can begin
+with its weights (`hvd_nmt.train --init-from`). Where source and target have different SentencePiece
+models the run has both, and its data are prepared with both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, prepare_options
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
@@ -143,26 +143,20 @@ def _read(options: Options) -> ForeignModel:
 
 def _lines(model: ForeignModel, prefix: Path) -> list[str]:
     config, run = model.config, prefix.parent
-    data = f"data        python -m hvd_nmt.prepare --vocabulary {run / VOCABULARY} --out DATA ..."
+    data = f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ..."
     train = f"python -m hvd_nmt.train --config {run / CONFIG} --data.directory DATA"
-    if model.moments:
-        training = [data, f"go on       {train}"]
-    elif model.reads_target_text:
-        training = [data, f"begin with  {train} --run-dir {run}-tuned --init-from {run}"]
-    else:
-        training = [
-            "training    is not possible: source and target have different SentencePiece models, "
-            "and spm.model cuts text as that of the source does."
-        ]
+    begin = f"begin with  {train} --run-dir {run}-tuned --init-from {run}"
+    own = model.source_vocabulary_size
     return [
         f"model       {model.parameters:,} parameters, {config.encoder_layers}+"
         f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "
-        f"{model.vocabulary_size:,}",
+        f"{f'{own:,} (source) + ' if own else ''}{model.vocabulary_size:,}",
         f"step        {f'{model.step:,}' if model.step else 'unknown'}, "
         f"{'with' if model.moments else 'without'} Adam's moments",
         f"written     {prefix}",
         f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
-        *training,
+        data,
+        f"go on       {train}" if model.moments else begin,
     ]
 
 

@@ -5,6 +5,8 @@
     python -m hvd_nmt.train --init-from runs/x-new --config runs/x-new/config.yaml \\
         --run-dir runs/y --data.directory data/new
 
+Where source and target have vocabularies of their own, --side says which of them grows.
+
 With --pieces each word of the file becomes a piece. With --text new pieces are learned: unknown
 characters first, then the pairs of pieces that are most frequent. Old pieces keep their ids, and
 new ones are merged after all old ones, so text that holds no new piece keeps its ids. The row of a
@@ -25,9 +27,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY
+from hvd_nmt.checkpoints.run_files import CONFIG, prepare_options, vocabularies
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -55,11 +57,14 @@ class Options:
     """text to learn pieces from, one sentence per line, plain or .gz; needs --size"""
     size: int = 0
     """pieces to add, with --text"""
+    side: Literal["source", "target"] | None = None
+    """which vocabulary grows, in a run whose source and target have their own"""
     checkpoint: str = "best"
     """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's
     files"""
     check: Path | None = None
-    """source sentences for the check; by default those of the run's dev set, else of --text"""
+    """source sentences for the check; by default those of the run's dev set, else of --text,
+    unless that is of the target"""
 
     def __post_init__(self) -> None:
         if not self.out.name:
@@ -77,9 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def extend(options: Options) -> None:
     """Makes the extended run directory, unless the check fails."""
-    vocabulary = options.run / VOCABULARY
-    if not vocabulary.exists():
-        raise RunError(f"{options.run} is no run directory: it has no {vocabulary.name}.")
+    vocabulary = _growing(options)
     context = multiprocessing.get_context("spawn")
     with exclusive(options.out):
         require_free(options.out)
@@ -96,9 +99,24 @@ def extend(options: Options) -> None:
         f"translate   python -m hvd_nmt.translate --run {options.out} < in.txt > out.txt\n"
         f"train on    python -m hvd_nmt.train --init-from {options.out} --run-dir NEW "
         f"--config {options.out / CONFIG} --data.directory DATA\n"
-        f"            with DATA made by python -m hvd_nmt.prepare --vocabulary "
-        f"{options.out / VOCABULARY} ..."
+        "            with DATA made by python -m hvd_nmt.prepare "
+        f"{prepare_options(options.out)} ..."
     )
+
+
+def _growing(options: Options) -> Path:
+    """The vocabulary that is to grow."""
+    source, target = vocabularies(options.run)
+    if not target.exists():
+        raise RunError(f"{options.run} is no run directory: it has no {target.name}.")
+    if source == target and options.side:
+        raise ConfigError(f"{options.run} has one vocabulary for both sides: leave --side out.")
+    if source != target and not options.side:
+        raise ConfigError(
+            f"Source and target of {options.run} have vocabularies of their own: say which one "
+            "grows with --side source or --side target."
+        )
+    return source if options.side == "source" else target
 
 
 def _grow(vocabulary: bytes, options: Options) -> Extension:
@@ -115,11 +133,14 @@ def _fill(draft: Path, grown: Extension, options: Options) -> None:
     """Write the run directory and check it."""
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints import extension
-    from hvd_nmt.model.tokenizer import Tokenizer
+    from hvd_nmt.model.tokenizer import Tokenizers
 
-    old, new = extension.write(options.run, options.checkpoint, grown, draft, options.out)
+    old, new = extension.write(
+        options.run, options.checkpoint, grown, draft, options.out, options.side or ""
+    )
     lines = _sentences(options)
-    tokenizers = Tokenizer(options.run / VOCABULARY), Tokenizer(draft / VOCABULARY)
+    before, after = (Tokenizers.of(*vocabularies(run)) for run in (options.run, draft))
+    tokenizers = before, after
     parity = extension.compare(old, new, tokenizers, grown.pieces, lines)
     print(parity.line())
     if not parity.holds:
@@ -139,7 +160,7 @@ def _sentences(options: Options) -> list[str]:
             # A run that was extended before has another vocabulary than its data.
             path = Path(prepared_text.load(options.run, "dev", any_vocabulary=True)[0].name)
         except (prepared_text.MissingDataError, DataError):
-            path = options.text
+            path = options.text if options.side != "target" else None
     if path is None:
         raise DataError(
             "The dev set of the run is not here, so nothing can be checked: give source sentences "

@@ -57,9 +57,9 @@ def prepare(options: Options) -> None:
         ConfigError: `write_recipe` is there already.
         DataError: the inputs cannot be used, or another directory is in the way.
     """
-    if options.vocabulary:
-        subwords.require_special_ids(options.vocabulary)
-        require_target_text(options.vocabulary.parent)
+    for vocabulary in options.vocabularies:
+        subwords.require_special_ids(vocabulary)
+        require_target_text(vocabulary.parent)
     options = dataclasses.replace(options, out=followed(options.out))
     recipe = options.write_recipe
     # Both places from the start: hours later is late to find that one cannot be written.
@@ -110,7 +110,7 @@ def _make(
     stages.finish(build, parts, counted, joining.records(several, parts) if several else ())
     put_in_place(build.result, options.out)
     discard(journal.directory)
-    return summary(options.out, options.vocabulary_size, journal)
+    return summary(options.out, options.vocabulary_size, options.source_vocabulary_size, journal)
 
 
 def _from_text(
@@ -126,9 +126,9 @@ def _from_text(
     if options.dev_size:
         leaks = options.rules.remove_leaks
         parts |= stages.hold_out(build, parts["train"], options.dev_size, leaks)
-    stages.make_vocabulary(
-        build, parts["train"], options.vocabulary, options.pieces, options.vocabulary_sample,
-        options.learning, tags=several.tags if several is not None else (),
+    stages.make_vocabularies(
+        build, parts["train"], options.vocabularies, options.pieces, options.vocabulary_sample,
+        options.learning_of(several),
     )  # fmt: skip
     return stages.encode(build, parts)
 

@@ -49,7 +49,7 @@ def test_an_unknown_program_is_refused_by_the_parser(capsys):
 def test_data_are_prepared_before_training_goes_on(moments):
     model = types.SimpleNamespace(
         config=configuration.presets()["base"][1].model, parameters=1, vocabulary_size=2, step=3,
-        moments=moments, reads_target_text=True,
+        source_vocabulary_size=0, moments=moments,
     )  # fmt: skip
     *_, data, on = convert._lines(model, Path("runs/imported/model.ckpt-3"))
     assert data == (

@@ -11,7 +11,7 @@ import pytest
 import toy
 from hvd_nmt.checkpoints import extension, weights
 from hvd_nmt.checkpoints.find import newest_first
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
 from hvd_nmt.model.transformer import Transformer
 
 WORDS = "Vogelhaus Straßenbaum\n日本\n"
@@ -106,7 +106,8 @@ def test_a_model_that_translates_otherwise_is_told(extended, toy_run, toy_data):
     """A check that nothing could fail would be none."""
     old, _ = weights.load_model(toy_run, "latest")
     new, _ = weights.load_model(extended[0], "latest")
-    tokenizers = tuple(Tokenizer(run / "spm.model") for run in (toy_run, extended[0]))
+    paths = (run / "spm.model" for run in (toy_run, extended[0]))
+    tokenizers = tuple(Tokenizers.of(path, path) for path in paths)
     lines = (toy_data / "dev.en").read_text(encoding="utf-8").splitlines()[:6]
     assert extension.compare(old, new, tokenizers, ["▁Vogelhaus"], lines).holds
     with_new = extension.compare(old, new, tokenizers, ["▁Vogelhaus"], ["Vogelhaus", lines[0]])

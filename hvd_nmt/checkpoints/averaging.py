@@ -24,7 +24,13 @@ import numpy as np
 from hvd_nmt.checkpoints import contents, find, index_file, names
 from hvd_nmt.checkpoints.manifest import Checkpoint, read_manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
-from hvd_nmt.checkpoints.run_files import CONFIG, IMPORTED, VOCABULARY, write_record
+from hvd_nmt.checkpoints.run_files import (
+    CONFIG,
+    IMPORTED,
+    SOURCE_VOCABULARY,
+    VOCABULARY,
+    write_record,
+)
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state, weights_by_path
 from hvd_nmt.checkpoints.weights import load_model, other_size
@@ -35,8 +41,8 @@ from hvd_nmt.model.transformer import Transformer
 RECORD = "average.json"
 Weights = dict[str, np.ndarray]
 """key of a weight in the checkpoint -> its values, float32"""
-_OF_THE_RUN = (CONFIG, VOCABULARY, IMPORTED)
-"""of which the last is in imported runs only"""
+_OF_THE_RUN = (CONFIG, VOCABULARY, SOURCE_VOCABULARY, IMPORTED)
+"""of which the last two are not in all runs"""
 
 
 def newest(run_dir: Path, count: int) -> list[Checkpoint]:
@@ -198,12 +204,15 @@ def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transf
     """See that all are of the run's model."""
     for checkpoint in chosen:
         manifest = checkpoint.manifest
-        if manifest.vocabulary_hash != last.manifest.vocabulary_hash:
+        theirs, wanted = (
+            (one.vocabulary_hash, one.source_vocabulary_hash) for one in (manifest, last.manifest)
+        )
+        if theirs != wanted:
             raise RunError(
                 f"{checkpoint.prefix} was trained with another vocabulary than {last.prefix}: "
                 "they have no mean."
             )
-        if difference := other_size(manifest, model.config, model.vocabulary_size):
+        if difference := other_size(manifest, model):
             name, theirs, ours = difference
             raise RunError(
                 f"{checkpoint.prefix} is of another model than the run's config.yaml and "

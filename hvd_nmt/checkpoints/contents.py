@@ -42,7 +42,7 @@ _GROUPS = (
     ("cross-attention", r"decoder/.*(cross_attention|encdec_attention)/"),
     ("decoder self-attention", r"decoder/.*attention/"),
     ("decoder feed-forward", r"decoder/.*(feed_forward|ffn)/"),
-    ("embedding", r"model/(embedding|positions|logits_bias)\b|embedding_and_softmax"),
+    ("embedding", r"model/((source_)?embedding|positions|logits_bias)\b|embedding_and_softmax"),
 )
 GROUPS = (
     "embedding", "encoder attention", "encoder feed-forward", "decoder self-attention",
@@ -314,6 +314,7 @@ def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
             "float16" if scaled else "float32",
             freeze=str(manifest.get("freeze", "")),
             averaged=any(variable.group == AVERAGE for variable in variables),
+            source_vocabulary_size=int(manifest.get("source_vocabulary_size", 0)),
         ).n_bytes
     except (KeyError, TypeError, ValueError):
         return None

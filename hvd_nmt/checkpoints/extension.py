@@ -27,6 +27,7 @@ from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     IMPORTED,
+    SOURCE_VOCABULARY,
     VOCABULARY,
     load_config,
     write_record,
@@ -34,12 +35,13 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import run_state
 from hvd_nmt.checkpoints.weights import load_model
+from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import PAD
 from hvd_nmt.model import architectures
 from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
 
@@ -84,7 +86,7 @@ class Parity(NamedTuple):
 
 
 def write(
-    run_dir: Path, which: str, extension: Extension, draft: Path, output: Path
+    run_dir: Path, which: str, extension: Extension, draft: Path, output: Path, side: str = ""
 ) -> tuple[Transformer, Transformer]:
     """Write the run directory of an extended model.
 
@@ -98,27 +100,45 @@ def write(
         extension: the new vocabulary.
         draft: an empty folder that gets the files.
         output: what the folder will be called.
+        side: source or target, whose own vocabulary has grown; "": it is joint.
 
+    Raises:
+        RunError: source and target cut text in their own ways into the same pieces.
 
     Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", section 3.
     """
     origin = Checkpoint.at(find(run_dir, which))
     old, step = load_model(run_dir, os.fspath(origin.prefix))
-    new = architectures.build(old.config, extension.rows)
+    target_rows, source_rows = old.vocabulary_size, old.source_vocabulary_size
+    if side and not source_rows:
+        raise RunError(
+            f"{run_dir} has one embedding for two SentencePiece models, which must give each piece "
+            "the same id: neither of them can grow alone."
+        )
+    of_source = side == "source"
+    target_rows, source_rows = (
+        (target_rows, extension.rows) if of_source else (extension.rows, source_rows)
+    )
+    new = architectures.build(old.config, target_rows, source_vocabulary_size=source_rows)
+    growing = [old.source_embedding] if of_source else [old.embedding, old.logits_bias]
     for weight, source in zip(new.trainable_variables, old.trainable_variables, strict=True):
         values = source.numpy()
-        if source is old.embedding or source is old.logits_bias:  # a row for each piece
+        if any(source is one for one in growing):  # a row for each piece
             values = _grown(values[: extension.old_pieces], extension)
         weight.assign(values)
     configuration.save(dataclasses.replace(load_config(run_dir), run_dir=output), draft / CONFIG)
-    (draft / VOCABULARY).write_bytes(extension.model)
+    grown, other = (VOCABULARY, SOURCE_VOCABULARY)[:: -1 if of_source else 1]
+    (draft / grown).write_bytes(extension.model)
+    if side:
+        shutil.copyfile(run_dir / other, draft / other)
     write_record(draft / RECORD, _record(origin, extension))
     if (run_dir / IMPORTED).exists():  # which tells how it is searched
         shutil.copyfile(run_dir / IMPORTED, draft / IMPORTED)
     facts = origin.manifest.facts() | {
-        "vocabulary_hash": fingerprint(draft / VOCABULARY).sha256,
-        "vocabulary_size": extension.rows,
         "freeze": "",
+        "vocabulary_size": target_rows,
+        "source_vocabulary_size": source_rows,
+        f"{'source_' * of_source}vocabulary_hash": fingerprint(draft / grown).sha256,
     }
     Saver(draft, run_state(new, step), facts, keep=1, keep_best=1).save(step)
     return old, new
@@ -127,7 +147,7 @@ def write(
 def compare(
     old: Transformer,
     new: Transformer,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[Tokenizers, Tokenizers],
     names: Sequence[str],
     lines: Sequence[str],
 ) -> Parity:
@@ -136,28 +156,41 @@ def compare(
     Args:
         old: the model before.
         new: the extended model.
-        tokenizers: of the old and of the new vocabulary.
+        tokenizers: of the old and of the new vocabularies. Where the target has its own, the old
+            translations are looked at, too.
         names: the new pieces.
         lines: sentences of the source language.
     """
-    before, after = (tokenizer.encode(lines) for tokenizer in tokenizers)
-    old_pieces, known = tokenizers[0].vocabulary_size, tokenizers[0].pieces
-    with_new, same = 0, []
-    for ids, new_ids in zip(before, after, strict=True):
-        text = "".join(known[number] for number in ids)
-        if np.array_equal(ids, new_ids):
-            same.append(ids)
-        elif new_ids.max() >= old_pieces or any(name in text for name in names):
-            with_new += 1
+    before, after = tokenizers
+    same, with_new = _same_ids(before.source, after.source, names, lines)
+    other_ids = len(lines) - with_new - len(same)
     sources = [ids for ids in same if 1 < len(ids) <= old.max_length]
     theirs, ours = (_greedy(model, sources) for model in (old, new))
+    if before.target is not before.source:
+        texts = before.target.decode(theirs)
+        unchanged, hold_new = _same_ids(before.target, after.target, names, texts)
+        other_ids += len(texts) - hold_new - len(unchanged)
     return Parity(
         sentences=len(lines),
         with_new=with_new,
-        other_ids=len(lines) - with_new - len(same),
+        other_ids=other_ids,
         other_translations=sum(not np.array_equal(a, b) for a, b in zip(theirs, ours, strict=True)),
-        logit_change=_logit_change(old, new, sources, theirs, old_pieces),
+        logit_change=_logit_change(old, new, sources, theirs, before.target.vocabulary_size),
     )
+
+
+def _same_ids(
+    before: Tokenizer, after: Tokenizer, names: Sequence[str], lines: Sequence[str]
+) -> tuple[list[np.ndarray], int]:
+    """The ids of the lines for which they are the same, and how many others hold a new piece."""
+    same, with_new = [], 0
+    for ids, new_ids in zip(before.encode(lines), after.encode(lines), strict=True):
+        text = "".join(before.pieces[number] for number in ids)
+        if np.array_equal(ids, new_ids):
+            same.append(ids)
+        elif new_ids.max() >= before.vocabulary_size or any(name in text for name in names):
+            with_new += 1
+    return same, with_new
 
 
 def _record(origin: Checkpoint, extension: Extension) -> dict[str, Any]:

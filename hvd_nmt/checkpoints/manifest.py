@@ -37,7 +37,7 @@ class Manifest:
     model: dict[str, Any]
     """sizes of the model"""
     vocabulary_size: int
-    """rows of the shared matrix"""
+    """rows of the matrix of target and softmax, which is the source's too unless it has its own"""
     ranks: int
     """number of ranks that trained it"""
     files: dict[str, dict[str, Any]]
@@ -49,6 +49,10 @@ class Manifest:
     chrf: float | None = None
     best_by: str = "val_loss"
     """`evaluation.best_by`: what decides which of the run's models are the best"""
+    source_vocabulary_hash: str = ""
+    """sha256 of the source's own SentencePiece model; "": the vocabulary is joint"""
+    source_vocabulary_size: int = 0
+    """rows of the source's own matrix; 0: it has none"""
 
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
@@ -59,6 +63,8 @@ class Manifest:
     def text(self) -> str:
         """What the file holds."""
         content = dataclasses.asdict(self)
+        if not self.source_vocabulary_hash:  # as it was before a source could have its own
+            del content["source_vocabulary_hash"], content["source_vocabulary_size"]
         return json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n"
 
 

@@ -1,7 +1,8 @@
 """The files of a run directory, and where the data of its run are.
 
 config.yaml          every value that decided the run
-spm.model            the vocabulary that its checkpoints were trained with
+spm.model            the vocabulary that its checkpoints were trained with, joint or of the target
+spm.source.model     that of the source, if it has its own
 environment.json     versions, hosts and GPUs of the last start
 run.id               random letters, the same in all copies of the run
 command.txt          the command line of each start
@@ -29,6 +30,7 @@ from hvd_nmt.model.decoding import Decoding
 
 CONFIG = "config.yaml"
 VOCABULARY = corpus.SPM_MODEL
+SOURCE_VOCABULARY = corpus.SPM_SOURCE_MODEL
 ENVIRONMENT = "environment.json"
 RUN_ID = "run.id"
 COMMANDS = "command.txt"
@@ -40,7 +42,8 @@ NOT_FINITE = "not_finite.jsonl"
 LOCK = ".lock"
 TELEMETRY_DIR = "telemetry"
 NORMALIZATION, READS_TARGET_TEXT = "normalization", "reads_target_text"
-"""keys of `IMPORTED`: of `decoding.Decoding`, and whether the vocabulary may cut target text"""
+"""keys of `IMPORTED`: of `decoding.Decoding`, and, in imports of earlier versions, whether the
+vocabulary may cut target text"""
 
 
 def load_config(run_dir: Path) -> Config:
@@ -70,17 +73,36 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
     )
 
 
+def vocabularies(run_dir: Path) -> tuple[Path, Path]:
+    """The SentencePiece models of source and target; twice the same where it is joint."""
+    target, source = run_dir / VOCABULARY, run_dir / SOURCE_VOCABULARY
+    return source if source.exists() else target, target
+
+
+def vocabulary_hashes(run_dir: Path) -> tuple[str, str]:
+    """The sha256 of the target's model and of the source's own; "" of one that is not there."""
+    paths = run_dir / VOCABULARY, run_dir / SOURCE_VOCABULARY
+    target, source = (fingerprint(path).sha256 if path.exists() else "" for path in paths)
+    return target, source
+
+
+def prepare_options(run_dir: Path) -> str:
+    """The options of `prepare` that take the vocabularies of a run."""
+    source, target = vocabularies(run_dir)
+    return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
+
+
 def require_target_text(run_dir: Path) -> None:
     """See that the vocabulary of a run may cut text to train on.
 
     Raises:
-        RunError: the run was imported, and its vocabulary is right for source text only.
+        RunError: the run was imported by a version that kept only the vocabulary of the source.
     """
     if not _imported(run_dir).get(READS_TARGET_TEXT, True):
         raise RunError(
-            f"{run_dir} was imported from a model with one SentencePiece model for each language, "
-            f"and its {VOCABULARY} cuts text as that of the source does: it only translates, and "
-            "nothing can be prepared for it or trained with it."
+            f"{run_dir} was imported by an earlier version, which kept only one of the model's two "
+            f"SentencePiece models, so its {VOCABULARY} cuts no target text: import the model once "
+            "more, with hvd_nmt.convert --from marian, to prepare data for it or train with it."
         )
 
 
@@ -119,9 +141,9 @@ def data_of_run(
         raise DataError(
             f"The training data are not in {directory} on this machine, so their size is unknown."
         ) from None
-    vocabulary = run_dir / VOCABULARY
-    known = vocabulary.exists() and not any_vocabulary
-    if known and fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
+    hashes = vocabulary_hashes(run_dir)
+    known = hashes[0] and not any_vocabulary
+    if known and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):
         raise DataError(
             f"The data in {directory} have another vocabulary than this run, so they are not the "
             "data it was trained on."

@@ -62,6 +62,7 @@ def predict(
     *,
     freeze: str = "",
     averaged: bool = False,
+    source_vocabulary_size: int = 0,
 ) -> Prediction:
     """The data file of a checkpoint of a run.
 
@@ -72,6 +73,7 @@ def predict(
             the loss scale.
         freeze: `training.freeze`: weights that are not trained have no moments.
         averaged: whether there is a moving average (`training.ema_decay`).
+        source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
     Raises:
         ConfigError: precision is not one that a run can end up with, or `freeze` names no weight.
@@ -81,7 +83,8 @@ def predict(
             f"The size of a checkpoint in precision {precision!r} cannot be predicted: give "
             "float32, bfloat16 or float16."
         )
-    transformer = _transformer(model, vocabulary_size)
+    rows = vocabulary_size, source_vocabulary_size
+    transformer = _transformer(model, *rows)
     trained = _trained(transformer, freeze)
     saved = {
         names.WEIGHTS: transformer,
@@ -89,7 +92,7 @@ def predict(
         names.STEP: _variable("step", n_bytes=_COUNTER_BYTES),
     }
     if averaged:
-        saved = {names.AVERAGE: _transformer(model, vocabulary_size), **saved}
+        saved = {names.AVERAGE: _transformer(model, *rows), **saved}
     paths = _paths(_Object(saved))
     graph_bytes = _graph_bytes(paths)
     weight_bytes = sum(weight.n_bytes for weight in _weights(transformer))
@@ -130,7 +133,7 @@ def _variable(name: str, values: int = 1, n_bytes: int = 0) -> _Object:
     return _Object(variable=name, values=values, n_bytes=n_bytes or values * _FLOAT_BYTES)
 
 
-def _transformer(config: ModelConfig, vocabulary_size: int) -> _Object:
+def _transformer(config: ModelConfig, vocabulary_size: int, source_rows: int) -> _Object:
     """The attributes of `model.transformer.Transformer`, in the order they are set."""
     width, hidden = config.width, config.feed_forward_width
     norm = {"scale": [width], "offset": [width]}
@@ -153,6 +156,7 @@ def _transformer(config: ModelConfig, vocabulary_size: int) -> _Object:
     return _tree(
         {
             "embedding": [vocabulary_size, width],
+            **({"source_embedding": [source_rows, width]} if source_rows else {}),
             **({"positions": [config.max_length, width]} if positions else {}),
             "encoder": {str(i): first | last for i in range(config.encoder_layers)},
             **({"encoder_norm": norm} if config.norm == "pre" else {}),

@@ -16,10 +16,17 @@ from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully, verify
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest, read_manifest
-from hvd_nmt.checkpoints.run_files import CONFIG, VOCABULARY, load_config, require_target_text
+from hvd_nmt.checkpoints.run_files import (
+    CONFIG,
+    SOURCE_VOCABULARY,
+    VOCABULARY,
+    load_config,
+    prepare_options,
+    require_target_text,
+    vocabulary_hashes,
+)
 from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout, with_loss_scale_of
 from hvd_nmt.common.errors import RunError, system_error
-from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
@@ -48,17 +55,13 @@ def load_model(
     prefix = find(run_dir, which)
     with another_advised(prefix):
         manifest = read_manifest(names.manifest_file(prefix))
-    vocabulary = run_dir / VOCABULARY
-    if not vocabulary.exists():
-        raise RunError(f"{run_dir} has no {vocabulary.name}, the vocabulary of its checkpoints.")
-    if fingerprint(vocabulary).sha256 != manifest.vocabulary_hash:
-        raise RunError(
-            f"{vocabulary} is not the vocabulary that {prefix.name} was trained with: put the "
-            "right one back."
-        )
+    require_vocabularies(run_dir, manifest, prefix.name)
     with another_advised(prefix):
         read_fully(prefix)
-    model = architectures.build(config.model, manifest.vocabulary_size, compute_dtype)
+    model = architectures.build(
+        config.model, manifest.vocabulary_size, compute_dtype,
+        source_vocabulary_size=manifest.source_vocabulary_size,
+    )  # fmt: skip
     try:
         _read(model, prefix, raw)
     except (AssertionError, ValueError, tf.errors.OpError) as error:
@@ -66,6 +69,35 @@ def load_model(
             f"{prefix} does not fit the model in {run_dir / CONFIG}: {str(error).splitlines()[0]}"
         ) from error
     return model, manifest.step
+
+
+def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
+    """See that a run directory has the vocabularies that a checkpoint was trained with.
+
+    Args:
+        run_dir: run directory.
+        manifest: of the checkpoint.
+        name: of the checkpoint, for errors.
+
+    Raises:
+        RunError: one is missing, is another one, or is there without being the checkpoint's.
+    """
+    wanted = manifest.vocabulary_hash, manifest.source_vocabulary_hash
+    found = vocabulary_hashes(run_dir)
+    for file, theirs, ours in zip((VOCABULARY, SOURCE_VOCABULARY), wanted, found, strict=True):
+        if theirs and not ours:
+            whose = "vocabulary" if file == VOCABULARY else "source's vocabulary"
+            raise RunError(f"{run_dir} has no {file}, the {whose} of its checkpoints.")
+        if ours and not theirs:
+            raise RunError(
+                f"{run_dir / file} is of no use to {name}, which was trained with one vocabulary "
+                "for both languages: take the file away."
+            )
+        if theirs != ours:
+            raise RunError(
+                f"{run_dir / file} is not the vocabulary that {name} was trained with: put the "
+                "right one back."
+            )
 
 
 def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
@@ -115,12 +147,15 @@ def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> 
     checkpoint = _origin(source)
     require_target_text(names.run_dir_of(checkpoint.prefix))
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
-    if manifest.vocabulary_hash != data.manifest.vocabulary_hash:
+    theirs, ours = (
+        (one.vocabulary_hash, one.source_vocabulary_hash) for one in (manifest, data.manifest)
+    )
+    if theirs != ours:
         raise RunError(
             f"--init-from: {prefix} was trained with another vocabulary than that of {data.path}: "
-            f"prepare the data with --vocabulary {names.run_dir_of(prefix) / VOCABULARY}."
+            f"prepare the data with {prepare_options(names.run_dir_of(prefix))}."
         )
-    if difference := other_size(manifest, model.config, model.vocabulary_size):
+    if difference := other_size(manifest, model):
         name, theirs, ours = difference
         raise RunError(
             f"--init-from: {prefix} is of another model: its {name} is {theirs}, not {ours}; give "
@@ -134,9 +169,7 @@ def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> 
     return checkpoint
 
 
-def other_size(
-    manifest: Manifest, model: ModelConfig, vocabulary_size: int
-) -> tuple[str, Any, Any] | None:
+def other_size(manifest: Manifest, model: Transformer) -> tuple[str, Any, Any] | None:
     """The first size in which a checkpoint's model differs from another one.
 
     Rates of dropout are no part of what weights mean, and without learned positions neither is the
@@ -144,20 +177,21 @@ def other_size(
 
     Args:
         manifest: of the checkpoint.
-        model: sizes of the other model.
-        vocabulary_size: rows of the other model's shared matrix.
+        model: the other model.
 
     Returns:
         Name of the size, its value in the checkpoint, and in `model`; None if all are equal.
     """
     # A checkpoint from before a field was there has what is now that field's default.
+    rows = "vocabulary_size", "source_vocabulary_size"
     found = {
         **configuration.as_plain(ModelConfig()), **manifest.model,
-        "vocabulary_size": manifest.vocabulary_size,
+        **{name: getattr(manifest, name) for name in rows},
     }  # fmt: skip
-    wanted = {**configuration.as_plain(model), "vocabulary_size": vocabulary_size}
+    config = model.config
+    wanted = configuration.as_plain(config) | {name: getattr(model, name) for name in rows}
     for name, value in found.items():
-        free = name.endswith("dropout") or (name == "max_length" and model.positions != "learned")
+        free = name.endswith("dropout") or (name == "max_length" and config.positions != "learned")
         if not free and value != wanted.get(name, value):
             return name, value, wanted[name]
     return None

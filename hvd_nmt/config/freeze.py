@@ -13,7 +13,10 @@ from collections.abc import Collection, Sequence
 from hvd_nmt.common.errors import ConfigError
 
 # A stack ends with a layer normalisation of its own, which is of no use without it.
-_STACKS = {"encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decoder_norm")}
+_STACKS = {
+    "encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decoder_norm"),
+    "embedding": ("embedding", "source_embedding"),
+}  # fmt: skip
 
 
 def frozen(paths: Sequence[str], patterns: str) -> set[str]:
@@ -21,7 +24,7 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
 
     `patterns` is `training.freeze`: separated by commas or spaces, each is a glob in which `*` also
     stands for slashes, and names what is below it too. `encoder` and `decoder` include their last
-    normalisation.
+    normalisation, `embedding` the source's own matrix, if there is one.
 
     Raises:
         ConfigError: a pattern names no weight, or together they leave none to train.

@@ -16,6 +16,7 @@ TensorFlow and SentencePiece have crashed in one process, so merging is our own,
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -40,16 +41,18 @@ class SubwordDropout:
         seed: 0 to 2^64 - 1.
         max_length: a sentence that would get more tokens, eos counted, keeps its own ids.
         never_merged: ids of pieces that are no sum of others: user-defined ones, and bytes.
+        source: segments the source sides of pairs, where they have a vocabulary of their own.
     """
 
     def __init__(
         self, pieces: list[tuple[str, float]], share: float, seed: int, max_length: int,
-        never_merged: Container[int] = (),
+        never_merged: Container[int] = (), *, source: SubwordDropout | None = None,
     ) -> None:  # fmt: skip
         from hvd_nmt.data import byte_pair_merges  # Numba, which other commands do not wait for
 
         self._refused_below = np.uint64(int(share * 2.0**64))
         self._seed, self._max_length = seed, max_length
+        self._source = source or self
         ids = {
             piece: i
             for i, (piece, _) in enumerate(pieces)
@@ -84,18 +87,12 @@ class SubwordDropout:
         """
         if not share:
             return None
-        pieces = vocabulary.read(data.spm_vocab_path)
-        # Merges have ranks; pieces of a unigram model have log-probabilities.
-        if not all(score.is_integer() for _, score in pieces):
-            raise DataError(
-                f"{data.spm_vocab_path} is not of byte-pair encoding, so there are no merges to "
-                "refuse: train with --data.bpe-dropout 0."
-            )
-        try:
-            never_merged = sentencepiece_model.never_merged(data.spm_path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise DataError(f"{data.spm_path} cannot be read: {error}.") from None
-        return cls(pieces, share, seed, data.manifest.max_length, set(never_merged.values()))
+        pieces, never_merged = _read(data.spm_vocab_path, data.spm_path)
+        settings, source = (share, seed, data.manifest.max_length), None
+        if data.manifest.source_has_own:
+            own, own_never_merged = _read(data.source_spm_vocab_path, data.source_spm_path)
+            source = cls(own, *settings, own_never_merged)
+        return cls(pieces, *settings, never_merged, source=source)
 
     def pairs(
         self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int
@@ -107,11 +104,10 @@ class SubwordDropout:
             indices: int64, of the pairs that are wanted.
             epoch: from 0, one for all or one for each.
         """
-        source, target = (
-            self.sentences(sentences, indices, epoch, side)
-            for side, sentences in enumerate((corpus.source, corpus.target))
+        return ParallelCorpus(
+            self._source.sentences(corpus.source, indices, epoch, 0),
+            self.sentences(corpus.target, indices, epoch, 1),
         )
-        return ParallelCorpus(source, target)
 
     def sentences(
         self, sentences: Sentences, indices: np.ndarray, epoch: np.ndarray | int, side: int
@@ -157,6 +153,22 @@ class SubwordDropout:
         self._space = ids.get(SPACE, -1)
         if any(SPACE in piece[1:] for piece in ids):
             self._space = -1
+
+
+def _read(pieces_path: Path, model_path: Path) -> tuple[list[tuple[str, float]], set[int]]:
+    """The pieces of a vocabulary by id, and the ids of those that are never merged."""
+    pieces = vocabulary.read(pieces_path)
+    # Merges have ranks; pieces of a unigram model have log-probabilities.
+    if not all(score.is_integer() for _, score in pieces):
+        raise DataError(
+            f"{pieces_path} is not of byte-pair encoding, so there are no merges to refuse: train "
+            "with --data.bpe-dropout 0."
+        )
+    try:
+        never_merged = sentencepiece_model.never_merged(model_path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{model_path} cannot be read: {error}.") from None
+    return pieces, set(never_merged.values())
 
 
 def _ranges(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:

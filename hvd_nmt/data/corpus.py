@@ -2,7 +2,8 @@
 
     data/multi30k-en-de/
         manifest.json                   what is in here and how it was made: `Manifest`
-        spm.model spm.vocab             the joint SentencePiece vocabulary
+        spm.model spm.vocab             the SentencePiece vocabulary: joint, or of the target
+        spm.source.model spm.source.vocab   that of the source, where it has its own
         train.en.ids.npy                ids of all sentences, one after the other
         train.en.offsets.npy            where each sentence begins, and the end of the last one
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
@@ -41,6 +42,8 @@ SPM_MODEL = "spm.model"
 SPM_VOCAB = "spm.vocab"
 LANGUAGE_NAME = "[A-Za-z][A-Za-z0-9_-]*"
 """what a language may be called, for it names files"""
+SPM_SOURCE_MODEL = "spm.source.model"
+SPM_SOURCE_VOCAB = "spm.source.vocab"
 DATASETS = ("wmt16-en-de", "multi30k-en-de")
 """public data sets that `prepare --dataset` downloads and makes with the recipe's settings"""
 
@@ -142,13 +145,23 @@ class DataDirectory:
 
     @property
     def spm_path(self) -> Path:
-        """The SentencePiece model."""
+        """The SentencePiece model of the target, and of the source too where it is joint."""
         return self.path / SPM_MODEL
+
+    @property
+    def source_spm_path(self) -> Path:
+        """The SentencePiece model of the source; `spm_path` where it is joint."""
+        return self.path / (SPM_SOURCE_MODEL if self.manifest.source_has_own else SPM_MODEL)
 
     @property
     def spm_vocab_path(self) -> Path:
         """Its pieces and their scores as text, see `hvd_nmt.data.vocabulary`."""
         return self.path / SPM_VOCAB
+
+    @property
+    def source_spm_vocab_path(self) -> Path:
+        """The same of the source."""
+        return self.path / (SPM_SOURCE_VOCAB if self.manifest.source_has_own else SPM_VOCAB)
 
     def text_path(self, part: str, language: str) -> Path:
         """The raw text of "dev" or "test", for example `dev.de`."""
@@ -231,7 +244,7 @@ class Manifest:
     vocabulary_pieces: int
     """pieces of the SentencePiece model"""
     vocabulary_size: int
-    """rows of the embedding: pieces rounded up to a multiple of 8"""
+    """rows of the embedding, of the target or joint: pieces rounded up to a multiple of 8"""
     max_length: int
     """tokens of the longest sentence kept, eos counted"""
     request: dict[str, Any]
@@ -244,6 +257,15 @@ class Manifest:
     """every file that is part of the data"""
     corpora: list[MixedCorpus] = field(default_factory=list)
     """those that the parts are made of, one after the other; empty: of one"""
+    source_vocabulary_pieces: int = 0
+    """pieces of the source's own SentencePiece model; 0: it has none, the vocabulary is joint"""
+    source_vocabulary_size: int = 0
+    """rows of the source's own embedding; 0: it has none, for both models give a piece one id"""
+
+    @property
+    def source_has_own(self) -> bool:
+        """Whether the source has a SentencePiece model of its own."""
+        return self.source_vocabulary_pieces > 0
 
     @property
     def hash(self) -> str:
@@ -279,6 +301,11 @@ class Manifest:
     def vocabulary_hash(self) -> str:
         """sha256 of the SentencePiece model: what a checkpoint is bound to."""
         return self.files[SPM_MODEL].sha256
+
+    @property
+    def source_vocabulary_hash(self) -> str:
+        """The same of the source's own SentencePiece model; "" where it has none."""
+        return self.files[SPM_SOURCE_MODEL].sha256 if self.source_has_own else ""
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -316,7 +343,8 @@ def read_manifest(directory: Path) -> Manifest:
         raw.pop("hash", None)
         corpora = [MixedCorpus(**corpus) for corpus in raw.pop("corpora", [])]
         manifest = Manifest(parts=parts, files=files, corpora=corpora, **raw)
-        if SPM_MODEL not in files or not {"train", "dev"} <= set(parts):
+        models = {SPM_SOURCE_MODEL, SPM_MODEL} if manifest.source_has_own else {SPM_MODEL}
+        if not models <= set(files) or not {"train", "dev"} <= set(parts):
             raise ValueError("files or parts are missing in it")
         for part in ("train", "dev") if corpora else ():
             if manifest.by_corpus(part)[corpora[-1].name].stop != parts[part].pairs:
@@ -329,8 +357,11 @@ def read_manifest(directory: Path) -> Manifest:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Writes `manifest.json`. The hash is written for the reader's eye; it is derived anew."""
     content = asdict(manifest) | {"hash": manifest.hash}
-    if not manifest.corpora:  # so that 0.1.0 reads it
+    # Without what 0.1.0 does not know, where nothing needs it.
+    if not manifest.corpora:
         del content["corpora"]
+    if not manifest.source_has_own:
+        del content["source_vocabulary_pieces"], content["source_vocabulary_size"]
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
 

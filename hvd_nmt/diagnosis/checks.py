@@ -252,6 +252,7 @@ def _needs(answer: Answer, run: PlannedRun) -> Callable[[PaddedBatch, int], Need
         freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
         copies=copies_of_weights(config.training, len(run.answers)), micro_batches=slices,
         snapshot=saves and config.checkpoints.background,
+        source_vocabulary_size=run.source_vocabulary_size,
     )  # fmt: skip
 
 

@@ -43,9 +43,14 @@ class PlannedRun:
 
     @property
     def vocabulary_size(self) -> int:
-        """Rows of the shared matrix: of the data if a host has them, else as configured."""
+        """Rows of the softmax matrix: of the data if a host has them, else as configured."""
         pieces = self.config.data.vocabulary_size
         return int((self._data or {}).get("vocabulary_size") or -(-pieces // 8) * 8)
+
+    @property
+    def source_vocabulary_size(self) -> int:
+        """Rows of the source's own matrix, of the data if a host has them; 0: it has none."""
+        return int((self._data or {}).get("source_vocabulary_size") or 0)
 
     @cached_property
     def checkpoint(self) -> Prediction:
@@ -54,6 +59,7 @@ class PlannedRun:
         return size.predict(
             self.config.model, self.vocabulary_size,
             freeze=training.freeze, averaged=training.ema_decay > 0,
+            source_vocabulary_size=self.source_vocabulary_size,
         )  # fmt: skip
 
     @property

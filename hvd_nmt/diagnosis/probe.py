@@ -261,6 +261,7 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
         "hash": manifest.hash,
         "vocabulary_hash": manifest.vocabulary_hash,
         "vocabulary_size": manifest.vocabulary_size,
+        "source_vocabulary_size": manifest.source_vocabulary_size,
         "verified": small,
         "pairs": train.pairs,
         "source_tokens": train.source.tokens,

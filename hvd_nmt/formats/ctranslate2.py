@@ -4,8 +4,8 @@
     cached(run, "best", "float32")                     the same, made once per checkpoint
     CTranslate2Translator(path).translate(sources)     in place of `hvd_nmt.model.translator`
 
-The directory works without this package: it holds CTranslate2's own files, the run's spm.model and
-a README.txt that says how to use them.
+The directory works without this package: it holds CTranslate2's own files, the run's spm.model,
+with its spm.source.model if there is one, and a README.txt that says how to use them.
 
 CTranslate2's search is nearly ours: it keeps the same hypotheses alive, but it ranks finished ones
 by logp / length^alpha and stops when a number of them has finished. So the translator asks for all
@@ -28,19 +28,19 @@ import numpy as np
 
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import read_manifest
-from hvd_nmt.checkpoints.run_files import VOCABULARY, write_record
-from hvd_nmt.checkpoints.weights import load_model
+from hvd_nmt.checkpoints.run_files import vocabularies, write_record
+from hvd_nmt.checkpoints.weights import load_model, require_vocabularies
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, is_writable, replacing, require_free
 from hvd_nmt.config import BOS, EOS
 from hvd_nmt.formats import Quantization
 from hvd_nmt.model.batching import batches, cut
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.translator import DEFAULT, Translation
 
 _FACTS = "hvd_nmt.json"
-_PIECES = "shared_vocabulary.json"
+_PROCESSOR = "sentencepiece.SentencePieceProcessor"
 _README = "README.txt"
 # A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
 # be beaten, which takes a few more.
@@ -83,7 +83,9 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
         quantization: of the weights.
     """
     prefix = find(run, checkpoint)
-    files = json.dumps(read_manifest(Path(f"{prefix}.json")).files, sort_keys=True)
+    manifest = read_manifest(Path(f"{prefix}.json"))
+    require_vocabularies(run, manifest, prefix.name)
+    files = json.dumps(manifest.files, sort_keys=True)
     identity = hashlib.sha256(f"{_package().__version__} {files}".encode()).hexdigest()[:12]
     name = f"ctranslate2-{quantization}-{prefix.name}-{identity}"
     path = run / "exports" / name
@@ -119,11 +121,15 @@ def usage(path: Path) -> str:
     prefix, words = "", "result.hypotheses[0]"
     if start:
         prefix, words = f", target_prefix=[{start}] * len(pieces)", f"{words}[{len(start)}:]"
+    source, target = vocabularies(path)
+    name, more = "subwords", ""
+    if source != target:
+        name, more = "words", f'\nwords = {_PROCESSOR}(model_file="{source}")'
     return f"""\
 import ctranslate2, sentencepiece
-subwords = sentencepiece.SentencePieceProcessor(model_file="{path / VOCABULARY}")
+subwords = {_PROCESSOR}(model_file="{target}"){more}
 translator = ctranslate2.Translator("{path}")
-pieces = subwords.encode(["A man sees a dog."], out_type=str)
+pieces = {name}.encode(["A man sees a dog."], out_type=str)
 found = translator.translate_batch(pieces{prefix}, beam_size=4, min_decoding_length=0)
 print(subwords.decode([{words} for result in found]))
 """
@@ -177,7 +183,7 @@ class CTranslate2Translator:
             self.max_length = int(facts["max_length"])
             """longest source and longest translation, tokens with eos"""
             self._start: list[str] = facts["target_prefix"]
-            self._pieces: list[str] = json.loads((path / _PIECES).read_text(encoding="utf-8"))
+            self._source_pieces, self._pieces = _pieces(path)
             self._engine = package.Translator(
                 os.fspath(path), device=device, inter_threads=self._workers, intra_threads=1
             )
@@ -236,7 +242,7 @@ class CTranslate2Translator:
             "return_scores": True,
         }
         return self._engine.translate_batch(
-            [self._named(ids[:-1]) for ids in sources],
+            [_named(ids[:-1], self._source_pieces) for ids in sources],
             [start] * len(sources) if start else None,
             asynchronous=True,
             **(options | others),
@@ -297,15 +303,12 @@ class CTranslate2Translator:
 
     def _detailed(self, source: np.ndarray, translation: Translation) -> Translation:
         ids, start = translation.ids, self._start
-        words = self._named(ids[:-1] if ids[-1] == EOS else ids)  # the engine adds eos
+        words = _named(ids[:-1] if ids[-1] == EOS else ids, self._pieces)  # the engine adds eos
         (scored,) = self._engine.score_batch(
-            [self._named(source[:-1])], [start + words], max_input_length=0
+            [_named(source[:-1], self._source_pieces)], [start + words], max_input_length=0
         )
         scores = scored.log_probs[len(start) :][: len(ids)]
         return translation._replace(token_scores=np.array(scores, np.float32))
-
-    def _named(self, ids: np.ndarray) -> list[str]:
-        return [self._pieces[number] for number in ids]
 
     def _limit(self, source: np.ndarray) -> int:
         """Most tokens of a translation, eos included."""
@@ -313,6 +316,19 @@ class CTranslate2Translator:
         if self._decoding.max_ratio:
             most = min(most, max(1, math.floor(len(source) * self._decoding.max_ratio)))
         return min(most, self.max_length)
+
+
+def _named(ids: np.ndarray, pieces: Sequence[str]) -> list[str]:
+    return [pieces[number] for number in ids]
+
+
+def _pieces(path: Path) -> tuple[list[str], list[str]]:
+    """The names of the rows of a model directory, of source and target: one file where equal."""
+    shared = path / "shared_vocabulary.json"
+    files = [shared] * 2 if shared.exists() else [path / f"{side}_vocabulary.json"
+                                                  for side in ("source", "target")]  # fmt: skip
+    source, target = (json.loads(file.read_text(encoding="utf-8")) for file in files)
+    return source, target
 
 
 def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quantization) -> None:
@@ -326,10 +342,12 @@ def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quant
     from hvd_nmt.formats import ctranslate2_spec
 
     model, step = load_model(run, os.fspath(prefix))
-    pieces = Tokenizer(run / VOCABULARY).pieces
-    spec = ctranslate2_spec.specification(model, pieces, quantization)
+    tokenizers = Tokenizers.of(*vocabularies(run))
+    pieces = tokenizers.target.pieces
+    spec = ctranslate2_spec.specification(model, tokenizers.source.pieces, pieces, quantization)
     spec.save(os.fspath(folder))
-    shutil.copyfile(run / VOCABULARY, folder / VOCABULARY)
+    for path in set(vocabularies(run)):
+        shutil.copyfile(path, folder / path.name)
     begin = [pieces[BOS]] if ctranslate2_spec.extra_positions(model) else []
     facts = {
         "made_by": "python -m hvd_nmt.export --to ctranslate2",

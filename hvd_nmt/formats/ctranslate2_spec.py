@@ -1,8 +1,9 @@
 """Our Transformer as CTranslate2's specification of one: the same numbers under other names.
 
 - Kernels are [in, out] here and [out, in] there; queries, keys and values are fused in both.
-- One matrix serves source, target and softmax, and is scaled by sqrt(D) where it embeds. Its rows
-  beyond the vocabulary, there to make a multiple of 8, get names that no text can hold.
+- One matrix serves source, target and softmax, unless the source has its own, and is scaled by
+  sqrt(D) where it embeds. Its rows beyond the vocabulary, there to make a multiple of 8, get names
+  that no text can hold.
 - Positions are a table made by our own code, one row for each place.
 - The epsilon of layer normalisation is the model's, not CTranslate2's 1e-5.
 - The engine adds eos to the source itself and begins the target with bos.
@@ -27,13 +28,14 @@ _ACTIVATIONS = {
 
 
 def specification(
-    model: Transformer, pieces: Sequence[str], quantization: str
+    model: Transformer, source_pieces: Sequence[str], pieces: Sequence[str], quantization: str
 ) -> specs.TransformerSpec:
     """A specification with all weights, validated and quantized: ready for `save`.
 
     Args:
         model: a trained model.
-        pieces: names of the vocabulary's pieces, by id.
+        source_pieces: names of the pieces of the source, by id.
+        pieces: the same of the target; equal where one matrix serves both.
         quantization: float32, int8, int8_float32, float16 or bfloat16: how weights are stored.
     """
     config = model.config
@@ -45,9 +47,9 @@ def specification(
     )
     halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
     _Copy(halves.get(quantization, np.float32)).copy(spec, model)
-    rows = model.vocabulary_size
-    names = [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
-    spec.register_source_vocabulary(names)
+    names = _names(pieces, model.vocabulary_size)
+    source_rows = model.source_vocabulary_size or model.vocabulary_size
+    spec.register_source_vocabulary(_names(source_pieces, source_rows))
     spec.register_target_vocabulary(names)
     settings = spec.config
     settings.bos_token, settings.eos_token, settings.unk_token = names[BOS], names[EOS], names[UNK]
@@ -58,6 +60,10 @@ def specification(
     spec.validate()
     spec.optimize(quantization if quantization.startswith("int8") else None)
     return spec
+
+
+def _names(pieces: Sequence[str], rows: int) -> list[str]:
+    return [*pieces, *(f"<unused {number}>" for number in range(len(pieces), rows))]
 
 
 def position_table(model: Transformer) -> tf.Tensor:
@@ -81,6 +87,8 @@ class _Copy:
         encoder, decoder = spec.encoder, spec.decoder
         for part in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
             part.weight = embedding
+        if model.source_embedding is not None:
+            encoder.embeddings[0].weight = self._array(model.source_embedding)
         if model.logits_bias is not None:
             decoder.projection.bias = self._array(model.logits_bias)
         for part in (encoder, decoder):

@@ -2,7 +2,8 @@
 
     runs/imported/
         model.ckpt-1600.*       .data .index .meta and manifest, as `train` writes them
-        config.yaml spm.model   what `translate`, `export` and `train` need
+        config.yaml spm.model   what `translate`, `export` and `train` need, with spm.source.model
+                                where source and target have SentencePiece models of their own
         imported.json           what it was made of, and how it is used
 
 `openseq2seq` and `marian` read the files of those programs into a `ForeignModel`.
@@ -24,7 +25,7 @@ from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     IMPORTED,
     NORMALIZATION,
-    READS_TARGET_TEXT,
+    SOURCE_VOCABULARY,
     VOCABULARY,
     write_record,
 )
@@ -64,19 +65,23 @@ class ForeignModel:
     step: int
     """optimizer steps that it was trained for, as far as is known"""
     vocabulary: bytes
-    """SentencePiece model with our ids"""
+    """SentencePiece model with our ids, joint or of the target"""
     origin: dict[str, Any]
     """what it was made of, for the record"""
-    reads_target_text: bool = True
-    """whether the vocabulary also cuts target text as the model was trained on it"""
-
+    source_vocabulary: bytes | None = None
+    """that of the source; None: `vocabulary` is joint"""
     normalization: Literal["gnmt", "marian"] = "gnmt"
     """of `model.decoding.Decoding`: the one that its own program translates with"""
 
     @property
     def vocabulary_size(self) -> int:
-        """Rows of the shared matrix."""
+        """Rows of the matrix of target and softmax, which the source may share."""
         return len(self.weights["embedding"])
+
+    @property
+    def source_vocabulary_size(self) -> int:
+        """Rows of the source's own matrix; 0: it has none."""
+        return len(self.weights.get("source_embedding", ()))
 
     @property
     def parameters(self) -> int:
@@ -105,8 +110,11 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
     with exclusive(out):
         require_free(out)
         with replacing(out) as draft:
+            own = foreign.source_vocabulary
             facts = {
                 "vocabulary_hash": hashlib.sha256(foreign.vocabulary).hexdigest(),
+                "source_vocabulary_hash": hashlib.sha256(own).hexdigest() if own else "",
+                "source_vocabulary_size": foreign.source_vocabulary_size,
                 "data_hash": "",
                 "model": configuration.as_plain(foreign.config),
                 "vocabulary_size": foreign.vocabulary_size,
@@ -115,13 +123,12 @@ def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
             state = _state(foreign)
             saved = Saver(draft, state, facts, keep=1, keep_best=1).save(foreign.step)
             (draft / VOCABULARY).write_bytes(foreign.vocabulary)
+            if own:
+                (draft / SOURCE_VOCABULARY).write_bytes(own)
             configuration.save(config, draft / CONFIG)
             text = (draft / CONFIG).read_text(encoding="utf-8")
             (draft / CONFIG).write_text(_NOT_TRAINED + text, encoding="utf-8")
-            use = {
-                NORMALIZATION: foreign.normalization,
-                READS_TARGET_TEXT: foreign.reads_target_text,
-            }
+            use = {NORMALIZATION: foreign.normalization}
             write_record(draft / IMPORTED, foreign.origin | use)
     return out / saved.prefix.name
 
@@ -174,7 +181,10 @@ def model_of(foreign: ForeignModel) -> Transformer:
     Raises:
         RunError: weights are missing, unknown or of another shape.
     """
-    model = architectures.build(foreign.config, foreign.vocabulary_size)
+    model = architectures.build(
+        foreign.config, foreign.vocabulary_size,
+        source_vocabulary_size=foreign.source_vocabulary_size,
+    )  # fmt: skip
     _assign(weights_by_path(model), foreign.weights)
     return model
 

@@ -1,10 +1,12 @@
 """Marian models as Hugging Face keeps them, OPUS-MT's for example, from local files.
 
     config.json  model.safetensors  vocab.json  source.spm  target.spm
+    target_vocab.json     where source and target have matrices of their own
 
 The architecture is that of transformers' MarianMTModel: normalisation after each sub-layer
-(epsilon 1e-5), biases everywhere, sinusoids with wavelengths of their own, one shared matrix. Its
-decoder starts from <pad>, whose row becomes that of our bos; ours is never predicted, as there.
+(epsilon 1e-5), biases everywhere, sinusoids with wavelengths of their own, one matrix for target
+and softmax, which most often is the source's, too. Its decoder starts from <pad>, whose row becomes
+that of our bos; ours is never predicted, as there.
 
 Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as [out, in].
 """
@@ -22,11 +24,13 @@ from hvd_nmt.formats.foreign import ForeignModel, assembled, fingerprinted
 from hvd_nmt.formats.marian_vocabulary import MarianVocabulary
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "source.spm", "target.spm")
+TARGET_IDS = "target_vocab.json"
 NEVER = -100.0
 """added to the logit of what must not be predicted; hugely negative, and finite in any precision"""
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
-_SHARED = "model.shared.weight"
-_TIED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+_SHARED, _SOURCE = "model.shared.weight", "model.encoder.embed_tokens.weight"
+_OF_TARGET = ("model.decoder.embed_tokens.weight", "lm_head.weight")
+_SEPARATE = "share_encoder_decoder_embeddings"
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 _SIZES = ("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads",
           "encoder_ffn_dim", "max_position_embeddings")  # fmt: skip
@@ -35,7 +39,6 @@ _REQUIRED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
     "scale_embedding": (True, False),
     "tie_word_embeddings": (True, True),
-    "share_encoder_decoder_embeddings": (True, True),
     "static_position_embeddings": (True, True),
     "normalize_before": (False, False),
     "normalize_embedding": (False, False),
@@ -53,14 +56,17 @@ def read(folder: Path) -> ForeignModel:
     settings = _settings(folder / "config.json")
     path = folder / "model.safetensors"
     tensors = _tensors(path)
-    vocabulary = marian_vocabulary.read(folder)
+    separate = settings.get(_SEPARATE, True) is False
+    vocabulary = marian_vocabulary.read(folder, separate)
     config = _config(settings, folder / "config.json")
-    _remove_derived(tensors, config, path)
-    rows, pieces = len(tensors[_SHARED]), max(filter(None, vocabulary.marian_ids), default=0) + 1
-    if rows != pieces:
-        raise RunError(
-            f"{folder / 'vocab.json'} has {pieces:,} pieces and the matrix of {path} {rows:,} rows."
+    _remove_derived(tensors, config, path, separate)
+    _require_rows(tensors, vocabulary, folder, separate)
+    if separate and vocabulary.source.names == vocabulary.target.names:
+        raise RunError(  # which piece has which id tells training whether there is one matrix
+            f"{folder} has the same pieces in vocab.json and {TARGET_IDS} and yet a matrix for "
+            "each: only models with different pieces or one matrix can be imported."
         )
+    rows = len(tensors[_SHARED])
     start = settings.get("decoder_start_token_id", settings.get("pad_token_id", 0))
     if not isinstance(start, int) or not 0 <= start < rows:
         raise RunError(
@@ -68,16 +74,18 @@ def read(folder: Path) -> ForeignModel:
             f"{rows:,} of the matrix."
         )
     _take_our_ids(tensors, vocabulary, start)
+    table = _table(config) | ({"source_embedding": (_SOURCE,)} if separate else {})
+    files = (*FILES, TARGET_IDS) if separate else FILES
     return ForeignModel(
         config=config,
-        weights=assembled(_table(config), tensors, path),
+        weights=assembled(table, tensors, path),
         moments=None,
         step=0,
         vocabulary=vocabulary.model,
-        reads_target_text=vocabulary.is_joint,
+        source_vocabulary=vocabulary.source_model,
         normalization="marian",
         origin={"program": "Hugging Face Marian",
-                "sha256": fingerprinted([folder / name for name in FILES])},
+                "sha256": fingerprinted([folder / name for name in files])},
     )  # fmt: skip
 
 
@@ -153,18 +161,25 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
         raise RunError(f"{path} cannot be read: {error}.") from None
 
 
-def _remove_derived(tensors: dict[str, np.ndarray], config: ModelConfig, path: Path) -> None:
-    """Drop copies of the shared matrix and tables of sinusoids, if they are what they seem."""
+def _remove_derived(
+    tensors: dict[str, np.ndarray], config: ModelConfig, path: Path, separate: bool
+) -> None:
+    """Drop copies of the matrices and tables of sinusoids, if they are what they seem.
+
+    What is left of the matrices is that of the target as the shared one, and the source's own.
+    """
+    tied = _OF_TARGET if separate else (_SOURCE, *_OF_TARGET)
     if _SHARED not in tensors:
-        found = [name for name in _TIED if name in tensors]
+        found = [name for name in tied if name in tensors]
         if not found:
-            raise RunError(f"{path} lacks {_SHARED}.")
+            raise RunError(f"{path} lacks {_OF_TARGET[0] if separate else _SHARED}.")
         tensors[_SHARED] = tensors[found[0]]
-    for name in _TIED:
+    for name in tied:
         if name in tensors and not np.array_equal(tensors.pop(name), tensors[_SHARED]):
             raise RunError(
-                f"In {path}, {name} is not {_SHARED}: only models with one matrix for source, "
-                "target and softmax can be imported."
+                f"In {path}, {name} is not that of the target: only models with one matrix for "
+                f"{'target and softmax' if separate else 'source, target and softmax'} can be "
+                "imported."
             )
     for name in _POSITIONS:
         if name not in tensors:
@@ -179,6 +194,22 @@ def _remove_derived(tensors: dict[str, np.ndarray], config: ModelConfig, path: P
             )
 
 
+def _require_rows(
+    tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, folder: Path, separate: bool
+) -> None:
+    """See that each matrix has a row for each piece."""
+    matrices = {TARGET_IDS if separate else "vocab.json": (_SHARED, vocabulary.target)}
+    if separate:
+        matrices["vocab.json"] = _SOURCE, vocabulary.source
+    for file, (name, numbering) in matrices.items():
+        rows, pieces = len(tensors.get(name, ())), len(numbering.ids)
+        if rows != pieces:
+            raise RunError(
+                f"{folder / file} has {pieces:,} pieces and the matrix of "
+                f"{folder / 'model.safetensors'} {rows:,} rows."
+            )
+
+
 def _sinusoids(length: int, width: int) -> np.ndarray:
     rates_D = 10_000.0 ** (-np.arange(width // 2) / (width // 2))
     angles_TxD = np.arange(length)[:, None] * rates_D
@@ -186,12 +217,16 @@ def _sinusoids(length: int, width: int) -> np.ndarray:
 
 
 def _take_our_ids(tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, start: int) -> None:
-    """Order the rows of the matrix, and the biases of the softmax, by our ids; turn the kernels."""
+    """Order the rows of matrices, and the biases of the softmax, by our ids; turn the kernels."""
     rows = [start if row is None else row for row in vocabulary.marian_ids]
     for name, tensor in list(tensors.items()):
-        if name.endswith(".weight") and tensor.ndim == 2 and name != _SHARED:
+        if name.endswith(".weight") and tensor.ndim == 2 and name not in (_SHARED, _SOURCE):
             tensors[name] = tensor.T
     tensors[_SHARED] = tensors[_SHARED][rows]
+    if _SOURCE in tensors:
+        pad = vocabulary.source.ids["<pad>"]  # bos is in no source
+        source_rows = [pad if row is None else row for row in vocabulary.source.marian_ids]
+        tensors[_SOURCE] = tensors[_SOURCE][source_rows]
     bias_V = tensors.get("final_logits_bias", np.zeros([1, max(rows) + 1], np.float32))
     bias_V = bias_V.astype(np.float32).reshape(-1)[rows]
     never = [PAD, BOS, *vocabulary.unknown]

@@ -6,7 +6,7 @@
     found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
     found["translations"], found["scores"]
 
-It needs nothing of this package. SentencePiece with the run's vocabulary, the search and its
+It needs nothing of this package. SentencePiece with the run's vocabularies, the search and its
 options are inside. It treats text as `hvd_nmt.translate` does: control characters are spaces, wrong
 UTF-8 is read as U+FFFD, an empty line stays empty, a line with too many tokens is cut.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from hvd_nmt.checkpoints.run_files import VOCABULARY, decoding_of
+from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import exclusive, replacing, require_free
@@ -55,7 +55,8 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
         require_free(out)
         model, step = load_model(run, checkpoint)
         decoding = decoding_of(run, decoding)
-        lines = LinesToLines(model, (run / VOCABULARY).read_bytes(), decoding)
+        source, target = (path.read_bytes() for path in vocabularies(run))
+        lines = LinesToLines(model, source, target, decoding)
         with replacing(out) as draft:
             signatures = {"serving_default": lines.best, "n_best": lines.n_best}
             tf.saved_model.save(lines, os.fspath(draft), signatures)
@@ -84,17 +85,20 @@ class LinesToLines(tf.Module):
 
     Args:
         model: a trained Transformer.
-        vocabulary: its SentencePiece model, the bytes of spm.model.
+        source: the bytes of the source's SentencePiece model.
+        target: those of the target's, `source` itself where it is joint.
         decoding: options of the search.
     """
 
-    def __init__(self, model: Transformer, vocabulary: bytes, decoding: Decoding) -> None:
+    def __init__(
+        self, model: Transformer, source: bytes, target: bytes, decoding: Decoding
+    ) -> None:
         super().__init__()
         # Not the Keras model itself: all that a SavedModel must hold of it are its weights.
         self.weights = list(model.weights)
-        self.sentencepiece = tf_text.SentencepieceTokenizer(
-            vocabulary, out_type=tf.int32, add_eos=True
-        )
+        self.source_sentencepiece = self.sentencepiece = _sentencepiece(target)
+        if source != target:
+            self.source_sentencepiece = _sentencepiece(source)
         self.decoding = decoding
         self._translator = Translator(model, decoding)
 
@@ -122,7 +126,7 @@ class LinesToLines(tf.Module):
         text_B = tf.strings.unicode_transcode(text_B, "UTF-8", "UTF-8", errors="replace")
         text_B = tf.strings.substr(text_B, 0, _LINE_CHARACTERS, unit="UTF8_CHAR")
         text_B = tf.strings.regex_replace(text_B, _CONTROLS, " ")
-        ragged = self.sentencepiece.tokenize(text_B)
+        ragged = self.source_sentencepiece.tokenize(text_B)
         length_Bx1 = tf.cast(ragged.row_lengths(), tf.int32)[:, None]
         limit = self._translator.max_length
         ids_BxS = ragged.to_tensor(PAD)[:, :limit]
@@ -144,6 +148,10 @@ class LinesToLines(tf.Module):
         )
         text_N = tf.strings.regex_replace(self.sentencepiece.detokenize(words), _CONTROLS, " ")
         return tf.reshape(text_N, shape[:2])
+
+
+def _sentencepiece(model: bytes) -> tf_text.SentencepieceTokenizer:
+    return tf_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
 
 
 def _readme(out: Path, step: int, decoding: Decoding, max_length: int) -> str:

@@ -9,14 +9,17 @@ ARCHITECTURES = {"bos": Transformer, "openseq2seq": OpenSeq2SeqTransformer}
 
 
 def build(
-    config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed: int = 1
-) -> Transformer:
+    config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed: int = 1,
+    *, source_vocabulary_size: int = 0,
+) -> Transformer:  # fmt: skip
     """The model of a run, with fresh weights.
 
     Args:
         config: sizes, dropout and kind.
-        vocabulary_size: rows of the shared matrix.
+        vocabulary_size, source_vocabulary_size: rows of the matrices, see `Transformer`.
         compute_dtype: dtype of activations, see `Transformer`.
         seed: of the initial weights.
     """
-    return ARCHITECTURES[config.start](config, vocabulary_size, compute_dtype, seed)
+    return ARCHITECTURES[config.start](
+        config, vocabulary_size, compute_dtype, seed, source_vocabulary_size=source_vocabulary_size
+    )

@@ -4,9 +4,12 @@ SentencePiece's own wheel and TensorFlow have crashed in one process, by import 
 there is a model there is tensorflow_text, which gives the same ids from the same file.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +18,28 @@ import tensorflow_text as tf_text
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.data import sentencepiece_model
+
+
+class Tokenizers(NamedTuple):
+    """What makes ids of a source, and what makes ids of a target and text of ids."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @classmethod
+    def of(cls, source_spm_path: Path, spm_path: Path) -> Tokenizers:
+        """Of two models, or twice the same of one.
+
+        Args:
+            source_spm_path: the model of the source, `spm.source.model` where it has its own.
+            spm_path: that of the target.
+
+        Raises:
+            DataError: a file cannot be read or is no such model.
+        """
+        target = Tokenizer(spm_path)
+        same = source_spm_path == spm_path
+        return cls(target if same else Tokenizer(source_spm_path), target)
 
 
 class Tokenizer:

@@ -1,5 +1,8 @@
 """The Transformer (Vaswani et al. 2017), with one matrix for source, target and softmax.
 
+Where source and target have vocabularies of their own, the source has its own matrix, too, and the
+target shares one with the softmax.
+
 B sentences, S source and T target positions, D model width, V vocabulary, H heads, K units per
 head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
 """
@@ -34,10 +37,11 @@ class Transformer(keras.Model):
 
     Args:
         config: sizes and dropout.
-        vocabulary_size: rows of the shared matrix.
+        vocabulary_size: rows of the matrix of target and softmax, which the source shares.
         compute_dtype: float32, bfloat16 or float16: dtype of activations and matrix products.
             Weights, layer normalisation and logits are float32.
         seed: of the initial weights.
+        source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
     A run may ask for another class: `architectures.build` makes the one of a run's configuration.
 
@@ -51,18 +55,25 @@ class Transformer(keras.Model):
         vocabulary_size: int,
         compute_dtype: str = "float32",
         seed: int = 1,
+        *,
+        source_vocabulary_size: int = 0,
     ) -> None:
         super().__init__(name="transformer", autocast=False, dtype="float32")
         self.config, self.vocabulary_size = config, vocabulary_size
+        self.source_vocabulary_size = source_vocabulary_size
         self.max_length = config.max_length
         """longest source or target, tokens with eos"""
         self.activation_dtype = tf.as_dtype(compute_dtype)
         supply = seeds(seed)
-        self.embedding = self.add_weight(
-            "embedding",
-            [vocabulary_size, config.width],
-            initializer=keras.initializers.RandomNormal(0, config.width**-0.5, seed=next(supply)),
-        )
+
+        def matrix(name: str, rows: int) -> tf.Variable:
+            normal = keras.initializers.RandomNormal(0, config.width**-0.5, seed=next(supply))
+            return self.add_weight(name, [rows, config.width], initializer=normal)
+
+        self.embedding = matrix("embedding", vocabulary_size)
+        self.source_embedding = None
+        if source_vocabulary_size:
+            self.source_embedding = matrix("source_embedding", source_vocabulary_size)
         self.positions = None
         if config.positions == "learned":
             self.positions = self.add_weight(
@@ -99,7 +110,9 @@ class Transformer(keras.Model):
     def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
         """Read the source; int32 ids, padded with 0."""
         bias_Bx1x1xS = attention.padding_bias(tf.equal(source_BxS, PAD))
-        x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]))
+        own = self.source_embedding
+        table_VxD = self.embedding if own is None else own
+        x_BxSxD = self._embed(source_BxS, tf.range(tf.shape(source_BxS)[1]), table_VxD)
         x_BxSxD = drop(x_BxSxD, self.config.dropout)
         for layer in self.encoder:
             x_BxSxD = layer(x_BxSxD, bias_Bx1x1xS, drop)
@@ -143,7 +156,8 @@ class Transformer(keras.Model):
             [B, T, D], and the cross-attention weights of each layer.
         """
         length = tf.shape(inputs_BxT)[1]
-        x_BxTxD = drop(self._embed(inputs_BxT, tf.range(length)), self.config.dropout)
+        x_BxTxD = self._embed(inputs_BxT, tf.range(length), self.embedding)
+        x_BxTxD = drop(x_BxTxD, self.config.dropout)
         causal_bias_1x1xTxT = attention.causal_bias(length)
         weights_by_layer = []
         for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
@@ -192,7 +206,7 @@ class Transformer(keras.Model):
         """
         shape = tf.shape(origins_BxQxT)
         cache = tf.nest.map_structure(lambda x: attention.with_room(x, shape[1] * shape[2]), cache)
-        x_BxQxD = self._embed(ids_BxQ, position[None])
+        x_BxQxD = self._embed(ids_BxQ, position[None], self.embedding)
         bias_Bx1xQxL = attention.history_bias(origins_BxQxT)
         weights_by_layer, grown = [], []
         parts = zip(self.decoder, memory.keys_values, cache, strict=True)
@@ -210,11 +224,13 @@ class Transformer(keras.Model):
             return tf.gather(self.positions, position_T)
         return sinusoids(position_T, self.config.width, self.config.positions == "marian")
 
-    def _embed(self, ids_BxT: tf.Tensor, position_T: tf.Tensor) -> tf.Tensor:
+    def _embed(
+        self, ids_BxT: tf.Tensor, position_T: tf.Tensor, embedding_VxD: tf.Variable
+    ) -> tf.Tensor:
         """Embeddings x sqrt(D), zero at padding, plus the position signal."""
         # Not from the variable itself: TensorFlow then copies it whenever it is read, which every
         # decoding step does.
-        table_VxD = tf.convert_to_tensor(self.embedding)
+        table_VxD = tf.convert_to_tensor(embedding_VxD)
         x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
         return tf.cast(x_BxTxD + self.position_signal(position_T), self.activation_dtype)

@@ -30,12 +30,11 @@ from hvd_nmt.config import AS_IS, Weight, nearest, read_yaml, weight_of
 from hvd_nmt.data.corpus import LANGUAGE_NAME
 from hvd_nmt.preparation.cleaning import Cleaner, Pair, Rules
 from hvd_nmt.preparation.parts import Input, Paths
+from hvd_nmt.preparation.subwords import TAG
 
 MIXED = ("source", "target")
 """what the sides are called in file names where corpora have several languages"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-# Text may be written in front of which a tag stands, so no tag is a word of text.
-_TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")
 _HELD_OUT = ("dev", "test")
 
 
@@ -219,7 +218,7 @@ def _tags(tags: Any) -> tuple[str, ...]:
     if not isinstance(tags, list):
         raise ConfigError("tags must be a list, such as [<2de>].")
     for tag in tags:
-        if not isinstance(tag, str) or not _TAG.fullmatch(tag):
+        if not isinstance(tag, str) or not TAG.fullmatch(tag):
             raise ConfigError(f"{tag!r} is no tag: use one like <2de>, without spaces, in ASCII.")
     return tuple(tags)
 

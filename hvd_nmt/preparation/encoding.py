@@ -30,6 +30,9 @@ class LengthLimit(NamedTuple):
     """leave out a pair with a longer side; otherwise that side is cut"""
 
 
+Models = tuple[bytes, bytes]
+"""vocabularies of source and target, serialised SentencePiece models; equal where it is joint"""
+
 Ids = tuple[np.ndarray, np.ndarray]
 """sentences: their ids [tokens], one after the other, each ending with eos, and lengths [pairs]"""
 
@@ -53,33 +56,34 @@ class EncodedBlock(NamedTuple):
 
 
 def encode(
-    part: PartState, model: bytes, limit: LengthLimit, stems: Paths,
+    part: PartState, models: Models, limit: LengthLimit, stems: Paths,
     quality: Quality | None = None, block_pairs: int = 20_000,
 ) -> None:  # fmt: skip
     """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.
 
     Args:
         part: its counts are completed.
-        model: the joint vocabulary, a serialised SentencePiece model.
+        models: see `Models`.
         limit: longest sentence to write.
         stems: paths without the ending.
         quality: of training; counts its pairs, before the long ones are cut or left out. Without it
             all pairs stay.
         block_pairs: pairs that a worker takes at once.
     """
-    settings = model, limit, quality is not None
+    settings = models, limit, quality is not None
     blocks = pair_blocks(*part.text, block_pairs)
     encoded = workers.in_order(_encode, blocks, _load, settings)
-    write_ids(part, encoded, stems, subwords.load(model).get_piece_size(), quality)
+    source, target = (subwords.load(model).get_piece_size() for model in models)
+    write_ids(part, encoded, stems, (source, target), quality)
 
 
-def kept(text: Paths, chosen: np.ndarray, model: bytes, limit: LengthLimit) -> np.ndarray:
+def kept(text: Paths, chosen: np.ndarray, models: Models, limit: LengthLimit) -> np.ndarray:
     """Which pairs of clean training text `encode` would keep: bool [pairs].
 
     Args:
         text: source and target file.
         chosen: bool [pairs], the pairs to ask about; the others are not kept.
-        model: a vocabulary.
+        models: see `Models`.
         limit: the longest sentence.
     """
 
@@ -89,14 +93,14 @@ def kept(text: Paths, chosen: np.ndarray, model: bytes, limit: LengthLimit) -> n
 
     found = []
     with progress(len(chosen), "pairs", "choosing pairs for the vocabulary") as bar:
-        for some in workers.in_order(_is_kept, jobs(), _load, (model, limit)):
+        for some in workers.in_order(_is_kept, jobs(), _load, (models, limit)):
             found.append(some)
             bar.update(len(some))
     return np.concatenate(found)
 
 
 def write_ids(
-    part: PartState, blocks: Iterable[EncodedBlock], stems: Paths, pieces: int,
+    part: PartState, blocks: Iterable[EncodedBlock], stems: Paths, pieces: tuple[int, int],
     quality: Quality | None,
 ) -> None:  # fmt: skip
     """Writes encoded pairs and counts them.
@@ -105,16 +109,16 @@ def write_ids(
         part: what is kept of it is counted anew.
         blocks: in the order of the text.
         stems: paths without the ending.
-        pieces: of the vocabulary, which decide the type of the ids.
+        pieces: of the vocabularies of source and target, which decide the type of the ids.
         quality: counts the pairs too, if it is given.
     """
-    total, size = part.pairs or None, subwords.rounded_up(pieces)
+    total, sizes = part.pairs or None, [*map(subwords.rounded_up, pieces)]
     part.pairs, part.kept_text_bytes = 0, [0, 0]
     done, ends = 0, np.cumsum(part.by_corpus)
     by_corpus = np.zeros(len(ends), np.int64)
     with (
-        SentencesWriter(stems[0], size) as source_writer,
-        SentencesWriter(stems[1], size) as target_writer,
+        SentencesWriter(stems[0], sizes[0]) as source_writer,
+        SentencesWriter(stems[1], sizes[1]) as target_writer,
         progress(total, "pairs", f"encoding {stems[0].name}") as bar,
     ):
         for block in blocks:
@@ -167,20 +171,21 @@ def encoded_block(
     )
 
 
-def _load(settings: tuple[bytes, *tuple[Any, ...]]) -> tuple[Any, ...]:
-    return subwords.load(settings[0]), *settings[1:]
+def _load(settings: tuple[Models, *tuple[Any, ...]]) -> tuple[Any, ...]:
+    loaded = {model: subwords.load(model) for model in settings[0]}  # once where it is joint
+    return [loaded[model] for model in settings[0]], *settings[1:]
 
 
 def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     """What a worker does with a block of clean text."""
-    model, limit, train = state
+    models, limit, train = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
-    source, target = (_flat(subwords.encode_lines(model, side, 1)) for side in lines)
+    source, target = _encoded(models, lines)
     removed, quality = {}, Quality(limit.tokens)
     if train:
         lengths = source[1], target[1]  # by which a side is cut
         if limit.skip:
-            lengths = _measured(model, lines, (source, target))
+            lengths = _measured(models, lines, (source, target))
         removed = left_out(*lengths, limit)
         decoded = [[line.decode() for line in side] for side in lines]
         quality.add(list(zip(*decoded, strict=True)), *lengths)
@@ -189,25 +194,33 @@ def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
 
 def _is_kept(state: tuple[Any, ...], job: tuple[Block, np.ndarray]) -> np.ndarray:
     """What a worker does with a block of clean text and the choice of its pairs."""
-    (model, limit), (block, chosen) = state, job
+    (models, limit), (block, chosen) = state, job
     sides = (side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target))
     lines = [list(compress(side, chosen)) for side in sides]
-    ids = (_flat(subwords.encode_lines(model, side, 1)) for side in lines)
-    removed = left_out(*_measured(model, lines, ids), limit)
+    removed = left_out(*_measured(models, lines, _encoded(models, lines)), limit)
     kept = chosen.copy()
     kept[chosen] = ~np.logical_or.reduce([*removed.values()])
     return kept
 
 
+def _encoded(models: Sequence[Any], lines: Sequence[list[bytes]]) -> tuple[Ids, Ids]:
+    """The ids of both sides."""
+    source, target = (
+        _flat(subwords.encode_lines(model, side, 1))
+        for model, side in zip(models, lines, strict=True)
+    )
+    return source, target
+
+
 def _measured(
-    model: Any, lines: Iterable[list[bytes]], ids: Iterable[Ids]
+    models: Iterable[Any], lines: Iterable[list[bytes]], ids: Iterable[Ids]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The lengths of both sides, tokens; of unknown characters each counts.
 
     A run of them is one unk: a line of noise must not become a training pair.
     """
     found = []
-    for side, (flat, lengths) in zip(lines, ids, strict=True):
+    for model, side, (flat, lengths) in zip(models, lines, ids, strict=True):
         measured = lengths.copy()
         places = np.flatnonzero(flat == UNK)
         for index in np.unique(np.searchsorted(np.cumsum(lengths), places, side="right")):

@@ -126,7 +126,7 @@ def read(
                 yield block.encoded
 
         blocks = workers.in_order(_encode, (block for _, block in raw.blocks()), _load, settings)
-        write_ids(part, counted(blocks), stems, len(pieces), quality)
+        write_ids(part, counted(blocks), stems, (len(pieces), len(pieces)), quality)
     return part
 
 

@@ -13,7 +13,7 @@ import tyro
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
-from hvd_nmt.data.corpus import LANGUAGE_NAME
+from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
 from hvd_nmt.preparation import corpora, embedded, openseq2seq_files
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.corpora import Corpora
@@ -71,8 +71,13 @@ class Options:
     """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
     keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
     vocabulary_size: int = 0
-    """joint SentencePiece pieces, rounded up to a multiple of 8; 0: 8,000 for files, 4,000 for
-    the embedded corpus, 32,768 for wmt16-en-de"""
+    """SentencePiece pieces, joint or of each side, rounded up to a multiple of 8; 0: 8,000 for
+    files, 4,000 for the embedded corpus, 32,768 for wmt16-en-de"""
+    separate_vocabularies: bool = False
+    """learn a vocabulary from the source and another from the target, for languages that share few
+    words, instead of a joint one"""
+    source_vocabulary_size: int = 0
+    """with --separate-vocabularies: pieces of the source; 0: as many as of the target"""
     learning: Annotated[Learning, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=Learning
     )
@@ -80,6 +85,9 @@ class Options:
     vocabulary: Path | None = None
     """SentencePiece model to encode with instead of training one, such as spm.model of a run whose
     weights a new one is to begin with"""
+    source_vocabulary: Path | None = None
+    """SentencePiece model of the source, where --vocabulary is only that of the target, such as
+    spm.source.model of a run that has one"""
     vocabulary_sample: int = SAMPLE
     """most training pairs that SentencePiece learns from, evenly spread; 0: all"""
     max_length: int = 128
@@ -108,9 +116,7 @@ class Options:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
         self._check_origin()
         self._check_unused()
-        if self.vocabulary and not self.vocabulary.is_file():
-            inside = f": give {self.vocabulary}/spm.model" if self.vocabulary.is_dir() else ""
-            raise ConfigError(f"--vocabulary: there is no file {self.vocabulary}{inside}.")
+        self._check_vocabularies()
         for language in self.languages:
             if not re.fullmatch(LANGUAGE_NAME, language):
                 raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
@@ -119,13 +125,17 @@ class Options:
         if (
             self.max_length < 3 - (self.dataset_dir is None)
             or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size, self.seed) < 0
+            or self.source_vocabulary_size < 0
         ):
             raise ConfigError(
                 "--max-length must be at least 2 (3 with --dataset-dir); --vocabulary-size, "
-                "--vocabulary-sample, --dev-size and --seed at least 0."
+                "--source-vocabulary-size, --vocabulary-sample, --dev-size and --seed at least 0."
             )
-        if max(self.vocabulary_size, self.max_length) > MOST:
-            raise ConfigError(f"--vocabulary-size and --max-length must be at most {MOST:,}.")
+        if max(self.vocabulary_size, self.source_vocabulary_size, self.max_length) > MOST:
+            raise ConfigError(
+                f"--vocabulary-size, --source-vocabulary-size and --max-length must be at most "
+                f"{MOST:,}."
+            )
 
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
@@ -161,10 +171,37 @@ class Options:
             source, target = datasets.named(self.dataset).languages
             raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
 
+    def _check_vocabularies(self) -> None:
+        """Models that are given are there, and both of them where there are two."""
+        given = {"--source-vocabulary": self.source_vocabulary, "--vocabulary": self.vocabulary}
+        for flag, path in given.items():
+            if path and not path.is_file():
+                name = SPM_MODEL if flag == "--vocabulary" else SPM_SOURCE_MODEL
+                inside = f": give {path / name}" if path.is_dir() else ""
+                raise ConfigError(f"{flag}: there is no file {path}{inside}.")
+        if self.source_vocabulary and not self.vocabulary:
+            raise ConfigError(
+                "--source-vocabulary belongs to --vocabulary, that of the target: give both."
+            )
+        if self.vocabulary and self.vocabulary.name == SPM_MODEL and not self.source_vocabulary:
+            beside = self.vocabulary.with_name(SPM_SOURCE_MODEL)
+            if beside.exists():
+                raise ConfigError(
+                    f"{self.vocabulary} is the vocabulary of the target alone: give that of the "
+                    f"source too, --source-vocabulary {beside}."
+                )
+        if self.write_recipe and (self.separate_vocabularies or self.source_vocabulary):
+            raise ConfigError(
+                "--write-recipe: the recipe's files have one joint vocabulary, so leave it out "
+                "where source and target have their own."
+            )
+
     def _check_unused(self) -> None:
         """Nothing was asked for that would be passed over without a word."""
         sizes = {
             "--vocabulary-size": self.vocabulary_size,
+            "--separate-vocabularies": self.separate_vocabularies,
+            "--source-vocabulary-size": self.source_vocabulary_size,
             "--vocabulary-sample": self.vocabulary_sample != SAMPLE,
         } | _changed(self.learning, Learning())
         of_moses = ("--min-words", "--max-words", "--max-word-ratio", "--longest-word")
@@ -179,6 +216,9 @@ class Options:
             )  # fmt: skip
         if self.vocabulary:
             self._refuse(sizes, "--vocabulary is used as it is")
+        if not self.separate_vocabularies:
+            of_source = {"--source-vocabulary-size": self.source_vocabulary_size}
+            self._refuse(of_source, "it needs --separate-vocabularies")
         if self.cleaning.clean == "none":
             self._refuse(moses, "these rules need --clean moses")
         if not self.dataset:
@@ -209,12 +249,18 @@ class Options:
         return self.source_language, self.target_language
 
     @property
-    def pieces(self) -> int:
-        """SentencePiece pieces to ask for."""
+    def pieces(self) -> tuple[int, ...]:
+        """SentencePiece pieces to ask for: of the joint vocabulary, or of source and target."""
         usual = 4000 if self.corpus == "embedded" else 8000
         if self.dataset:
             usual = datasets.named(self.dataset).vocabulary_pieces
-        return self.vocabulary_size or usual
+        pieces = self.vocabulary_size or usual
+        return (self.source_vocabulary_size or pieces, pieces)[not self.separate_vocabularies :]
+
+    @property
+    def vocabularies(self) -> tuple[Path, ...]:
+        """SentencePiece models that are given: a joint one, or those of source and target."""
+        return tuple(filter(None, (self.source_vocabulary, self.vocabulary)))
 
     @property
     def cleaning(self) -> Rules:
@@ -223,6 +269,13 @@ class Options:
         if chosen == "auto":
             chosen = "moses" if self.dataset else "none"
         return dataclasses.replace(self.rules, clean=chosen)
+
+    def learning_of(self, several: Corpora | None) -> Learning:
+        """How the pieces are learned, with the tags of several corpora."""
+        if several is None:
+            return self.learning
+        tags = dict.fromkeys((*self.learning.tags, *several.tags))
+        return dataclasses.replace(self.learning, tags=tuple(tags))
 
     @property
     def wrong_bytes(self) -> str:
@@ -280,7 +333,7 @@ def request(
     found: dict[str, Any] = {
         "corpus": options.corpus,
         "languages": list(options.languages),
-        "pieces": options.pieces,
+        "pieces": options.pieces[-1],
         "max_length": options.max_length,
         "too_long": options.too_long,
         "dev_size": options.dev_size,
@@ -292,8 +345,12 @@ def request(
     if options.learning != Learning():
         symbols = list(options.learning.user_defined_symbols)  # as JSON reads it
         found["learning"] = dataclasses.asdict(options.learning) | {"user_defined_symbols": symbols}
+    if options.separate_vocabularies:
+        found["source_pieces"] = options.pieces[0]
     if options.vocabulary:
         found["vocabulary"] = _digest(options.vocabulary)
+    if options.source_vocabulary:
+        found["source_vocabulary"] = _digest(options.source_vocabulary)
     if options.wrong_bytes != "stop":
         found["not_utf8"] = options.wrong_bytes
     if options.corpus == "embedded":

@@ -1,4 +1,4 @@
-"""The joint SentencePiece vocabulary, with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
+"""SentencePiece vocabularies with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
 
 This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
 import order. It serves `hvd_nmt.prepare`; graphs use tensorflow_text with the same model file.
@@ -35,6 +35,10 @@ _NO_SYMBOL = re.compile(
 )
 
 
+TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")
+"""no word of text, for text may stand behind it"""
+
+
 @dataclass(frozen=True)
 class Learning:
     """How SentencePiece learns the pieces."""
@@ -49,15 +53,24 @@ class Learning:
     """write characters without a piece as their UTF-8 bytes, which get 256 pieces, so that none is
     unknown"""
     user_defined_symbols: tuple[str, ...] = ()
-    """texts that are one piece each wherever they stand, such as tags and placeholders"""
+    """texts that are one piece each wherever they stand, such as placeholders"""
+    tags: tuple[str, ...] = ()
+    """tags that sources may begin with, such as <2de> and <bt>, one piece each; those of --corpora
+    are known"""
 
     def __post_init__(self) -> None:
         if not 0.98 <= self.character_coverage <= 1:
             raise ConfigError(
                 f"--character-coverage must be from 0.98 to 1, not {self.character_coverage:g}."
             )
-        for symbol in self.user_defined_symbols:
-            if _NO_SYMBOL.fullmatch(symbol) or self.user_defined_symbols.count(symbol) > 1:
+        for tag in self.tags:
+            if not TAG.fullmatch(tag) or self.tags.count(tag) > 1:
+                raise ConfigError(
+                    f"--tags {tag!r}: give each once, like <2de>, in ASCII and without spaces."
+                )
+        symbols = (*self.user_defined_symbols, *self.tags)
+        for symbol in symbols:
+            if _NO_SYMBOL.fullmatch(symbol) or symbols.count(symbol) > 1:
                 raise ConfigError(
                     f"--user-defined-symbols {symbol!r}: give each once, without white space and "
                     "control characters, and none that SentencePiece has itself."
@@ -75,9 +88,9 @@ class TooFewPiecesError(DataError):
 
 def train(
     lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning(),
-    tags: Sequence[str] = (),
+    size_option: str = "--vocabulary-size",
 ) -> bytes:  # fmt: skip
-    """Trains one vocabulary for both languages; returns the serialised model.
+    """Trains a vocabulary; returns the serialised model.
 
     The result depends on the arguments alone: SentencePiece counts exactly, without chance, and
     neither paths nor the number of cores are written into the model. The size is rounded up to a
@@ -88,7 +101,7 @@ def train(
         lines: text.
         vocabulary_size: pieces.
         learning: how they are learned.
-        tags: that stand in front of lines, such as <2de>; one piece each.
+        size_option: what an error tells to ask for more pieces with.
 
     Raises:
         TooFewPiecesError: the vocabulary is too small for the characters of the text.
@@ -98,7 +111,7 @@ def train(
     more: dict[str, Any] = {}  # what is said at all is written into the model
     if learning.byte_fallback:
         more["byte_fallback"] = True
-    if symbols := [*learning.user_defined_symbols, *tags]:
+    if symbols := [*learning.user_defined_symbols, *learning.tags]:
         more["user_defined_symbols"] = symbols
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -117,8 +130,8 @@ def train(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _explained(str(error), vocabulary_size) from None
-    return _with_space_before(model.getvalue(), tags)
+        raise _explained(str(error), vocabulary_size, size_option) from None
+    return _with_space_before(model.getvalue(), learning.tags)
 
 
 def require_tags(model: sentencepiece.SentencePieceProcessor, tags: Iterable[str]) -> None:
@@ -157,8 +170,8 @@ def spread(pairs: int, most: int) -> np.ndarray:
     return found
 
 
-def sample(text: tuple[Path, Path], chosen: np.ndarray) -> Iterator[str]:
-    """Yields the lines of the chosen pairs, bool [pairs]; sources, then targets."""
+def sample(text: Iterable[Path], chosen: np.ndarray) -> Iterator[str]:
+    """Yields the lines of the chosen pairs, bool [pairs], of one file after the other."""
     for path in text:
         yield from compress(read_lines(path), chosen)
 
@@ -226,11 +239,16 @@ def require_special_ids(path: Path) -> None:
 
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
     """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
-    pieces = range(model.get_piece_size())
-    vocabulary.write(path, ((model.id_to_piece(i), model.get_score(i)) for i in pieces))
+    named = enumerate(pieces(model))
+    vocabulary.write(path, ((piece, model.get_score(number)) for number, piece in named))
 
 
-def _explained(message: str, vocabulary_size: int) -> DataError:
+def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The pieces of a model by id."""
+    return [model.id_to_piece(number) for number in range(model.get_piece_size())]
+
+
+def _explained(message: str, vocabulary_size: int, size_option: str) -> DataError:
     if "sentences_.empty()" in message or "all_chars_count" in message:
         return DataError(
             "There is no text to make a vocabulary from: the training files hold no line with "
@@ -242,7 +260,7 @@ def _explained(message: str, vocabulary_size: int) -> DataError:
         return TooFewPiecesError(
             f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "
             f"of the text: ask for more{f' (at least {least})' * bool(least)} with "
-            "--vocabulary-size.",
+            f"{size_option}.",
             least,
         )
     return DataError(f"SentencePiece cannot make a vocabulary from the text: {message.strip()}")

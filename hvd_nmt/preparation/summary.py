@@ -10,12 +10,13 @@ from hvd_nmt.preparation import quality
 from hvd_nmt.preparation.journal import Journal
 
 
-def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
+def summary(out: Path, wanted_pieces: int, wanted_of_source: int, journal: Journal) -> str:
     """The lines to print: the quality of the text, the vocabulary, the times, the hashes.
 
     Args:
         out: the prepared directory.
         wanted_pieces: size of the vocabulary that was asked for, 0: none in particular.
+        wanted_of_source: the same of the source's own vocabulary, 0: as the target's.
         journal: of the stages.
     """
     manifest = corpus.load(out).manifest
@@ -24,13 +25,6 @@ def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
         f"{name} {stage_s:.1f} s" + " (before)" * (name in journal.resumed)
         for name, stage_s in journal.seconds.items()
     )
-    pieces = manifest.vocabulary_pieces
-    another_size = ""
-    if wanted_pieces not in (0, pieces):
-        why = "the number is rounded up to a multiple of 8"
-        if pieces < wanted_pieces:
-            why = "the text gives no more"
-        another_size = f" ({wanted_pieces:,} pieces were asked for; {why})"
     cut = [
         f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
         for name, part in reversed(manifest.parts.items())
@@ -41,8 +35,7 @@ def summary(out: Path, wanted_pieces: int, journal: Journal) -> str:
             quality.table(report),
             *cut,
             *_corpora(manifest),
-            f"vocabulary: {pieces:,} joint pieces, {manifest.vocabulary_size:,} embedding rows"
-            f"{another_size}",
+            *_vocabularies(manifest, wanted_pieces, wanted_of_source),
             f"time: {stages}",
             f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}",
         ]
@@ -56,3 +49,29 @@ def _corpora(manifest: corpus.Manifest) -> list[str]:
         + "".join(f", {tag}" for tag in each.tags)
         for each in manifest.corpora
     ]
+
+
+def _vocabularies(manifest: corpus.Manifest, wanted: int, wanted_of_source: int) -> list[str]:
+    """A line of the joint vocabulary, or one of each side's."""
+    pieces, rows = manifest.vocabulary_pieces, manifest.vocabulary_size
+    found = f"{rows:,} embedding rows{_another_size(pieces, wanted)}"
+    if not manifest.source_has_own:
+        return [f"vocabulary: {pieces:,} joint pieces, {found}"]
+    own, own_rows = manifest.source_vocabulary_pieces, manifest.source_vocabulary_size
+    of_source = f"{own_rows:,} embedding rows{_another_size(own, wanted_of_source or wanted)}"
+    if not own_rows:
+        of_source = "each with the id that it has in the target: one embedding for both"
+    return [
+        f"source vocabulary: {own:,} pieces, {of_source}",
+        f"target vocabulary: {pieces:,} pieces, {found}",
+    ]
+
+
+def _another_size(pieces: int, wanted: int) -> str:
+    """Why there are not as many pieces as were asked for."""
+    if wanted in (0, pieces):
+        return ""
+    why = "the number is rounded up to a multiple of 8"
+    if pieces < wanted:
+        why = "the text gives no more"
+    return f" ({wanted:,} pieces were asked for; {why})"

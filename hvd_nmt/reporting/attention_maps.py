@@ -10,7 +10,7 @@ import numpy as np
 from hvd_nmt.config import EOS
 
 if TYPE_CHECKING:
-    from hvd_nmt.model.tokenizer import Tokenizer
+    from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
     from hvd_nmt.model.transformer import Transformer
 
 END = "(end)"
@@ -36,13 +36,13 @@ class Attention:
 
 
 def cross_attention(
-    model: Transformer, tokenizer: Tokenizer, source: str, target: str
+    model: Transformer, tokenizers: Tokenizers, source: str, target: str
 ) -> Attention:
     """What the decoder looks at while it writes a given translation.
 
     Args:
         model: a trained model.
-        tokenizer: of its vocabulary.
+        tokenizers: of its vocabularies.
         source: a sentence.
         target: its translation, for example the model's own or the reference.
     """
@@ -51,13 +51,13 @@ def cross_attention(
     limit = model.max_length
     source_S, target_T = (
         ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
-        for ids in tokenizer.encode([source, target])
+        for ids in (tokenizers.source.encode([source])[0], tokenizers.target.encode([target])[0])
     )
     memory = model.encode(tf.constant(source_S[None]))
     _, attention = model.decode_with_attention(tf.constant(target_T[None]), memory)
     return Attention(
-        source=_pieces(tokenizer, source_S),
-        target=_pieces(tokenizer, target_T),
+        source=_pieces(tokenizers.source, source_S),
+        target=_pieces(tokenizers.target, target_T),
         weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in attention]),
     )
 

@@ -11,7 +11,7 @@ from hvd_nmt.checkpoints.find import step_to_resume
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count
 from hvd_nmt.data import batches
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.records import left_out
 from hvd_nmt.records.left_out import LeftOut, WentBack, numbered
 from hvd_nmt.telemetry import jsonl
@@ -97,12 +97,13 @@ class GoingBack:
         """Each sentence that these ranks were fed in a step, as a line of `NOT_FINITE`."""
         setup, position = self._setup, self._setup.batch_plan.position(step - 1)
         of_step = setup.batch_plan.epoch(position.epoch).sentences(position.step)
-        decode = Tokenizer(setup.data.spm_path).decode
+        tokenizers = Tokenizers.of(setup.data.source_spm_path, setup.data.spm_path)
         corpus, found = setup.data.train, []
         for rank in ranks:
             own = batches.dealt(of_step, rank, setup.rank.size).tolist()
             texts = (
-                decode(side[index] for index in own) for side in (corpus.source, corpus.target)
+                tokenizer.decode(side[index] for index in own)
+                for tokenizer, side in zip(tokenizers, (corpus.source, corpus.target), strict=True)
             )
             found += [
                 {

@@ -113,12 +113,13 @@ def need(
     copies: int = 0,
     snapshot: bool = False,
     micro_batches: int = 1,
+    source_vocabulary_size: int = 0,
 ) -> Need:
     """Memory of one rank at its peak.
 
     Args:
         model: sizes and dropout.
-        vocabulary_size: rows of the shared matrix.
+        vocabulary_size: rows of the softmax matrix.
         precision: float32, bfloat16 or float16.
         batch: of the step that needs most.
         on_gpu: the rank computes on a GPU.
@@ -127,11 +128,15 @@ def need(
         copies: of the trained weights, see `config.exchange.copies_of_weights`.
         snapshot: whether this rank writes checkpoints in the background.
         micro_batches: slices in which the batch is computed.
+        source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
     Raises:
         ConfigError: `freeze` names no weight.
     """
-    saved = size.predict(model, vocabulary_size, freeze=freeze, averaged=averaged)
+    saved = size.predict(
+        model, vocabulary_size, freeze=freeze, averaged=averaged,
+        source_vocabulary_size=source_vocabulary_size,
+    )  # fmt: skip
     gradient_bytes = bytes_of_gradients(saved.trained)
     rows, source, target = batch
     rows = -(-rows // micro_batches)

@@ -15,7 +15,7 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
-from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.data.corpus import DataDirectory, Manifest
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain import model_flops
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
@@ -142,7 +142,7 @@ class Plan:
             f"devices     {self._devices()}",
             f"model       {self.parameters:,} parameters{trained}, {config.model.encoder_layers}+"
             f"{config.model.decoder_layers} layers, {config.model.width} wide, vocabulary "
-            f"{self.data.manifest.vocabulary_size:,}, {self.precision}",
+            f"{_rows(self.data.manifest)}, {self.precision}",
             *(average if training.ema_decay else []),
             f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens",
@@ -235,6 +235,13 @@ class Plan:
             f"({self.batch_plan.epochs_after(warmup):.1f} epochs)"
             f"{then}{falls if training.cooldown_steps else ''}"
         )
+
+
+def _rows(manifest: Manifest) -> str:
+    """Rows of the matrix, or of both where the source has its own."""
+    own = manifest.source_vocabulary_size
+    of_source = f"{own:,} (source) + " if own else ""
+    return f"{of_source}{manifest.vocabulary_size:,}"
 
 
 def _counted(names: list[str]) -> str:

@@ -340,6 +340,8 @@ def _manifest_facts(config: Config, run_setup: RunSetup) -> dict[str, Any]:
         "data_hash": run_setup.data.manifest.hash,
         "model": dataclasses.asdict(config.model),
         "vocabulary_size": run_setup.data.manifest.vocabulary_size,
+        "source_vocabulary_hash": run_setup.data.manifest.source_vocabulary_hash,
+        "source_vocabulary_size": run_setup.data.manifest.source_vocabulary_size,
         "ranks": run_setup.rank.size,
         "freeze": config.training.freeze,
     }

@@ -23,8 +23,10 @@ from hvd_nmt.checkpoints.run_files import (
     LOCK,
     ORIGIN,
     RUN_ID,
+    SOURCE_VOCABULARY,
     TELEMETRY_DIR,
     VOCABULARY,
+    vocabulary_hashes,
 )
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
@@ -127,8 +129,9 @@ def require_same_run(
         RunError: the run in this directory was started with another model, vocabulary or order
             of data.
     """
-    vocabulary = run_dir / VOCABULARY
-    if vocabulary.exists() and vocabulary.read_bytes() != data.spm_path.read_bytes():
+    known, wanted = vocabulary_hashes(run_dir), data.manifest
+    ours = wanted.vocabulary_hash, wanted.source_vocabulary_hash
+    if known[0] and known != ours:
         raise RunError(
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
             f"{data.path}: give the data of that run, or another --run-dir."
@@ -240,9 +243,11 @@ def describe(
     Args:
         run_dir: run directory.
         config: of this start.
-        data: prepared data, whose vocabulary is copied.
+        data: prepared data, whose vocabularies are copied.
         environment: see `cluster.environment`.
     """
+    if data.manifest.source_has_own:
+        write_atomically(run_dir / SOURCE_VOCABULARY, data.source_spm_path.read_bytes())
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
     write_config(run_dir, config)
     with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:

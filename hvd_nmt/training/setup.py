@@ -21,6 +21,7 @@ from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
+from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, compilation, devices, horovod, launcher, optimizer, slicing
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
@@ -115,17 +116,16 @@ def build(
     Raises:
         ConfigError: `training.freeze` names no weight, or leaves none to train.
     """
-    transformer = architectures.build(
-        config.model,
-        run_setup.data.manifest.vocabulary_size,
-        run_setup.precision,
-        config.training.seed,
-    )
-    average = None
-    if config.training.ema_decay:  # made of the same seed, so it begins with the same weights
-        average = architectures.build(
-            config.model, transformer.vocabulary_size, run_setup.precision, config.training.seed
-        )
+    manifest = run_setup.data.manifest
+
+    def fresh() -> Transformer:
+        return architectures.build(
+            config.model, manifest.vocabulary_size, run_setup.precision, config.training.seed,
+            source_vocabulary_size=manifest.source_vocabulary_size,
+        )  # fmt: skip
+
+    # The average is made of the same seed, so it begins with the same weights.
+    transformer, average = fresh(), fresh() if config.training.ema_decay else None
     sums = GradientSums(config.training.sums_in_fixed_groups)
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
     model.corpora = len(run_setup.data.manifest.corpora)

@@ -76,6 +76,7 @@ def need(
         config.model, model.transformer.vocabulary_size, precision, batch, device.is_gpu(),
         freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
         copies=copies_of_weights(config.training, hosts), micro_batches=slices, snapshot=saves,
+        source_vocabulary_size=model.transformer.source_vocabulary_size,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Lines of text in, lines of text out, with trained models; below `translate` and `evaluate`.
 
 settings.py       how to translate: backend, memory, long lines and the options of the search
-engine.py         models, tokenizer and backend behind one function from lines to translations
+engine.py         models, tokenizers and backend behind one function from lines to translations
 long_lines.py     lines longer than the model reads: cut, or split and joined again
 trained_model.py  the Python interface, `hvd_nmt.load`
 file_job.py       a file translated or scored chunk by chunk, by one process or all ranks

@@ -1,4 +1,4 @@
-"""Models, tokenizer and backend behind one function: lines in, translations out."""
+"""Models, tokenizers and backend behind one function: lines in, translations out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.run_files import VOCABULARY, decoding_of
+from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import precision
@@ -22,7 +22,7 @@ from hvd_nmt.data.text import is_blank
 from hvd_nmt.model import device
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.translator import Translation, Translator
 from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
@@ -74,7 +74,7 @@ class Engine:
     """Everything that a translation needs; made by `load`."""
 
     backend: Translator | CTranslate2Translator
-    tokenizer: Tokenizer
+    tokenizers: Tokenizers
     settings: Settings
     models: list[Any]
     """the models behind the TensorFlow backend; empty with another"""
@@ -175,8 +175,13 @@ class Engine:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
         warnings: list[LineWarning] = []
         source, target = (
-            self._cut(long_lines.encoded(lines, self.tokenizer), name, warnings)
-            for lines, name in ((self._tagged(sources, warnings), "source"), (targets, "target"))
+            self._cut(long_lines.encoded(lines, tokenizer), name, warnings)
+            for lines, tokenizer, name in zip(
+                (self._tagged(sources, warnings), targets),
+                self.tokenizers,
+                ("source", "target"),
+                strict=True,
+            )
         )
         logps: dict[int, np.ndarray] = {}
         with self._explain_memory():
@@ -194,12 +199,12 @@ class Engine:
     @cached_property
     def _boundaries(self) -> long_lines.Boundaries:
         """The same for every call: to look at all pieces takes longer than to translate a line."""
-        return long_lines.boundaries(self.tokenizer.pieces)
+        return long_lines.boundaries(self.tokenizers.source.pieces)
 
     def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[LineWarning]]:
         """The ids of each line, in parts that the model reads."""
         warnings: list[LineWarning] = []
-        encoded = long_lines.encoded(self._tagged(lines, warnings), self.tokenizer)
+        encoded = long_lines.encoded(self._tagged(lines, warnings), self.tokenizers.source)
         if self.settings.long_lines == "cut":
             return [[ids] for ids in self._cut(encoded, "line", warnings)], warnings
         parts = [self._split(ids) for ids in encoded]
@@ -214,17 +219,17 @@ class Engine:
 
     def _split(self, ids: np.ndarray) -> list[np.ndarray]:
         """A line in parts that the model reads, each with the tags of the line."""
-        tags = ids[: np.argmin(np.isin(ids, [*self.tokenizer.tags.values()]))]
+        tags = ids[: np.argmin(np.isin(ids, [*self.tokenizers.source.tags.values()]))]
         room = self.backend.max_length - len(tags)
         parts = long_lines.parts(ids[len(tags) :], room, self._boundaries)
         return [np.concatenate((tags, part)) for part in parts] if len(tags) else parts
 
     def _tagged(self, lines: Sequence[str], warnings: list[LineWarning]) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""
-        languages = sentencepiece_model.languages(self.tokenizer.tags)
+        languages = sentencepiece_model.languages(self.tokenizers.source.tags)
         if not languages:
             return lines
-        tags = tuple(self.tokenizer.tags)
+        tags = tuple(self.tokenizers.source.tags)
         without = [
             number
             for number, line in enumerate(lines)
@@ -254,7 +259,7 @@ class Engine:
         self, prefixes: Sequence[str], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[np.ndarray]:
         """The forced ids of every part: a line's prefix belongs to its first."""
-        ids = long_lines.encoded(prefixes, self.tokenizer)
+        ids = long_lines.encoded(prefixes, self.tokenizers.target)
         none = np.zeros(0, np.int32)
         return [
             prefix[:-1] if number == 0 else none
@@ -265,7 +270,7 @@ class Engine:
     def _with_text(
         self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[list[Line]]:
-        texts = iter(self.tokenizer.decode(t.ids for line in chosen for t in line))
+        texts = iter(self.tokenizers.target.decode(t.ids for line in chosen for t in line))
         sizes = [sum(len(ids) - 1 for ids in line) + 1 for line in parts]
         return [
             [Line(next(texts), translation, size) for translation in line]
@@ -305,13 +310,13 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
-        tokenizer = Tokenizer(run / VOCABULARY)
-        return Engine(backend, tokenizer, settings, [], _tag(settings.to, tokenizer))
+        tokenizers = Tokenizers.of(*vocabularies(run))
+        return Engine(backend, tokenizers, settings, [], _tag(settings.to, tokenizers.source))
     settings = with_precision(settings)
     models = [weights.load_model(run, name, settings.precision)[0] for name in which]
-    tokenizer = Tokenizer(run / VOCABULARY)
+    tokenizers = Tokenizers.of(*vocabularies(run))
     translator = Translator(models, settings.decoding)
-    return Engine(translator, tokenizer, settings, models, _tag(settings.to, tokenizer))
+    return Engine(translator, tokenizers, settings, models, _tag(settings.to, tokenizers.source))
 
 
 def _tag(language: str, tokenizer: Tokenizer) -> str:

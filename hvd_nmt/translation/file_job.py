@@ -194,7 +194,7 @@ def _translate_share(
     lines = [chunk.lines[index] for index in indices]
     paired = None if chunk.paired is None else [chunk.paired[index] for index in indices]
     numbers = [chunk.first + index for index in indices]
-    pieces = engine.tokenizer.pieces
+    pieces = engine.tokenizers.target.pieces
     if job.target is not None:
         assert paired is not None
         scored = engine.score(lines, paired, advance)

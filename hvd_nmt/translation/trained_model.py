@@ -14,7 +14,7 @@ class TrainedModel:
     """Translates and scores text as `hvd_nmt.translate` does.
 
     Args:
-        engine: models, tokenizer and settings.
+        engine: models, tokenizers and settings.
     """
 
     def __init__(self, engine: Engine) -> None:

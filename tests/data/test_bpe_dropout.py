@@ -238,7 +238,7 @@ def test_bytes_and_user_defined_symbols_are_no_merges(tmp_path):
     sentences = Sentences(flat, np.concatenate(([0], np.cumsum([*map(len, own)]))))
     data = SimpleNamespace(
         spm_path=stem.with_suffix(".model"), spm_vocab_path=stem.with_suffix(".vocab"),
-        manifest=SimpleNamespace(max_length=1000),
+        manifest=SimpleNamespace(max_length=1000, source_has_own=False),
     )  # fmt: skip
     for share in (1e-19, 0.5):  # of the first nothing is left in 64 bits
         found = lists(SubwordDropout.of(data, share, 1).sentences(sentences, ALL, 0, 0))
@@ -250,4 +250,4 @@ def test_a_vocabulary_without_merges_is_refused(tmp_path):
     path = tmp_path / "spm.vocab"
     vocabulary.write(path, [("<unk>", 0.0), ("\u2581a", -3.25)])
     with pytest.raises(DataError, match="is not of byte-pair encoding"):
-        SubwordDropout.of(SimpleNamespace(spm_vocab_path=path), 0.1, 1)
+        SubwordDropout.of(SimpleNamespace(spm_vocab_path=path, spm_path=path), 0.1, 1)

@@ -46,6 +46,7 @@ json.dump({
     "names": {side: [m.id_to_piece(i) for i in range(m.get_piece_size())]
               for side, m in models.items()},
     "source": [models["source"].encode(line, out_type=str) for line in lines],
+    "cut": [models["target"].encode(line, out_type=str) for line in lines],
     "target": models["target"].decode_pieces(["▁ein", "▁", "M", "an", "n"]),
 }, sys.stdout)
 """
@@ -162,7 +163,8 @@ def run(folder, tmp_path_factory):
     out, said = tmp_path_factory.mktemp("imported") / "run", io.StringIO()
     with contextlib.redirect_stdout(said):
         assert convert.main(["--from", "marian", "--model", str(folder), "--out", str(out)]) == 0
-    assert "training    is not possible: source and target" in said.getvalue()
+    options = f"--vocabulary {out}/spm.model --source-vocabulary {out}/spm.source.model"
+    assert f"python -m hvd_nmt.prepare {options} --out DATA" in said.getvalue()
     return out
 
 
@@ -227,27 +229,32 @@ def test_another_activation(folder, tmp_path, vocabulary):
 
 @pytest.mark.both_tensorflows
 def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, run, vocabulary):
-    tokenizer = Tokenizer(run / "spm.model")
+    source, target = (Tokenizer(path) for path in run_files.vocabularies(run))
+    assert source.pieces == target.pieces
     ids = json.loads((folder / "vocab.json").read_text())
     read = sentencepiece(_READ, [str(folder), [line.replace(">>fra<<", "") for line in LINES]])
-    for line, pieces, ours in zip(LINES, read["source"], tokenizer.encode(LINES), strict=True):
+    for line, pieces, ours in zip(LINES, read["source"], source.encode(LINES), strict=True):
         wanted = [ids.get(piece, ids["<unk>"]) for piece in pieces]
         if line.startswith(">>fra<<"):
             wanted.insert(0, ids[">>fra<<"])
         assert [vocabulary.marian_ids[number] for number in ours] == [*wanted, 0], line
+    read = sentencepiece(_READ, [str(folder), TARGET])
+    for line, pieces, ours in zip(TARGET, read["cut"], target.encode(TARGET), strict=True):
+        wanted = [ids.get(piece, ids["<unk>"]) for piece in pieces]
+        assert [vocabulary.marian_ids[number] for number in ours] == [*wanted, 0], line
+    assert read["cut"] != read["source"]
     numbers = ours_of(vocabulary)
     pieces = [numbers[ids[piece]] for piece in ("▁ein", "▁", "M", "an", "n") if piece in ids]
     names = {number: piece for piece, number in ids.items()}
     expected = "".join(names[vocabulary.marian_ids[n]] for n in pieces).replace("▁", " ").strip()
-    assert tokenizer.decode([pieces]) == [expected]
-    assert not vocabulary.is_joint
+    assert [each.decode([pieces]) for each in (source, target)] == [[expected]] * 2
 
 
-def test_one_sentencepiece_model_for_both_languages_is_good_for_training(folder, tmp_path):
+def test_one_sentencepiece_model_for_both_languages_is_a_joint_one(folder, tmp_path):
     joint = shutil.copytree(folder, tmp_path / "joint")
     shutil.copyfile(joint / "source.spm", joint / "target.spm")
-    assert marian.read(joint).reads_target_text
-    assert not marian.read(folder).reads_target_text
+    assert marian.read(joint).source_vocabulary is None
+    assert marian.read(folder).source_vocabulary
 
 
 def changed_tensors(folder, change):
@@ -273,7 +280,7 @@ def lose(tensors):
     [
         ("scale_embedding false", {"scale_embedding": False}),
         ("model_type", {"model_type": "bart"}),
-        ("share_encoder_decoder_embeddings", {"share_encoder_decoder_embeddings": False}),
+        ("target_vocab.json cannot be read", {"share_encoder_decoder_embeddings": False}),
         ("tie_word_embeddings", {"tie_word_embeddings": False}),
         ("normalize_before true", {"normalize_before": True}),
         ("ffn_dim 48 in the encoder and 64", {"decoder_ffn_dim": 64}),
@@ -400,13 +407,20 @@ def test_an_imported_model_is_searched_as_its_own_program_does(run, toy_run):
         assert [(one.normalization, one.alpha) for one in found] == [of_marian, of_ours]
 
 
-def test_a_vocabulary_that_cuts_source_text_only_prepares_and_begins_nothing(run, tmp_path, capsys):
+def test_an_import_that_kept_one_of_two_vocabularies_prepares_and_begins_nothing(
+    run, tmp_path, capsys
+):
+    """As those of version 0.1 did."""
+    run = shutil.copytree(run, tmp_path / "run")
+    (run / "spm.source.model").unlink()
+    record = json.loads((run / "imported.json").read_text()) | {"reads_target_text": False}
+    (run / "imported.json").write_text(json.dumps(record))
     pair = tmp_path / "text"
     pair.write_text("a man\n")
     argv = ["--vocabulary", run / "spm.model", "--train-source", pair, "--train-target", pair,
             "--dev-source", pair, "--dev-target", pair, "--out", tmp_path / "data"]  # fmt: skip
     assert prepare.main([*map(str, argv)]) == 4
-    assert "nothing can be prepared for it" in capsys.readouterr().err
+    assert "was imported by an earlier version" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
-    with pytest.raises(RunError, match="nothing can be prepared for it or trained with it"):
+    with pytest.raises(RunError, match="import the model once more"):
         weights.start_from(str(run), None, None)

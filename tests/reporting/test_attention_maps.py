@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.reporting import attention_maps
 
@@ -17,18 +17,19 @@ SOURCE, TARGET = "the red dog sings", "der rot Hund singt"
 
 
 @pytest.fixture(scope="module")
-def tokenizer(toy_data: Path) -> Tokenizer:
+def tokenizers(toy_data: Path) -> Tokenizers:
     """The toy vocabulary."""
-    return Tokenizer(toy_data / "spm.model")
+    path = toy_data / "spm.model"
+    return Tokenizers.of(path, path)
 
 
 def small(max_length: int = 64) -> Transformer:
     return Transformer(ModelConfig(1, 2, 16, 2, 32, max_length=max_length), 128)
 
 
-def test_a_weight_for_each_pair_of_pieces(tokenizer: Tokenizer) -> None:
-    found = attention_maps.cross_attention(small(), tokenizer, SOURCE, TARGET)
-    source, target = (len(ids) for ids in tokenizer.encode([SOURCE, TARGET]))
+def test_a_weight_for_each_pair_of_pieces(tokenizers: Tokenizers) -> None:
+    found = attention_maps.cross_attention(small(), tokenizers, SOURCE, TARGET)
+    source, target = (len(ids) for ids in tokenizers.target.encode([SOURCE, TARGET]))
     assert found.weights_LxHxTxS.shape == (2, 2, target, source)
     assert (len(found.source), len(found.target)) == (source, target)
     assert found.source[-1] == found.target[-1] == attention_maps.END
@@ -36,11 +37,11 @@ def test_a_weight_for_each_pair_of_pieces(tokenizer: Tokenizer) -> None:
     np.testing.assert_allclose(found.weights_LxHxTxS.sum(-1), 1, rtol=1e-5)
 
 
-def test_layers_are_in_their_order_and_it_is_cross_attention(tokenizer: Tokenizer) -> None:
+def test_layers_are_in_their_order_and_it_is_cross_attention(tokenizers: Tokenizers) -> None:
     """A layer whose queries are 0 looks at all of the source alike; the other one does not."""
     model = small()
     model.decoder[1].cross_attention.query.assign(tf.zeros([16, 16]))
-    found = attention_maps.cross_attention(model, tokenizer, SOURCE, TARGET)
+    found = attention_maps.cross_attention(model, tokenizers, SOURCE, TARGET)
     first, second = found.weights_LxHxTxS
     np.testing.assert_allclose(second, 1 / second.shape[-1], rtol=1e-5)
     assert np.abs(first - 1 / first.shape[-1]).max() > 1e-3
@@ -49,18 +50,18 @@ def test_layers_are_in_their_order_and_it_is_cross_attention(tokenizer: Tokenize
     np.testing.assert_allclose(found.mean_TxS(), mean, rtol=1e-6)  # float32, in another order
 
 
-def test_heads_are_told_apart(tokenizer: Tokenizer) -> None:
+def test_heads_are_told_apart(tokenizers: Tokenizers) -> None:
     model = small()
     query = model.decoder[0].cross_attention.query
     query.assign(query * tf.constant([1.0] * 8 + [0.0] * 8))  # 8 units a head
     first, second = attention_maps.cross_attention(
-        model, tokenizer, SOURCE, TARGET
+        model, tokenizers, SOURCE, TARGET
     ).weights_LxHxTxS[0]
     np.testing.assert_allclose(second, 1 / second.shape[-1], rtol=1e-5)
     assert np.abs(first - second).max() > 1e-3
 
 
-def test_sentences_longer_than_the_model_reads_are_cut(tokenizer: Tokenizer) -> None:
-    found = attention_maps.cross_attention(small(6), tokenizer, "the " * 30, "der " * 30)
+def test_sentences_longer_than_the_model_reads_are_cut(tokenizers: Tokenizers) -> None:
+    found = attention_maps.cross_attention(small(6), tokenizers, "the " * 30, "der " * 30)
     assert found.weights_LxHxTxS.shape[2:] == (6, 6)
     assert found.source[-1] == attention_maps.END
