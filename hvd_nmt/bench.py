@@ -28,7 +28,7 @@ from hvd_nmt.common.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
 from hvd_nmt.data import corpus, throughput
-from hvd_nmt.data.bpe_dropout import SubwordDropout
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation.settings import Settings
 
@@ -133,9 +133,10 @@ def translate(options: TranslateOptions) -> None:
 def read_input(config: BenchConfig) -> None:
     """Make batches without a model, as one rank does, and print a table."""
     data = corpus.load(config.data.directory)
-    dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
+    augmentation = Augmentation.of(data, config.data, config.training.seed)
     tokens, seed = config.training.tokens_per_step, config.training.seed
-    print(_aligned(throughput.measure(data.train, tokens, seed, dropout=dropout).rows()))
+    found = throughput.measure(data.train, tokens, seed, augmentation=augmentation)
+    print(_aligned(found.rows()))
 
 
 def bench(config: BenchConfig) -> None:

@@ -13,6 +13,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import mixture
 from hvd_nmt.config.mixture import Stages
+from hvd_nmt.config.noise import NoiseConfig
 
 _NO_RATE = 0.1
 """a learning rate that large is no rate, but the factor of a schedule"""
@@ -53,6 +54,8 @@ class DataConfig:
     bpe_dropout: float = 0.0
     """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
     is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
+    noise: NoiseConfig = dataclasses.field(default_factory=NoiseConfig)
+    """noise in the training sentences"""
     stages: Annotated[Stages, _STAGES] = ()
     """data of several corpora (prepare --corpora): how much of each one the steps hold, and until
     which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights:

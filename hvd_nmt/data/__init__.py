@@ -4,9 +4,12 @@
 - `corpus`              the prepared data directory: sentences, text, manifest
 - `vocabulary`          the pieces of the vocabulary as text
 - `sentencepiece_model` the model's file, read and changed without SentencePiece
-- `batches`             the global batch plan, the same on every rank
+- `batch_plan`          which sentences make up each step, the same on every rank
+- `mixed_epochs`        which sentences of several corpora make up each epoch
+- `batches`             the ids of a rank's share of each step, padded
 - `shapes`              few shapes for many batches, for XLA
-- `bpe_dropout`         another segmentation of each sentence in each epoch
+- `augmentation`        sentences that are not the same each time: BPE-dropout and noise
+- `noise`               capitals, typing errors and the like, compiled by Numba
 - `byte_pair_merges`    characters merged into pieces, compiled by Numba
 - `sentence_sum`        how many sentences and which, as numbers that add up
 - `mixing`              numbers as random-looking numbers

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.config import PAD
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan, Position, cut, step_count
-from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 
@@ -59,13 +59,13 @@ class Batch(NamedTuple):
 
 def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
-    dropout: SubwordDropout | None = None, *, rounded: Rounding | None = None,
+    augmentation: Augmentation | None = None, *, rounded: Rounding | None = None,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 
-    With dropout, every rank segments all sentences of a step anew. So each knows the padded lengths
+    With augmentation, every rank changes all sentences of a step. So each knows the padded lengths
     and the token counts of the step without asking the others, and these properties stay. The plan
-    is made from the lengths without dropout: with it a step has more tokens.
+    is made from the lengths without it: with it a step has more tokens.
 
     Args:
         corpus: the training pairs that `plan` was made for.
@@ -73,7 +73,7 @@ def batches(
         start: the first step to be yielded.
         rank: this rank, 0 <= rank < size.
         size: number of ranks.
-        dropout: segments the sentences of each epoch anew; None: as they are in the corpus.
+        augmentation: changes sentences, anew each time; None: they are as in the corpus.
         rounded: what a step's batches are padded to, of at least their own shape; the same on all
             ranks. None: no more than that.
     """
@@ -84,13 +84,13 @@ def batches(
             of_step = sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             pairs = corpus
-            if dropout is not None:
-                pairs = dropout.pairs(corpus, sentences, epoch_plan.passes_of(at))
+            if augmentation is not None:
+                pairs = augmentation.pairs(corpus, sentences, epoch_plan.passes_of(at))
                 sentences = np.arange(len(pairs))
                 tokens = len(pairs.source.ids), len(pairs.target.ids)
             source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size, rounded)
             own = indices_B[indices_B >= 0]
-            own = own if dropout is None else of_step[own]
+            own = own if augmentation is None else of_step[own]
             lengths = pairs.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.common.units import data_size
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Position
 from hvd_nmt.data.batches import batches
-from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 
@@ -49,7 +49,7 @@ class Throughput(NamedTuple):
 
 def measure(
     corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, size: int = 1,
-    seconds: float = 5.0, dropout: SubwordDropout | None = None,
+    seconds: float = 5.0, augmentation: Augmentation | None = None,
 ) -> Throughput:  # fmt: skip
     """Makes the plan of epoch 0 and then batches, for some seconds or an epoch.
 
@@ -59,7 +59,7 @@ def measure(
         seed: of the plan.
         size: number of ranks; the batches are those of the first.
         seconds: for how long to make batches.
-        dropout: as in training; the shapes and the padding are those without it.
+        augmentation: as in training; the shapes and the padding are those without it.
 
     Raises:
         ConfigError: no plan can be made of this corpus.
@@ -78,7 +78,7 @@ def measure(
     padding, shapes = _padding(plan, epoch, size)
 
     made, tokens, started_s = 0, 0, time.perf_counter()
-    for batch in batches(corpus, plan, Position(), 0, size, dropout):
+    for batch in batches(corpus, plan, Position(), 0, size, augmentation):
         tokens += int(np.count_nonzero(batch.source_BxS) + np.count_nonzero(batch.target_BxT))
         made += 1
         elapsed_s = time.perf_counter() - started_s

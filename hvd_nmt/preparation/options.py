@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from importlib import metadata
@@ -343,8 +344,10 @@ def request(
     if options.vocabulary_sample != SAMPLE:
         found["vocabulary_sample"] = options.vocabulary_sample
     if options.learning != Learning():
-        symbols = list(options.learning.user_defined_symbols)  # as JSON reads it
-        found["learning"] = dataclasses.asdict(options.learning) | {"user_defined_symbols": symbols}
+        learning = dataclasses.asdict(options.learning)
+        if not options.learning.tags:
+            del learning["tags"]
+        found["learning"] = json.loads(json.dumps(learning))  # as it is read again
     if options.separate_vocabularies:
         found["source_pieces"] = options.pieces[0]
     if options.vocabulary:

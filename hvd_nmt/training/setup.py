@@ -14,9 +14,9 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
 from hvd_nmt.data import sentence_sum
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
-from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.data.shapes import FewShapes
@@ -50,8 +50,8 @@ class RunSetup:
     groups: HostGroups | None = None
     """ranks that exchange with each other; None: the hosts have nothing to exchange, or there is
     one"""
-    dropout: SubwordDropout | None = None
-    """segments the training sentences of each epoch anew; None: they stay as prepared"""
+    augmentation: Augmentation | None = None
+    """changes the training sentences in each epoch anew; None: they stay as prepared"""
 
     @property
     def together(self) -> list[int]:
@@ -75,7 +75,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         batching = config.training.tokens_per_step, config.training.seed
         mixture = MixedEpochs.of(data, config.data.stages, *batching)
         plan = BatchPlan.of(data.train, *batching, mixture)
-        dropout = SubwordDropout.of(data, config.data.bpe_dropout, config.training.seed)
+        augmentation = Augmentation.of(data, config.data, config.training.seed)
     hosts = [facts["host"] for facts in facts_by_rank]
     groups = None
     if len(set(hosts)) > 1 and may_group_ranks(config.training):
@@ -88,7 +88,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
                 "--training.hierarchical off --training.islands off."
             ).of_all_ranks()
     by_rank = horovod.gather(devices.description(rank))
-    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups, dropout)
+    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups, augmentation)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -98,7 +98,7 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         return
     sides = (data.train.source, data.train.target, data.dev.source, data.dev.target)
     longest = max(int(side.lengths.max(initial=0)) for side in sides)
-    if config.data.bpe_dropout:
+    if config.data.bpe_dropout or config.data.noise.is_on:
         longest = max(longest, data.manifest.max_length)
     if longest > model.max_length:
         raise ConfigError(
@@ -201,7 +201,7 @@ def dataset(
         start = plan.position(start_step)
         rounded = None if few is None else few.rounded
         endless = batches(
-            data, plan, start, rank.index, rank.size, run_setup.dropout, rounded=rounded
+            data, plan, start, rank.index, rank.size, run_setup.augmentation, rounded=rounded
         )
         for batch in itertools.islice(endless, steps):
             host_tokens = max(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -174,13 +174,11 @@ class Engine:
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
         warnings: list[LineWarning] = []
+        texts = self._tagged(sources, warnings), targets
         source, target = (
             self._cut(long_lines.encoded(lines, tokenizer), name, warnings)
             for lines, tokenizer, name in zip(
-                (self._tagged(sources, warnings), targets),
-                self.tokenizers,
-                ("source", "target"),
-                strict=True,
+                texts, self.tokenizers, ("source", "target"), strict=True
             )
         )
         logps: dict[int, np.ndarray] = {}
@@ -311,23 +309,25 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
         tokenizers = Tokenizers.of(*vocabularies(run))
-        return Engine(backend, tokenizers, settings, [], _tag(settings.to, tokenizers.source))
+        return Engine(backend, tokenizers, settings, [], _tag(settings.to, tokenizers.source.tags))
     settings = with_precision(settings)
     models = [weights.load_model(run, name, settings.precision)[0] for name in which]
     tokenizers = Tokenizers.of(*vocabularies(run))
     translator = Translator(models, settings.decoding)
-    return Engine(translator, tokenizers, settings, models, _tag(settings.to, tokenizers.source))
+    return Engine(
+        translator, tokenizers, settings, models, _tag(settings.to, tokenizers.source.tags)
+    )
 
 
-def _tag(language: str, tokenizer: Tokenizer) -> str:
+def _tag(language: str, tags: Mapping[str, int]) -> str:
     """What asks for a language; "" for none.
 
     Raises:
         ConfigError: the model does not know the language.
     """
-    tag = sentencepiece_model.language_tag(language, tokenizer.tags)
+    tag = sentencepiece_model.language_tag(language, tags)
     if language and tag is None:
-        known = ", ".join(sentencepiece_model.languages(tokenizer.tags))
+        known = ", ".join(sentencepiece_model.languages(tags))
         known = f"it knows {known}" if known else "it has no tags of languages, so leave --to out"
         raise ConfigError(f"The model cannot be asked to translate to {language!r}: {known}.")
     return tag or ""

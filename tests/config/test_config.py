@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import Config, ModelConfig, command_line
+from hvd_nmt.config import AS_IS, END, Config, ModelConfig, Stage, command_line
 from hvd_nmt.config.schema import Count
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +114,8 @@ def test_every_value_survives_the_round_trip(text, tmp_path):
                 new = "inverse_sqrt"  # the last one needs a cool-down, and others refuse it
             elif field.name == "islands":  # without, some other values would be refused
                 new = "hosts"
+            elif field.name == "stages":
+                new = (Stage(8, {text: 0.5, "b": AS_IS}), Stage(END, {text: 1.0}))
             elif choices := get_args(types[field.name]):
                 new = choices[-1]
             elif isinstance(old, str):

@@ -4,16 +4,15 @@ import itertools
 import random
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.data import vocabulary
+from hvd_nmt.config import DataConfig
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import batches
-from hvd_nmt.data.bpe_dropout import SubwordDropout
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.preparation import subwords
 
@@ -52,23 +51,23 @@ def text(pieces, ids):
 
 def test_without_dropout_the_ids_are_those_of_sentencepiece(pieces, sentences):
     """Its pieces, taken apart and put together again: an oracle for every merge."""
-    dropout = SubwordDropout(pieces, 0.0, 1, 128)
+    dropout = Augmentation(pieces, 0.0, 1, 128)
     assert lists(dropout.sentences(sentences, ALL, 0, 0)) == lists(sentences)
 
 
 def test_the_text_stays_and_the_pieces_differ(pieces, sentences):
-    dropout = SubwordDropout(pieces, 0.1, 1, 1000)
+    dropout = Augmentation(pieces, 0.1, 1, 1000)
     epochs = [lists(dropout.sentences(sentences, ALL, epoch, 0)) for epoch in range(3)]
     for ids in epochs:
         assert [text(pieces, i) for i in ids] == [text(pieces, i) for i in lists(sentences)]
     other_side = lists(dropout.sentences(sentences, ALL, 0, 1))
-    other_seed = lists(SubwordDropout(pieces, 0.1, 2, 1000).sentences(sentences, ALL, 0, 0))
+    other_seed = lists(Augmentation(pieces, 0.1, 2, 1000).sentences(sentences, ALL, 0, 0))
     for one, other in itertools.combinations([*epochs, other_side, other_seed], 2):
         assert sum(a != b for a, b in zip(one, other, strict=True)) > 0.8 * len(ALL)
 
 
 def test_a_sentence_depends_on_nothing_beside_it(pieces, sentences):
-    dropout = SubwordDropout(pieces, 0.2, 1, 1000)
+    dropout = Augmentation(pieces, 0.2, 1, 1000)
     together = lists(dropout.sentences(sentences, ALL, 4, 1))
     for chosen in (np.array([7]), np.array([300, 7, 7, 12]), ALL[::-1].copy()):
         apart = lists(dropout.sentences(sentences, chosen, 4, 1))
@@ -78,7 +77,7 @@ def test_a_sentence_depends_on_nothing_beside_it(pieces, sentences):
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences, share):
     """The same distribution: means over all sentences agree within 3 %."""
-    dropouts = [SubwordDropout(pieces, share, seed, 1000) for seed in range(4)]
+    dropouts = [Augmentation(pieces, share, seed, 1000) for seed in range(4)]
     ours = sum(len(dropout.sentences(sentences, ALL, 0, 0).ids) for dropout in dropouts)
     sampling = {"enable_sampling": True, "alpha": share, "nbest_size": -1}
     theirs = sum(len(model.encode(line, **sampling)) + 1 for line in 4 * LINES)
@@ -87,15 +86,15 @@ def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences, s
 
 
 def test_almost_everything_refused_gives_characters(pieces, sentences):
-    dropout = SubwordDropout(pieces, 1 - 1e-12, 1, 1000)
+    dropout = Augmentation(pieces, 1 - 1e-12, 1, 1000)
     found = dropout.sentences(sentences, ALL, 0, 0)
     assert all(len(pieces[i][0]) == 1 for i in found.ids if i > 3)
 
 
 def test_a_sentence_that_would_be_too_long_keeps_its_own_ids(pieces, sentences):
     longest = int(1.8 * sentences.lengths.max())
-    found = SubwordDropout(pieces, 0.5, 1, longest).sentences(sentences, ALL, 0, 0)
-    free = SubwordDropout(pieces, 0.5, 1, 1000).sentences(sentences, ALL, 0, 0)
+    found = Augmentation(pieces, 0.5, 1, longest).sentences(sentences, ALL, 0, 0)
+    free = Augmentation(pieces, 0.5, 1, 1000).sentences(sentences, ALL, 0, 0)
     over = free.lengths > longest
     assert over.any()
     assert not over.all()
@@ -108,7 +107,7 @@ def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
     plan = BatchPlan.of(corpus, 600, seed=3)
 
     def take(start, rank, size, n):
-        dropout = SubwordDropout(pieces, 0.1, 3, 60)
+        dropout = Augmentation(pieces, 0.1, 3, 60)
         return list(itertools.islice(batches(corpus, plan, start, rank, size, dropout), n))
 
     n_batches = 2 * plan.steps_per_epoch
@@ -129,7 +128,7 @@ def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
 
 def test_golden_segmentation(pieces, sentences):
     """It must never change unnoticed: a resumed run would see other pieces."""
-    found = SubwordDropout(pieces, 0.3, 7, 128).sentences(sentences, np.arange(2), 5, 1)
+    found = Augmentation(pieces, 0.3, 7, 128).sentences(sentences, np.arange(2), 5, 1)
     assert [" ".join(pieces[i][0] for i in ids) for ids in lists(found)] == [
         "▁low e r w i d e b est n e w er 0 ▁ <unk> ▁ lo w er </s>",
         "▁ l o w er ▁w i d es ▁t h e ▁b es t in g ▁n e w er , ▁number ▁ 1 </s>",
@@ -213,7 +212,7 @@ def test_segmentation_is_what_its_definition_says(share, over_spaces):
     flat = np.array([*itertools.chain(*own)], np.uint16)
     sentences = Sentences(flat, np.cumsum([0, *map(len, own)]))
     chosen = np.arange(len(own))[::-1].copy()
-    dropout = SubwordDropout(pieces, share, 9, 10_000, NEVER_MERGED)
+    dropout = Augmentation(pieces, share, 9, 10_000, {pieces[i][0]: i for i in NEVER_MERGED})
     found = lists(dropout.sentences(sentences, chosen, 3, 1))
     assert found == [
         by_definition(pieces, own[i], share, (9, 3, 1, int(i)), over_spaces) for i in chosen
@@ -226,28 +225,22 @@ def test_numba_is_imported_where_sentences_are_segmented_only():
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 
 
-def test_bytes_and_user_defined_symbols_are_no_merges(tmp_path):
+def test_bytes_and_user_defined_symbols_are_no_merges():
     lines = [f"{line} <ph>{i} <phx 0<ph>E4>" for i, line in enumerate(LINES)]
     learning = subwords.Learning(byte_fallback=True, user_defined_symbols=("<ph>",))
     raw = subwords.train([line for line in lines if "\u4e2d" not in line], 400, learning)
-    model, stem = subwords.load(raw), tmp_path / "spm"
-    stem.with_suffix(".model").write_bytes(raw)
-    subwords.write_vocabulary(model, stem.with_suffix(".vocab"))
+    model = subwords.load(raw)
     own = subwords.encode_lines(model, lines, 1)
     flat = np.array(list(itertools.chain(*own)), np.uint16)
     sentences = Sentences(flat, np.concatenate(([0], np.cumsum([*map(len, own)]))))
-    data = SimpleNamespace(
-        spm_path=stem.with_suffix(".model"), spm_vocab_path=stem.with_suffix(".vocab"),
-        manifest=SimpleNamespace(max_length=1000, source_has_own=False),
-    )  # fmt: skip
     for share in (1e-19, 0.5):  # of the first nothing is left in 64 bits
-        found = lists(SubwordDropout.of(data, share, 1).sentences(sentences, ALL, 0, 0))
+        augmentation = Augmentation.of_models([raw], DataConfig(bpe_dropout=share), 1, 1000)
+        found = lists(augmentation.sentences(sentences, ALL, 0, 0))
         assert (found == own) == (share < 0.5)
         assert list(map(model.decode, found)) == list(map(model.decode, own)) == lines
 
 
-def test_a_vocabulary_without_merges_is_refused(tmp_path):
-    path = tmp_path / "spm.vocab"
-    vocabulary.write(path, [("<unk>", 0.0), ("\u2581a", -3.25)])
+def test_a_vocabulary_without_merges_is_refused():
+    model = subwords.train(LINES, 60, subwords.Learning(vocabulary_type="unigram"))
     with pytest.raises(DataError, match="is not of byte-pair encoding"):
-        SubwordDropout.of(SimpleNamespace(spm_vocab_path=path, spm_path=path), 0.1, 1)
+        Augmentation.of_models([model], DataConfig(bpe_dropout=0.1), 1, 9)
