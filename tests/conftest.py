@@ -181,6 +181,12 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mixed_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny data directory of several corpora, shared by all tests: read only."""
+    return toy.mixed_data(tmp_path_factory.mktemp("mixed_data"))
+
+
+@pytest.fixture(scope="session")
 def toy_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forks.Forks]:
     """Commands and ranks that start in milliseconds."""
     with forks.Forks(tmp_path_factory.mktemp("f")) as started:

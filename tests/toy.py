@@ -88,6 +88,40 @@ def toy_data(
     return out
 
 
+def mixed_data(folder: Path) -> Path:
+    """Makes a tiny data directory of three corpora with tags, two of them with dev pairs.
+
+    Args:
+        folder: an existing folder; the data directory is made in it.
+    """
+    entries = []
+    for number, (name, pairs, tags) in enumerate(
+        (("clean", 200, "<2de>"), ("crawled", 320, "<2de>"), ("back", 90, "<2de>, <bt>"))
+    ):
+        source = _sentences(pairs + DEV_PAIRS, 7 + number)
+        target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
+        for side, lines in (("source", source), ("target", target)):
+            for part, kept in (("train", lines[DEV_PAIRS:]), ("dev", lines[:DEV_PAIRS])):
+                text = "".join(line + "\n" for line in kept)
+                (folder / f"{name}.{part}.{side}").write_text(text, encoding="utf-8")
+        dev = f"{{source: {name}.dev.source, target: {name}.dev.target}}"
+        entries.append(
+            f"  - {{name: {name}, source: {name}.train.source, target: {name}.train.target, "
+            f"tags: [{tags}]" + (f", dev: {dev}" if name != "back" else "") + "}\n"
+        )
+    file = folder / "corpora.yaml"
+    file.write_text("corpora:\n" + "".join(entries), encoding="utf-8")
+    command = [
+        sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(folder / "data"),
+        "--corpora", os.fspath(file), "--max-length", "32", *_OWN_VOCABULARY,
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env=environment(folder), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "data"
+
+
 def train_options(data: Path, run_dir: Path | str, steps: int, *more: str) -> tuple[str, ...]:
     """Command line of a small run; `more` may repeat an option, the last one counts."""
     return (

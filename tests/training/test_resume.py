@@ -20,7 +20,13 @@ from hvd_nmt.checkpoints.find import newest_first
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
-WITH_ALL = ("--training.ema-decay", "0.9", "--data.bpe-dropout", "0.1")
+STAGES = """[{until: 18, weights: {clean: 1, crawled: 2}},
+{until: end, weights: {back: 3, clean: as is}}]"""
+WITH_ALL = (
+    "--training.ema-decay", "0.9", "--data.bpe-dropout", "0.1", "--data.stages", STAGES,
+    "--data.noise.typos", "0.1", "--data.noise.upper-case", "0.1", "--data.noise.spaces", "0.1",
+    "--data.noise.no-punctuation", "0.1",
+)  # fmt: skip
 
 
 def losses(run_dir: Path) -> list[tuple[int, ...]]:
@@ -80,20 +86,20 @@ def one_rank(toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def two_ranks(
-    toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempPathFactory
+    toy_commands: Forks, mixed_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict:
     """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
 
-    They keep a moving average, which is in their checkpoints and what they evaluate, and cut their
-    training sentences into other subwords in each epoch.
+    They keep a moving average, which is in their checkpoints and what they evaluate, mix three
+    corpora with tags in two stages, and change their training sentences each time they come.
     """
     cwd = tmp_path_factory.mktemp("two_ranks")
     whole = toy_commands.train(
-        *toy.train_options(toy_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2
+        *toy.train_options(mixed_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2
     )
     assert whole.returncode == 0, whole.stderr
 
-    options = toy.train_options(toy_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
+    options = toy.train_options(mixed_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
     run_dir = cwd / "run"
     run = toy.start_train(*options, cwd=cwd, ranks=2)
     killed_at = kill_in_the_middle(run, run_dir, 15)
@@ -145,7 +151,7 @@ def test_one_rank_goes_on_where_two_were_killed(two_ranks: dict, toy_run: Path) 
     assert two_ranks["alone"].returncode == 0, two_ranks["alone"].stderr
     alone, whole = two_ranks["cwd"] / "alone", two_ranks["cwd"] / "whole"
     assert tokens(alone) == tokens(whole)
-    assert tokens(whole) != tokens(toy_run)  # which has no BPE-dropout
+    assert tokens(whole) != tokens(toy_run)  # which has other data
     last, wanted = (toy.metrics(path, "eval")[-1]["eval_loss"] for path in (alone, whole))
     assert last == pytest.approx(wanted, rel=0.1)
     before = toy.metrics(alone, "start")[-1]["first_step"] - 1
