@@ -1,0 +1,223 @@
+"""The YAML file of several corpora, and the directory that is made of them."""
+
+import gzip
+import json
+
+import pytest
+
+from hvd_nmt import prepare
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import AS_IS
+from hvd_nmt.data import corpus, sentencepiece_model
+from hvd_nmt.preparation import corpora, subwords
+from hvd_nmt.preparation.cleaning import Rules
+
+WORDS = ["the", "a", "dog", "man", "tree", "house", "sees", "likes", "red", "big", "old", "and",
+         "street", "bird", "ball", "hat"]  # fmt: skip
+DEV = [f"dev {WORDS[i % 16]} {WORDS[i % 7]}" for i in range(6)]
+
+
+def line(i):
+    return f"{WORDS[i % 16]} {WORDS[i * 7 % 16]} {WORDS[i * 3 % 11]} {i}"
+
+
+def write(folder, name, lines):
+    (folder / name).write_text("".join(text + "\n" for text in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two corpora of one direction, of which the first has duplicates, and one of another."""
+    clean = [line(i) for i in range(100)] + [line(0)] * 5
+    for name, source, target in (
+        ("clean", clean, [text.upper() for text in clean]),
+        ("crawled", [*map(line, range(80, 200)), "", "x " * 40], ["y", *map(line, range(81, 200)),
+                                                                 "leer", "z " * 40]),
+        ("french", [*map(line, range(50))], [f"le {line(i)}" for i in range(50)]),
+        ("dev", DEV, [text.upper() for text in DEV]),
+        ("dev.fr", DEV, [f"le {text}" for text in DEV]),
+    ):  # fmt: skip
+        write(tmp_path, f"{name}.s", source)
+        write(tmp_path, f"{name}.t", target)
+    return tmp_path
+
+
+YAML = """
+corpora:
+  - name: clean
+    source: clean.s
+    target: clean.t
+    tags: [<2de>]
+    weight: 2
+    date: 2016-08
+    cleaning: {remove_duplicates: true}
+    dev: {source: dev.s, target: dev.t}
+  - {name: crawled, source: [crawled.s], target: [crawled.t], tags: [<2de>, <web>]}
+  - name: french
+    source: french.s
+    target: french.t
+    target_language: fr
+    tags: [<2fr>]
+    dev: {source: dev.fr.s, target: dev.fr.t}
+"""
+
+
+def prepared(files, yaml=YAML, *more):
+    (files / "corpora.yaml").write_text(yaml, encoding="utf-8")
+    words = ["--corpora", str(files / "corpora.yaml"), "--out", str(files / "out"),
+             "--vocabulary-size", "120", "--max-length", "24", *more]  # fmt: skip
+    return prepare.main(words)
+
+
+def test_a_directory_of_several_corpora(files, capsys):
+    assert prepared(files) == 0
+    data = corpus.load(files / "out")
+    manifest = data.manifest
+    assert (manifest.source_language, manifest.target_language) == ("source", "target")
+    found = {each.name: (each.direction, each.tags, each.weight, each.date, each.pairs["train"])
+             for each in manifest.corpora}  # fmt: skip
+    assert found == {
+        "clean": ("en-de", ["<2de>"], 2.0, "2016-08", 100),
+        "crawled": ("en-de", ["<2de>", "<web>"], AS_IS, "", 120),
+        "french": ("en-fr", ["<2fr>"], AS_IS, "", 50),
+    }
+    assert manifest.parts["train"].pairs == len(data.train) == 270
+    assert manifest.parts["train"].removed == {"a side is empty": 1, "duplicate": 5, "too long": 1}
+    assert manifest.by_corpus("dev") == {
+        "clean": range(6), "crawled": range(6, 6), "french": range(6, 12)
+    }  # fmt: skip
+    processor = subwords.read(data.spm_path)
+    for name, pairs in manifest.by_corpus("train").items():
+        tags = " ".join(found[name][1])
+        texts = [processor.decode(data.train.source[i].tolist()) for i in pairs]
+        assert all(text.startswith(f"{tags} ") for text in texts)
+        first = [processor.id_to_piece(int(i)) for i in data.train.source[pairs.start]]
+        assert first[: len(found[name][1])] == [f"\u2581{tag}" for tag in found[name][1]]
+    sources, targets = data.text("dev")
+    assert sources == [f"<2de> {text}" for text in DEV] + [f"<2fr> {text}" for text in DEV]
+    assert targets[6:] == [f"le {text}" for text in DEV]
+    removed = gzip.decompress((files / "out" / "removed.clean.tsv.gz").read_bytes()).decode()
+    assert removed.splitlines() == [
+        f"duplicate\t{n}\t<2de> {line(0)}\t{line(0).upper()}" for n in range(101, 106)
+    ]
+    said = capsys.readouterr().out
+    assert "corpus crawled: en-de, 120 training pairs, as is, <2de>, <web>" in said
+    assert prepared(files) == 0
+    assert "already prepared" in capsys.readouterr().out
+
+
+def test_another_weight_is_another_directory(files, capsys):
+    assert prepared(files) == 0
+    assert prepared(files, YAML.replace("weight: 2", "weight: 3")) == 3
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_dev_sentences_are_taken_from_each_corpus(files):
+    assert prepared(files) == 0
+    manifest = corpus.load(files / "out").manifest
+    assert manifest.sample("dev", 4) == [0, 1, 6, 7]
+    assert manifest.sample("dev", 5) == [0, 1, 6, 7, 8]
+    assert manifest.sample("dev", 0) == manifest.sample("dev", 99) == list(range(12))
+
+
+def test_tags_belong_to_the_source_of_two_vocabularies(files):
+    assert prepared(files, YAML, "--separate-vocabularies", "--vocabulary-size", "80") == 0
+    data = corpus.load(files / "out")
+    source, target = (path.read_bytes() for path in (data.source_spm_path, data.spm_path))
+    assert set(sentencepiece_model.tags(source)) == {"<2de>", "<web>", "<2fr>"}
+    assert sentencepiece_model.tags(target) == {}
+
+
+def test_one_direction_keeps_its_languages_in_file_names(files):
+    one = YAML[: YAML.index("  - name: french")]
+    assert prepared(files, one) == 0
+    assert (files / "out" / "dev.en").exists()
+
+
+def test_a_given_vocabulary_must_have_the_tags(files, capsys):
+    assert prepared(files) == 0
+    given = ["--vocabulary", str(files / "out" / "spm.model")]
+    yaml = YAML.replace("<web>", "<new>")
+    words = ["--corpora", str(files / "corpora.yaml"), "--out", str(files / "again"), *given]
+    (files / "corpora.yaml").write_text(yaml)
+    assert prepare.main(words) == 3
+    assert "has no piece for the tag <new>" in capsys.readouterr().err
+    (files / "corpora.yaml").write_text(YAML)
+    assert prepare.main(words) == 0
+
+
+def test_tags_may_be_reserved_for_later(files):
+    assert prepared(files, YAML, "--tags", "<bt>") == 0
+    model = (files / "out" / "spm.model").read_bytes()
+    assert list(sentencepiece_model.tags(model)) == ["<bt>", "<2de>", "<web>", "<2fr>"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("weight: 2", "weight: 0"), "corpus clean: weight 0: give a number above 0, or 'as is'"),
+        (("weight: 2", "wieght: 2"), "corpus clean: unknown key 'wieght' (did you mean 'weight'?)"),
+        (("[<2de>]", "[2de]"), "corpus clean: '2de' is no tag"),
+        (("[<2de>]", "['<2 de>']"), "corpus clean: '<2 de>' is no tag"),
+        (("[<2de>]", "<2de>"), "corpus clean: tags must be a list"),
+        (("name: crawled", "name: clean"), "clean names two corpora"),
+        (("name: crawled", "name: ../x"), "corpus ../x: name '../x': use letters"),
+        (("[crawled.t]", "[crawled.t, a]"), "corpus crawled: train has 1 source and 2 target"),
+        (("source: french.s", "surce: french.s"), "corpus french: unknown key 'surce'"),
+        (("target_language: fr", "target_language: f/r"), "'f/r' is no language name"),
+        (("remove_duplicates: true", "remove_duplicate: true"), "unknown key 'remove_duplicate'"),
+        (("remove_duplicates: true", "remove_duplicates: 1"), "must be of type bool, not 1"),
+        (("remove_duplicates: true", "clean: auto"), "clean must be moses or none, not 'auto'"),
+        (("dev: {source: dev.s, ", "dev: {"), "corpus clean: dev needs a file"),
+        (("corpora:", "corpus:"), "must hold one list named corpora"),
+    ],
+)
+def test_what_the_file_cannot_say(files, change, said):
+    assert YAML.count(change[0]) == 1
+    path = files / "corpora.yaml"
+    path.write_text(YAML.replace(*change), encoding="utf-8")
+    with pytest.raises(ConfigError) as raised:
+        corpora.read(path, ("en", "de"), Rules(clean="none"))
+    assert said in str(raised.value)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_dev_files_must_come_from_somewhere(files):
+    path = files / "corpora.yaml"
+    lines = [text for text in YAML.splitlines() if "dev:" not in text]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match="no corpus has dev files"):
+        corpora.read(path, ("en", "de"), Rules(clean="none"))
+
+
+def test_other_text_beside_corpora_is_refused(files, capsys):
+    assert prepared(files, YAML, "--dev-size", "5") == 2
+    assert "--corpora names all files" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_named(files, capsys):
+    assert prepared(files, YAML.replace("crawled.t]", "crawled.x]")) == 3
+    assert "crawled.x cannot be read" in capsys.readouterr().err
+
+
+def test_a_killed_job_goes_on_with_the_corpora_that_are_done(files, monkeypatch):
+    assert prepared(files) == 0
+    wanted = (files / "out" / "manifest.json").read_bytes()
+    (files / "out" / "manifest.json").unlink()
+    from hvd_nmt.preparation import joining
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(joining, "_join", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prepare.prepare(prepare.Options(files / "new", corpora=files / "corpora.yaml",
+                                            vocabulary_size=120, max_length=24))  # fmt: skip
+    journal = (files / "new.work" / "journal.jsonl").read_text().splitlines()
+    done = [json.loads(text).get("stage") for text in journal[1:]]
+    assert done == ["read dev of clean", "read dev of french"]
+    words = ["--corpora", str(files / "corpora.yaml"), "--out", str(files / "new"),
+             "--vocabulary-size", "120", "--max-length", "24"]  # fmt: skip
+    assert prepare.main(words) == 0
+    assert (files / "new" / "manifest.json").read_bytes() == wanted
