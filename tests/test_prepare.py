@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -240,6 +241,101 @@ def test_sentencepieces_options(toy, capsys, kind):
     argv = ["--dataset-dir", str(changes["write_recipe"]), "--out", str(again)]
     assert prepare.main(argv) == 0
     assert corpus.load(again).text("dev") == data.text("dev")
+
+
+def of_side(data, side):
+    """Processor, ids of train and of dev of a side."""
+    path = data.source_spm_path if side == "source" else data.spm_path
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return model, getattr(data.train, side), getattr(data.dev, side)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_each_side_learns_a_vocabulary_of_its_own_text(toy, capsys, kind):
+    pairs = toy_pairs(300)
+    pairs[7] = pairs[7][0], pairs[7][1] + " \u4e2d"
+    toy.write("train", pairs)
+    changes = {
+        "vocabulary_type": kind, "byte_fallback": True, "character_coverage": 0.999,
+        "separate_vocabularies": True, "source_vocabulary_size": 320, "vocabulary_size": 350,
+        "max_length": 40,
+    }  # fmt: skip
+    assert [toy.run(**changes), toy.run(**changes)] == [0, 0]
+    said = capsys.readouterr().out
+    assert "already prepared" in said
+    data = corpus.load(toy.out, verify=True)
+    names = {}
+    for number, side in enumerate(("source", "target")):
+        model, train, dev = of_side(data, side)
+        texts = [pair[number] for pair in pairs]
+        assert [model.decode(ids.tolist()) for ids in train] == texts
+        assert [model.decode(ids.tolist()) for ids in dev] == data.text("dev")[number]
+        names[side] = set(subwords.pieces(model))
+    assert any(name.islower() for name in names["source"])
+    assert not any(name.isupper() and name.isalpha() for name in names["source"])
+    assert not any(name.islower() and name.isalpha() for name in names["target"])
+    manifest = data.manifest
+    rows = manifest.source_vocabulary_size, manifest.vocabulary_size
+    assert rows == tuple(map(subwords.rounded_up, map(len, (names["source"], names["target"]))))
+    assert manifest.source_vocabulary_hash == manifest.files["spm.source.model"].sha256
+    assert f"source vocabulary: {manifest.source_vocabulary_pieces} pieces, {rows[0]} emb" in said
+    assert f"target vocabulary: {manifest.vocabulary_pieces} pieces, {rows[1]} embedding" in said
+    assert toy.run(**changes | {"source_vocabulary_size": 328}) == 3
+
+
+def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
+    assert toy.run(separate_vocabularies=True, source_vocabulary_size=96) == 0
+    first = corpus.load(toy.out)
+    own = {"vocabulary_size": None, "out": tmp_path / "again"}
+    given = own | {"vocabulary": first.spm_path, "source_vocabulary": first.source_spm_path}
+    assert toy.run(**given) == 0
+    again = corpus.load(tmp_path / "again", verify=True)
+    assert again.manifest.hash == first.manifest.hash
+    assert again.manifest.source_vocabulary_size == 96
+    assert toy.run(**own, vocabulary=first.spm_path) == 2
+    assert f"--source-vocabulary {first.source_spm_path}." in capsys.readouterr().err
+    # Both give each piece the same id: only how text is cut differs, one matrix serves both.
+    same = shutil.copyfile(first.spm_path, tmp_path / "same.model")
+    given |= {"source_vocabulary": same, "out": tmp_path / "shared"}
+    assert toy.run(**given) == 0
+    shared = corpus.load(tmp_path / "shared").manifest
+    assert (shared.source_vocabulary_pieces, shared.source_vocabulary_size) == (120, 0)
+    assert "one embedding for both" in capsys.readouterr().out
+
+
+def test_a_joint_vocabulary_leaves_no_trace_of_two(toy):
+    assert toy.run() == 0
+    names = {path.name for path in toy.out.iterdir()}
+    assert not [name for name in names if "source" in name]
+    content = json.loads((toy.out / "manifest.json").read_text())
+    assert not [name for name in [*content, *content["request"]] if "source_v" in name]
+    data = corpus.load(toy.out)
+    assert (data.source_spm_path, data.source_spm_vocab_path) == (
+        data.spm_path,
+        data.spm_vocab_path,
+    )
+    assert (data.manifest.source_has_own, data.manifest.source_vocabulary_hash) == (False, "")
+
+
+@pytest.mark.parametrize(("changes", "code", "words"), [
+    ({"source_vocabulary_size": 96}, 2, "it needs --separate-vocabularies"),
+    ({"source_vocabulary": "spm"}, 2, "--source-vocabulary: there is no file spm"),
+    ({"source_vocabulary": __file__}, 2, "belongs to --vocabulary"),
+    ({"separate_vocabularies": True, "source_vocabulary_size": -1}, 2, "at least 0"),
+    ({"separate_vocabularies": True, "write_recipe": "recipe"}, 2, "have one joint vocabulary"),
+    ({"separate_vocabularies": True, "vocabulary": __file__, "vocabulary_size": None}, 2,
+     "--separate-vocabularies would have no effect: --vocabulary is used as it is"),
+    ({"separate_vocabularies": True, "source_vocabulary_size": 8}, 3,
+     "with --source-vocabulary-size."),
+    ({"separate_vocabularies": True, "source_vocabulary_size": 96, "vocabulary_size": 8}, 3,
+     "with --vocabulary-size."),
+])  # fmt: skip
+def test_two_vocabularies_that_cannot_be(toy, capsys, changes, code, words):
+    assert toy.run(**changes) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert toy.left() == []
 
 
 def test_too_long_pairs_can_be_cut_instead(toy):

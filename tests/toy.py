@@ -54,8 +54,9 @@ _RUN_ID = "HVD_NMT_TOY_RUN"
 
 
 def toy_data(
-    folder: Path, *, pairs: int = 400, seed: int = 1, vocabulary: Path | None = None
-) -> Path:
+    folder: Path, *, pairs: int = 400, seed: int = 1, vocabulary: Path | None = None,
+    more: tuple[str, ...] = (),
+) -> Path:  # fmt: skip
     """Makes a tiny prepared data directory, word by word translations.
 
     Args:
@@ -63,6 +64,7 @@ def toy_data(
         pairs: training pairs; about 9 target tokens each.
         seed: of the text, and so of the vocabulary.
         vocabulary: a SentencePiece model to take instead.
+        more: options of `prepare`.
 
     Returns:
         The data directory, with 24 dev pairs.
@@ -80,7 +82,7 @@ def toy_data(
         command += [f"--{part}-source", os.fspath(folder / f"{part}.en")]
         command += [f"--{part}-target", os.fspath(folder / f"{part}.de")]
     command += ["--vocabulary", os.fspath(vocabulary)] if vocabulary else _OWN_VOCABULARY
-    command += ["--max-length", "32"]
+    command += ["--max-length", "32", *more]
     done = subprocess.run(
         command, env=environment(folder), capture_output=True, text=True, timeout=120
     )

@@ -98,7 +98,8 @@ class LinesToLines(tf.Module):
         self.weights = list(model.weights)
         self.source_sentencepiece = self.sentencepiece = _sentencepiece(target)
         if source != target:
-            self.source_sentencepiece = _sentencepiece(source)
+            # Two of one name would be the first of them twice in what is loaded.
+            self.source_sentencepiece = _sentencepiece(source, "source_sentencepiece")
         self.decoding = decoding
         self._translator = Translator(model, decoding)
 
@@ -150,8 +151,8 @@ class LinesToLines(tf.Module):
         return tf.reshape(text_N, shape[:2])
 
 
-def _sentencepiece(model: bytes) -> tf_text.SentencepieceTokenizer:
-    return tf_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True)
+def _sentencepiece(model: bytes, name: str | None = None) -> tf_text.SentencepieceTokenizer:
+    return tf_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True, name=name)
 
 
 def _readme(out: Path, step: int, decoding: Decoding, max_length: int) -> str:

@@ -16,20 +16,27 @@ from hvd_nmt.training import horovod, optimizer
 TINY = ModelConfig(1, 2, 16, 2, 32)
 
 
-def assert_predicted(folder, model, vocabulary_size, precision, freeze="", averaged=False):
+def assert_predicted(
+    folder, model, vocabulary_size, precision, freeze="", averaged=False, source=0
+):
     horovod.init()
     prefix = folder / "model.ckpt-0"
-    transformer = Transformer(model, vocabulary_size, precision)
+    transformer = Transformer(model, vocabulary_size, precision, source_vocabulary_size=source)
     trained = weights_to_train(transformer, freeze)
     adam = optimizer.build(TrainingConfig(), precision, list(trained.values()))
-    average = Transformer(model, vocabulary_size, precision) if averaged else None
+    average = None
+    if averaged:
+        average = Transformer(model, vocabulary_size, precision, source_vocabulary_size=source)
     state = run_state(transformer, 0, optimizer.state(adam, list(trained)), average)
     state.write(os.fspath(prefix))
     data = folder / "model.ckpt-0.data-00000-of-00001"
     found = data.stat().st_size
     graph = next(t for t in index_file.tensors(prefix) if t.name == OBJECT_GRAPH)
     data.unlink()  # base has 0.7 GB
-    predicted = size.predict(model, vocabulary_size, precision, freeze=freeze, averaged=averaged)
+    predicted = size.predict(
+        model, vocabulary_size, precision, freeze=freeze, averaged=averaged,
+        source_vocabulary_size=source,
+    )  # fmt: skip
     assert predicted.n_bytes == found
     assert predicted.object_graph_bytes == graph.n_bytes
     assert predicted.parameters == transformer.count_params()
@@ -66,6 +73,17 @@ def test_frozen_and_averaged_to_the_byte(tmp_path, precision, freeze, averaged):
     predicted = assert_predicted(tmp_path, TINY, 4000, precision, freeze=freeze, averaged=averaged)
     assert predicted.average_bytes == (predicted.weight_bytes if averaged else 0)
     assert (predicted.adam_bytes < 2 * predicted.weight_bytes) == bool(freeze)
+
+
+@pytest.mark.parametrize("freeze", ["", "embedding", "source_embedding"])
+@pytest.mark.parametrize("others", [{}, {"positions": "learned", "biases": "all"}])
+def test_a_matrix_of_the_source_to_the_byte(tmp_path, others, freeze):
+    model = dataclasses.replace(TINY, **others)
+    found = assert_predicted(tmp_path, model, 40, "float16", freeze, averaged=True, source=4000)
+    joint = size.predict(model, 40)
+    assert found.parameters == joint.parameters + 4000 * 16
+    frozen = {"": 0, "embedding": 4040, "source_embedding": 4000}[freeze]
+    assert found.trained == found.parameters - frozen * 16
 
 
 def test_without_an_optimizer_or_horovod_it_is_the_same(tmp_path):

@@ -35,6 +35,12 @@ def test_globs_and_lists(patterns: str, wanted: set[str]) -> None:
     assert freeze.frozen(PATHS, patterns) == wanted
 
 
+def test_embedding_means_both_where_the_source_has_its_own() -> None:
+    paths = [*PATHS, "source_embedding"]
+    assert freeze.frozen(paths, "embedding") == {"embedding", "source_embedding"}
+    assert freeze.frozen(paths, "source_embedding") == {"source_embedding"}
+
+
 def test_unknown_pattern_gets_the_nearest_and_the_list() -> None:
     with pytest.raises(ConfigError) as caught:
         freeze.frozen(PATHS, "embedding,encoder/0/atention")

@@ -143,7 +143,7 @@ def by_engine(folder, source, target, prefix=()):
 
 def written(model, folder, quantization="float32"):
     folder.mkdir()
-    ctranslate2_spec.specification(model, PIECES, quantization).save(str(folder))
+    ctranslate2_spec.specification(model, PIECES, PIECES, quantization).save(str(folder))
     return folder
 
 

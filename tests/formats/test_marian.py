@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import toy
 from hvd_nmt import convert, prepare
 from hvd_nmt.checkpoints import run_files, weights
 from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import BOS, PAD
+from hvd_nmt.data import corpus
 from hvd_nmt.formats import marian, marian_vocabulary
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
@@ -132,12 +134,12 @@ def reference(tensors, source_S, inputs_T, activation="swish"):
         weights /= weights.sum(-1, keepdims=True)
         return linear(np.einsum("hqt,thk->qhk", weights, v).reshape(len(x), -1), f"{name}.out_proj")
 
-    def embedded(ids):
+    def embedded(ids, table):
         # Straight from the class MarianSinusoidalPositionalEmbedding: even columns sin, odd cos.
         exponents = 2 * (np.arange(WIDTH) // 2) / WIDTH
-        table = np.arange(len(ids))[:, None] / np.power(10_000, exponents)
-        signal = np.concatenate([np.sin(table[:, 0::2]), np.cos(table[:, 1::2])], 1)
-        return tensors["model.shared.weight"][ids] * WIDTH**0.5 + signal
+        angles = np.arange(len(ids))[:, None] / np.power(10_000, exponents)
+        signal = np.concatenate([np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])], 1)
+        return table[ids] * WIDTH**0.5 + signal
 
     def layer(x, name, memory=None):
         causal = memory is not None
@@ -149,13 +151,17 @@ def reference(tensors, source_S, inputs_T, activation="swish"):
         y = linear(functions[activation](linear(x, f"{name}.fc1")), f"{name}.fc2")
         return norm(x + y, f"{name}.final_layer_norm")
 
-    memory = embedded(source_S)
+    source_table, target_table = (
+        tensors.get(f"model.{stack}.embed_tokens.weight", tensors.get("model.shared.weight"))
+        for stack in ("encoder", "decoder")
+    )
+    memory = embedded(source_S, source_table)
     for number in range(ENCODER):
         memory = layer(memory, f"model.encoder.layers.{number}")
-    x = embedded(inputs_T)
+    x = embedded(inputs_T, target_table)
     for number in range(DECODER):
         x = layer(x, f"model.decoder.layers.{number}", memory)
-    return x @ tensors["model.shared.weight"].T + tensors["final_logits_bias"][0]
+    return x @ target_table.T + tensors["final_logits_bias"][0]
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +254,104 @@ def test_text_is_cut_as_source_spm_does_and_joined_as_target_spm_does(folder, ru
     names = {number: piece for piece, number in ids.items()}
     expected = "".join(names[vocabulary.marian_ids[n]] for n in pieces).replace("▁", " ").strip()
     assert [each.decode([pieces]) for each in (source, target)] == [[expected]] * 2
+
+
+def test_a_model_with_two_sentencepiece_models_trains_on_raw_text(run, toy_commands, tmp_path):
+    model = run / "spm.model"
+    own = ("--source-vocabulary", str(run / "spm.source.model"))
+    data = toy.toy_data(tmp_path, pairs=40, vocabulary=model, more=own)
+    opened = corpus.load(data)
+    assert opened.manifest.source_vocabulary_size == 0, "one matrix"
+    for path, side, lines in zip(
+        run_files.vocabularies(run), ("source", "target"), opened.text("dev"), strict=True
+    ):
+        prepared = [ids[:31].tolist() for ids in getattr(opened.dev, side)]  # cut to 32, with eos
+        assert [ids[:31].tolist() for ids in Tokenizer(path).encode(lines)] == prepared
+    options = ("--config", str(run / "config.yaml"), *toy.train_options(data, "tuned", 2))
+    sizes = options.index("--model.encoder-layers"), options.index("--training.tokens-per-step")
+    options = (*options[: sizes[0]], *options[sizes[1] :], "--init-from", str(run))
+    done = toy_commands.run("hvd_nmt.train", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"begins with {run}/" in done.stdout
+    assert (tmp_path / "tuned" / "spm.source.model").exists()
+
+
+@pytest.fixture(scope="module")
+def separate(folder, tmp_path_factory):
+    """A model with a vocabulary and a matrix for each side, as Marian trains them by default."""
+    separate = shutil.copytree(folder, tmp_path_factory.mktemp("separate") / "model")
+    names = sentencepiece(_READ, [str(folder), []])["names"]
+    sizes = []
+    for side, file in (("source", "vocab.json"), ("target", "target_vocab.json")):
+        pieces = [name for name in names[side] if name not in ("<unk>", "<s>", "</s>")]
+        ids = {name: i for i, name in enumerate(["</s>", "<unk>", *pieces, "<pad>"])}
+        (separate / file).write_text(json.dumps(ids), encoding="utf-8")
+        sizes.append(len(ids))
+    write_settings(
+        separate, vocab_size=sizes[0], decoder_vocab_size=sizes[1], pad_token_id=sizes[0] - 1,
+        decoder_start_token_id=sizes[1] - 1, share_encoder_decoder_embeddings=False,
+    )  # fmt: skip
+    tensors = random_tensors(sizes[1])
+    target = tensors.pop("model.shared.weight")
+    rng = np.random.default_rng(8)
+    tensors |= {
+        "model.encoder.embed_tokens.weight": rng.normal(0, 0.3, [sizes[0], WIDTH]).astype("f4"),
+        "model.decoder.embed_tokens.weight": target, "lm_head.weight": target.copy(),
+    }  # fmt: skip
+    save_file(tensors, separate / "model.safetensors")
+    return separate
+
+
+def test_a_matrix_for_each_side_is_read_as_it_is(separate, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert convert.main(["--from", "marian", "--model", str(separate), "--out", str(out)]) == 0
+    model, vocabulary = load_model(out, "latest")[0], marian_vocabulary.read(separate, True)
+    rows = model.source_vocabulary_size, model.vocabulary_size
+    assert f"vocabulary {rows[0]} (source) + {rows[1]}" in capsys.readouterr().out
+    tensors = load_file(separate / "model.safetensors")
+    of_source, of_target = vocabulary.source.marian_ids, vocabulary.target.marian_ids
+    source, target = ([*range(4, len(ids) - 9, 3), 1] for ids in (of_source, of_target))
+    theirs = [of_source[i] for i in source], [of_target[i] for i in target]
+    pad = len(tensors["lm_head.weight"]) - 1
+    wanted = reference(tensors, theirs[0], [pad, *theirs[1][:-1]])
+    logits = model(np.array([source]), np.array([target])).numpy()[0]
+    known = [(o, t) for o, t in enumerate(of_target) if t is not None and o != PAD]
+    ours, marians = map(list, zip(*known, strict=True))
+    np.testing.assert_allclose(logits[:, ours], wanted[:, marians], rtol=0, atol=1e-4)
+    read = sentencepiece(_READ, [str(separate), SOURCE])["source"]
+    ids = json.loads((separate / "vocab.json").read_text())
+    for pieces, found in zip(read, Tokenizer(out / "spm.source.model").encode(SOURCE), strict=True):
+        assert [of_source[i] for i in found] == [*(ids.get(p, ids["<unk>"]) for p in pieces), 0]
+
+
+@pytest.mark.parametrize(("message", "change"), [
+    ("lm_head.weight is not that of the target", "lm_head.weight"),
+    ("vocab.json has", "model.encoder.embed_tokens.weight"),
+    ("lacks model.decoder.embed_tokens.weight", None),
+    ("has the same pieces in vocab.json and target_vocab.json", "target_vocab.json"),
+])  # fmt: skip
+def test_two_matrices_that_cannot_be_imported(separate, tmp_path, capsys, message, change):
+    other = shutil.copytree(separate, tmp_path / "model")
+
+    def changed(tensors):
+        if change is None:
+            del tensors["lm_head.weight"], tensors["model.decoder.embed_tokens.weight"]
+        elif change == "target_vocab.json":
+            source = tensors["model.encoder.embed_tokens.weight"]
+            tensors["final_logits_bias"] = np.zeros([1, len(source)], np.float32)
+            for name in ("model.decoder.embed_tokens.weight", "lm_head.weight"):
+                tensors[name] = source
+            shutil.copyfile(other / "vocab.json", other / change)
+            shutil.copyfile(other / "source.spm", other / "target.spm")
+        else:
+            tensors[change] = np.ones([3, WIDTH], np.float32)
+
+    changed_tensors(other, changed)
+    words = ["--from", "marian", "--model", str(other), "--out", str(tmp_path / "run")]
+    assert convert.main(words) == 4
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
 
 
 def test_one_sentencepiece_model_for_both_languages_is_a_joint_one(folder, tmp_path):

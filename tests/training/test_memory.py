@@ -30,6 +30,16 @@ def test_frozen_weights_have_no_gradient_and_an_average_is_one_more_copy():
     assert frozen_islands.state_bytes - frozen.state_bytes == 2 * 4 * trained
 
 
+def test_a_matrix_of_the_source_has_state_and_gradients_and_no_logits():
+    usual, own = need(), need(source_vocabulary_size=16384)
+    assert own.state_bytes - usual.state_bytes == 12 * 16384 * 512
+    assert own.gradient_bytes - usual.gradient_bytes == 8 * 16384 * 512
+    assert (own.softmax_bytes, own.activation_bytes) == (
+        usual.softmax_bytes,
+        usual.activation_bytes,
+    )
+
+
 def test_a_save_in_the_background_needs_the_state_once_more_in_main_memory():
     assert need(averaged=True, snapshot=True) == need(averaged=True)
     usual, saves = (
