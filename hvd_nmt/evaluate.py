@@ -24,7 +24,7 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Text
 from hvd_nmt.translation.settings import Settings

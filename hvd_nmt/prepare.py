@@ -41,6 +41,7 @@ from hvd_nmt.preparation.journal import Journal, discard
 from hvd_nmt.preparation.options import Options, find_corpora, find_inputs, request
 from hvd_nmt.preparation.parts import Input, PartState
 from hvd_nmt.preparation.summary import summary
+from hvd_nmt.preparation.vocabularies import Wanted
 from hvd_nmt.preparation.workers import WorkerKilledError
 
 
@@ -126,10 +127,11 @@ def _from_text(
     if options.dev_size:
         leaks = options.rules.remove_leaks
         parts |= stages.hold_out(build, parts["train"], options.dev_size, leaks)
-    stages.make_vocabularies(
-        build, parts["train"], options.vocabularies, options.pieces, options.vocabulary_sample,
+    wanted = Wanted(
+        options.vocabularies, options.pieces, options.vocabulary_sample,
         options.learning_of(several),
     )  # fmt: skip
+    stages.make_vocabularies(build, parts["train"], wanted)
     return stages.encode(build, parts)
 
 

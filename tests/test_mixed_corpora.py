@@ -106,7 +106,7 @@ def test_translate_to_a_language(done, toy_commands: Forks) -> None:
 
 def test_each_part_of_a_long_line_has_its_tags(done) -> None:
     loaded = engine.load(done[0] / "run", ["latest"], Settings(to="de"))
-    tag = loaded.tokenizers.source.tags["<2de>"]
+    tag = loaded.tags["<2de>"]
     ((one, two),), _ = loaded._parts(["the dog sees a tree " * 9])
     assert one[0] == two[0] == tag
     assert max(len(one), len(two)) <= 32

@@ -13,7 +13,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import mixture
 from hvd_nmt.config.mixture import Stages
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 
 _NO_RATE = 0.1
 """a learning rate that large is no rate, but the factor of a schedule"""

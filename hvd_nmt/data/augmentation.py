@@ -24,7 +24,7 @@ import numpy as np
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import UNK, DataConfig
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
 from hvd_nmt.data.mixing import mixed

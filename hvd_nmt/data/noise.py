@@ -22,7 +22,7 @@ from typing import NamedTuple, final
 import numba
 import numpy as np
 
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data.mixing import STRIDE, mixed
 from hvd_nmt.data.sentencepiece_model import SPACE
 
@@ -152,7 +152,7 @@ def noised(
     Returns:
         Characters, ends and bool [S], which sentences are not what they were.
     """
-    upper_case, title_case, no_mark, copies, typos, spaces = rates
+    upper_case, title_case, no_mark, copies = rates[:4]
     longest_copy, copy_begin = 0, 0
     for end in alphabet.copy_ends:
         longest_copy, copy_begin = max(longest_copy, end - copy_begin), end
@@ -180,7 +180,7 @@ def noised(
                 stop += 1
             if in_front and copy >= 0 and characters[at] == alphabet.space:  # after a tag
                 n, copy = _copied(found, n, alphabet, copy), -1
-            n = _word(found, n, characters[at:stop], key, word, case, typos, spaces, alphabet)
+            n = _word(found, n, characters[at:stop], (key, word, case), rates, alphabet)
             at, word = stop, word + 1
         if copy >= 0:
             n = _copied(found, n, alphabet, copy)
@@ -197,10 +197,16 @@ def noised(
 
 @numba.njit
 def _word(
-    found: np.ndarray, n: int, word: np.ndarray, key: np.uint64, number: int, case: int,
-    typos: float, spaces: float, alphabet: Alphabet,
+    found: np.ndarray, n: int, word: np.ndarray, draw: tuple[np.uint64, int, int],
+    rates: np.ndarray, alphabet: Alphabet,
 ) -> int:  # fmt: skip
-    """Appends a word, a space before it perhaps, to `found`, of which n are filled; returns n."""
+    """Appends a word, a space before it perhaps, to `found`, of which n are filled; returns n.
+
+    What happens to it is drawn by the key of the sentence and the number of the word in it; the
+    case is that of all words.
+    """
+    key, number, case = draw
+    typos, spaces = rates[4], rates[5]
     begin = 1 if word[0] == alphabet.space else 0
     stop = begin
     while stop < len(word) and alphabet.is_letter[word[stop]]:

@@ -17,7 +17,6 @@ import tensorflow_text as tf_text
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import BOS, EOS, PAD
-from hvd_nmt.data import sentencepiece_model
 
 
 class Tokenizers(NamedTuple):
@@ -71,8 +70,6 @@ class Tokenizer:
                 "--pad_id=0 --eos_id=1 --bos_id=2 --unk_id=3."
             )
         self.vocabulary_size = int(self._sentencepiece.vocab_size())
-        self.tags = sentencepiece_model.tags(model)
-        """ids of the pieces that stand in front of a line, such as <2de>"""
 
     def encode(self, lines: Sequence[str]) -> list[np.ndarray]:
         """The ids of each line, int32, ending with eos, without bos; a blank line is eos alone.

@@ -4,9 +4,11 @@
 - `stages`                the stages in their order, each done once
 - `corpora`               the YAML file that names several corpora
 - `joining`               several corpora as one
+- `n_best`                a teacher's translations as a corpus
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
 - `cleaning`              the rules by which training pairs are removed
 - `removed`               the file of the removed pairs
+- `vocabularies`          the vocabularies of a data directory: learned, or taken as they are
 - `subwords`              the joint SentencePiece vocabulary
 - `encoding`              clean text to ids
 - `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`

@@ -9,8 +9,9 @@ from typing import Any
 
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.data.corpus import MixedCorpus
+from hvd_nmt.preparation import n_best
 from hvd_nmt.preparation.corpora import Corpora
-from hvd_nmt.preparation.parts import PartState, Paths, joined_files
+from hvd_nmt.preparation.parts import Input, PartState, Paths, joined_files
 from hvd_nmt.preparation.stages import Build, clean_part, require_pairs
 
 _COPIED_BYTES = 1 << 20
@@ -72,6 +73,8 @@ def _cleaned(
             nothing = FileFacts(0, "")
             states.append(PartState((nothing, nothing), text))
             continue
+        if part == "train" and each.is_n_best:
+            raw = _unfolded(build, each.name, raw)
         work = partial(
             clean_part, build, raw, text, each.rules, wrong_bytes,
             held_out if part == "train" else None, of=each,
@@ -79,6 +82,14 @@ def _cleaned(
         plain = build.journal.stage(f"read {part} of {each.name}", work)
         states.append(PartState.from_plain(plain, build.work))
     return states
+
+
+def _unfolded(build: Build, name: str, raw: Input) -> Input:
+    """A corpus with a line for each of several translations, as files with a pair for each."""
+    out = build.paths(build.work, f"unfolded.{name}")
+    (paths,) = raw.paths
+    build.journal.stage(f"unfold {name}", partial(n_best.unfold, *paths, out))
+    return Input.of([out])
 
 
 def _join(states: Sequence[PartState], text: Paths) -> dict[str, Any]:

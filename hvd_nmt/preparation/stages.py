@@ -11,12 +11,11 @@ finish               the manifest and the report on quality
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -35,6 +34,7 @@ from hvd_nmt.preparation import (
     quality,
     removed,
     subwords,
+    vocabularies,
 )
 from hvd_nmt.preparation.corpora import CorpusFiles, Tagged
 from hvd_nmt.preparation.encoding import LengthLimit
@@ -43,9 +43,6 @@ from hvd_nmt.preparation.parts import Input, PartState, Paths
 
 RESULT = "result"
 """folder of the journal's directory that becomes the data directory"""
-
-_ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
-"""by which training pairs are judged before the vocabulary is learned"""
 
 Parts = Mapping[str, PartState]
 """of "train", "dev" and perhaps "test": what has come of it so far"""
@@ -181,57 +178,18 @@ def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> d
     return {"train": left, "dev": PartState.from_plain(dev, build.result)}
 
 
-def make_vocabularies(
-    build: Build, train: PartState, given: Sequence[Path], pieces: Sequence[int], most_pairs: int,
-    learning: subwords.Learning,
-) -> None:  # fmt: skip
+def make_vocabularies(build: Build, train: PartState, wanted: vocabularies.Wanted) -> None:
     """Puts the SentencePiece models, and their pieces as text, into the result.
 
     Args:
         build: the data directory in the making.
         train: clean training text.
-        given: models to use as they are, byte for byte, for checkpoints are bound to their hashes:
-            a joint one, or those of source and target; none: they are learned.
-        pieces: to learn: of the joint vocabulary, or of those of source and target.
-        most_pairs: that they are learned from, 0: all.
-        learning: how they are learned; given ones must have its tags.
+        wanted: which vocabularies.
     """
-
-    def work() -> None:
-        kinds = _VOCABULARIES[-len(given or pieces) :]
-        if given:
-            for path, kind in zip(given, kinds, strict=True):
-                _copy(path, build.result / kind.model, build.request[kind.key])
-            subwords.require_tags(subwords.read(build.result / kinds[0].model), learning.tags)
-        else:
-            learned = _learned(build, train, pieces, most_pairs, learning)
-            for model, kind in zip(learned, kinds, strict=True):
-                content = subwords.load(model).serialized_model_proto()
-                (build.result / kind.model).write_bytes(content)
-        for kind in kinds:
-            processor = subwords.read(build.result / kind.model)
-            subwords.write_vocabulary(processor, build.result / kind.text)
-
+    work = partial(
+        vocabularies.make, build.result, train, wanted, request=build.request, limit=build.limit
+    )
     build.journal.stage("vocabulary", work)
-
-
-class _Vocabulary(NamedTuple):
-    model: str
-    """file of the SentencePiece model"""
-    text: str
-    """file of its pieces as text"""
-    key: str
-    """of a given model in the request"""
-    size_option: str
-    """asks for a number of pieces"""
-
-
-_VOCABULARIES = (
-    _Vocabulary(corpus.SPM_SOURCE_MODEL, corpus.SPM_SOURCE_VOCAB, "source_vocabulary",
-                "--source-vocabulary-size"),
-    _Vocabulary(corpus.SPM_MODEL, corpus.SPM_VOCAB, "vocabulary", "--vocabulary-size"),
-)  # fmt: skip
-"""of source and target; the last is that of both where it is joint"""
 
 
 def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict[str, Any]]:
@@ -241,7 +199,7 @@ def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict
         part, train = clean_parts[name], name == "train"
         counts = quality.Quality(build.limit.tokens) if train else None
         limit = build.limit if train else build.limit._replace(skip=False)
-        models = [path.read_bytes() for path in _models(build)]
+        models = [path.read_bytes() for path in vocabularies.models(build.result)]
         both = models[0], models[-1]
         encoding.encode(part, both, limit, build.paths(build.result, name), counts)
         return [part.as_plain(), counts and counts.counted(build.held_out_keys(clean_parts))]
@@ -273,7 +231,7 @@ def from_openseq2seq(
         for path, name, digest in zip(
             reversed(vocabulary), names, build.request["recipe"], strict=True
         ):
-            _copy(path, build.result / name, digest)
+            vocabularies.copy(path, build.result / name, digest)
 
     def read(name: str) -> list[Any]:
         counts = quality.Quality(build.limit.tokens - 1) if name == "train" else None
@@ -308,7 +266,7 @@ def finish(
     require_pairs(encoded["train"], f" (--max-length {build.limit.tokens})")
 
     def work() -> None:
-        *of_source, model = map(subwords.read, _models(build))
+        *of_source, model = map(subwords.read, vocabularies.models(build.result))
         no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE}
         files = [
             path
@@ -327,7 +285,7 @@ def finish(
             parts={n: encoded[n].finished() for n in ("train", "dev", "test") if n in encoded},
             files={path.name: fingerprint(path) for path in files},
             corpora=list(corpora),
-            **(_own_source(of_source[0], model) if of_source else {}),
+            **(vocabularies.own_source(of_source[0], model) if of_source else {}),
         )
         corpus.write_manifest(build.result, manifest)
         quality.write(build.result, quality.report(build.languages, manifest.parts, counted))
@@ -340,75 +298,3 @@ def require_pairs(train: PartState, why: str = "") -> None:
     if not train.pairs:
         counts = ", ".join(f"{count:,} {rule}" for rule, count in sorted(train.removed.items()))
         raise DataError(f"No training pair is left of {train.pairs_read}: {counts or 'none'}{why}.")
-
-
-def _copy(path: Path, to: Path, sha256: str) -> None:
-    """Copies a file that was read before, if it still is what it was."""
-    shutil.copyfile(path, to)
-    if fingerprint(to).sha256 != sha256:
-        raise DataError(
-            f"{path} has changed since the command began: give the same command again when nobody "
-            "writes to it."
-        )
-
-
-def _models(build: Build) -> list[Path]:
-    """The vocabularies that have been made: a joint one, or those of source and target."""
-    paths = [build.result / kind.model for kind in _VOCABULARIES]
-    return paths if paths[0].exists() else paths[1:]
-
-
-def _own_source(source: Any, target: Any) -> dict[str, int]:
-    """What the manifest says of a source with a SentencePiece model of its own.
-
-    Where both models give each piece the same id, as in OPUS-MT, one matrix serves both sides.
-    """
-    pieces = source.get_piece_size()
-    shared = subwords.pieces(source) == subwords.pieces(target)
-    rows = 0 if shared else subwords.rounded_up(pieces)
-    return {"source_vocabulary_pieces": pieces, "source_vocabulary_size": rows}
-
-
-def _learned(
-    build: Build, train: PartState, pieces: Sequence[int], most_pairs: int,
-    learning: subwords.Learning,
-) -> list[bytes]:  # fmt: skip
-    """Vocabularies learned from the pairs that encoding keeps, which depends on vocabularies.
-
-    The text of both sides makes a joint one, that of each side its own.
-    """
-    texts: list[tuple[Path, ...]] = [train.text] if len(pieces) == 1 else [(p,) for p in train.text]
-    chosen = subwords.spread(train.pairs, most_pairs)
-    some = subwords.spread(train.pairs, min(most_pairs or _ROUGH_PAIRS, _ROUGH_PAIRS))
-    learnings = [learning, replace(learning, tags=())][: len(pieces)]  # tags are of sources
-    wanted = list(zip(texts, pieces, learnings, strict=True))
-    first = [_rough(text, some, count, of_side) for text, count, of_side in wanted]
-    if first[0] is not None and first[-1] is not None:
-        kept = encoding.kept(train.text, chosen, (first[0], first[-1]), build.limit)
-        chosen = kept if kept.any() else chosen  # the end says of how many pairs none is left
-    kinds = _VOCABULARIES[-len(pieces) :]
-    return [
-        subwords.train(subwords.sample(text, chosen), count, of_side, kind.size_option)
-        for (text, count, of_side), kind in zip(wanted, kinds, strict=True)
-    ]
-
-
-def _rough(
-    text: Sequence[Path], chosen: np.ndarray, pieces: int, learning: subwords.Learning
-) -> bytes | None:
-    """A first vocabulary, without rare characters, to tell which pairs encoding keeps.
-
-    A line of noise may have thousands of characters that are nowhere else, and each would get a
-    piece. Where they are too many even so, they get theirs beside as many others as are wanted,
-    so that it is still the noise that is long.
-    """
-    coverage = min(learning.character_coverage, _ROUGH_COVERAGE)
-    rough = replace(learning, character_coverage=coverage)
-    try:
-        try:
-            return subwords.train(subwords.sample(text, chosen), pieces, rough)
-        except subwords.TooFewPiecesError as error:
-            more = pieces + error.least
-            return subwords.train(subwords.sample(text, chosen), more, rough)
-    except DataError:
-        return None  # what is wrong is said of the real one, which has more characters

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,8 @@ class Engine:
     settings: Settings
     models: list[Any]
     """the models behind the TensorFlow backend; empty with another"""
+    tags: Mapping[str, int] = MappingProxyType({})
+    """ids of the pieces that stand in front of a line, such as <2de>"""
     tag: str = ""
     """what goes in front of a line that begins with no tag"""
 
@@ -217,17 +220,17 @@ class Engine:
 
     def _split(self, ids: np.ndarray) -> list[np.ndarray]:
         """A line in parts that the model reads, each with the tags of the line."""
-        tags = ids[: np.argmin(np.isin(ids, [*self.tokenizers.source.tags.values()]))]
+        tags = ids[: np.argmin(np.isin(ids, [*self.tags.values()]))]
         room = self.backend.max_length - len(tags)
         parts = long_lines.parts(ids[len(tags) :], room, self._boundaries)
         return [np.concatenate((tags, part)) for part in parts] if len(tags) else parts
 
     def _tagged(self, lines: Sequence[str], warnings: list[LineWarning]) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""
-        languages = sentencepiece_model.languages(self.tokenizers.source.tags)
+        languages = sentencepiece_model.languages(self.tags)
         if not languages:
             return lines
-        tags = tuple(self.tokenizers.source.tags)
+        tags = tuple(self.tags)
         without = [
             number
             for number, line in enumerate(lines)
@@ -306,17 +309,18 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     """
     use_threads(settings.threads)
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
+    models: list[Any] = []
+    backend: Translator | CTranslate2Translator
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
-        tokenizers = Tokenizers.of(*vocabularies(run))
-        return Engine(backend, tokenizers, settings, [], _tag(settings.to, tokenizers.source.tags))
-    settings = with_precision(settings)
-    models = [weights.load_model(run, name, settings.precision)[0] for name in which]
-    tokenizers = Tokenizers.of(*vocabularies(run))
-    translator = Translator(models, settings.decoding)
-    return Engine(
-        translator, tokenizers, settings, models, _tag(settings.to, tokenizers.source.tags)
-    )
+    else:
+        settings = with_precision(settings)
+        models = [weights.load_model(run, name, settings.precision)[0] for name in which]
+        backend = Translator(models, settings.decoding)
+    paths = vocabularies(run)
+    tokenizers = Tokenizers.of(*paths)
+    tags = sentencepiece_model.tags(paths[0].read_bytes())
+    return Engine(backend, tokenizers, settings, models, tags, _tag(settings.to, tags))
 
 
 def _tag(language: str, tags: Mapping[str, int]) -> str:

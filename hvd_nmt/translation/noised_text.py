@@ -9,7 +9,7 @@ import numpy as np
 
 from hvd_nmt.checkpoints.run_files import vocabularies
 from hvd_nmt.config import UNK, DataConfig
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers

@@ -9,7 +9,8 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Manifest, ParallelCorpus, Part, Sentences, SentencesWriter, Side
+from hvd_nmt.data.corpus import Manifest, ParallelCorpus, Part, Sentences, Side
+from hvd_nmt.data.sentences_writer import SentencesWriter
 from hvd_nmt.preparation.options import Options
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])

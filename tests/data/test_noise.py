@@ -5,7 +5,7 @@ import pytest
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import DataConfig
-from hvd_nmt.config.noise import NoiseConfig
+from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.preparation import subwords

@@ -182,6 +182,39 @@ def test_what_the_file_cannot_say(files, change, said):
     assert str(raised.value).startswith(str(path))
 
 
+def test_a_teacher_s_translations_are_a_corpus(files):
+    write(files, "mono.s", [line(i) for i in range(3)])
+    (files / "nbest").write_text("1\t-0.5\tein x\n1\t-0.75\tein y\n3\t-1.5e-05\tdrei \u00e4\n")
+    yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest, tags: [<2de>]}\n"
+    assert prepared(files, yaml) == 0
+    data = corpus.load(files / "out")
+    processor = subwords.read(data.spm_path)
+    pairs = [
+        tuple(processor.decode(side[i].tolist()) for side in (data.train.source, data.train.target))
+        for i in data.manifest.by_corpus("train")["taught"]
+    ]
+    assert pairs == [
+        (f"<2de> {line(0)}", "ein x"), (f"<2de> {line(0)}", "ein y"),
+        (f"<2de> {line(2)}", "drei \u00e4"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("1\t-1.0\ta\nein Satz\n", "nbest, line 2 is not number, score and text"),
+        ("4\t-1.0\ta\n", "nbest, line 1 is of line 4, and"),
+        ("2\t-1.0\ta\n1\t-1.0\tb\n", "nbest, line 2 is of line 1, after line 2"),
+    ],
+)
+def test_what_is_no_list_of_translations(files, capsys, rows, said):
+    write(files, "mono.s", [line(i) for i in range(3)])
+    (files / "nbest").write_text(rows)
+    yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest}\n"
+    assert prepared(files, yaml) == 3
+    assert said in capsys.readouterr().err
+
+
 def test_dev_files_must_come_from_somewhere(files):
     path = files / "corpora.yaml"
     lines = [text for text in YAML.splitlines() if "dev:" not in text]
