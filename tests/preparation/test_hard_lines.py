@@ -72,7 +72,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     out = directory / "text.en", directory / "text.de"
     part = parts.clean(Input.of(inputs), out, Cleaning(cleaner, None, "skip"))
     stems = directory / "ids.en", directory / "ids.de"
-    encoding.encode(part, model(), LengthLimit(20, skip=False), stems, None, block_pairs)
+    encoding.encode(part, (model(), model()), LengthLimit(20, skip=False), stems, None, block_pairs)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     whole = [pair for pair in expected if None not in pair]
@@ -130,7 +130,9 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     assert part.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
-    encoding.encode(part, model(), LengthLimit(20, skip=False), (tmp_path / "x", tmp_path / "y"))
+    encoding.encode(
+        part, (model(), model()), LengthLimit(20, skip=False), (tmp_path / "x", tmp_path / "y")
+    )
     offsets = np.load(tmp_path / "x.offsets.npy")
     assert len(offsets) == 7
     assert np.diff(offsets).max() == 20

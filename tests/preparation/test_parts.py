@@ -60,7 +60,7 @@ def encoded(stem):
 def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
     quality = Quality(32)
     stems = tmp_path / "en", tmp_path / "de"
-    encoding.encode(part, model, LengthLimit(32, True), stems, quality, at_once)
+    encoding.encode(part, (model, model), LengthLimit(32, True), stems, quality, at_once)
     written = encoded(tmp_path / "en")
     assert written == subwords.encode_lines(subwords.load(model), LINES, 1)
     assert part.pairs == 50
@@ -70,14 +70,14 @@ def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
 
 def test_no_pair_left_is_an_empty_file_that_can_be_read(part, model, tmp_path):
     stems = tmp_path / "en", tmp_path / "de"
-    encoding.encode(part, model, LengthLimit(2, True), stems, Quality(2))
+    encoding.encode(part, (model, model), LengthLimit(2, True), stems, Quality(2))
     assert part.removed == {encoding.TOO_LONG: 50}
     assert len(np.load(tmp_path / "en.ids.npy", mmap_mode="r")) == 0
     assert np.load(tmp_path / "en.offsets.npy").tolist() == [0]
 
 
 def test_long_sentences_are_cut_and_keep_their_end(part, model, tmp_path):
-    encoding.encode(part, model, LengthLimit(4, False), (tmp_path / "en", tmp_path / "de"))
+    encoding.encode(part, (model, model), LengthLimit(4, False), (tmp_path / "en", tmp_path / "de"))
     whole = subwords.encode_lines(subwords.load(model), LINES, 1)
     assert encoded(tmp_path / "en") == [[*ids[:3], 1] if len(ids) > 4 else ids for ids in whole]
     assert part.truncated == sum(len(ids) > 4 for ids in whole) == 50
@@ -91,7 +91,7 @@ def test_many_characters_in_few_pieces_are_too_long(model, tmp_path):
     for skip, left_out in ((True, 1), (False, 0)):
         part.removed.clear()
         quality = Quality(32)
-        encoding.encode(part, model, LengthLimit(32, skip), stems, quality)
+        encoding.encode(part, (model, model), LengthLimit(32, skip), stems, quality)
         assert (part.pairs, part.removed[encoding.TOO_LONG]) == (2 - left_out, left_out)
         assert quality.counted({})["over_max_length"]["pairs"] == left_out
 
