@@ -266,12 +266,15 @@ class EvaluationConfig:
     """padded target tokens decoded at once on each rank"""
     samples: int = 5
     """translations shown after each evaluation"""
-    best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
+    best_by: Literal["val_loss", "bleu", "chrf", "ter"] = "val_loss"
     """what decides which models are the best: the lowest validation loss, or the highest BLEU or
-    chrF of the dev sentences"""
+    chrF, or the lowest TER of the dev sentences"""
+    ter: bool = False
+    """compute TER, too, which best_by ter does by itself: seconds for each evaluation, shared by
+    the ranks, because TER looks for moved words"""
     stop_after: int = 0
-    """end the run when so many evaluations in a row brought no gain in best_by: BLEU and chrF by
-    more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
+    """end the run when so many evaluations in a row brought no gain in best_by: BLEU, chrF and TER
+    by more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
     stop_when_trained: bool = False
     """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
     BLEU, as the report judges it"""
@@ -279,6 +282,11 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
         _not_negative(self, "evaluation", "sentences", "length_penalty", "samples", "stop_after")
+
+    @property
+    def with_ter(self) -> bool:
+        """Whether TER is computed, asked for by itself or as what decides."""
+        return self.ter or self.best_by == "ter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +298,7 @@ class CheckpointConfig:
     keep: int = 3
     """number of the newest checkpoints model.ckpt-N that are kept"""
     keep_best: int = 5
-    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X, chrf=X with
+    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
     background: bool = True
     """write a checkpoint beside the training, of a copy of the state in main memory; off: training

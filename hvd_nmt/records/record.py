@@ -76,6 +76,10 @@ class Evaluation:
     seconds: float | None = None
     chrf_margin: float | None = None
     """as that of BLEU, where chrF decides which models are the best"""
+    ter: float | None = None
+    """translation edit rate, percent of the reference's words; lower is better"""
+    ter_margin: float | None = None
+    """as that of chrF"""
 
 
 @dataclass(frozen=True)

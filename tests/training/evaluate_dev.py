@@ -26,7 +26,9 @@ from hvd_nmt.training.evaluation import Evaluator
 CONFIG = Config(
     model=ModelConfig(2, 2, 32, 2, 64, max_length=32),
     training=TrainingConfig(precision="float32"),
-    evaluation=EvaluationConfig(sentences=0, beam_size=2, tokens_per_batch=60, samples=3),
+    evaluation=EvaluationConfig(
+        sentences=0, beam_size=2, tokens_per_batch=60, samples=3, best_by="ter"
+    ),
 )
 
 
