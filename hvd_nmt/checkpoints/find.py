@@ -60,7 +60,7 @@ def best_first(
 
     def order(checkpoint: Checkpoint) -> tuple[float, int]:
         value = getattr(checkpoint.manifest, measure)
-        return math.inf if value is None else badness(measure, value), checkpoint.step
+        return math.inf if value is None else names.badness(measure, value), checkpoint.step
 
     kept = (c for c in found if data_hash in (None, c.manifest.data_hash))
     if measure != "val_loss":  # imported models have none of their validation losses
@@ -72,11 +72,6 @@ def step_to_resume(run_dir: Path) -> int:
     """The step at which a start would go on, by manifests alone; -1: there is no checkpoint."""
     found = newest_first(run_dir, DamagedError) or best_first(run_dir, DamagedError)
     return max((checkpoint.step for checkpoint in found), default=-1)
-
-
-def badness(measure: str, value: float) -> float:
-    """A value of a measure as a number that is lower for a better model."""
-    return value if measure == "val_loss" else -value
 
 
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:

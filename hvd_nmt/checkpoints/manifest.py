@@ -45,8 +45,9 @@ class Manifest:
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
     bleu: float | None = None
-    """BLEU of the dev sentences at this step; in best models alone, like chrF"""
+    """BLEU of the dev sentences at this step; in best models alone, like chrF and TER"""
     chrf: float | None = None
+    ter: float | None = None
     best_by: str = "val_loss"
     """`evaluation.best_by`: what decides which of the run's models are the best"""
     source_vocabulary_hash: str = ""
@@ -57,7 +58,7 @@ class Manifest:
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
         content = dataclasses.asdict(self)
-        own = ("step", "val_loss", "bleu", "chrf", "files")
+        own = ("step", "val_loss", "bleu", "chrf", "ter", "files")
         return {name: content[name] for name in content if name not in own}
 
     def text(self) -> str:

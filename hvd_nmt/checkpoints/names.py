@@ -17,8 +17,9 @@ MANIFEST_SUFFIX = ".json"
 ALL_SUFFIXES = (MANIFEST_SUFFIX, *SUFFIXES)
 NEWEST = "model.ckpt-"
 """how the names of a run's newest checkpoints begin"""
-DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2}
+DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2, "ter": 2}
 """measures by which models can be the best, with the decimals of the value in a name"""
+_LOWER_IS_BETTER = ("val_loss", "ter")
 BEST = tuple(f"{measure}=" for measure in DECIMALS)
 """how the names of a run's best checkpoints begin"""
 BEST_DIR = "best_models"
@@ -51,6 +52,11 @@ def newest(step: int) -> str:
 def best(measure: str, value: float, step: int) -> str:
     """Name of a step's checkpoint among the best ones by a measure."""
     return f"{measure}={value:.{DECIMALS[measure]}f}-step-{step}"
+
+
+def badness(measure: str, value: float) -> float:
+    """A value of a measure as a number that is lower for a better model."""
+    return value if measure in _LOWER_IS_BETTER else -value
 
 
 def file(prefix: Path, suffix: str) -> Path:

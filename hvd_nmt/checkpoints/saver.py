@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import meta_graph, names
 from hvd_nmt.checkpoints.background import Background
-from hvd_nmt.checkpoints.find import badness, best_first, newest_first, read_fully
+from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
 from hvd_nmt.checkpoints.snapshot import Snapshot
@@ -141,8 +141,8 @@ class Saver:
                         draft.write_text(manifest.text(), encoding="utf-8")
 
     def save_best(
-        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None, *,
-        in_background: bool = False,
+        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None,
+        ter: float | None = None, *, in_background: bool = False,
     ) -> Checkpoint | None:  # fmt: skip
         """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` best.
 
@@ -161,14 +161,14 @@ class Saver:
             RunError: the disk is full or the file system fails; what was there before is intact.
         """
         self.wait()
-        scores = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
+        scores = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf, "ter": ter}
         value, measure = scores[self._best_by], self._best_by
         if value is None or not math.isfinite(value):
             return None
         best = self._best_first()
         if len(best) >= self._keep_best:
             worst = getattr(best[self._keep_best - 1].manifest, measure)
-            if worst is not None and badness(measure, value) >= badness(measure, worst):
+            if worst is not None and names.badness(measure, value) >= names.badness(measure, worst):
                 return None
         last = self.last
         same = last.checkpoint if last and last.verified and last.checkpoint.step == step else None

@@ -284,12 +284,15 @@ class EvaluationConfig:
     """padded target tokens decoded at once on each rank"""
     samples: int = 5
     """translations shown after each evaluation"""
-    best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
+    best_by: Literal["val_loss", "bleu", "chrf", "ter"] = "val_loss"
     """what decides which models are the best: the lowest validation loss, or the highest BLEU or
-    chrF of the dev sentences"""
+    chrF, or the lowest TER of the dev sentences"""
+    ter: bool = False
+    """compute TER, too, which best_by ter does by itself: seconds for each evaluation, shared by
+    the ranks, because TER looks for moved words"""
     stop_after: int = 0
-    """end the run when so many evaluations in a row brought no gain in best_by: BLEU and chrF by
-    more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
+    """end the run when so many evaluations in a row brought no gain in best_by: BLEU, chrF and TER
+    by more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
     stop_when_trained: bool = False
     """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
     BLEU, as the report judges it"""
@@ -297,6 +300,11 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
         _not_negative(self, "evaluation", "sentences", "length_penalty", "samples", "stop_after")
+
+    @property
+    def with_ter(self) -> bool:
+        """Whether TER is computed, asked for by itself or as what decides."""
+        return self.ter or self.best_by == "ter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,7 +316,7 @@ class CheckpointConfig:
     keep: int = 3
     """number of the newest checkpoints model.ckpt-N that are kept"""
     keep_best: int = 5
-    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X, chrf=X with
+    """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
     background: bool = True
     """write a checkpoint beside the training, of a copy of the state in main memory; off: training
@@ -328,6 +336,9 @@ class TelemetryConfig:
     """seconds between two samples; 0: no telemetry"""
     report: bool = True
     """write report.html and report.md when the run ends, however it ends"""
+    tracker: Literal["none", "mlflow", "wandb"] = "none"
+    """show the run in MLflow or Weights & Biases, too, while it trains; where, their own
+    environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
     timeline_steps: int = 0
     """steps of which Horovod's own timeline is recorded, beginning with the tenth of this start, in
     horovod-timeline.json of the run directory (for chrome://tracing); 0: none"""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from hvd_nmt.checkpoints.names import badness
 from hvd_nmt.common.units import count
 from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.explain import learning
@@ -13,7 +14,7 @@ from hvd_nmt.records.record import Evaluation, Run
 
 LOSS_GAIN = 1e-4
 """share of the validation loss by which it must fall to count as a gain"""
-_NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
+_NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 
 Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained", "training.max_hours"]
 """the value of the configuration that ended a run"""
@@ -46,9 +47,9 @@ def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
 def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     """How many of the newest evaluations in a row brought no gain.
 
-    A gain is a value that is better than the best by more than chance: for BLEU and chrF by more
-    than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The best
-    is the value of the last gain, so that many small steps are one in the end.
+    A gain is a value that is better than the best by more than chance: for BLEU, chrF and TER by
+    more than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The
+    best is the value of the last gain, so that many small steps are one in the end.
 
     Args:
         evaluations: of a run, in their order.
@@ -70,9 +71,10 @@ def _value(evaluation: Evaluation, best_by: str) -> tuple[float, float]:
         "val_loss": (evaluation.loss, None),
         "bleu": (evaluation.bleu, evaluation.bleu_margin),
         "chrf": (evaluation.chrf, evaluation.chrf_margin),
+        "ter": (evaluation.ter, evaluation.ter_margin),
     }[best_by]
     if value is None or not math.isfinite(value):
         return -math.inf, 0.0
     if best_by == "val_loss":
-        return -value, LOSS_GAIN * abs(value)
-    return value, margin or 0.0
+        margin = LOSS_GAIN * abs(value)
+    return -badness(best_by, value), margin or 0.0

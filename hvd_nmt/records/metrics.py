@@ -60,6 +60,8 @@ _EVALUATION = {
     "bleu_margin": "sacrebleu_margin",
     "chrf": "chrf",
     "chrf_margin": "chrf_margin",
+    "ter": "ter",
+    "ter_margin": "ter_margin",
     "pseudo_bleu": "Eval_BLEU_Score",
     "seconds": "eval_seconds",
 }

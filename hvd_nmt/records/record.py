@@ -80,6 +80,10 @@ class Evaluation:
     """as that of BLEU, where chrF decides which models are the best"""
     by_corpus: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     """of each of several dev corpora, validation loss and BLEU"""
+    ter: float | None = None
+    """translation edit rate, percent of the reference's words; lower is better"""
+    ter_margin: float | None = None
+    """as that of chrF"""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ _CHARTS = {
 """category, chart, regular expressions of tags; those of the hosts' own event files too"""
 _FLOAT16 = {"loss scale": [LOSS_SCALE_TAG], "skipped steps": [SKIPPED_STEPS_TAG]}
 """charts of learning in float16"""
+_TER = {"TER, %: lower is better": ["ter"]}
+"""chart of quality where it is computed"""
 _ISLANDS = {
     "how far an exchange moved the common weights: norm": ["exchange/outer_delta_norm"],
     "divergence between hosts before an exchange": ["exchange/divergence"],
@@ -55,6 +57,8 @@ def summaries(config: Config, ranks: int, precision: str) -> list[summary_pb2.Su
     all_charts = dict(_CHARTS)
     if precision == "float16":
         all_charts["Learning"] = {**_CHARTS["Learning"], **_FLOAT16}
+    if config.evaluation.with_ter:
+        all_charts["Quality"] = {**_CHARTS["Quality"], **_TER}
     if ranks > 1 and config.training.islands != "off":
         all_charts["Islands"] = _ISLANDS
     categories = [

@@ -28,6 +28,8 @@ from hvd_nmt.training.horovod import Rank
 
 BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
+_SEED = 12345
+"""of the resamples behind that of TER; sacreBLEU's own"""
 
 
 class CorpusScores(NamedTuple):
@@ -65,6 +67,11 @@ class Scores(NamedTuple):
     """half width of chrF's 95 % interval where `evaluation.best_by` is chrf; else 0"""
     by_corpus: dict[str, CorpusScores] = {}  # noqa: RUF012 - never changed
     """of each corpus with dev sentences, where the data have several"""
+    ter: float | None = None
+    """translation edit rate, percent of the references' words, lower is better; None: not asked
+    for"""
+    ter_margin: float = 0.0
+    """as that of chrF"""
 
 
 class Evaluator:
@@ -104,11 +111,13 @@ class Evaluator:
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.tokens-per-batch."):
             losses, pseudo_bleu = self._losses()
-            hypotheses = self._translations()
+            hypotheses, edits = self._translations()
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
         bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
         with_interval = self._rank.is_first and self._config.evaluation.best_by == "chrf"
         chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
+        with_interval = self._rank.is_first and self._config.evaluation.best_by == "ter"
+        ter, ter_margin = _ter(edits, with_interval) if edits else (None, 0.0)
         return Scores(
             val_loss=loss / tokens,
             val_nll=nll / tokens,
@@ -121,6 +130,8 @@ class Evaluator:
             seconds=time.perf_counter() - started_s,
             chrf_margin=chrf_margin,
             by_corpus=self._by_corpus(losses, hypotheses) if self._rank.is_first else {},
+            ter=ter,
+            ter_margin=ter_margin,
         )
 
     def samples(self, scores: Scores) -> str:
@@ -172,7 +183,8 @@ class Evaluator:
         gathered = _merged(horovod.gather(list(predictions.items())))
         return dict(zip(sums, totals, strict=True)), self._pseudo_bleu(gathered)
 
-    def _translations(self) -> list[str]:
+    def _translations(self) -> tuple[list[str], list[tuple[int, float]]]:
+        """Of each dev sentence: its translation; edits and words of the reference, if asked for."""
         rank, dev = self._rank, self._data.dev
         share = range(rank.index, len(self._translated), rank.size)
         tokens = self._config.evaluation.tokens_per_batch
@@ -182,9 +194,20 @@ class Evaluator:
         for position, hypotheses in translated:
             horovod.heartbeat.sign()
             ids[share[position]] = hypotheses[0].ids
-        texts = self._tokenizer.decode(ids.values())
-        gathered = _merged(horovod.gather(list(zip(ids, texts, strict=True))))
-        return [gathered[place] for place in range(len(self._translated))]
+        texts = dict(zip(ids, self._tokenizer.decode(ids.values()), strict=True))
+        edits = self._edits(texts) if self._config.evaluation.with_ter else {}
+        gathered = _merged(horovod.gather([(i, (texts[i], edits.get(i))) for i in texts]))
+        found = [gathered[place] for place in range(len(self._translated))]
+        return [text for text, _ in found], [pair for _, pair in found if pair is not None]
+
+    def _edits(self, texts: dict[int, str]) -> dict[int, tuple[int, float]]:
+        """TER's edits, and the reference's words, of this rank's translations."""
+        ter, found = sacrebleu.TER(), {}
+        for index, text in texts.items():
+            horovod.heartbeat.sign()
+            score = ter.sentence_score(text, [self.references[index]])
+            found[index] = score.num_edits, score.ref_length
+        return found
 
     def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
         transformer = self._transformer
@@ -233,20 +256,23 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
             f"{tag}/{name}": value
             for name, of in scores.by_corpus.items()
             for tag, value in (("eval_loss", of.val_loss), ("sacrebleu", of.bleu))
-        },
+        }
+        | ({} if scores.ter is None else {"ter": scores.ter}),
         kind="eval",
         more={"sacrebleu_margin": scores.bleu_margin}
-        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {}),
+        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {})
+        | ({"ter_margin": scores.ter_margin} if scores.ter_margin else {}),
     )
     store.text(step, "samples", samples)
     folder = run_dir / HYPOTHESES_DIR
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
+    ter = "" if scores.ter is None else f"TER {scores.ter:.2f}  "
     print(
         f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
         f"+- {scores.bleu_margin:.2f}  "
-        f"chrF {scores.chrf:.2f}  ({len(scores.hypotheses)} sentences in "
+        f"chrF {scores.chrf:.2f}  {ter}({len(scores.hypotheses)} sentences in "
         f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n"
         + "".join(
             f"  {name}: validation loss {of.val_loss:.4f}  BLEU {of.bleu:.2f}  chrF {of.chrf:.2f}\n"
@@ -279,6 +305,28 @@ def _chrf(hypotheses: list[str], references: list[str], with_interval: bool) -> 
     return score.score, _margin(score, chrf.get_signature())
 
 
+def _ter(edits: list[tuple[int, float]], with_interval: bool) -> tuple[float, float]:
+    """TER of a text from that of its sentences, and half width of its interval (0 if not wanted).
+
+    Args:
+        edits: of each sentence, its edits and the words of its reference.
+        with_interval: whether it is wanted.
+    """
+    edits_Sx2 = np.array(edits, np.float64)
+    score = _edit_rate(edits_Sx2.sum(0, keepdims=True))[0]
+    if not with_interval:
+        return float(score), 0.0
+    resampled = np.random.default_rng(_SEED).integers(len(edits), size=(BOOTSTRAP, len(edits)))
+    low, high = np.quantile(_edit_rate(edits_Sx2[resampled].sum(1)), [0.025, 0.975])
+    return float(score), float(high - low) / 2
+
+
+def _edit_rate(sums_Nx2: np.ndarray) -> np.ndarray:
+    """Percent; sacreBLEU's value where no reference has a word."""
+    edits, words = sums_Nx2.T
+    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
+
+
 def _margin(score: Any, signature: Any) -> float:
     """Half width of a score's interval; 0 without one, as where all resamples score 0."""
     fields = json.loads(score.format(signature=str(signature), is_json=True))
@@ -291,5 +339,5 @@ def _pieces(ids: np.ndarray) -> str:
     return " ".join(map(str, ids[: ends[0]] if len(ends) else ids))
 
 
-def _merged(parts: list[list[tuple[int, str]]]) -> dict[int, str]:
-    return {index: text for part in parts for index, text in part}
+def _merged(parts: list[list[tuple[int, Any]]]) -> dict[int, Any]:
+    return {index: value for part in parts for index, value in part}

@@ -193,7 +193,7 @@ class SaveAndEvaluate(StepCallback):
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
             if self._store is not None:
                 self._sentences.close(step)  # a best model is a checkpoint, too
-            self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf)
+            self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf, scores.ter)
             if self._store is not None:
                 samples = self._evaluator.samples(scores)
                 # Last: with its scores in the records an evaluation is not made again.

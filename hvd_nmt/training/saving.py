@@ -111,7 +111,9 @@ class Saving:
             step, self._step = self._step, None
             self._close(step)
 
-    def note(self, step: int, val_loss: float, bleu: float, chrf: float) -> None:
+    def note(
+        self, step: int, val_loss: float, bleu: float, chrf: float, ter: float | None = None
+    ) -> None:
         """Note the loss of an evaluation, and keep the model if it is a best one; no collective.
 
         Args:
@@ -119,6 +121,7 @@ class Saving:
             val_loss: validation loss, equal on all ranks.
             bleu: of the dev sentences.
             chrf: of the dev sentences.
+            ter: of the dev sentences; None: not computed.
 
         Raises:
             RunError: that failed on this rank.
@@ -129,7 +132,9 @@ class Saving:
                 self._saver.note_loss(step, val_loss)
                 if self._rank.is_first:
                     in_background = self._config.checkpoints.background
-                    self._saver.save_best(step, val_loss, bleu, chrf, in_background=in_background)
+                    self._saver.save_best(
+                        step, val_loss, bleu, chrf, ter, in_background=in_background
+                    )
 
     def send_records(self) -> None:
         """Have the copies hold what the run has recorded until now; a collective.

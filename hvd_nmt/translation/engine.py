@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,7 +78,7 @@ class Engine:
     settings: Settings
     models: list[Any]
     """the models behind the TensorFlow backend; empty with another"""
-    tags: Mapping[str, int] = MappingProxyType({})
+    tags: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """ids of the pieces that stand in front of a line, such as <2de>"""
     tag: str = ""
     """what goes in front of a line that begins with no tag"""

@@ -144,6 +144,17 @@ def test_another_measure_may_decide_which_are_the_best(state, tmp_path):
     assert find(tmp_path, "best").name == kept[1]
 
 
+def test_of_a_rate_of_errors_the_lowest_is_the_best(state, tmp_path):
+    mark(state, 1)
+    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2, best_by="ter")
+    for step, ter in ((10, 60.0), (20, 48.256), (30, None), (40, 55.0), (50, 71.0)):
+        saver.save_best(step, 2.0, 10.0, 40.0, ter)
+    kept = ("ter=48.26-step-20", "ter=55.00-step-40")
+    assert [c.prefix.name for c in best_first(tmp_path)] == list(kept)
+    assert names(tmp_path / "best_models") == files_of(*kept)
+    assert find(tmp_path, "best").name == kept[0]
+
+
 def test_best_models_of_an_older_version_do_not_count_where_their_score_is_unknown(state, tmp_path):
     mark(state, 1)
     Saver(tmp_path, state, FACTS, keep=1, keep_best=2).save_best(10, 2.0)

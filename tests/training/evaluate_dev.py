@@ -26,7 +26,9 @@ from hvd_nmt.training.evaluation import Evaluator
 CONFIG = Config(
     model=ModelConfig(2, 2, 32, 2, 64, max_length=32),
     training=TrainingConfig(precision="float32"),
-    evaluation=EvaluationConfig(sentences=0, beam_size=2, tokens_per_batch=60, samples=3),
+    evaluation=EvaluationConfig(
+        sentences=0, beam_size=2, tokens_per_batch=60, samples=3, best_by="ter"
+    ),
 )
 
 
@@ -34,15 +36,18 @@ def main(out, data):
     rank = horovod.init()
     evaluator, decoded = evaluator_of(data_of(data), rank)
     answer = {"scores": evaluator()._asdict(), "decoded": decoded[:]}
-    evaluator.sources, evaluator.references = evaluator.sources[:1], evaluator.references[:1]
+    evaluator, _ = evaluator_of(data_of(data), rank, sentences=1)
     answer["one_sentence"] = evaluator().hypotheses
     (out / f"{rank.index}.jsonl").write_text(json.dumps(answer))
     horovod.shutdown()
 
 
-def evaluator_of(directory, rank):
+def evaluator_of(directory, rank, sentences=0):
     """The evaluator, and a list that is going to hold the sources which this rank decodes."""
-    evaluator = Evaluator(model(directory.manifest.vocabulary_size), directory, CONFIG, rank)
+    config = dataclasses.replace(
+        CONFIG, evaluation=dataclasses.replace(CONFIG.evaluation, sentences=sentences)
+    )
+    evaluator = Evaluator(model(directory.manifest.vocabulary_size), directory, config, rank)
     translate, decoded = evaluator._translator.translate, []
 
     def noted(sources, tokens):

@@ -68,7 +68,7 @@ def test_two_ranks_give_the_scores_of_one(alone, two_ranks):
     for answer in two_ranks:
         two = answer["scores"]
         assert two["hypotheses"] == one["hypotheses"]
-        for name in ("val_loss", "val_nll", "bleu", "chrf", "pseudo_bleu"):
+        for name in ("val_loss", "val_nll", "bleu", "chrf", "ter", "pseudo_bleu"):
             assert two[name] == pytest.approx(one[name], rel=1e-6), name
 
 
@@ -112,6 +112,22 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
     assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
     assert 0.1 < scores.bleu_margin < 30
     assert scores.chrf == chrf.score
+
+
+def test_ter_from_shares_of_sentences_is_sacrebleu_s_own(alone):
+    hypotheses = alone.hypotheses
+    references = [" ".join(reversed(line.split())) + " x" for line in hypotheses]
+    edits = [
+        (score.num_edits, score.ref_length)
+        for score in map(sacrebleu.TER().sentence_score, hypotheses, ([r] for r in references))
+    ]
+    wanted = sacrebleu.TER().corpus_score(hypotheses, [references], n_bootstrap=1000)
+    ter, margin = evaluation._ter(edits, with_interval=True)
+    assert ter == pytest.approx(wanted.score, rel=1e-12) != 0
+    assert margin == pytest.approx(wanted._ci, rel=0.1) != 0
+    assert evaluation._ter(edits, with_interval=False) == (ter, 0.0)
+    assert evaluation._ter([(0, 0)], with_interval=False)[0] == 0
+    assert evaluation._ter([(3, 0)], with_interval=False)[0] == 100
 
 
 def test_the_signature_says_how(alone):

@@ -77,7 +77,7 @@ class Ending:
     def join(self, step, joined):
         assert joined == Joined.EVERYTHING
 
-    def note(self, step, val_loss, bleu, chrf):
+    def note(self, step, val_loss, bleu, chrf, ter):
         self.done.append(f"note {step}")
 
     def __enter__(self):
