@@ -25,8 +25,9 @@ tabs, in this order: number of the input line from 1 (--n-best above 1, which gi
 lines for each); score (--n-best above 1, --scores), the log-probability divided by the length
 penalty; the text; PIECE=LOGP of each token (--token-scores); i-j for each token j of the text, made
 from token i of the source, both from 0 (--alignments, as in Pharaoh). Tokens are the pieces of the
-run's spm.model. Scores are float32 sums whose order depends on what is translated at once: their
-fourth decimal may differ with --batch-tokens, other lines beside a line, threads and ranks.
+run's spm.model, those of the source of its spm.source.model if there is one. Scores are float32
+sums whose order depends on what is translated at once: their fourth decimal may differ with
+--batch-tokens, other lines beside a line, threads and ranks.
 """
 
 import dataclasses

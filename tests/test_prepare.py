@@ -303,6 +303,15 @@ def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
     assert "one embedding for both" in capsys.readouterr().out
 
 
+def test_the_ids_of_a_side_are_as_wide_as_its_vocabulary_asks(toy):
+    paths = toy.options["dev-source"], toy.options["dev-target"]
+    part = parts.PartState(parts.Input.of([paths]).files, paths)
+    stems = toy.directory / "x.en", toy.directory / "x.de"
+    encoding.write_ids(part, [], stems, (70_000, 120), None)
+    types = [np.load(f"{stem}.ids.npy").dtype for stem in stems]
+    assert types == [np.int32, np.uint16]
+
+
 def test_a_joint_vocabulary_leaves_no_trace_of_two(toy):
     assert toy.run() == 0
     names = {path.name for path in toy.out.iterdir()}

@@ -71,6 +71,7 @@ class DataConfig:
 class ModelConfig:
     """A Transformer (Vaswani et al. 2017) with one matrix for source, target and softmax.
 
+    Where the data have a vocabulary for each side, the source has a matrix of its own.
     The last five fields are for weights from elsewhere, see `hvd_nmt.convert`.
     """
 

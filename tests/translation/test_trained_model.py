@@ -11,6 +11,7 @@ import hvd_nmt
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.formats import ctranslate2  # noqa: F401 - first imported below, it kept the stand-in
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import long_lines
 from hvd_nmt.translation.settings import Settings
