@@ -15,8 +15,9 @@ from hvd_nmt.checkpoints import contents, records, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.run_files import vocabularies
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.config import DataConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.data.bpe_dropout import SubwordDropout
+from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.formats import ctranslate2
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
@@ -250,8 +251,8 @@ def test_attention_is_between_pieces_of_both(run, tokenizers):
 def test_bpe_dropout_has_the_merges_of_each_side(data):
     opened = corpus.load(data)
     indices = np.arange(60)
-    same = SubwordDropout.of(opened, 1e-19, 1).pairs(opened.train, indices, 0)
-    other = SubwordDropout.of(opened, 0.5, 1).pairs(opened.train, indices, 0)
+    same = Augmentation.of(opened, DataConfig(bpe_dropout=1e-19), 1).pairs(opened.train, indices, 0)
+    other = Augmentation.of(opened, DataConfig(bpe_dropout=0.5), 1).pairs(opened.train, indices, 0)
     tokenizers = Tokenizers.of(opened.source_spm_path, opened.spm_path)
     for side in ("source", "target"):
         before, equal, cut = (getattr(each, side) for each in (opened.train, same, other))
