@@ -32,7 +32,7 @@ test: install  ## run the tests (those that need root say so when they are skipp
 	case "$$first $$second" in "0 0" | "0 5" | "5 0") ;; *) exit 1 ;; esac  # 5: none chosen
 
 test-tf2.18: install  ## the part of the tests that runs with both TensorFlows, with 2.18
-	@TF=2.18 launch/setup.sh $(VENV_TF218)
+	@TF=2.18 EXTRAS=dev,ctranslate2 launch/setup.sh $(VENV_TF218)
 	@export PATH="$(abspath $(VENV_TF218))/bin:$$PATH" \
 	HVD_NMT_OTHER_PYTHON="$(abspath $(VENV))/bin/python"; \
 	pytest -n $(WORKERS) --dist loadfile -m both_tensorflows $(ARGS)

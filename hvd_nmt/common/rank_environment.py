@@ -23,6 +23,12 @@ PASSED = (
     # Not all of TF_*: Terraform's variables begin so too, and some of them are secret.
     "TF_CPP_*", "TF_CUDNN_*", "TF_DETERMINISTIC_*", "TF_DISABLE_*", "TF_ENABLE_*", "TF_FORCE_*",
     "TF_GPU_*", "TF_NUM_*", "TF_ONEDNN_*", "TF_USE_*", "TF_XLA_*", "XLA_FLAGS",
+    # Where telemetry.tracker shows the run; not the keys, which the libraries also find in files.
+    "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_*", "MLFLOW_RUN_NAME", "MLFLOW_ALLOW_FILE_STORE",
+    "MLFLOW_HTTP_*", "MLFLOW_TRACKING_SERVER_CERT_PATH", "WANDB_PROJECT", "WANDB_ENTITY",
+    "WANDB_MODE", "WANDB_DIR", "WANDB_BASE_URL", "WANDB_NAME", "WANDB_NOTES", "WANDB_TAGS",
+    "WANDB_RUN_GROUP", "WANDB_JOB_TYPE", "WANDB_ERROR_REPORTING", "MLFLOW_DISABLE_TELEMETRY",
+    "DO_NOT_TRACK",
 )  # fmt: skip
 """patterns of the names that a rank gets"""
 OF_ANOTHER_JOB = (

@@ -318,6 +318,9 @@ class TelemetryConfig:
     """seconds between two samples; 0: no telemetry"""
     report: bool = True
     """write report.html and report.md when the run ends, however it ends"""
+    tracker: Literal["none", "mlflow", "wandb"] = "none"
+    """show the run in MLflow or Weights & Biases, too, while it trains; where, their own
+    environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
     timeline_steps: int = 0
     """steps of which Horovod's own timeline is recorded, beginning with the tenth of this start, in
     horovod-timeline.json of the run directory (for chrome://tracing); 0: none"""

@@ -42,10 +42,11 @@ def read_metrics(run_dir: Path, damaged: list[int] | None = None) -> list[dict[s
         RunError: if the file was damaged after it was written, and `damaged` is None.
     """
     path = run_dir / METRICS_FILE
-    return [_with_floats(line) for line in jsonl.read(path, damaged)] if path.exists() else []
+    return [with_floats(line) for line in jsonl.read(path, damaged)] if path.exists() else []
 
 
-def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
+def with_floats(line: dict[str, Any]) -> dict[str, Any]:
+    """A line as it was before it was written: NaN and infinities, which JSON lacks, are floats."""
     if line.get("kind") == "text":
         return line
     return {

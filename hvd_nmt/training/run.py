@@ -26,6 +26,7 @@ from hvd_nmt.data import sentence_sum
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.host import process_started_s
+from hvd_nmt.tracking.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
     cluster,
@@ -82,20 +83,22 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     with horovod.report_lost_peers():
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
+            tracker = Tracker(config, rank.is_first)
             lock = run_directory.claim(config.run_dir, rank)
         horovod.meet_peers(rank)
     ending = Ending(config, rank, write_report)
     with (
+        tracker,
         horovod.report_lost_peers(ending.outlook, ending.leave),
         devices.explain_memory(rank),
     ):
-        _set_up_and_fit(config, rank, ending, log)
+        _set_up_and_fit(config, rank, ending, log, tracker)
     horovod.shutdown()
     if lock is not None:
         lock.close()
 
 
-def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> None:
+def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log, tracker: Tracker) -> None:
     directories = host_directories.agree(config, rank, log)
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
@@ -125,6 +128,7 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log) -> Non
                 training = exchange.written_into(config.training)
                 described = dataclasses.replace(config, training=training)
             run_directory.describe(config.run_dir, described, run_setup.data, environment)
+            tracker.start()
     plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
     going_back = GoingBack(config.run_dir, run_setup)

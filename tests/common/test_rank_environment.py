@@ -16,7 +16,8 @@ PROGRAMS = os.fspath(Path(sys.executable).parent)
 @pytest.mark.parametrize(
     "name",
     ["HOME", "LC_ALL", "PYTHONPATH", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "HOROVOD_CYCLE_TIME",
-     "HOROVOD_FUSION_THRESHOLD", "OMP_NUM_THREADS", "TF_GPU_ALLOCATOR", "XLA_FLAGS"],
+     "HOROVOD_FUSION_THRESHOLD", "OMP_NUM_THREADS", "TF_GPU_ALLOCATOR", "XLA_FLAGS",
+     "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_PROJECT", "WANDB_MODE"],
 )  # fmt: skip
 def test_what_decides_how_a_rank_runs_is_passed(name):
     assert passed({name: "1"}) == {name: "1"}
@@ -27,7 +28,8 @@ def test_what_decides_how_a_rank_runs_is_passed(name):
     ["MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "TF_VAR_password", "TF_TOKEN_app_terraform_io",
      "TF_CLI_ARGS", "_HOROVOD_SECRET_KEY", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK",
      "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_ADDR",
-     "HOROVOD_CONTROLLER", "HVD_NMT_RANKS", "HOMES"],
+     "HOROVOD_CONTROLLER", "HVD_NMT_RANKS", "HOMES",
+     "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "WANDB_API_KEY"],
 )  # fmt: skip
 def test_secrets_and_what_another_job_left_stay_behind(name):
     assert passed({name: "canary"}) == {}
