@@ -1,9 +1,10 @@
-"""Score translations: sacreBLEU's BLEU, chrF2 and TER, with intervals, significance, signatures.
+"""Score translations: BLEU, chrF2, TER, COMET, with intervals, significance and signatures.
 
     python -m hvd_nmt.evaluate --run runs/demo
     python -m hvd_nmt.evaluate --run runs/demo --checkpoint best latest model.ckpt-600 --part test
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
+    python -m hvd_nmt.evaluate --run runs/demo --comet models/wmt22-comet-da
 
 Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
 they are. Each system is compared with the first one, checkpoints before files. The seed of
@@ -13,7 +14,7 @@ resampling is fixed, so the same command prints the same numbers.
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +24,8 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
-from hvd_nmt.translation import prepared_text, scoring
-from hvd_nmt.translation.scoring import Text
+from hvd_nmt.translation import comet, prepared_text, scoring
+from hvd_nmt.translation.scoring import Comparison, Text
 from hvd_nmt.translation.settings import Settings
 
 
@@ -47,6 +48,9 @@ class Options:
     """translations made by others or earlier, scored like those of the checkpoints"""
     paired: scoring.Test = "bs"
     """test of significance: bs, paired bootstrap; ar, approximate randomisation (slower)"""
+    comet: Path | None = None
+    """also COMET, with this model: its folder, or checkpoints/model.ckpt in it; computed in the
+    environment that launch/comet.sh makes, and with the first of several references"""
     keep: Path | None = None
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
@@ -56,7 +60,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:
             raise ConfigError("Nothing to score: give --run, --hypotheses, or both.")
+        if self.run is None and self.comet is not None and self.source is None:
+            raise ConfigError("--comet without --run needs --source, the text that was translated.")
         for name in ("checkpoint", "source", "keep"):
+            if name == "source" and self.comet is not None:
+                continue
             if self.run is None and getattr(self, name):
                 raise ConfigError(f"--{name} needs --run, the directory of a run.")
         if self.run is None and not self.reference:
@@ -76,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
     scoring.seed()  # a wrong one is refused before anything is translated
+    if options.comet is not None:
+        comet.require(options.comet)
     source, references, hypotheses = _read(options)
     translations = {}
     if options.run is not None and source is not None:
@@ -91,11 +101,28 @@ def evaluate(options: Options) -> None:
         comparison = scoring.compare(
             [*translations.values(), *hypotheses], references, options.paired, bar.update
         )
+    failure = None
+    if options.comet is not None and source is not None:
+        comparison, failure = comet.added(
+            comparison, options.comet, source, references[0], [*translations.values(), *hypotheses]
+        )
+    _print(options, comparison, translations, source, references, hypotheses)
+    if failure is not None:
+        raise failure
+
+
+def _print(
+    options: Options, comparison: Comparison, translations: Mapping[Path, Text],
+    source: Text | None, references: Sequence[Text], hypotheses: Sequence[Text],
+) -> None:  # fmt: skip
+    """The table, or JSON."""
     if not options.json:
         print(scoring.table(comparison))
         return
     facts: dict[str, Any] = {"references": [text.name for text in references]}
-    if source is not None:
+    if options.comet is not None:
+        facts["comet"] = str(options.comet)
+    if options.run is not None and source is not None:
         prefixes = [str(prefix) for prefix in translations]
         facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}
         facts |= options.settings.exact().output_options()
