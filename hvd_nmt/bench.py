@@ -29,6 +29,7 @@ from hvd_nmt.common.units import data_size
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
 from hvd_nmt.data import corpus, throughput
 from hvd_nmt.data.augmentation import Augmentation
+from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation.settings import Settings
 
@@ -135,7 +136,8 @@ def read_input(config: BenchConfig) -> None:
     data = corpus.load(config.data.directory)
     augmentation = Augmentation.of(data, config.data, config.training.seed)
     tokens, seed = config.training.tokens_per_step, config.training.seed
-    found = throughput.measure(data.train, tokens, seed, augmentation=augmentation)
+    mixture = MixedEpochs.of(data, config.data.stages, tokens, seed)
+    found = throughput.measure(data.train, tokens, seed, augmentation=augmentation, mixture=mixture)
     print(_aligned(found.rows()))
 
 

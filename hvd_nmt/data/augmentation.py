@@ -45,6 +45,8 @@ class Augmentation:
         never_merged: ids of pieces that are no sum of others, by name: user-defined, and bytes.
         source: for the source sides of pairs, where they have a vocabulary of their own.
         noise: what happens to the characters before.
+        copies: emoji and addresses that noise may add: what the vocabularies of both sides can
+            write.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Augmentation:
         *,
         source: Augmentation | None = None,
         noise: NoiseConfig | None = None,
+        copies: Sequence[str] = (),
     ) -> None:
         from hvd_nmt.data import byte_pair_merges  # Numba, which other commands do not wait for
 
@@ -83,7 +86,8 @@ class Augmentation:
         if noise is not None and noise.is_on:
             from hvd_nmt.data.noise import Noise
 
-            self._noise = Noise(noise, [piece for piece, _ in pieces], {**ids, **never_merged})
+            names = [piece for piece, _ in pieces]
+            self._noise = Noise(noise, names, {**ids, **never_merged}, copies)
         # Compiled now, so that the first step does not wait for it.
         nothing = np.zeros(0, np.int64)
         self._augmented(Sentences(nothing, np.zeros(1, np.int64)), nothing, 0, 0)
@@ -124,11 +128,12 @@ class Augmentation:
         Raises:
             DataError: as `of`.
         """
+        read = [_read(model) for model in models]
+        copies = _copies(read) if config.noise.is_on else []
         source = None
-        for model in models:
-            pieces, never_merged = _read(model)
+        for pieces, never_merged in read:
             source = cls(pieces, config.bpe_dropout, seed, max_length, never_merged,
-                         source=source, noise=config.noise)  # fmt: skip
+                         source=source, noise=config.noise, copies=copies)  # fmt: skip
         assert source is not None
         return source
 
@@ -252,6 +257,17 @@ def _read(model: bytes) -> tuple[list[tuple[str, float]], dict[str, int]]:
             "BPE-dropout and noise out."
         )
     return pieces, sentencepiece_model.never_merged(model)
+
+
+def _copies(read: Sequence[tuple[list[tuple[str, float]], dict[str, int]]]) -> list[str]:
+    """What all of some vocabularies can write of the emoji and addresses that noise adds."""
+    from hvd_nmt.data import noise
+
+    known = []
+    for pieces, _ in read:
+        ids = {piece: i for i, (piece, _) in enumerate(pieces) if i >= _SPECIAL}
+        known.append(noise.spelled_copies(ids))
+    return [text for text in known[0] if all(text in others for others in known)]
 
 
 def _ranges(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:

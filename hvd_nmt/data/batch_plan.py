@@ -106,6 +106,11 @@ class BatchPlan:
         """Steps of every epoch; where stages mix several corpora, of the first one."""
         return self.steps_of(0)
 
+    @property
+    def first_epochs(self) -> list[int]:
+        """Of each stage; epochs of the same stage are much alike."""
+        return [0] if self.mixture is None else self.mixture.first_epochs
+
     def steps_of(self, epoch: int) -> int:
         """Steps of one epoch, from 0."""
         if self.mixture is not None:

@@ -269,8 +269,11 @@ class Manifest:
 
     @property
     def hash(self) -> str:
-        """sha256 over all files and their names: equal on two hosts iff the data are equal."""
-        lines = (f"{file.sha256}  {name}\n" for name, file in sorted(self.files.items()))
+        """sha256 over all files and their names, and over what is known of several corpora: equal
+        on two hosts iff the data are equal."""
+        lines = [f"{file.sha256}  {name}\n" for name, file in sorted(self.files.items())]
+        if self.corpora:  # which of the pairs are whose, and how much weighs
+            lines.append(json.dumps([asdict(corpus) for corpus in self.corpora]))
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def by_corpus(self, part: str) -> dict[str, range]:

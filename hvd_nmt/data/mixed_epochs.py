@@ -36,7 +36,7 @@ class Draw(NamedTuple):
     sentences: np.ndarray
     """int64, places in the corpus"""
     passes: np.ndarray
-    """int64, for each the pass through its corpus that it belongs to, from 0"""
+    """int32, for each the pass through its corpus that it belongs to, from 0"""
 
 
 class Place(NamedTuple):
@@ -128,6 +128,11 @@ class MixedEpochs:
             epoch -= epochs
         raise ValueError("the last stage has no end")
 
+    @cached_property
+    def first_epochs(self) -> list[int]:
+        """Of each stage."""
+        return [self.position(step)[0] for step in self._first_steps]
+
     def position(self, global_step: int) -> tuple[int, int]:
         """Epoch and step within the epoch after so many steps from the very start."""
         epochs = 0
@@ -149,7 +154,7 @@ class MixedEpochs:
             for number in range(first // pairs, -(-last // pairs)):
                 begin, end = (min(max(at - number * pairs, 0), pairs) for at in (first, last))
                 sentences.append(self._part(name, before + number, begin, end))
-                passes.append(np.full(end - begin, before + number, np.int64))
+                passes.append(np.full(end - begin, before + number, np.int32))
         return Draw(np.concatenate(sentences), np.concatenate(passes))
 
     def shares(self, stage: int) -> dict[str, Fraction]:

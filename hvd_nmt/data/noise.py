@@ -48,10 +48,17 @@ class Noise:
         config: how much of what.
         pieces: all pieces of the vocabulary, by id.
         ids: of the pieces that are cut into characters, or are characters or bytes.
+        copies: emoji and addresses that may be added, see `spelled_copies`.
     """
 
-    def __init__(self, config: NoiseConfig, pieces: Sequence[str], ids: Mapping[str, int]) -> None:
-        self._alphabet = alphabet(pieces, ids)
+    def __init__(
+        self,
+        config: NoiseConfig,
+        pieces: Sequence[str],
+        ids: Mapping[str, int],
+        copies: Sequence[str],
+    ) -> None:
+        self._alphabet = alphabet(pieces, ids, copies)
         self._rates = [_rates(config, side) for side in (0, 1)]
 
     def __call__(
@@ -83,12 +90,22 @@ class Alphabet(NamedTuple):
     """int64, where each of them ends"""
 
 
-def alphabet(pieces: Sequence[str], ids: Mapping[str, int]) -> Alphabet:
+def spelled_copies(ids: Mapping[str, int]) -> list[str]:
+    """The emoji and addresses that a vocabulary can write.
+
+    Args:
+        ids: of its pieces, bytes among them.
+    """
+    return [text for text in (*_EMOJI, *_ADDRESSES) if _spelled(SPACE + text, ids)]
+
+
+def alphabet(pieces: Sequence[str], ids: Mapping[str, int], copies: Sequence[str]) -> Alphabet:
     """The characters of a vocabulary.
 
     Args:
         pieces: all of it, by id.
         ids: of the pieces that are cut into characters, or are characters.
+        copies: texts that it can write.
     """
     same = np.arange(len(pieces), dtype=np.int32)
     upper, beside = same.copy(), np.stack([same, same], 1)
@@ -103,10 +120,9 @@ def alphabet(pieces: Sequence[str], ids: Mapping[str, int]) -> Alphabet:
             if (at := row.find(piece)) >= 0:
                 keys = row[max(at - 1, 0)] if at else row[1], row[min(at + 1, len(row) - 1)]
                 beside[number] = [ids.get(key, number) for key in keys]
-    copies = [_spelled(SPACE + text, ids) for text in (*_EMOJI, *_ADDRESSES)]
-    known = [copy for copy in copies if copy]
-    flat = np.array([number for copy in known for number in copy], np.int32)
-    ends = np.cumsum([len(copy) for copy in known]).astype(np.int64)
+    spelled = [_spelled(SPACE + text, ids) for text in copies]
+    flat = np.array([number for copy in spelled for number in copy], np.int32)
+    ends = np.cumsum([len(copy) for copy in spelled]).astype(np.int64)
     space = ids.get(SPACE, -1)
     return Alphabet(space, is_letter, is_final, is_address, upper, beside, flat, ends)
 

@@ -19,7 +19,7 @@ MOST = 64
 MORE_PADDING = 0.05
 """padded tokens that may come on top, over all steps, as a share of those without rounding"""
 _EPOCHS = 2
-"""that are looked at: the next ones have much the same shapes"""
+"""of each stage that are looked at: the next ones have much the same shapes"""
 _SHAPES_SEEN = 1000
 """most frequent shapes of these epochs that are weighed; it takes memory of their square"""
 _ROWS_TO, _LENGTHS_TO = (2, 4, 8, 16), (1, 2, 3, 4)
@@ -84,7 +84,8 @@ def choose(
         size: number of ranks.
         fits: which of some shapes [N, 3] fit into the memory, bool [N]; None: all.
     """
-    epochs = [plan.padded_shapes(plan.epoch(epoch), size) for epoch in range(_EPOCHS)]
+    numbers = {first + number for first in plan.first_epochs for number in range(_EPOCHS)}
+    epochs = [plan.padded_shapes(plan.epoch(number), size) for number in sorted(numbers)]
     all_Nx3 = np.concatenate([np.stack(shapes, 1) for shapes in epochs])
     seen_Nx3, counts_N = np.unique(all_Nx3, axis=0, return_counts=True)
     most_N = np.sort(np.argsort(-counts_N, kind="stable")[:_SHAPES_SEEN])

@@ -12,7 +12,7 @@ from typing import Any
 from hvd_nmt.checkpoints import size
 from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
-from hvd_nmt.config import Config
+from hvd_nmt.config import Config, as_plain
 from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Answer, Host
@@ -106,6 +106,7 @@ def ask(config: Config, wanted: Sequence[Host], timeout_s: float) -> PlannedRun:
         "data": str(config.data.directory),
         "model": dataclasses.asdict(config.model),
         "tokens_per_step": config.training.tokens_per_step,
+        "stages": as_plain(config.data)["stages"],
         "seed": config.training.seed,
         "ranks": sum(host.slots for host in wanted),
     }

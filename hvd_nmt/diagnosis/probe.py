@@ -67,7 +67,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory), `model`,
-            `tokens_per_step`, `seed`, `ranks` (for the step that needs most memory), `deadline_s`.
+            `tokens_per_step`, `stages`, `seed`, `ranks` (for the step that needs most memory),
+            `deadline_s`.
 
     Returns:
         The values of `_QUESTIONS` by name, None for what was not found out, and `problems`:
@@ -273,12 +274,15 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
 def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
     """`memory.worst_batch` of the run to come; `error` where no such step can be made."""
     from hvd_nmt.common.errors import ConfigError
-    from hvd_nmt.config import ModelConfig
+    from hvd_nmt.config import ModelConfig, mixture
     from hvd_nmt.data.batch_plan import BatchPlan
+    from hvd_nmt.data.mixed_epochs import MixedEpochs
     from hvd_nmt.training import memory
 
     try:
-        plan = BatchPlan.of(data.train, request["tokens_per_step"], request["seed"])
+        batching = request["tokens_per_step"], request["seed"]
+        stages = mixture.stages_of(request.get("stages", ()), "data.stages")
+        plan = BatchPlan.of(data.train, *batching, MixedEpochs.of(data, stages, *batching))
     except ConfigError as error:
         return {"error": str(error)}
     worst = memory.worst_batch(ModelConfig(**request["model"]), plan, request["ranks"])

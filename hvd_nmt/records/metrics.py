@@ -268,11 +268,15 @@ def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
     return tuple(found)
 
 
-def _by_corpus(line: Line) -> dict[str, tuple[float, float]]:
-    """Of each of several dev corpora, its loss and its BLEU."""
-    names = [name.removeprefix("eval_loss/") for name in line if name.startswith("eval_loss/")]
-    pairs = {name: (line[f"eval_loss/{name}"], line.get(f"sacrebleu/{name}", -1)) for name in names}
-    return {name: pair for name, pair in pairs.items() if all(map(_is_size, pair))}
+def _by_corpus(line: Line) -> dict[str, tuple[float, float | None]]:
+    """Of each of several dev corpora, its loss and its BLEU, if that is known."""
+    losses = {
+        name.removeprefix("eval_loss/"): value
+        for name, value in line.items()
+        if name.startswith("eval_loss/") and _is_size(value)
+    }
+    scores = {name: line.get(f"sacrebleu/{name}") for name in losses}
+    return {name: (losses[name], of if _is_size(of) else None) for name, of in scores.items()}
 
 
 def _interval(line: Line, steps: int, start: int) -> Interval:

@@ -78,8 +78,8 @@ class Evaluation:
     seconds: float | None = None
     chrf_margin: float | None = None
     """as that of BLEU, where chrF decides which models are the best"""
-    by_corpus: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    """of each of several dev corpora, validation loss and BLEU"""
+    by_corpus: dict[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
+    """of each of several dev corpora, validation loss and BLEU, None: none was translated"""
     ter: float | None = None
     """translation edit rate, percent of the reference's words; lower is better"""
     ter_margin: float | None = None

@@ -91,8 +91,10 @@ def corpora(run: Run) -> str | None:
 
     def draw_bleu(axes: Axes) -> None:
         for name in dict.fromkeys(name for evaluation in scored for name in evaluation.by_corpus):
-            points = [(e.step, e.by_corpus[name][1]) for e in scored if name in e.by_corpus]
-            axes.plot(*zip(*points, strict=True), "o-", color=colours.get(name), markersize=3)
+            found = [(e.step, e.by_corpus.get(name, (0, None))[1]) for e in scored]
+            points = [(step, bleu) for step, bleu in found if bleu is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), "o-", color=colours.get(name), markersize=3)
         axes.set(ylabel="sacreBLEU on its dev sentences")
         axes.set_ylim(bottom=0)
 

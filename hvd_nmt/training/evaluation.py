@@ -36,8 +36,9 @@ class CorpusScores(NamedTuple):
     """Scores of one of several dev corpora, as in `Scores`."""
 
     val_loss: float
-    bleu: float
-    chrf: float
+    bleu: float | None
+    """None: no sentence of it was translated"""
+    chrf: float | None
 
 
 class Scores(NamedTuple):
@@ -157,8 +158,8 @@ class Evaluator:
             loss, _, tokens = losses[name]
             found[name] = CorpusScores(
                 float(loss / tokens),
-                _bleu(translated, references, with_interval=False)[0],
-                _chrf(translated, references, with_interval=False)[0],
+                _bleu(translated, references, with_interval=False)[0] if translated else None,
+                _chrf(translated, references, with_interval=False)[0] if translated else None,
             )
         return found
 
@@ -256,6 +257,7 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
             f"{tag}/{name}": value
             for name, of in scores.by_corpus.items()
             for tag, value in (("eval_loss", of.val_loss), ("sacrebleu", of.bleu))
+            if value is not None
         }
         | ({} if scores.ter is None else {"ter": scores.ter}),
         kind="eval",
@@ -275,7 +277,9 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         f"chrF {scores.chrf:.2f}  {ter}({len(scores.hypotheses)} sentences in "
         f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n"
         + "".join(
-            f"  {name}: validation loss {of.val_loss:.4f}  BLEU {of.bleu:.2f}  chrF {of.chrf:.2f}\n"
+            f"  {name}: validation loss {of.val_loss:.4f}"
+            + ("" if of.bleu is None else f"  BLEU {of.bleu:.2f}  chrF {of.chrf:.2f}")
+            + "\n"
             for name, of in scores.by_corpus.items()
         )
         + samples,

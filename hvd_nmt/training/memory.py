@@ -250,14 +250,15 @@ def activation_bytes(model: ModelConfig, value: int, rows: Any, source: Any, tar
 
 
 def worst_batch(model: ModelConfig, plan: BatchPlan, ranks: int) -> PaddedBatch:
-    """The batch of epoch 0 that keeps most activations.
+    """The batch of the first epochs of all stages that keeps most activations.
 
     Args:
         model: sizes and dropout.
         plan: of the training corpus.
         ranks: number of ranks.
     """
-    rows, source, target = plan.padded_shapes(plan.epoch(0), ranks)
+    shapes = [plan.padded_shapes(plan.epoch(epoch), ranks) for epoch in plan.first_epochs]
+    rows, source, target = (np.concatenate(values) for values in zip(*shapes, strict=True))
     worst = int(np.argmax(activation_bytes(model, 4, rows, source, target)))
     return PaddedBatch(int(rows[worst]), int(source[worst]), int(target[worst]))
 

@@ -136,6 +136,17 @@ def test_copies_are_the_same_on_both_sides_and_behind_the_tag(model, corpus):
     assert any(ord(copy[0]) > 0x2000 for copy in kinds)  # emoji, as bytes
 
 
+def test_copies_are_those_that_both_vocabularies_can_write(model):
+    plain = subwords.train([PAIRS[0][1], PAIRS[2][1]], 80, subwords.Learning())
+    config = DataConfig(noise=NoiseConfig(copies=1 - 1e-9))
+    augmentation = Augmentation.of_models([model, plain], config, 1, 1000)
+    sides = [encoded(each, side) for each, side in zip((model, plain), zip(*PAIRS, strict=True),
+                                                       strict=True)]  # fmt: skip
+    pairs = augmentation.pairs(ParallelCorpus(*sides), ALL, 0)
+    for side, old in ((pairs.source, sides[0]), (pairs.target, sides[1])):
+        assert np.array_equal(side.ids, old.ids)  # the second has no colon, slash or emoji
+
+
 def test_noise_depends_on_seed_epoch_and_sentence_alone(model, corpus):
     rates = {"typos": 0.2, "upper_case": 0.2, "spaces": 0.1, "copies": 0.1}
     whole = noised(model, corpus, **rates)
