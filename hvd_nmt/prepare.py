@@ -102,7 +102,7 @@ def _make(
     """All stages; those that were finished before are not done again. Returns what to print."""
     limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
     languages = options.languages if several is None else several.languages
-    build = stages.Build(journal, wanted, languages, limit)
+    build = stages.Build(journal, wanted, languages, limit, options.learning_of(several).tags)
     build.result.mkdir(exist_ok=True)
     if options.dataset_dir:
         parts, counted = stages.from_openseq2seq(build, options.dataset_dir, inputs)

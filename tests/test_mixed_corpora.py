@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import toy
 from forks import Forks
 from hvd_nmt.data import corpus
 from hvd_nmt.explain.coverage import coverage
+from hvd_nmt.records import metrics
 from hvd_nmt.records.read import read_run
 from hvd_nmt.records.sentences import read_sentences
 from hvd_nmt.reporting import plots
@@ -73,8 +75,22 @@ def test_the_record_tells_what_was_fed(done) -> None:
 def test_a_doubled_sentence_is_found(done) -> None:
     cwd, _ = done
     run = read_run(cwd / "run")
-    twice = run.__class__(**{**vars(run), "fed": (*run.fed, run.fed[0])})
+    twice = dataclasses.replace(run, fed=(*run.fed, run.fed[0]))
     assert any("doubled" in fault for fault in coverage(twice).faults)
+
+
+def test_an_epoch_that_ended_with_other_data_is_no_fault(done) -> None:
+    run = read_run(done[0] / "run")
+    lines = toy.metrics(done[0] / "run", "planned")
+    assert [line["number"] for line in lines] == [each.number for each in run.planned]
+    starts = [
+        {"kind": "start", "first_step": first, "data_hash": of}
+        for first, of in ((1, "a"), (8, "b"))
+    ]
+    cut = metrics.planned([starts[0], *lines[:1], starts[1], *lines[1:]])
+    assert [each.was_cut for each in cut] == [True] + [False] * (len(lines) - 1)
+    found = coverage(dataclasses.replace(run, planned=cut))
+    assert found.others[0] == "Epoch 1 ended with other data."
 
 
 def test_translated_dev_sentences_are_found_again(done, mixed_data: Path) -> None:

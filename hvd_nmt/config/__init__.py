@@ -2,6 +2,7 @@
 
 schema         the dataclasses, every field with meaning and unit
 presets        the named configurations
+unique_keys    YAML in which each name has one value
 serialization  YAML files, differences, wrong names
 command_line   the command line of a run, and of any other command
 schedule       the learning rate of each step

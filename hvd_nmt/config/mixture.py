@@ -11,6 +11,7 @@ that corpus once an epoch. A corpus that a stage does not name is not used in it
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.unique_keys import UniqueKeys
 
 AS_IS: Literal["as is"] = "as is"
 END: Literal["end"] = "end"
@@ -52,8 +54,10 @@ def weight_of(value: Any, name: str) -> Weight:
     """
     if value == AS_IS:
         return AS_IS
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-        return float(value)
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):  # YAML 1.1 reads 1e-3 as text
+            if 0 < float(value) < math.inf:
+                return float(value)
     raise ConfigError(f"{name} {value!r}: give a number above 0, or {AS_IS!r}.")
 
 
@@ -85,8 +89,8 @@ def parse(text: str) -> Stages:
         ConfigError: as `stages_of`.
     """
     try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        values = yaml.load(text, UniqueKeys)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(
             f"data.stages cannot be read as YAML: {' '.join(str(error).split())}"
         ) from None

@@ -14,6 +14,7 @@ import yaml
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import AUTO, Config, Count
+from hvd_nmt.config.unique_keys import UniqueKeys
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -33,25 +34,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, is no mapping, or gives a name two values.
     """
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+        values = yaml.load(path.read_text(encoding="utf-8"), UniqueKeys)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
         raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"The configuration {path} is no mapping of names to values.")
     return values
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML's own loader lets the second value of a name win without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                line = node.value[number][0].start_mark.line + 1
-                raise ValueError(f"line {line}: {name} has a value already.")
-        return super().construct_mapping(node, deep)
 
 
 def save(config: Config, path: Path) -> None:

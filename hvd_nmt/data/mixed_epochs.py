@@ -28,6 +28,9 @@ from hvd_nmt.data.mixing import mixed
 
 _END = 1 << 62
 """step at which the last stage ends"""
+_FEWEST_STEPS = 32
+"""of the last epoch of a stage: in a few steps sentences of very different lengths would meet, and
+be padded to the longest; so what is left of a stage after its last whole epoch joins that one"""
 
 
 class Draw(NamedTuple):
@@ -87,8 +90,30 @@ class MixedEpochs:
         Raises:
             ConfigError: there are stages and only one corpus; or as the class.
         """
+        if not stages and not data.manifest.corpora:
+            return None
+        found = cls.always(data, stages, tokens_per_step, seed)
+        present = [name for name, pairs in found.ranges.items() if pairs]
+        all_as_is = [dict(stage.weights) == dict.fromkeys(present, AS_IS) for stage in found.stages]
+        return None if all(all_as_is) and len(all_as_is) == 1 else found
+
+    @classmethod
+    def always(
+        cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
+    ) -> MixedEpochs:
+        """The same, also where each epoch has every pair once.
+
+        Args:
+            data: prepared data of several corpora.
+            stages: as for `of`.
+            tokens_per_step: as for `of`.
+            seed: as for `of`.
+
+        Raises:
+            ConfigError: as `of`.
+        """
         ranges = data.manifest.by_corpus("train")
-        if stages and not ranges:
+        if not ranges:
             raise ConfigError(
                 f"data.stages mixes corpora, and {data.path} has only one: prepare several with "
                 "python -m hvd_nmt.prepare --corpora, or leave the stages out."
@@ -96,8 +121,6 @@ class MixedEpochs:
         weights = {corpus.name: corpus.weight for corpus in data.manifest.corpora}
         present = {name: weight for name, weight in weights.items() if ranges[name]}
         chosen = tuple(stages) or (Stage(END, present),)
-        if len(chosen) == 1 and dict(chosen[0].weights) == dict.fromkeys(present, AS_IS):
-            return None
         return cls(ranges, data.train.target.lengths, chosen, tokens_per_step, seed)
 
     def __post_init__(self) -> None:
@@ -120,11 +143,11 @@ class MixedEpochs:
     def place(self, epoch: int) -> Place:
         """Where an epoch is, from 0."""
         for number, steps in enumerate(self._steps):
-            first, end = self._first_steps[number], self._ends[number]
-            epochs = -(-(end - first) // steps)
+            epochs = self._epochs(number)
             if epoch < epochs:
-                begun = first + epoch * steps
-                return Place(number, begun, min(steps, end - begun))
+                begun = self._first_steps[number] + epoch * steps
+                left = self._ends[number] - begun
+                return Place(number, begun, left if epoch == epochs - 1 else steps)
             epoch -= epochs
         raise ValueError("the last stage has no end")
 
@@ -136,10 +159,12 @@ class MixedEpochs:
     def position(self, global_step: int) -> tuple[int, int]:
         """Epoch and step within the epoch after so many steps from the very start."""
         epochs = 0
-        for first, end, steps in zip(self._first_steps, self._ends, self._steps, strict=True):
-            if global_step < end:
-                return epochs + (global_step - first) // steps, (global_step - first) % steps
-            epochs += -(-(end - first) // steps)
+        for number, steps in enumerate(self._steps):
+            done = global_step - self._first_steps[number]
+            if global_step < self._ends[number]:
+                epoch = min(done // steps, self._epochs(number) - 1)
+                return epochs + epoch, done - epoch * steps
+            epochs += self._epochs(number)
         raise ValueError(global_step)
 
     def draw(self, epoch: int) -> Draw:
@@ -185,7 +210,7 @@ class MixedEpochs:
         }
 
     def steps_per_epoch(self, stage: int) -> int:
-        """Steps of each epoch of a stage, but for a last one that the stage's end cuts short."""
+        """Steps of each epoch of a stage, but for the last one, which its end makes another."""
         return self._steps[stage]
 
     @cached_property
@@ -217,6 +242,12 @@ class MixedEpochs:
 
     def _lengths_of(self, pairs: range) -> np.ndarray:
         return self.target_lengths[pairs.start : pairs.stop]
+
+    def _epochs(self, stage: int) -> int:
+        """How many epochs a stage has."""
+        steps = self._ends[stage] - self._first_steps[stage]
+        whole, left = divmod(steps, self._steps[stage])
+        return whole if whole and left < _FEWEST_STEPS else whole + 1
 
     def _drawn(self, stage: int, name: str, step: int) -> int:
         """Pairs of a corpus that a stage has drawn until a step of the run."""

@@ -60,7 +60,7 @@ def tags(model: bytes) -> dict[str, int]:
     return {
         name.removeprefix(SPACE): number
         for name, number in never_merged(model).items()
-        if name.startswith(SPACE)
+        if name.startswith(SPACE) and name != SPACE
     }
 
 

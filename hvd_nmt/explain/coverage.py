@@ -126,7 +126,9 @@ def _planned(run: Run) -> Iterator[_Epoch]:
     last = _last_step(run)
     for each in run.planned:
         missing = "is not finished." if each.last_step > last else ""
-        yield _Epoch(each.number, each.sentences, run.fed, missing)
+        missing = "ended with other data." if each.was_cut else missing
+        fed = [one for one in run.fed if one.step >= each.first_step]
+        yield _Epoch(each.number, each.sentences, fed, missing)
 
 
 def _last_step(run: Run) -> int:

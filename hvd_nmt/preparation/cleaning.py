@@ -40,6 +40,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from itertools import dropwhile
 from typing import Literal, final
 
 import numpy as np
@@ -237,15 +238,19 @@ class Memory:
         return rules
 
 
-def keys(pairs: Sequence[Pair]) -> np.ndarray:
+def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
     """A hash of each side of each pair, uint64 [pairs, 2], the same on every host.
 
     Two of five million different texts share one with a probability of less than one in a million.
+
+    Args:
+        pairs: texts.
+        tags: that sources may begin with, and that make no other sentence of one.
     """
     digests = [
         blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for pair in pairs
-        for line in pair
+        for source, target in pairs
+        for line in (_without_tags(source, tags) if tags else source, target)
     ]
     return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
@@ -262,6 +267,10 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
         bool [pairs, 2]: the source is one of its sources, the target is one of its targets.
     """
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
+
+
+def _without_tags(source: str, tags: Sequence[str]) -> str:
+    return " ".join(dropwhile(tags.__contains__, source.split(" ")))
 
 
 @final

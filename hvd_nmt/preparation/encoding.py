@@ -70,7 +70,7 @@ def encode(
             all pairs stay.
         block_pairs: pairs that a worker takes at once.
     """
-    settings = models, limit, quality is not None
+    settings = models, limit, None if quality is None else quality.tags
     blocks = pair_blocks(*part.text, block_pairs)
     encoded = workers.in_order(_encode, blocks, _load, settings)
     source, target = (subwords.load(model).get_piece_size() for model in models)
@@ -178,11 +178,11 @@ def _load(settings: tuple[Models, *tuple[Any, ...]]) -> tuple[Any, ...]:
 
 def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     """What a worker does with a block of clean text."""
-    models, limit, train = state
+    models, limit, tags = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = _encoded(models, lines)
-    removed, quality = {}, Quality(limit.tokens)
-    if train:
+    removed, quality = {}, Quality(limit.tokens, tags or ())
+    if tags is not None:  # it is train
         lengths = source[1], target[1]  # by which a side is cut
         if limit.skip:
             lengths = _measured(models, lines, (source, target))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.data.corpus import MixedCorpus
 from hvd_nmt.preparation import n_best
@@ -33,7 +34,7 @@ def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartSta
         if any(name in inputs for inputs in corpora.inputs.values()):
             states = _cleaned(build, corpora, name, wrong_bytes, list(found))
             folder = build.work if name == "train" else build.result
-            work = partial(_join, states, build.paths(folder, name))
+            work = partial(_join, name, states, build.paths(folder, name))
             plain = build.journal.stage(f"join {name}", work)
             found[name] = PartState.from_plain(plain, folder)
     require_pairs(found["train"])
@@ -92,13 +93,15 @@ def _unfolded(build: Build, name: str, raw: Input) -> Input:
     return Input.of([out])
 
 
-def _join(states: Sequence[PartState], text: Paths) -> dict[str, Any]:
+def _join(part: str, states: Sequence[PartState], text: Paths) -> dict[str, Any]:
     """The same part of several corpora as one, their clean text in one file after the other.
 
     Returns:
         What `PartState.from_plain` reads.
     """
     present = [state for state in states if state.pairs_read]
+    if not present:
+        raise DataError(f"The {part} files of all corpora are empty: give some text.")
     source, target = (
         joined_files(side) for side in zip(*(state.inputs for state in present), strict=True)
     )

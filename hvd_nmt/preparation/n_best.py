@@ -28,7 +28,7 @@ def unfold(source: Path, n_best: Path, out: Paths) -> None:
     ):
         for row, line in enumerate(read_lines(n_best), start=1):
             number, score, translation = (*line.split(" ", 2), "", "")[:3]  # its tabs are spaces
-            if not (number.isdecimal() and _is_number(score)):
+            if not (number.isdecimal() and int(number) and _is_number(score)):
                 raise DataError(
                     f"{n_best}, line {row} is not number, score and text with tabs between: give "
                     "what `translate --n-best` has written."

@@ -327,7 +327,7 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
         pairs_read=block.pairs,
         text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
         kept=_joined([(source.encode(), target.encode()) for source, target in kept]),
-        keys=cleaning.keys(kept) if want_keys else None,
+        keys=cleaning.keys(kept, getattr(cleaner, "tags", ())) if want_keys else None,
         numbers=numbers if want_keys else [],
         removed=Counter(rule for _, rule, _ in removed_pairs),
         removed_pairs=removed_pairs,

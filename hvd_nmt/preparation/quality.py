@@ -40,10 +40,11 @@ class Quality:
 
     Args:
         max_length: most tokens of a sentence, eos counted.
+        tags: that sources may begin with, see `cleaning.keys`.
     """
 
-    def __init__(self, max_length: int) -> None:
-        self.max_length = max_length
+    def __init__(self, max_length: int, tags: Sequence[str] = ()) -> None:
+        self.max_length, self.tags = max_length, tags
         self._histograms = np.zeros((2, LONGEST_COUNTED + 1), np.int64)
         self._tokens = np.zeros(2, np.int64)
         self._longest = np.zeros(2, np.int64)
@@ -73,7 +74,7 @@ class Quality:
         self._longest = np.maximum(self._longest, lengths.max(axis=1))
         over = lengths > self.max_length
         self._over += *over.sum(axis=1), over.any(axis=0).sum()
-        self._keys.append(keys(pairs))
+        self._keys.append(keys(pairs, self.tags))
 
     def merge(self, other: Quality) -> None:
         """Adds what another has counted of other pairs."""

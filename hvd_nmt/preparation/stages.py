@@ -57,6 +57,8 @@ class Build:
     """all that decides the result"""
     languages: tuple[str, str]
     limit: LengthLimit
+    tags: Sequence[str] = ()
+    """that sources may begin with"""
 
     @property
     def work(self) -> Path:
@@ -76,7 +78,7 @@ class Build:
     def held_out_keys(self, names: Iterable[str]) -> dict[str, np.ndarray]:
         """The `cleaning.keys` of the pairs of dev and test, where they are among these parts."""
         return {
-            name: cleaning.keys(list(read_pairs(*self.paths(self.result, name))))
+            name: cleaning.keys(list(read_pairs(*self.paths(self.result, name))), self.tags)
             for name in ("dev", "test")
             if name in names
         }
@@ -149,7 +151,8 @@ def clean_part(
         keep = parts.Cleaning(Tagged(parts.keep_all, tags), None, wrong_bytes)
         return parts.clean(raw, text, keep).as_plain()
     source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
-    cleaner = Tagged(cleaning.Cleaner(rules, build.languages, (source, target)), tags)
+    languages = build.languages if of is None else of.languages
+    cleaner = Tagged(cleaning.Cleaner(rules, languages, (source, target)), tags)
     memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
     method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.name(name))
     return parts.clean(raw, text, method).as_plain()
@@ -197,7 +200,7 @@ def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict
 
     def work(name: str) -> list[Any]:
         part, train = clean_parts[name], name == "train"
-        counts = quality.Quality(build.limit.tokens) if train else None
+        counts = quality.Quality(build.limit.tokens, build.tags) if train else None
         limit = build.limit if train else build.limit._replace(skip=False)
         models = [path.read_bytes() for path in vocabularies.models(build.result)]
         both = models[0], models[-1]

@@ -226,10 +226,19 @@ def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
 def planned(lines: Iterable[Line]) -> tuple[PlannedEpoch, ...]:
     """The epochs that were begun on several corpora, as they were begun last."""
     found: dict[int, PlannedEpoch] = {}
+    data_hash = None
     for line in lines:
         if line.get("kind") == "start":
             done = line.get("first_step", 1) - 1
-            found = {number: each for number, each in found.items() if each.first_step <= done}
+            other = data_hash not in (None, line.get("data_hash"))
+            data_hash = line.get("data_hash", data_hash)
+            found = {
+                number: dataclasses.replace(
+                    each, was_cut=each.was_cut or (other and each.last_step > done)
+                )
+                for number, each in found.items()
+                if each.first_step <= done
+            }
         elif {"number", "steps", "epoch_sentences", "step"} <= line.keys():
             number, first, steps = line["number"], line["step"], line["steps"]
             sentences = SentenceSum.recorded(line["epoch_sentences"])

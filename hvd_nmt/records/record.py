@@ -133,6 +133,8 @@ class PlannedEpoch:
     first_step: int
     last_step: int
     sentences: SentenceSum
+    was_cut: bool = False
+    """the run went on with other data before its end"""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,11 @@ class MlflowRun(TrackedRun):
     def __init__(self, run_dir: Path, run_id: str | None) -> None:
         if run_id is None:
             name = None if "MLFLOW_RUN_NAME" in os.environ else run_dir.name
-            run_id = mlflow.start_run(run_name=name, log_system_metrics=False).info.run_id
+            # Of an attempt that failed after it, the run is still there.
+            active = mlflow.active_run() or mlflow.start_run(
+                run_name=name, log_system_metrics=False
+            )
+            run_id = active.info.run_id
         self.run_id = run_id
         self._client = mlflow.MlflowClient()
         self._client.update_run(run_id, status="RUNNING")

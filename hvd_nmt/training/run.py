@@ -185,7 +185,7 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
             ignored = "; --init-from was for its beginning" if source else ""
             log(f"resuming    from {newest.prefix}{ignored}")
             run_directory.require_same_data(newest, config, run_setup.data, log)
-            run_directory.require_same_epochs(config.run_dir, config, run_setup, newest.step)
+            run_directory.require_same_epochs(config, run_setup, newest)
             if weights.restore(state, newest):
                 words = "in float16: its loss scale is dropped"
                 if run_setup.precision == "float16":

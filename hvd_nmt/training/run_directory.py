@@ -177,30 +177,35 @@ def require_same_data(
     )
 
 
-def require_same_epochs(run_dir: Path, config: Config, run_setup: RunSetup, step: int) -> None:
+def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpoint) -> None:
     """See that stages of several corpora have changed for the steps to come only.
 
     Args:
-        run_dir: run directory.
         config: of this start.
         run_setup: what all ranks have agreed on.
-        step: from which the run resumes.
+        checkpoint: from which the run resumes.
 
     Raises:
         RunError: the steps before would have had other sentences.
     """
-    earlier, now = configuration.load(run_dir / CONFIG), run_setup.batch_plan.mixture
-    if earlier.data.stages == config.data.stages:
+    file = config.run_dir / CONFIG
+    same_data = checkpoint.manifest.data_hash in ("", run_setup.data.manifest.hash)
+    if not (file.exists() and same_data):
         return
-    training = earlier.training
-    before = MixedEpochs.of(
-        run_setup.data, earlier.data.stages, training.tokens_per_step, training.seed
+    earlier = configuration.load(file).data.stages
+    if earlier == config.data.stages:
+        return
+    batching = config.training.tokens_per_step, config.training.seed
+    before, now = (
+        MixedEpochs.always(run_setup.data, stages, *batching)
+        for stages in (earlier, config.data.stages)
     )
-    if before is None or now is None or not before.agrees(now, step):
+    if not before.agrees(now, checkpoint.step):
         raise RunError(
-            f"data.stages may change for steps to come, and up to step {step:,}, to which the run "
-            f"in {run_dir} has come, these are others than it began with: leave what was as it was "
-            "(also the end of an epoch that has begun), or give another --run-dir."
+            f"data.stages may change for steps to come, and up to step {checkpoint.step:,}, to "
+            f"which the run in {config.run_dir} has come, these are others than it began with: "
+            "leave what was as it was (also the end of an epoch that has begun), or give another "
+            "--run-dir."
         )
 
 

@@ -122,7 +122,9 @@ class Engine:
                     advance(1)
         in_order = (found[index] for index in range(len(sources)))
         chosen = [
-            long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line])
+            long_lines.joined(
+                [next(in_order) for _ in line], [len(ids) for ids in line], self._tags_of(line[0])
+            )
             for line in parts
         ]
         for index, translations in enumerate(chosen):
@@ -219,10 +221,14 @@ class Engine:
 
     def _split(self, ids: np.ndarray) -> list[np.ndarray]:
         """A line in parts that the model reads, each with the tags of the line."""
-        tags = ids[: np.argmin(np.isin(ids, [*self.tags.values()]))]
+        tags = ids[: self._tags_of(ids)]
         room = self.backend.max_length - len(tags)
         parts = long_lines.parts(ids[len(tags) :], room, self._boundaries)
         return [np.concatenate((tags, part)) for part in parts] if len(tags) else parts
+
+    def _tags_of(self, ids: np.ndarray) -> int:
+        """How many tags a line begins with."""
+        return int(np.argmin(np.isin(ids, [*self.tags.values()])))
 
     def _tagged(self, lines: Sequence[str], warnings: list[LineWarning]) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""
@@ -271,7 +277,10 @@ class Engine:
         self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
     ) -> list[list[Line]]:
         texts = iter(self.tokenizers.target.decode(t.ids for line in chosen for t in line))
-        sizes = [sum(len(ids) - 1 for ids in line) + 1 for line in parts]
+        sizes = [
+            sum(len(ids) - 1 for ids in line) + 1 - (len(line) - 1) * self._tags_of(line[0])
+            for line in parts
+        ]
         return [
             [Line(next(texts), translation, size) for translation in line]
             for line, size in zip(chosen, sizes, strict=True)

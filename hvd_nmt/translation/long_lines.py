@@ -68,12 +68,15 @@ def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
     return [*found, np.append(rest, np.int32(EOS))]
 
 
-def joined(of_parts: Sequence[Sequence[Translation]], lengths: Sequence[int]) -> list[Translation]:
+def joined(
+    of_parts: Sequence[Sequence[Translation]], lengths: Sequence[int], tags: int = 0
+) -> list[Translation]:
     """The translations of a line from those of its parts: the best with the best, and so on.
 
     Args:
         of_parts: for each part its translations, best first.
         lengths: source tokens of each part, its eos included.
+        tags: tokens at the begin of the line that each part begins with.
 
     Returns:
         As many as the part with the fewest has; scores are sums, alignments count in the whole
@@ -81,12 +84,16 @@ def joined(of_parts: Sequence[Sequence[Translation]], lengths: Sequence[int]) ->
     """
     if len(of_parts) == 1:
         return list(of_parts[0])
-    ends = np.cumsum([length - 1 for length in lengths])
-    return [_concatenated(row, [0, *ends.tolist()]) for row in zip(*of_parts, strict=False)]
+    ends = np.cumsum([length - 1 - tags for length in lengths]) + tags
+    bounds = [tags, *ends.tolist()]
+    return [_concatenated(row, bounds, tags) for row in zip(*of_parts, strict=False)]
 
 
-def _concatenated(row: Sequence[Translation], bounds: Sequence[int]) -> Translation:
-    """One translation of several; part i has the line's tokens from bounds[i] to bounds[i + 1]."""
+def _concatenated(row: Sequence[Translation], bounds: Sequence[int], tags: int) -> Translation:
+    """One translation of several; part i has the line's tokens from bounds[i] to bounds[i + 1].
+
+    Before these it has the tags, which are the line's first tokens.
+    """
     inner = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
 
     def concatenated(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -96,7 +103,7 @@ def _concatenated(row: Sequence[Translation], bounds: Sequence[int]) -> Translat
         return np.concatenate([array[keep] for array, keep in zip(known, inner, strict=True)])
 
     def in_line(places: np.ndarray, number: int) -> np.ndarray:
-        whole = places + bounds[number]
+        whole = np.where(places < tags, places, places - tags + bounds[number])
         is_last = number == len(row) - 1
         return whole if is_last else np.where(whole < bounds[number + 1], whole, -1)
 

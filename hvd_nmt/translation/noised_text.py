@@ -39,14 +39,13 @@ def noised(
     tokenizers = Tokenizers.of(*paths)
     models = [path.read_bytes() for path in dict.fromkeys(paths)]
     augmentation = Augmentation.of_models(models, DataConfig(noise=noise), seed, _NO_LIMIT)
+    encoded = [_encoded(tokenizers.target, reference.lines) for reference in references]
+    source_ids = _encoded(tokenizers.source, source.lines)
+    known = ~np.logical_or.reduce([_holds_unknown(side) for side in (source_ids, *encoded)])
     sources, found = [source.lines], []
-    for reference in references:
-        lines = source.lines, reference.lines
-        pairs = ParallelCorpus(
-            *(_encoded(tokenizer, side) for tokenizer, side in zip(tokenizers, lines, strict=True))
-        )
+    for reference, target_ids in zip(references, encoded, strict=True):
+        lines, pairs = (source.lines, reference.lines), ParallelCorpus(source_ids, target_ids)
         changed = augmentation.pairs(pairs, np.arange(len(pairs)), 0)
-        known = ~(_holds_unknown(pairs.source) | _holds_unknown(pairs.target))
         texts = [
             _decoded(tokenizer, old, new, known, side)
             for tokenizer, old, new, side in zip(

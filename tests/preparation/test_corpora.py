@@ -223,6 +223,36 @@ def test_dev_files_must_come_from_somewhere(files):
         corpora.read(path, ("en", "de"), Rules(clean="none"))
 
 
+def test_a_tag_hides_no_leak(files):
+    write(files, "mono.s", [line(0), DEV[1], line(2)])
+    write(files, "mono.t", ["a b", "c d", "e f"])
+    yaml = YAML + (
+        "  - {name: taught, source: mono.s, target: mono.t, tags: [<kd>],\n"
+        "     cleaning: {remove_leaks: true}}\n"
+    )
+    assert prepared(files, yaml) == 0
+    data = corpus.load(files / "out")
+    assert data.manifest.corpora[-1].pairs["train"] == 2
+    assert data.manifest.parts["train"].removed["sentence of dev"] == 1
+    report = json.loads((files / "out" / "quality.json").read_text())
+    assert report["leakage"]["dev"]["train_pairs"] == 0
+
+
+def test_rules_know_the_languages_of_each_corpus(files):
+    yaml = YAML + "  - {name: russian, source: mono.s, target: mono.t, target_language: ru}\n"
+    write(files, "mono.s", ["a dog", "a man"])
+    write(files, "mono.t", ["собака", "latin"])
+    assert prepared(files, yaml, "--min-script-share", "0.9") == 0
+    assert corpus.load(files / "out").manifest.corpora[-1].pairs["train"] == 1
+
+
+def test_dev_files_without_a_line_are_refused(files, capsys):
+    for name in ("dev.s", "dev.t", "dev.fr.s", "dev.fr.t"):
+        (files / name).write_text("")
+    assert prepared(files) == 3
+    assert "is empty" in capsys.readouterr().err
+
+
 def test_other_text_beside_corpora_is_refused(files, capsys):
     assert prepared(files, YAML, "--dev-size", "5") == 2
     assert "--corpora names all files" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""Stages of several corpora, as a file or the command line names them."""
+
+import pytest
+
+from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config import AS_IS, END, Stage, mixture
+
+
+def test_stages_are_read_and_written():
+    first = "{until: 50, weights: {clean: 1, crawled: 1e-3, back: as is}}"
+    text = f"[{first}, {{until: end, weights: {{clean: 2.5}}}}]"
+    stages = mixture.parse(text)
+    assert stages == (
+        Stage(50, {"clean": 1.0, "crawled": 0.001, "back": AS_IS}), Stage(END, {"clean": 2.5})
+    )  # fmt: skip
+    assert mixture.parse(mixture.word(stages)) == stages
+    assert mixture.parse("") == mixture.parse("[]") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[{until: 5, weights: {a: 1}}]", "the last stage needs `until: end`"),
+        ("[{until: end, weights: {a: 1}}, {until: 5, weights: {a: 1}}]", "after the one before"),
+        ("[{until: 9, weights: {a: 1}}, {until: 9, weights: {a: 1}}]", "after the one before"),
+        ("[{until: 0, weights: {a: 1}}]", "until is 0"),
+        ("[{until: end}]", "must have until and weights"),
+        ("[{until: end, weights: {}}]", "must name at least one corpus"),
+        ("[{until: end, weights: {a: .nan}}]", "a nan: give a number above 0, or 'as is'"),
+        ("[{until: end, weights: {a: -1}}]", "give a number above 0"),
+        ("[{until: end, weights: {a: true}}]", "give a number above 0"),
+        (f"[{{until: end, weights: {{a: 1{'0' * 400}}}}}]", "give a number above 0"),
+        ("[{until: end, weights: {a: 1}, weights: {b: 2}}]", "weights has a value already"),
+        ("{until: end", "cannot be read as YAML"),
+        ("[" * 5000, "cannot be read as YAML"),
+        ("[{until: 2020-13-45, weights: {a: 1}}]", "cannot be read as YAML"),
+        ("until", "must be a list such as"),
+    ],
+)
+def test_what_is_no_stage_is_one_sentence(text, said):
+    with pytest.raises(ConfigError) as raised:
+        mixture.parse(text)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
