@@ -31,6 +31,8 @@ from hvd_nmt.data.mixing import mixed
 from hvd_nmt.data.sentencepiece_model import SPACE
 
 _SPECIAL = UNK + 1
+_AT_ONCE = 100_000
+"""sentences that are segmented at once for a plan, so that this needs little memory"""
 
 
 @final
@@ -136,6 +138,31 @@ class Augmentation:
                          source=source, noise=config.noise, copies=copies)  # fmt: skip
         assert source is not None
         return source
+
+    def lengths(
+        self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How long some pairs are in an epoch, tokens of sources and targets, int32.
+
+        It is exact for those that noise makes several times as long, so that these meet their like
+        in a step. Of the others it is the length without noise and BPE-dropout.
+
+        Args:
+            corpus: all pairs.
+            indices: int64, of the pairs that are asked for.
+            epoch: from 0, one for all or one for each.
+        """
+        source, target = corpus.source.lengths[indices], corpus.target.lengths[indices]
+        if self._noise is None:
+            return source, target
+        keys = np.broadcast_to(_keys(self._seed, epoch, indices), indices.shape)
+        longer = np.flatnonzero(self._noise.lengthens(keys))
+        epochs = np.broadcast_to(epoch, indices.shape)
+        for first in range(0, len(longer), _AT_ONCE):
+            some = longer[first : first + _AT_ONCE]
+            pairs = self.pairs(corpus, indices[some], epochs[some])
+            source[some], target[some] = pairs.source.lengths, pairs.target.lengths
+        return source, target
 
     def pairs(
         self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int

@@ -14,6 +14,7 @@ training loop stands on (and that tests/data/test_batches.py proves):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -23,6 +24,10 @@ import numpy as np
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.corpus import ParallelCorpus
 from hvd_nmt.data.mixed_epochs import MixedEpochs
+
+Lengths = Callable[[np.ndarray, np.ndarray | int], tuple[np.ndarray, np.ndarray]]
+"""gives the tokens of the sources and targets of some sentences, int64 places in the corpus, in an
+epoch or in the pass of each"""
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
 # bands of one the source is padded more, and more of the same sentences meet again in the next
@@ -58,6 +63,8 @@ class BatchPlan:
         tokens_per_step: real target tokens of one step over all ranks.
         seed: seed of all epochs.
         mixture: which sentences an epoch has; None: all, each once.
+        lengths: gives the tokens of sources and targets of some sentences in an epoch, or in the
+            passes of each, where they are not always as long as here; None: they are.
 
     Raises:
         ConfigError: no sentence, or the longest target sentence does not fit into a step.
@@ -68,6 +75,7 @@ class BatchPlan:
     tokens_per_step: int
     seed: int
     mixture: MixedEpochs | None = None
+    lengths: Lengths | None = None
 
     def __post_init__(self) -> None:
         if len(self.source_lengths) != len(self.target_lengths):
@@ -89,7 +97,7 @@ class BatchPlan:
     @classmethod
     def of(
         cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
-        mixture: MixedEpochs | None = None,
+        mixture: MixedEpochs | None = None, lengths: Lengths | None = None,
     ) -> BatchPlan:  # fmt: skip
         """The plan of training pairs.
 
@@ -98,8 +106,10 @@ class BatchPlan:
             tokens_per_step: real target tokens of one step over all ranks.
             seed: seed of all epochs.
             mixture: which of them an epoch has; None: all.
+            lengths: see the class.
         """
-        return cls(corpus.source.lengths, corpus.target.lengths, tokens_per_step, seed, mixture)
+        own = corpus.source.lengths, corpus.target.lengths
+        return cls(*own, tokens_per_step, seed, mixture, lengths)
 
     @cached_property
     def steps_per_epoch(self) -> int:
@@ -131,18 +141,27 @@ class BatchPlan:
         lengths = self.source_lengths, self.target_lengths
         if draw is not None:
             lengths = lengths[0][draw.sentences], lengths[1][draw.sentences]
+        if self.lengths is not None:
+            every = np.arange(len(self.source_lengths)), epoch
+            lengths = self.lengths(*(every if draw is None else draw))
         order = _sorted_by_length(*lengths, epoch % BAND_WIDTH_TOKENS, philox)
-        passes = epoch
+        source_lengths, target_lengths = (of_side[order] for of_side in lengths)
+        passes: np.ndarray | int = epoch
         if draw is not None:
             order, passes = draw.sentences[order], draw.passes[order]
-        edges = cut(self.target_lengths[order], self.steps_of(epoch))
+        edges = cut(target_lengths, self.steps_of(epoch))
         shuffled = np.argsort(philox.random_raw(len(edges) - 1), kind="stable")
         source_tokens, target_tokens = (
-            np.add.reduceat(lengths[order], edges[:-1], dtype=np.int64)[shuffled]
-            for lengths in (self.source_lengths, self.target_lengths)
+            np.add.reduceat(of_side, edges[:-1], dtype=np.int64)[shuffled]
+            for of_side in (source_lengths, target_lengths)
+        )
+        source, target = (
+            np.maximum.reduceat(of_side, edges[:-1]).astype(np.int64)
+            for of_side in (source_lengths, target_lengths)
         )
         first, last = edges[:-1][shuffled], edges[1:][shuffled]
-        return EpochPlan(order, passes, first, last, source_tokens, target_tokens)
+        tokens = source_tokens, target_tokens
+        return EpochPlan(order, passes, first, last, *tokens, longest=(source, target))
 
     def padded_shapes(
         self, epoch: EpochPlan, size: int
@@ -153,11 +172,7 @@ class BatchPlan:
         """
         first = np.sort(epoch.first)
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
-        source, target = (
-            np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
-            for lengths in (self.source_lengths, self.target_lengths)
-        )
-        return rows, source, target
+        return rows, *epoch.longest
 
     def most_shapes(self, size: int) -> int:
         """A bound on the different [rows, source length, target length] of a rank's batches.
@@ -196,6 +211,8 @@ class EpochPlan:
         last: int64 [steps], where each step ends.
         source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
         target_tokens: int64 [steps], real target tokens over all ranks, eos counted.
+        longest: of sources and targets, the longest of each step, int64 [steps], by the steps'
+            places in `order`.
     """
 
     order: np.ndarray
@@ -204,6 +221,7 @@ class EpochPlan:
     last: np.ndarray
     source_tokens: np.ndarray
     target_tokens: np.ndarray
+    longest: tuple[np.ndarray, np.ndarray]
 
     @property
     def steps(self) -> int:

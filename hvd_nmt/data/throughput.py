@@ -10,7 +10,7 @@ import numpy as np
 
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data.augmentation import Augmentation
-from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Position
+from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Lengths, Position
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.mixed_epochs import MixedEpochs
@@ -51,7 +51,7 @@ class Throughput(NamedTuple):
 def measure(
     corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, size: int = 1,
     seconds: float = 5.0, augmentation: Augmentation | None = None, *,
-    mixture: MixedEpochs | None = None,
+    mixture: MixedEpochs | None = None, lengths: Lengths | None = None,
 ) -> Throughput:  # fmt: skip
     """Makes the plan of epoch 0 and then batches, for some seconds or an epoch.
 
@@ -63,6 +63,7 @@ def measure(
         seconds: for how long to make batches.
         augmentation: as in training; the shapes and the padding are those without it.
         mixture: which pairs an epoch has; None: all.
+        lengths: as of `BatchPlan`.
 
     Raises:
         ConfigError: no plan can be made of this corpus.
@@ -70,7 +71,7 @@ def measure(
     started_s = time.perf_counter()
     # Other objects on the same arrays, which do not know their lengths yet.
     source, target = (Sentences(side.ids, side.offsets) for side in (corpus.source, corpus.target))
-    plan = BatchPlan.of(ParallelCorpus(source, target), tokens_per_step, seed, mixture)
+    plan = BatchPlan.of(ParallelCorpus(source, target), tokens_per_step, seed, mixture, lengths)
     epoch = plan.epoch(0)
     plan_s = time.perf_counter() - started_s
     tracemalloc.start()  # after the clock has stopped, for it slows what it watches

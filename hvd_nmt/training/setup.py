@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -74,8 +75,11 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         _require_places(config, data)
         batching = config.training.tokens_per_step, config.training.seed
         mixture = MixedEpochs.of(data, config.data.stages, *batching)
-        plan = BatchPlan.of(data.train, *batching, mixture)
         augmentation = Augmentation.of(data, config.data, config.training.seed)
+        lengths = None
+        if augmentation is not None and config.data.noise.is_on:
+            lengths = functools.partial(augmentation.lengths, data.train)
+        plan = BatchPlan.of(data.train, *batching, mixture, lengths)
     hosts = [facts["host"] for facts in facts_by_rank]
     groups = None
     if len(set(hosts)) > 1 and may_group_ranks(config.training):

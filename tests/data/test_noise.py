@@ -1,5 +1,8 @@
 """Noise: the same wherever it is asked for, the same on both sides where it must be."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,8 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import DataConfig
 from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data.augmentation import Augmentation
+from hvd_nmt.data.batch_plan import BatchPlan, Position
+from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.preparation import subwords
 
@@ -169,6 +174,37 @@ def test_a_pair_that_would_be_too_long_stays_on_both_sides(model, corpus):
     assert any(stayed)
     for pair, stays, other in zip(found, stayed, free, strict=True):
         assert stays or pair == other
+
+
+def test_the_plan_knows_which_pairs_become_much_longer(model, corpus):
+    """Else each step has one in capitals, and all its other rows are padded to that one."""
+    config = DataConfig(noise=NoiseConfig(upper_case=0.03, title_case=0.02, copies=0.02))
+    augmentation = Augmentation.of_models([model], config, 1, 1000)
+    source, target = augmentation.lengths(corpus, ALL, 3)
+    changed = augmentation.pairs(corpus, ALL, 3)
+    assert np.array_equal(source, changed.source.lengths)
+    assert np.array_equal(target, changed.target.lengths)
+    assert not np.array_equal(target, corpus.target.lengths)
+
+    def padded(lengths):
+        plan = BatchPlan.of(corpus, 700, 1, None, lengths)
+        shapes = plan.padded_shapes(plan.epoch(0), 2)
+        of_ranks = [
+            itertools.islice(batches(corpus, plan, Position(), rank, 2, augmentation), 8)
+            for rank in (0, 1)
+        ]
+        tokens, largest = 0, 0
+        for one, other in zip(*of_ranks, strict=True):
+            assert one.source_BxS.shape == other.source_BxS.shape
+            size = one.source_BxS.size + one.target_BxT.size
+            tokens, largest = tokens + size, max(largest, size)
+        rows, longest, longest_target = shapes
+        return tokens, largest, int((rows * (longest + longest_target)).max())
+
+    tokens, largest, planned = padded(functools.partial(augmentation.lengths, corpus))
+    without, _, _ = padded(None)
+    assert tokens < 0.8 * without
+    assert largest <= planned
 
 
 def test_rates_that_cannot_be_are_refused():
