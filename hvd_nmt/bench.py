@@ -137,7 +137,15 @@ def read_input(config: BenchConfig) -> None:
     augmentation = Augmentation.of(data, config.data, config.training.seed)
     tokens, seed = config.training.tokens_per_step, config.training.seed
     mixture = MixedEpochs.of(data, config.data.stages, tokens, seed)
-    found = throughput.measure(data.train, tokens, seed, augmentation=augmentation, mixture=mixture)
+    lengths = None if augmentation is None else augmentation.lengths_of(data.train)
+    found = throughput.measure(
+        data.train,
+        tokens,
+        seed,
+        augmentation=augmentation,
+        mixture=mixture,
+        lengths=lengths,
+    )
     print(_aligned(found.rows()))
 
 

@@ -16,6 +16,7 @@ TensorFlow and SentencePiece have crashed in one process, so merging is our own,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, final
@@ -26,6 +27,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import UNK, DataConfig
 from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data import sentencepiece_model
+from hvd_nmt.data.batch_plan import Lengths
 from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus, Sentences
 from hvd_nmt.data.mixing import mixed
 from hvd_nmt.data.sentencepiece_model import SPACE
@@ -138,6 +140,10 @@ class Augmentation:
                          source=source, noise=config.noise, copies=copies)  # fmt: skip
         assert source is not None
         return source
+
+    def lengths_of(self, corpus: ParallelCorpus) -> Lengths | None:
+        """What a plan of these pairs has to know; None: their own lengths serve."""
+        return None if self._noise is None else functools.partial(self.lengths, corpus)
 
     def lengths(
         self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int

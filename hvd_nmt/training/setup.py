@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator
 
@@ -76,9 +75,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         batching = config.training.tokens_per_step, config.training.seed
         mixture = MixedEpochs.of(data, config.data.stages, *batching)
         augmentation = Augmentation.of(data, config.data, config.training.seed)
-        lengths = None
-        if augmentation is not None and config.data.noise.is_on:
-            lengths = functools.partial(augmentation.lengths, data.train)
+        lengths = None if augmentation is None else augmentation.lengths_of(data.train)
         plan = BatchPlan.of(data.train, *batching, mixture, lengths)
     hosts = [facts["host"] for facts in facts_by_rank]
     groups = None
