@@ -176,11 +176,17 @@ class MixedEpochs:
             last = self._drawn(stage, name, first_step + steps)
             before = sum(self._passes(earlier, name) for earlier in range(stage))
             pairs = len(self.ranges[name])
-            for number in range(first // pairs, -(-last // pairs)):
-                begin, end = (min(max(at - number * pairs, 0), pairs) for at in (first, last))
-                sentences.append(self._part(name, before + number, begin, end))
-                passes.append(np.full(end - begin, before + number, np.int32))
-        return Draw(np.concatenate(sentences), np.concatenate(passes))
+            (number, begin), (last_number, end) = divmod(first, pairs), divmod(last, pairs)
+            if begin and number < last_number:  # the rest of a pass that was begun before
+                sentences.append(self._part(name, before + number, begin, pairs))
+                passes.append(np.full(pairs - begin, before + number))
+                number, begin = number + 1, 0
+            whole = np.arange(number, last_number, dtype=np.int32)
+            sentences.append(np.tile(self._part(name, 0, 0, pairs), len(whole)))
+            passes.append(np.repeat(before + whole, pairs))
+            sentences.append(self._part(name, before + last_number, begin, end))
+            passes.append(np.full(end - begin, before + last_number))
+        return Draw(np.concatenate(sentences), np.concatenate(passes, dtype=np.int32))
 
     def shares(self, stage: int) -> dict[str, Fraction]:
         """Of each corpus in use, its share of a stage's pairs."""
@@ -263,8 +269,8 @@ class MixedEpochs:
     def _part(self, name: str, number: int, begin: int, end: int) -> np.ndarray:
         """From the begin-th to the end-th sentence of a pass through a corpus, sorted."""
         pairs = self.ranges[name]
-        if end - begin == len(pairs):
-            return np.arange(pairs.start, pairs.stop)
+        if end - begin in (0, len(pairs)):
+            return np.arange(pairs.start, pairs.start + end - begin)
         key = np.zeros(1, np.uint64)
         for part in (self.seed, number, pairs.start):
             key = mixed(key ^ np.uint64(part))

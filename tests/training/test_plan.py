@@ -18,11 +18,17 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
          steps_per_epoch=4000, devices=None):  # fmt: skip
     side = types.SimpleNamespace
     train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
-    manifest = side(parts={"train": train}, vocabulary_size=32_768, source_vocabulary_size=0)
+    manifest = side(
+        parts={"train": train}, vocabulary_size=32_768, source_vocabulary_size=0, corpora=[]
+    )
     return Plan(
         config=config,
         data=side(path="data/wmt16-en-de", manifest=manifest),
-        batch_plan=side(steps_per_epoch=steps_per_epoch),
+        batch_plan=side(
+            steps_per_epoch=steps_per_epoch,
+            mixture=None,
+            epochs_after=lambda step: step / steps_per_epoch,
+        ),  # fmt: skip
         parameters=parameters,
         hosts=list(hosts),
         devices=devices or ["CPU, 1 thread"] * len(hosts),
