@@ -28,7 +28,7 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
             steps_per_epoch=steps_per_epoch,
             mixture=None,
             epochs_after=lambda step: step / steps_per_epoch,
-        ),  # fmt: skip
+        ),
         parameters=parameters,
         hosts=list(hosts),
         devices=devices or ["CPU, 1 thread"] * len(hosts),
