@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 from functools import cache
+from itertools import dropwhile
 from typing import Any
 
 from google.protobuf import (  # type: ignore[import-untyped]
@@ -62,6 +63,16 @@ def tags(model: bytes) -> dict[str, int]:
         for name, number in never_merged(model).items()
         if name.startswith(SPACE) and name != SPACE
     }
+
+
+def without_tags(line: str, known: Container[str]) -> str:
+    """A line without the tags that it begins with.
+
+    Args:
+        line: text.
+        known: tags.
+    """
+    return " ".join(dropwhile(known.__contains__, line.split(" ")))
 
 
 def language_tag(language: str, known: Container[str]) -> str | None:

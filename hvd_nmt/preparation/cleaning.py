@@ -40,7 +40,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from itertools import dropwhile
 from typing import Literal, final
 
 import numpy as np
@@ -49,6 +48,7 @@ import sentencepiece
 from babel.core import get_global, parse_locale
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import is_blank, plain
 
 EMPTY = "a side is empty"
@@ -250,7 +250,7 @@ def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
     digests = [
         blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for source, target in pairs
-        for line in (_without_tags(source, tags) if tags else source, target)
+        for line in (without_tags(source, tags) if tags else source, target)
     ]
     return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
@@ -267,10 +267,6 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
         bool [pairs, 2]: the source is one of its sources, the target is one of its targets.
     """
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
-
-
-def _without_tags(source: str, tags: Sequence[str]) -> str:
-    return " ".join(dropwhile(tags.__contains__, source.split(" ")))
 
 
 @final

@@ -1,6 +1,5 @@
 """The text of the data that a run was trained on, for commands that were given none."""
 
-from itertools import dropwhile
 from pathlib import Path
 
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config, vocabularies
@@ -63,11 +62,9 @@ def without_tags(source: Text, run: Path) -> Text:
         run: run directory.
     """
     tags = sentencepiece_model.tags(vocabularies(run)[0].read_bytes())
-    lines = []
-    for line in source.lines:
-        words = line.split(" ")
-        lines.append(" ".join(dropwhile(tags.__contains__, words)))
-    return Text(source.name, lines)
+    return Text(
+        source.name, [sentencepiece_model.without_tags(line, tags) for line in source.lines]
+    )
 
 
 def _data(run: Path, any_vocabulary: bool) -> tuple[Path, corpus.Manifest]:
