@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -121,16 +122,28 @@ def test_mlflow_is_asked_what_it_has_before_more_is_sent(use, tmp_path):
     assert shown.config["training.seed"] in ("1", "2")
 
 
-def test_what_fails_is_said_once_and_sent_when_it_works_again(use, tmp_path, capsys):
-    """A file lies where MLflow's folder should be; it goes while the run still trains."""
+def library_without_a_store(use, folder):
+    """MLflow, with a file where its folder should be."""
     trackers.require("mlflow")
-    library = trackers.Library("mlflow", tmp_path)
+    library = trackers.Library("mlflow", folder)
     use(library.environment)
-    run_dir = tmp_path / "run"
-    (tmp_path / "store").write_text("")
+    (folder / "store").write_text("")
+    return library
+
+
+@contextlib.contextmanager
+def training_without_a_store(folder, capsys):
+    """The records of a run of 3 steps so far, of which it was said that they cannot be sent."""
+    run_dir = folder / "run"
     with started("mlflow", run_dir), EventStore(run_dir) as store:
         train(store, range(1, 4))
         wait_until(lambda: "mlflow fails (" in capsys.readouterr().out)
+        yield store
+
+
+def test_what_fails_is_said_once_and_sent_when_it_works_again(use, tmp_path, capsys):
+    library = library_without_a_store(use, tmp_path)
+    with training_without_a_store(tmp_path, capsys) as store:
         (tmp_path / "store").unlink()
         train(store, [4])
     (shown,) = library.runs()
@@ -253,14 +266,8 @@ def test_a_tail_has_each_whole_line_once(tmp_path):
 
 def test_what_waits_for_a_server_follows_the_run_back(use, tmp_path, capsys):
     """The run goes back while nothing can be sent, and what it then does is what is shown."""
-    trackers.require("mlflow")
-    library = trackers.Library("mlflow", tmp_path)
-    use(library.environment)
-    run_dir = tmp_path / "run"
-    (tmp_path / "store").write_text("")
-    with started("mlflow", run_dir), EventStore(run_dir) as store:
-        train(store, range(1, 4))
-        wait_until(lambda: "mlflow fails (" in capsys.readouterr().out)
+    library = library_without_a_store(use, tmp_path)
+    with training_without_a_store(tmp_path, capsys) as store:
         store.truncate_after(1)
         store.scalars(2, {"train_loss": 7.0})
         (tmp_path / "store").unlink()
