@@ -117,7 +117,13 @@ def _converted(old: Any, value: Any, where: str) -> Any:
 
 
 def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: os.fspath(v) if isinstance(v, Path) else v for name, v in items}
+    return {name: _as_in_yaml(value) for name, value in items}
+
+
+def _as_in_yaml(value: Any) -> Any:
+    if isinstance(value, Path):
+        return os.fspath(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def nearest(name: str, names: Mapping[str, Any]) -> str:

@@ -17,7 +17,9 @@ TensorFlow and SentencePiece have crashed in one process, so merging is our own,
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
@@ -33,8 +35,9 @@ from hvd_nmt.data.mixing import mixed
 from hvd_nmt.data.sentencepiece_model import SPACE
 
 _SPECIAL = UNK + 1
-_AT_ONCE = 100_000
-"""sentences that are segmented at once for a plan, so that this needs little memory"""
+_AT_ONCE = 10_000
+"""sentences that a thread segments at once for a plan, so that this needs little memory"""
+_MOST_THREADS = 8
 
 
 @final
@@ -142,33 +145,34 @@ class Augmentation:
         return source
 
     def lengths_of(self, corpus: ParallelCorpus) -> Lengths | None:
-        """What a plan of these pairs has to know; None: their own lengths serve."""
-        return None if self._noise is None else functools.partial(self.lengths, corpus)
+        """What a plan of these pairs has to know: `lengths`."""
+        return functools.partial(self.lengths, corpus)
 
     def lengths(
         self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int
     ) -> tuple[np.ndarray, np.ndarray]:
         """How long some pairs are in an epoch, tokens of sources and targets, int32.
 
-        It is exact for those that noise makes several times as long, so that these meet their like
-        in a step. Of the others it is the length without noise and BPE-dropout.
+        So pairs that are equally long there meet in a step. It takes as long as making all of the
+        batches, on several threads.
 
         Args:
             corpus: all pairs.
             indices: int64, of the pairs that are asked for.
             epoch: from 0, one for all or one for each.
         """
-        source, target = corpus.source.lengths[indices], corpus.target.lengths[indices]
-        if self._noise is None:
-            return source, target
-        keys = np.broadcast_to(_keys(self._seed, epoch, indices), indices.shape)
-        longer = np.flatnonzero(self._noise.lengthens(keys))
         epochs = np.broadcast_to(epoch, indices.shape)
-        for first in range(0, len(longer), _AT_ONCE):
-            some = longer[first : first + _AT_ONCE]
+        lengths_2xN = np.empty((2, len(indices)), np.int32)
+
+        def measure(first: int) -> None:
+            some = slice(first, first + _AT_ONCE)
             pairs = self.pairs(corpus, indices[some], epochs[some])
-            source[some], target[some] = pairs.source.lengths, pairs.target.lengths
-        return source, target
+            lengths_2xN[:, some] = pairs.source.lengths, pairs.target.lengths
+
+        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(measure, range(0, len(indices), _AT_ONCE)))
+        return lengths_2xN[0], lengths_2xN[1]
 
     def pairs(
         self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int

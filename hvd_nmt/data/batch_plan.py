@@ -15,7 +15,7 @@ training loop stands on (and that tests/data/test_batches.py proves):
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
@@ -76,6 +76,7 @@ class BatchPlan:
     seed: int
     mixture: MixedEpochs | None = None
     lengths: Lengths | None = None
+    _newest: dict[int, EpochPlan] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.source_lengths) != len(self.target_lengths):
@@ -132,7 +133,14 @@ class BatchPlan:
         return step_count(self.target_lengths, self.tokens_per_step)
 
     def epoch(self, epoch: int) -> EpochPlan:
-        """The plan of one epoch, a pure function of (seed, epoch)."""
+        """The plan of one epoch, a pure function of (seed, epoch); the last one is kept."""
+        found = self._newest.get(epoch)
+        if found is None:
+            self._newest.clear()  # first: two plans of a large corpus are much memory
+            found = self._newest[epoch] = self._made(epoch)
+        return found
+
+    def _made(self, epoch: int) -> EpochPlan:
         # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
         # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
         philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))

@@ -64,8 +64,7 @@ def batches(
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 
     With augmentation, every rank changes all sentences of a step. So each knows the padded lengths
-    and the token counts of the step without asking the others, and these properties stay. The plan
-    is made from the lengths without it: with it a step has more tokens.
+    and the token counts of the step without asking the others, and these properties stay.
 
     Args:
         corpus: the training pairs that `plan` was made for.

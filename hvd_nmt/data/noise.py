@@ -37,7 +37,7 @@ _FRACTION, _SHARE, _TOP = np.uint64(11), 2.0**-53, np.uint64(63)
 _ODD = np.uint64(0xC2B2AE3D27D4EB4F)
 _FEWEST_LETTERS = 3
 _mixed = numba.njit(mixed)
-CASE, COPY, _FINAL_MARK, _WHICH, _WHERE, _TYPO, _SPACING = range(7)
+_CASE, _COPY, _FINAL_MARK, _WHICH, _WHERE, _TYPO, _SPACING = range(7)
 """kinds of draws"""
 _CAPITALS, _TITLED = 1, 2
 
@@ -70,27 +70,6 @@ class Noise:
         """What `noised` gives, of source (0) or target (1)."""
         keys = np.broadcast_to(keys, ends.shape)
         return noised(characters, ends, keys, self._rates[side], self._alphabet)
-
-    def lengthens(self, keys: np.ndarray) -> np.ndarray:
-        """Which sentences it makes much longer: those with other capitals or a copy, bool.
-
-        Args:
-            keys: uint64, the chance of each.
-        """
-        config, copies = self._config, self._config.copies * bool(len(self._alphabet.copy_ends))
-        capitals = chances(keys, CASE) < config.upper_case + config.title_case
-        return capitals | (chances(keys, COPY) < copies)
-
-
-def chances(keys: np.ndarray, kind: int) -> np.ndarray:
-    """The draws of a kind for whole sentences, float64 in [0, 1), as `noised` makes them.
-
-    Args:
-        keys: uint64, the chance of each sentence.
-        kind: such as `CASE`.
-    """
-    place = np.array([kind], np.uint64) * STRIDE ^ _ODD
-    return (mixed(keys ^ place) >> _FRACTION).astype(np.float64) * _SHARE
 
 
 class Alphabet(NamedTuple):
@@ -203,11 +182,11 @@ def noised(
     for sentence in range(len(ends)):
         key, end, first = keys[sentence], ends[sentence], n
         copy = -1
-        if len(alphabet.copy_ends) and _chance(key, COPY, 0) < copies:
+        if len(alphabet.copy_ends) and _chance(key, _COPY, 0) < copies:
             copy = int(_chance(key, _WHICH, 0) * len(alphabet.copy_ends))
         in_front = _chance(key, _WHERE, 0) < 0.5
         case = 0
-        share = _chance(key, CASE, 0)
+        share = _chance(key, _CASE, 0)
         if share < upper_case + title_case:
             case = _CAPITALS if share < upper_case else _TITLED
         last = end - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import tracemalloc
 from typing import NamedTuple
@@ -61,7 +62,7 @@ def measure(
         seed: of the plan.
         size: number of ranks; the batches are those of the first.
         seconds: for how long to make batches.
-        augmentation: as in training; the shapes and the padding are those without it.
+        augmentation: as in training.
         mixture: which pairs an epoch has; None: all.
         lengths: as of `BatchPlan`.
 
@@ -75,7 +76,7 @@ def measure(
     epoch = plan.epoch(0)
     plan_s = time.perf_counter() - started_s
     tracemalloc.start()  # after the clock has stopped, for it slows what it watches
-    plan.epoch(0)
+    dataclasses.replace(plan).epoch(0)
     plan_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     plan_bytes += plan.source_lengths.nbytes + plan.target_lengths.nbytes

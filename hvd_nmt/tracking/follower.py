@@ -98,7 +98,13 @@ class Following:
 
     def until(self, ended: threading.Event) -> None:
         """Send what comes until the event, and then the rest."""
-        with (self._run_dir / _LOCK).open("a") as lock:
+        path = self._run_dir / _LOCK
+        try:
+            lock = path.open("a")
+        except OSError as error:
+            self._say(f"{self._name} gets nothing: {path} cannot be opened ({error.strerror})")
+            return
+        with lock:
             while not try_lock(lock):  # of the start before, which has not sent all yet
                 time.sleep(_POLL_S)
             fresh: dict[str, Any] = {"id": None, "sent": {}, "ended": False}

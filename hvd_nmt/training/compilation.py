@@ -101,8 +101,6 @@ def choose(
         return None
     if model.micro_batches > 1:
         return Compilation(None, "steps are computed in slices (training.micro_batches)")
-    if config.data.bpe_dropout or config.data.noise.is_on:
-        return Compilation(None, "BPE-dropout or noise gives a step other lengths in each epoch")
     if wanted == "auto" and training.deterministic:
         return Compilation(None, "a choice by measuring is not deterministic: say on")
     most = memory.worst_batch(config.model, plan, model.rank.size)

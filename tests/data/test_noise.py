@@ -9,6 +9,7 @@ import pytest
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import DataConfig
 from hvd_nmt.config.noise_rates import NoiseConfig
+from hvd_nmt.data import augmentation as augmentation_module
 from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import batches
@@ -176,9 +177,18 @@ def test_a_pair_that_would_be_too_long_stays_on_both_sides(model, corpus):
         assert stays or pair == other
 
 
-def test_the_plan_knows_which_pairs_become_much_longer(model, corpus):
-    """Else each step has one in capitals, and all its other rows are padded to that one."""
-    config = DataConfig(noise=NoiseConfig(upper_case=0.03, title_case=0.02, copies=0.02))
+@pytest.mark.parametrize(
+    "config",
+    [
+        DataConfig(noise=NoiseConfig(upper_case=0.03, title_case=0.02, copies=0.02, typos=0.05)),
+        DataConfig(bpe_dropout=0.2),
+        DataConfig(bpe_dropout=0.1, noise=NoiseConfig(upper_case=0.03)),
+    ],
+    ids=["noise", "BPE-dropout", "both"],
+)
+def test_the_plan_knows_how_long_pairs_become(config, model, corpus, monkeypatch):
+    """Else a step has one in capitals, say, and all its other rows are padded to that one."""
+    monkeypatch.setattr(augmentation_module, "_AT_ONCE", 7)
     augmentation = Augmentation.of_models([model], config, 1, 1000)
     source, target = augmentation.lengths(corpus, ALL, 3)
     changed = augmentation.pairs(corpus, ALL, 3)
@@ -188,13 +198,15 @@ def test_the_plan_knows_which_pairs_become_much_longer(model, corpus):
 
     def padded(lengths):
         plan = BatchPlan.of(corpus, 700, 1, None, lengths)
-        shapes = plan.padded_shapes(plan.epoch(0), 2)
+        epoch = plan.epoch(0)
+        shapes = plan.padded_shapes(epoch, 2)
         of_ranks = [
             itertools.islice(batches(corpus, plan, Position(), rank, 2, augmentation), 8)
             for rank in (0, 1)
         ]
         tokens, largest = 0, 0
-        for one, other in zip(*of_ranks, strict=True):
+        for step, (one, other) in enumerate(zip(*of_ranks, strict=True)):
+            assert lengths is None or one.target_tokens == epoch.target_tokens[step]
             assert one.source_BxS.shape == other.source_BxS.shape
             size = one.source_BxS.size + one.target_BxT.size
             tokens, largest = tokens + size, max(largest, size)

@@ -229,6 +229,16 @@ def test_a_full_disk_stops_nothing(use, tmp_path, capsys, monkeypatch):
     assert "did not take all" in last
 
 
+def test_a_lock_that_cannot_be_opened_is_said(tmp_path):
+    """Here a directory has its name."""
+    (tmp_path / ".tracker.lock").mkdir()
+    said = []
+    follower.Following("mlflow", tmp_path, said.append).until(threading.Event())
+    assert said == [
+        f"mlflow gets nothing: {tmp_path / '.tracker.lock'} cannot be opened (Is a directory)"
+    ]
+
+
 @pytest.mark.parametrize("name", trackers.LIBRARIES)
 def test_a_missing_library_is_said_before_the_run(name, tmp_path, monkeypatch):
     """Also where a folder of its name, which it made, is in the working directory."""

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import toy
-from hvd_nmt.config import Config, DataConfig, ModelConfig, TrainingConfig
+from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.data import shapes
 from hvd_nmt.data.batch_plan import BatchPlan
@@ -97,9 +97,8 @@ def plan():
     return BatchPlan.of(ParallelCorpus(*sides), 60, 1)
 
 
-def chosen(made=None, bpe_dropout=0.0, **training):
-    training = TrainingConfig(tokens_per_step=60, **training)
-    config = Config(model=MODEL, training=training, data=DataConfig(bpe_dropout=bpe_dropout))
+def chosen(made=None, **training):
+    config = Config(model=MODEL, training=TrainingConfig(tokens_per_step=60, **training))
     return compilation.choose(config, plan(), made or model(), 0, all_reduce_s=0.08)
 
 
@@ -119,11 +118,10 @@ def test_on_compiles_without_measuring(monkeypatch):
     assert found.few.shapes_Nx3.tolist() == shapes.choose(plan(), 1).shapes_Nx3.tolist()
 
 
-def test_slices_and_bpe_dropout_have_shapes_of_their_own():
-    assert "slices" in chosen(model(micro_batches=2), jit_compile="on").words
-    found = chosen(bpe_dropout=0.1, jit_compile="on")
+def test_slices_have_shapes_of_their_own():
+    found = chosen(model(micro_batches=2), jit_compile="on")
     assert found.few is None
-    assert "BPE-dropout" in found.words
+    assert "slices" in found.words
 
 
 def test_auto_measures_both_on_a_gpu(on_gpu):
