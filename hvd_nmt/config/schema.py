@@ -66,6 +66,11 @@ class DataConfig:
         _not_negative(self, "data", "seed")
         _share(self, "data", "bpe_dropout")
 
+    @property
+    def augments(self) -> bool:
+        """Whether noise or BPE-dropout makes training sentences others each time."""
+        return self.bpe_dropout > 0 or self.noise.is_on
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
@@ -131,7 +136,7 @@ class TrainingConfig:
     max_steps: int = 1000
     """optimizer steps in all; a resumed run goes on to this number"""
     tokens_per_step: int = 4096
-    """target tokens per optimizer step, summed over all ranks"""
+    """target tokens per optimizer step, summed over all ranks; noise and BPE-dropout add to them"""
     learning_rate: float = 2.0
     """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
     warmup^-1.5, (s+1)^-0.5); of the other schedules the highest rate, such as 5e-4"""

@@ -19,13 +19,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.threads import in_threads
 from hvd_nmt.config import UNK, DataConfig
 from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.data import sentencepiece_model
@@ -35,9 +35,9 @@ from hvd_nmt.data.mixing import mixed
 from hvd_nmt.data.sentencepiece_model import SPACE
 
 _SPECIAL = UNK + 1
-_AT_ONCE = 10_000
+_AT_ONCE = 2_000
 """sentences that a thread segments at once for a plan, so that this needs little memory"""
-_MOST_THREADS = 8
+_MOST_THREADS = 4
 
 
 @final
@@ -111,7 +111,7 @@ class Augmentation:
         Raises:
             DataError: the vocabulary cannot be read, or is not one of byte-pair encoding.
         """
-        if not (config.bpe_dropout or config.noise.is_on):
+        if not config.augments:
             return None
         paths = dict.fromkeys((data.source_spm_path, data.spm_path))
         try:
@@ -144,22 +144,30 @@ class Augmentation:
         assert source is not None
         return source
 
-    def lengths_of(self, corpus: ParallelCorpus) -> Lengths | None:
-        """What a plan of these pairs has to know: `lengths`."""
-        return functools.partial(self.lengths, corpus)
+    def lengths_of(self, corpus: ParallelCorpus, ranks: int = 1) -> Lengths:
+        """What a plan of these pairs has to know: `lengths`.
+
+        Args:
+            corpus: all pairs.
+            ranks: that share the processor of this host.
+        """
+        threads = max(1, min(_MOST_THREADS, len(os.sched_getaffinity(0)) // ranks))
+        return functools.partial(self.lengths, corpus, threads=threads)
 
     def lengths(
-        self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, corpus: ParallelCorpus, indices: np.ndarray, epoch: np.ndarray | int, *,
+        threads: int = 1,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
         """How long some pairs are in an epoch, tokens of sources and targets, int32.
 
-        So pairs that are equally long there meet in a step. It takes as long as making all of the
-        batches, on several threads.
+        So pairs that are equally long there meet in a step. It is as much work as making the
+        batches of all ranks.
 
         Args:
             corpus: all pairs.
             indices: int64, of the pairs that are asked for.
             epoch: from 0, one for all or one for each.
+            threads: that do it.
         """
         epochs = np.broadcast_to(epoch, indices.shape)
         lengths_2xN = np.empty((2, len(indices)), np.int32)
@@ -169,9 +177,7 @@ class Augmentation:
             pairs = self.pairs(corpus, indices[some], epochs[some])
             lengths_2xN[:, some] = pairs.source.lengths, pairs.target.lengths
 
-        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(measure, range(0, len(indices), _AT_ONCE)))
+        in_threads(measure, range(0, len(indices), _AT_ONCE), threads)
         return lengths_2xN[0], lengths_2xN[1]
 
     def pairs(

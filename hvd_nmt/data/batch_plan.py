@@ -1,10 +1,11 @@
 """The global batch plan: which sentences make up which step, the same on every rank.
 
 The plan of an epoch is a pure function of (seed, epoch) and of the sentence lengths (of several
-corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`). It never sees
-the ranks: a step is a set of sentences, and only at the end is it dealt out, `[rank::size]`, and
-padded to the longest sentence of the *whole* step. From this follow the four properties that the
-training loop stands on (and that tests/data/test_batches.py proves):
+corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`; with noise and BPE-dropout: of the
+lengths that they give in this epoch). It never sees the ranks: a step is a set of sentences, and
+only at the end is it dealt out, `[rank::size]`, and padded to the longest sentence of the *whole*
+step. From this follow the four properties that the training loop stands on (and that
+tests/data/test_batches.py proves):
 
 1. every rank has the same number of steps, and the same [B, S] and [B, T] in the same step;
 2. the order of sentences does not depend on the number of ranks;
@@ -14,7 +15,10 @@ training loop stands on (and that tests/data/test_batches.py proves):
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
@@ -35,6 +39,8 @@ epoch or in the pass of each"""
 #   4,096 tokens per step: one 10.5 + 1.0 and 3.0 + 0.5, two 7.2 + 3.0 and 2.0 + 1.5
 #   1,024 tokens per step: one  3.3 + 0.3 and 0.7 + 0.1, two 2.1 + 1.2 and 0.5 + 0.4
 BAND_WIDTH_TOKENS = 2
+_KEPT = 2
+"""plans of epochs: the one whose steps are made, and the next"""
 
 
 @dataclass(frozen=True, order=True)
@@ -54,8 +60,9 @@ class BatchPlan:
 
     An epoch has ceil(target tokens / tokens_per_step) steps, the same number in every epoch. The
     steps share the real target tokens evenly: each has the corpus mean, which is at most
-    `tokens_per_step`, give or take less than one sentence. Padding comes on top. Of several corpora
-    with weights, an epoch's tokens, and so the mean, depend on which sentences it draws.
+    `tokens_per_step`, give or take less than one sentence. Padding comes on top, and what noise and
+    BPE-dropout add. Of several corpora with weights, an epoch's tokens, and so the mean, depend on
+    which sentences it draws.
 
     Args:
         source_lengths: int [sentences], tokens of each source sentence, eos counted.
@@ -76,7 +83,8 @@ class BatchPlan:
     seed: int
     mixture: MixedEpochs | None = None
     lengths: Lengths | None = None
-    _newest: dict[int, EpochPlan] = field(default_factory=dict, init=False, repr=False)
+    _newest: dict[int, Future[EpochPlan]] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.source_lengths) != len(self.target_lengths):
@@ -133,12 +141,27 @@ class BatchPlan:
         return step_count(self.target_lengths, self.tokens_per_step)
 
     def epoch(self, epoch: int) -> EpochPlan:
-        """The plan of one epoch, a pure function of (seed, epoch); the last one is kept."""
-        found = self._newest.get(epoch)
+        """The plan of one epoch, a pure function of (seed, epoch); the last two are kept."""
+        with self._lock:
+            found = self._newest.pop(epoch, None)
+            made = self._newest[epoch] = Future() if found is None else found
+            while len(self._newest) > _KEPT:
+                del self._newest[next(iter(self._newest))]
         if found is None:
-            self._newest.clear()  # first: two plans of a large corpus are much memory
-            found = self._newest[epoch] = self._made(epoch)
-        return found
+            try:
+                made.set_result(self._made(epoch))
+            except BaseException as error:
+                made.set_exception(error)
+        return made.result()
+
+    def begin(self, epoch: int) -> None:
+        """Make the plan of an epoch beside other work, so that nobody waits for it later."""
+
+        def make() -> None:
+            with contextlib.suppress(Exception):  # who asks for it is told
+                self.epoch(epoch)
+
+        threading.Thread(target=make, daemon=True).start()
 
     def _made(self, epoch: int) -> EpochPlan:
         # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
@@ -182,13 +205,17 @@ class BatchPlan:
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
         return rows, *epoch.longest
 
-    def most_shapes(self, size: int) -> int:
+    def most_shapes(self, size: int) -> int | None:
         """A bound on the different [rows, source length, target length] of a rank's batches.
+
+        None where sentences are not always as long as here.
 
         A padded length is at most that of the longest sentence. A step has tokens_per_step target
         tokens and less than one sentence more, so it has at most as many rows as sentences of the
         shortest kind fit into that. Far fewer shapes come up, see `hvd_nmt.data.throughput`.
         """
+        if self.lengths is not None:
+            return None
         longest, shortest = int(self.target_lengths.max()), int(self.target_lengths.min())
         most = min((self.tokens_per_step + longest) // shortest, len(self.target_lengths))
         return -(-most // size) * int(self.source_lengths.max()) * longest

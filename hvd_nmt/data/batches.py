@@ -80,6 +80,8 @@ def batches(
     while True:
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
+            if at == max(step, epoch_plan.steps // 2):
+                plan.begin(epoch + 1)
             of_step = sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             pairs = corpus

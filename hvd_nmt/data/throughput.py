@@ -26,7 +26,8 @@ class Throughput(NamedTuple):
     plan_s: float
     """making the plan of an epoch, lengths included"""
     plan_mb: float
-    """most memory at once while it was made, MB; the ids are mapped and shared between ranks"""
+    """most memory at once while it was made, MB, without what noise and BPE-dropout need; the ids
+    are mapped and shared between ranks"""
     tokens_per_s: float
     """real source and target tokens of one rank's batches, from the first step on"""
     batches_per_s: float
@@ -34,18 +35,19 @@ class Throughput(NamedTuple):
     """share of pad among source and target tokens, over an epoch, pad rows counted"""
     shapes: int
     """different [rows, source length, target length] of a rank's batches, over an epoch"""
-    most_shapes: int
+    most_shapes: int | None
     """a bound on them that holds in every epoch: see `BatchPlan.most_shapes`"""
 
     def rows(self) -> list[tuple[str, str]]:
         """The same for a reader: (what, value)."""
+        most = "" if self.most_shapes is None else f", at most {self.most_shapes:,}"
         return [
             ("sentence pairs, steps an epoch", f"{self.sentences:,}, {self.steps:,}"),
             ("plan of an epoch", f"{self.plan_s:.2f} s, {data_size(1e6 * self.plan_mb)} at most"),
             ("batches, real tokens/s, source + target", f"{self.tokens_per_s:,.0f}"),
             ("batches/s", f"{self.batches_per_s:,.1f}"),
             ("padding, share of all tokens", f"{self.padding:.2%}"),
-            ("different batch shapes", f"{self.shapes:,} an epoch, at most {self.most_shapes:,}"),
+            ("different batch shapes", f"{self.shapes:,} an epoch{most}"),
         ]
 
 
@@ -76,7 +78,7 @@ def measure(
     epoch = plan.epoch(0)
     plan_s = time.perf_counter() - started_s
     tracemalloc.start()  # after the clock has stopped, for it slows what it watches
-    dataclasses.replace(plan).epoch(0)
+    dataclasses.replace(plan, lengths=None).epoch(0)
     plan_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     plan_bytes += plan.source_lengths.nbytes + plan.target_lengths.nbytes

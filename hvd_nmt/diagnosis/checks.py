@@ -207,6 +207,7 @@ def _memory(answer: Answer, run: PlannedRun) -> Judgement:
         f"needs {'about' if run.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
         f"{data_size(free)} free {'on each GPU' if on_gpus else 'for each rank'} "
         f"({batch.rows} x {batch.source_length}+{batch.target_length} tokens{in_slices})"
+        f"{', and more for noise and BPE-dropout' if run.config.data.augments else ''}"
     )
     if need.total_bytes <= limit:
         return OK, found, ""

@@ -37,7 +37,7 @@ MARK = "hvd_nmt.probe "
 CLOCK = "clock"
 PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
-    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
+    "sacrebleu", "numba", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
 )  # fmt: skip
 """those whose versions are compared between hosts"""
 VERIFY_BYTES = 1_000_000_000

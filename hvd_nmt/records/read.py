@@ -90,14 +90,13 @@ def read_run(run_dir: Path) -> Run:
             f"That it came to step {saved:,} is known from its newest checkpoint alone; what was "
             "done after that, and how long the steps took, is not."
         )
-    manifest = _manifest(run_dir, config, problems)
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
         start_hosts=metrics.start_hosts(lines), parameters=parameters,
         gradient_bytes=gradient_bytes, max_steps=max_steps, saved_step=saved, finished=finished,
         locked=_is_locked(run_dir / LOCK), started_s=min(times_s, default=None),
         startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
-        config=settings, environment=environment, manifest=manifest,
+        config=settings, environment=environment, manifest=_manifest(run_dir, config, problems),
         intervals=tuple(intervals), evaluations=tuple(evaluations),
         fed=metrics.fed(lines), planned=metrics.planned(lines), saves=metrics.saves(lines),
         start_data=metrics.start_data(lines),

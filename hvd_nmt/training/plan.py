@@ -146,7 +146,8 @@ class Plan:
             *(average if training.ema_decay else []),
             f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
             f"{train.target.tokens:,} tokens",
-            f"batches     {training.tokens_per_step:,} target tokens a step, "
+            f"batches     {training.tokens_per_step:,} target tokens a step"
+            f"{' and what noise and BPE-dropout add' if config.data.augments else ''}, "
             f"{training.tokens_per_step // self.ranks:,} a rank{self._steps_per_epoch()}",
             *self._corpora(),
             *self._slices(),

@@ -239,9 +239,7 @@ def _fit(
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
     early_end = EarlyEnd(config, trained_s)
-    store = None
-    if rank.is_first:
-        choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
+    choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
     ending.background, going_back.settle = saving.background, saving.wait
@@ -296,8 +294,10 @@ def _note_end(store: EventStore | None, end: dict[str, Any]) -> None:
     store.record("end", end)
 
 
-def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool) -> EventStore:
-    """The run's records, with all that is known before the first step of this start.
+def _opened_store(
+    run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool
+) -> EventStore | None:
+    """On rank 0 the run's records, with all that is known before the first step of this start.
 
     Args:
         run_setup: what all ranks have agreed on.
@@ -305,6 +305,8 @@ def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float, is_start: b
         trained_s: seconds of training in earlier starts.
         is_start: whether this process begins; else it goes back, and has recorded that.
     """
+    if not run_setup.rank.is_first:
+        return None
     store = EventStore(plan.config.run_dir)
     store.truncate_after(plan.start_step)
     if not is_start:

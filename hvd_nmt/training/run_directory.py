@@ -66,6 +66,8 @@ _DECIDES_RESUME = (
     "training.ema_decay",
     "data.seed",
 )
+_CUTS_STEPS = ("data.bpe_dropout", "data.noise.")
+_RECUT = "; the rest of an epoch that has begun has some sentences again, and some not at all"
 
 
 def claim(run_dir: Path, rank: Rank) -> TextIO | None:
@@ -145,7 +147,8 @@ def require_same_run(
                     "value to go on, or give another --run-dir."
                 )
             if not name.startswith(_MAY_CHANGE):
-                log(f"Changed since this run was started: {name} {old} -> {new}")
+                so = _RECUT if name.startswith(_CUTS_STEPS) else ""
+                log(f"Changed since this run was started: {name} {old} -> {new}{so}")
 
 
 def require_same_data(

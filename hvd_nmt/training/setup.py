@@ -75,9 +75,10 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         batching = config.training.tokens_per_step, config.training.seed
         mixture = MixedEpochs.of(data, config.data.stages, *batching)
         augmentation = Augmentation.of(data, config.data, config.training.seed)
-        lengths = None if augmentation is None else augmentation.lengths_of(data.train)
+        hosts = [facts["host"] for facts in facts_by_rank]
+        ranks_here = hosts.count(hosts[rank.index])
+        lengths = augmentation and augmentation.lengths_of(data.train, ranks_here)
         plan = BatchPlan.of(data.train, *batching, mixture, lengths)
-    hosts = [facts["host"] for facts in facts_by_rank]
     groups = None
     if len(set(hosts)) > 1 and may_group_ranks(config.training):
         groups = host_sums.meet(hosts, rank.index)
@@ -99,7 +100,7 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         return
     sides = (data.train.source, data.train.target, data.dev.source, data.dev.target)
     longest = max(int(side.lengths.max(initial=0)) for side in sides)
-    if config.data.bpe_dropout or config.data.noise.is_on:
+    if config.data.augments:
         longest = max(longest, data.manifest.max_length)
     if longest > model.max_length:
         raise ConfigError(

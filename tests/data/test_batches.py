@@ -223,6 +223,51 @@ def test_a_sentence_meets_others_in_the_next_epoch():
     assert max(share[1:]) < 0.8 * share[0]
 
 
+def counted_plan(fails=()):
+    """A plan, and the epochs that it was made for, as it asks for the lengths of each."""
+    corpus, asked = corpus_of([(5, 7), (3, 4), (9, 8), (2, 2)] * 5), []
+
+    def lengths(indices, epoch):
+        asked.append(epoch)
+        time.sleep(0.01)
+        if epoch in fails:
+            raise MemoryError(f"epoch {epoch}")
+        return corpus.source.lengths[indices], corpus.target.lengths[indices]
+
+    return corpus, BatchPlan.of(corpus, 20, 1, None, lengths), asked
+
+
+def test_the_plan_of_the_next_epoch_is_made_beside_the_second_half_of_one():
+    corpus, plan, asked = counted_plan()
+    steps = plan.steps_per_epoch
+    made = batches(corpus, plan, Position(), 0, 1)
+    for _ in range(steps // 2):
+        next(made)
+    assert asked == [0]
+    next(made)
+    deadline = time.monotonic() + 60
+    while asked != [0, 1]:
+        assert time.monotonic() < deadline
+    for _ in range(steps // 2, 2 * steps):
+        next(made)
+    assert asked == [0, 1, 2]  # each once
+
+
+def test_who_asks_for_a_plan_in_the_making_gets_that_one():
+    _, plan, asked = counted_plan(fails=[1])
+    for _ in range(5):
+        plan.begin(0)
+    assert plan.epoch(0) is plan.epoch(0)
+    assert asked == [0]
+    plan.begin(1)
+    with pytest.raises(MemoryError, match="epoch 1"):
+        plan.epoch(1)
+    plan.epoch(2)
+    plan.epoch(3)
+    plan.epoch(0)  # two are kept
+    assert asked == [0, 1, 2, 3, 0]
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match=r"tokens_per_step is 9, but the longest .* 10 tokens"):
         BatchPlan(np.array([3]), np.array([10]), 9, seed=0)
