@@ -157,7 +157,8 @@ def test_stages_may_change_ahead_only(done, toy_commands: Forks, mixed_data: Pat
     options = toy.train_options(mixed_data, "run", 40, "--data.stages")
     refused = toy_commands.train(*options, other, cwd=cwd)
     assert refused.returncode == 4
-    assert "data.stages may change for steps to come" in refused.stderr
+    assert "the epoch that it is in ends with step" in refused.stderr
+    assert "up to there data.stages must stay what it was" in refused.stderr
     allowed = toy_commands.train(*options, longer, cwd=cwd)
     assert allowed.returncode == 0, allowed.stderr
     assert "stage 3     to step 40" in allowed.stdout

@@ -61,6 +61,19 @@ def weight_of(value: Any, name: str) -> Weight:
     raise ConfigError(f"{name} {value!r}: give a number above 0, or {AS_IS!r}.")
 
 
+LONE_WEIGHT = "a weight beside none other, which changes nothing"
+
+
+def lone_weight(weights: Mapping[str, Weight]) -> str | None:
+    """The corpus, of several, that alone has a weight: there is nothing for it to be weighed with.
+
+    Args:
+        weights: of each corpus in use, by name.
+    """
+    weighed = [name for name, weight in weights.items() if weight != AS_IS]
+    return weighed[0] if len(weighed) == 1 and len(weights) > 1 else None
+
+
 def stages_of(values: Any, where: str) -> Stages:
     """Stages as they stand in a file.
 

@@ -14,6 +14,7 @@ _FALLS = {
     "cosine": "falls along half a cosine to 0 at the end of the run",
 }
 """others stay as they are"""
+_STAYS = "stays there"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,16 @@ class Schedule:
 
     def words(self) -> str:
         """What the rate does after the warm-up, as the end of a sentence."""
-        return _FALLS.get(self.decay, "stays there")
+        return _FALLS.get(self.decay, _STAYS)
+
+    def cooling_steps(self) -> int:
+        """Steps after the highest rate over which the cool-down takes it to 0."""
+        return int(max(1, min(self.cooldown_steps, self.max_steps - self.peak()[0])))
+
+    def cool_down(self) -> str:
+        """What the cool-down does, as a sentence without its end."""
+        falls = "falls" if self.words() == _STAYS else "also falls"
+        return f"over the last {self.cooling_steps():,} steps it {falls} in a straight line to 0"
 
     def formula(self) -> str:
         """The rate after s updates, with the numbers of this schedule."""

@@ -51,10 +51,7 @@ def explain(run: Run) -> RateExplanation:
         f"over {schedule.warmup_steps:,.0f} steps and then {schedule.words()}"
     )
     if schedule.cools_down:
-        words += (
-            f"; over the last {schedule.cooldown_steps:,.0f} steps it also falls in a straight "
-            "line to 0"
-        )
+        words += f"; {schedule.cool_down()}"
     off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
     largest = max(off, key=lambda point: abs(point[1]), default=None)
     compared = "No learning rate was recorded to compare with."

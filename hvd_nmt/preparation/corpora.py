@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config import AS_IS, Weight, nearest, read_yaml, weight_of
 from hvd_nmt.data.corpus import LANGUAGE_NAME
 from hvd_nmt.preparation.cleaning import Cleaner, Pair, Rules
@@ -154,10 +154,12 @@ def with_inputs(corpora: Corpora) -> Corpora:
     Raises:
         DataError: a file cannot be read.
     """
-    inputs = {
-        each.name: {part: Input.of(paths) for part, paths in each.parts.items()}
-        for each in corpora.corpora
-    }
+    inputs = {}
+    for each in corpora.corpora:
+        try:
+            inputs[each.name] = {part: Input.of(paths) for part, paths in each.parts.items()}
+        except DataError as error:
+            raise DataError(f"corpus {each.name}: {error}") from None
     return dataclasses.replace(corpora, inputs=inputs)
 
 
@@ -169,7 +171,7 @@ def _corpus(
     _require_known(entry, known)
     name = entry.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"name {name!r}: use letters, digits, _ and -.")
+        raise ConfigError(f"name {name!r}: use letters, digits, _ and -; numbers need quotes.")
     own = tuple(
         entry.get(f"{side}_language", language)
         for side, language in zip(MIXED, languages, strict=True)
@@ -229,6 +231,8 @@ def _tags(tags: Any) -> tuple[str, ...]:
     for tag in tags:
         if not isinstance(tag, str) or not TAG.fullmatch(tag):
             raise ConfigError(f"{tag!r} is no tag: use one like <2de>, without spaces, in ASCII.")
+    if len(set(tags)) < len(tags):
+        raise ConfigError(f"tags {', '.join(tags)}: give each once.")
     return tuple(tags)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from hvd_nmt.common.errors import DataError
@@ -21,7 +22,7 @@ def unfold(source: Path, n_best: Path, out: Paths) -> None:
         DataError: a file cannot be read, or a line is none of these.
     """
     sources = enumerate(read_lines(source), start=1)
-    at, text = 0, ""
+    at, text, translated = 0, "", 0
     with (
         open(out[0], "w", encoding="utf-8", newline="\n") as to_source,
         open(out[1], "w", encoding="utf-8", newline="\n") as to_target,
@@ -33,6 +34,7 @@ def unfold(source: Path, n_best: Path, out: Paths) -> None:
                     f"{n_best}, line {row} is not number, score and text with tabs between: give "
                     "what `translate --n-best` has written."
                 )
+            translated += at < int(number)
             while at < int(number):
                 at, text = next(sources, (0, ""))
                 if not at:
@@ -44,6 +46,13 @@ def unfold(source: Path, n_best: Path, out: Paths) -> None:
                 raise DataError(f"{n_best}, line {row} is of line {number}, after line {at}.")
             to_source.write(text + "\n")
             to_target.write(translation + "\n")
+    lines = at + sum(1 for _ in sources)
+    if translated < lines:
+        print(
+            f"{n_best}: translations of {translated:,} of the {lines:,} lines of {source}; the "
+            "others are left out",
+            file=sys.stderr,
+        )
 
 
 def _is_number(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality
 from hvd_nmt.preparation.journal import Journal
@@ -43,9 +44,11 @@ def summary(out: Path, wanted_pieces: int, wanted_of_source: int, journal: Journ
 
 
 def _corpora(manifest: corpus.Manifest) -> list[str]:
+    lone = lone_weight({each.name: each.weight for each in manifest.corpora})
     return [
         f"corpus {each.name}: {each.direction}, {each.pairs['train']:,} training pairs, "
         + (each.weight if isinstance(each.weight, str) else f"weight {each.weight:g}")
+        + (f" ({LONE_WEIGHT})" if each.name == lone else "")
         + "".join(f", {tag}" for tag in each.tags)
         for each in manifest.corpora
     ]

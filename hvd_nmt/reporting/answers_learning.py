@@ -82,13 +82,16 @@ def overfitting(facts: Facts) -> Answer:
 def learning_rate(facts: Facts) -> Answer:
     """Question 6."""
     run, question = facts.run, "Explain the learning-rate plot from the configuration."
-    how = (
-        "The formula is that of Vaswani et al. 2017, equation 3, with a factor in front, with the "
-        "numbers of the configuration: factor x width^-0.5 x min((s+1) x warm-up^-1.5, "
-        "(s+1)^-0.5). The points are the recorded rates."
-    )
     explained = explain(run)
     schedule = explained.schedule
+    source = ""
+    if schedule is None or schedule.decay == "transformer_policy":
+        source = "that of Vaswani et al. 2017, equation 3, with a factor in front, "
+    formula = "" if schedule is None else f": {schedule.formula()}"
+    how = (
+        f"The formula is {source}with the numbers of the configuration{formula}. The points are "
+        "the recorded rates."
+    )
     if schedule is None:
         seen = ""
         if explained.peak_seen:
@@ -104,18 +107,17 @@ def learning_rate(facts: Facts) -> Answer:
     last = max(1, run.max_steps or run.steps_done)
     answer = (
         f"The rate rises in a straight line to its peak of {rate:.3g} at step {step:,} (warm-up: "
-        "Adam's moments are not yet reliable, so the first steps must be small) and then falls as "
-        "one over the root of the step"
+        f"Adam's moments are not yet reliable, so the first steps must be small) and then "
+        f"{schedule.words()}"
     )
     training = run.config.get("training", {})
-    cooldown_steps = training.get("cooldown_steps")
     if run.max_steps and run.max_steps < training.get("warmup_steps", 0):
         answer = (
             f"The rate rises in a straight line to {rate:.3g} at step {step:,}: the warm-up of "
             f"{training['warmup_steps']:,} steps is longer than the run"
         )
-    if cooldown_steps:
-        answer += f"; over the last {cooldown_steps:,} steps it also falls in a straight line to 0"
+    if schedule.cools_down:
+        answer += f"; {schedule.cool_down()}"
     where = (
         ("first step", 1, schedule.rate(0)),
         ("peak", step, rate),

@@ -256,7 +256,11 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         | {
             f"{tag}/{name}": value
             for name, of in scores.by_corpus.items()
-            for tag, value in (("eval_loss", of.val_loss), ("sacrebleu", of.bleu))
+            for tag, value in (
+                ("eval_loss", of.val_loss),
+                ("sacrebleu", of.bleu),
+                ("chrf", of.chrf),
+            )
             if value is not None
         }
         | ({} if scores.ter is None else {"ter": scores.ter}),

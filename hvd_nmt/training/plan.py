@@ -13,6 +13,7 @@ from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory, Manifest
@@ -193,7 +194,8 @@ class Plan:
                 lines.append(f"stage {number + 1}     begins after the last step")
                 continue
             words = (
-                f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times)"
+                f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times"
+                f"{f', {LONE_WEIGHT}' if name == lone_weight(stage.weights) else ''})"
                 for name, share in shares.items()
             )
             lines.append(
@@ -228,8 +230,7 @@ class Plan:
             return (
                 f"{peak} at the last step: the warm-up of {warmup:,} steps is longer than the run"
             )
-        falling = max(1, min(training.cooldown_steps, last - peak_step))
-        falls = f", falls to 0 over the last {falling:,} steps"
+        falls = f", falls to 0 over the last {schedule.cooling_steps():,} steps"
         then = "" if training.decay == "transformer_policy" else f", then {schedule.words()}"
         return (
             f"{peak} over {warmup:,} steps "

@@ -204,11 +204,12 @@ def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpo
         for stages in (earlier, config.data.stages)
     )
     if not before.agrees(now, checkpoint.step):
+        begun = before.place(before.position(checkpoint.step - 1)[0])
         raise RunError(
-            f"data.stages may change for steps to come, and up to step {checkpoint.step:,}, to "
-            f"which the run in {config.run_dir} has come, these are others than it began with: "
-            "leave what was as it was (also the end of an epoch that has begun), or give another "
-            "--run-dir."
+            f"The run in {config.run_dir} has come to step {checkpoint.step:,}, and the epoch that "
+            f"it is in ends with step {begun.first_step + begun.steps:,}: up to there data.stages "
+            "must stay what it was, stages that end there included; change later ones, or give "
+            "another --run-dir."
         )
 
 

@@ -278,11 +278,15 @@ def test_the_schedule_is_explained_and_agrees():
 @pytest.mark.parametrize(
     ("decay", "words"),
     [("cosine", "falls along half a cosine to 0"), ("linear", "falls in a straight line to 0"),
-     ("inverse_sqrt", "falls as one over the root"), ("constant", "and then stays there")],
+     ("inverse_sqrt", "falls as one over the root"), ("constant", "and then stays there"),
+     ("warmup_stable_decay",
+      "then stays there; over the last 60 steps it falls in a straight line to 0.")],
 )  # fmt: skip
 def test_other_schedules_are_explained_and_agree(decay, words):
-    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": decay}
-    schedule = Schedule(5e-4, 512, 100, 0, 400, decay=decay)
+    cooldown = 60 if decay == "warmup_stable_decay" else 0
+    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": decay,
+                "cooldown_steps": cooldown}  # fmt: skip
+    schedule = Schedule(5e-4, 512, 100, cooldown, 400, decay=decay)
     rates = np.vectorize(lambda step: schedule.rate(int(step) - 1))
     found = explained(training, rate=rates, last=400)
     assert words in found.sentences[0]

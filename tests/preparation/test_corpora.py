@@ -155,6 +155,7 @@ def test_tags_may_be_reserved_for_later(files):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (("<web>", "<2de>"), "corpus crawled: tags <2de>, <2de>: give each once"),
         (("weight: 2", "weight: 0"), "corpus clean: weight 0: give a number above 0, or 'as is'"),
         (("weight: 2", "wieght: 2"), "corpus clean: unknown key 'wieght' (did you mean 'weight'?)"),
         (("[<2de>]", "[2de]"), "corpus clean: '2de' is no tag"),
@@ -182,11 +183,12 @@ def test_what_the_file_cannot_say(files, change, said):
     assert str(raised.value).startswith(str(path))
 
 
-def test_a_teacher_s_translations_are_a_corpus(files):
+def test_a_teacher_s_translations_are_a_corpus(files, capsys):
     write(files, "mono.s", [line(i) for i in range(3)])
     (files / "nbest").write_text("1\t-0.5\tein x\n1\t-0.75\tein y\n3\t-1.5e-05\tdrei \u00e4\n")
     yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest, tags: [<2de>]}\n"
     assert prepared(files, yaml) == 0
+    assert "nbest: translations of 2 of the 3 lines of " in capsys.readouterr().err
     data = corpus.load(files / "out")
     processor = subwords.read(data.spm_path)
     pairs = [

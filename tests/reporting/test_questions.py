@@ -319,6 +319,16 @@ def test_6_the_peak_follows_from_the_configuration(two_host_run):
     assert "2 x 512^-0.5" in text_of(of)
 
 
+def test_6_other_schedules_have_other_falls(two_host_run):
+    training = {"learning_rate": 1e-3, "warmup_steps": 400, "decay": "warmup_stable_decay",
+                "cooldown_steps": 5000, "max_steps": 1000}  # fmt: skip
+    of = answer(6, two_host_run(config={**CONFIG, "training": training}))
+    assert "falls" not in of.answer.split("over the last")[0]
+    assert "over the last" in of.answer
+    assert "Vaswani" not in of.how
+    assert "Vaswani" in answer(6, two_host_run()).how
+
+
 def test_6_a_run_within_its_warm_up_has_no_fall_to_explain(two_host_run):
     config = {**CONFIG, "training": {**CONFIG["training"], "max_steps": 300}}
     of = answer(6, two_host_run(max_steps=300, config=config))
