@@ -32,6 +32,8 @@ FORMAT_VERSION = 1
 LONGEST_COUNTED = 1024
 """tokens: the histograms count longer sentences as of this length"""
 SIDES = ("source", "target")
+_AT_ONCE = 1_000_000
+"""pairs that are looked for in other parts at once"""
 
 
 @final
@@ -91,12 +93,13 @@ class Quality:
             held_out: the `cleaning.keys` of the pairs of each part but "train".
         """
         all_keys = np.concatenate([np.zeros((0, 2), np.uint64), *self._keys])
+        self._keys = [all_keys]  # the same once, not twice: they are 16 bytes a pair
         n_pairs = len(all_keys)
         over = dict(zip((*SIDES, "pairs"), map(int, self._over), strict=True))
         duplicates = {
-            "source": n_pairs - len(np.unique(all_keys[:, 0])),
-            "target": n_pairs - len(np.unique(all_keys[:, 1])),
-            "pairs": n_pairs - len(np.unique(pair_keys(all_keys))),
+            "source": _repeated(all_keys[:, 0].copy()),
+            "target": _repeated(all_keys[:, 1].copy()),
+            "pairs": _repeated(pair_keys(all_keys)),
         }
         return {
             "max_length": self.max_length,
@@ -200,15 +203,25 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
+def _repeated(values: np.ndarray) -> int:
+    """How many values there are beside the first of each kind; sorts them."""
+    values.sort()
+    return int(np.count_nonzero(values[1:] == values[:-1]))
+
+
 def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     """Counts the training pairs that leak, and the pairs of the other part that they give away."""
-    found = leaks(held_out, train)
+    # In blocks, and then only with what was found: `np.isin` sorts copies of both.
+    blocks = [train[first : first + _AT_ONCE] for first in range(0, len(train), _AT_ONCE)]
+    found = [(block, leaks(block, held_out)) for block in blocks]
+    leaking = np.concatenate([train[:0], *(block[of.any(axis=1)] for block, of in found)])
+    given_away = leaks(held_out, leaking)
     return {
         "pairs": len(held_out),
-        "train_pairs": int(leaks(train, held_out).any(axis=1).sum()),
-        "source": int(found[:, 0].sum()),
-        "target": int(found[:, 1].sum()),
-        "both": int(np.isin(pair_keys(held_out), pair_keys(train)).sum()),
+        "train_pairs": len(leaking),
+        "source": int(given_away[:, 0].sum()),
+        "target": int(given_away[:, 1].sum()),
+        "both": int(np.isin(pair_keys(held_out), pair_keys(leaking)).sum()),
     }
 
 

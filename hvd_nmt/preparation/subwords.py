@@ -12,9 +12,11 @@ that, decoding gives the text back (tests/preparation/test_subwords.py shows bot
 
 from __future__ import annotations
 
+import ctypes
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -131,6 +133,8 @@ def train(
         )
     except RuntimeError as error:
         raise _explained(str(error), vocabulary_size, size_option) from None
+    with suppress(AttributeError):  # other C libraries than glibc have no such function
+        ctypes.CDLL(None).malloc_trim(0)  # a GB or so, which glibc would keep
     return _with_space_before(model.getvalue(), learning.tags)
 
 
