@@ -213,8 +213,8 @@ def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     """Counts the training pairs that leak, and the pairs of the other part that they give away."""
     # In blocks, and then only with what was found: `np.isin` sorts copies of both.
     blocks = [train[first : first + _AT_ONCE] for first in range(0, len(train), _AT_ONCE)]
-    found = [(block, leaks(block, held_out)) for block in blocks]
-    leaking = np.concatenate([train[:0], *(block[of.any(axis=1)] for block, of in found)])
+    found = (block[leaks(block, held_out).any(axis=1)] for block in blocks)
+    leaking = np.concatenate([train[:0], *found])
     given_away = leaks(held_out, leaking)
     return {
         "pairs": len(held_out),

@@ -107,7 +107,7 @@ def learning_rate(facts: Facts) -> Answer:
     last = max(1, run.max_steps or run.steps_done)
     answer = (
         f"The rate rises in a straight line to its peak of {rate:.3g} at step {step:,} (warm-up: "
-        f"Adam's moments are not yet reliable, so the first steps must be small) and then "
+        "Adam's moments are not yet reliable, so the first steps must be small) and then "
         f"{schedule.words()}"
     )
     training = run.config.get("training", {})
