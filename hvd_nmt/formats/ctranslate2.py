@@ -47,6 +47,8 @@ _README = "README.txt"
 _PATIENCE, _PATIENCE_N_BEST = 1.5, 3.0
 # Rows x tokens that one worker translates at once: small enough for a CPU's cache.
 _BATCH_TOKENS = 1024
+# Raised when a conversion writes something else: what `cached` made before is then made anew.
+_CONVERSION = 2
 
 
 def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
@@ -86,7 +88,8 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     manifest = read_manifest(Path(f"{prefix}.json"))
     require_vocabularies(run, manifest, prefix.name)
     files = json.dumps(manifest.files, sort_keys=True)
-    identity = hashlib.sha256(f"{_package().__version__} {files}".encode()).hexdigest()[:12]
+    made_by = f"{_package().__version__} {_CONVERSION}"
+    identity = hashlib.sha256(f"{made_by} {files}".encode()).hexdigest()[:12]
     name = f"ctranslate2-{quantization}-{prefix.name}-{identity}"
     path = run / "exports" / name
     if not path.exists() and not is_writable(path.parent):

@@ -67,8 +67,12 @@ def _names(pieces: Sequence[str], rows: int) -> list[str]:
 
 
 def position_table(model: Transformer) -> tf.Tensor:
-    """The signal of every position that the model can have, float32 [positions, D]."""
-    return model.position_signal(tf.range(model.max_length + extra_positions(model)))
+    """The signal of every position that the model can have, float32 [positions, D].
+
+    One more has none: to score a translation that was cut at the limit, the engine adds eos to it.
+    """
+    signal = model.position_signal(tf.range(model.max_length + extra_positions(model)))
+    return tf.pad(signal, [[0, 1], [0, 0]])
 
 
 def extra_positions(model: Transformer) -> int:

@@ -126,6 +126,23 @@ def test_details_are_the_scores_of_the_tokens(exported, sources):
             assert best.token_scores.sum() == pytest.approx(best.score, abs=1e-4)
 
 
+def test_details_of_a_translation_cut_at_the_limit(tmp_path):
+    model = random_model(max_length=8)
+    path = written(model, tmp_path / "model")
+    facts = {"max_length": 8, "target_prefix": []}
+    (path / "hvd_nmt.json").write_text(json.dumps(facts), encoding="utf-8")
+    decoding = Decoding(beam_size=1, length_penalty=0)
+    translators = Translator(model, decoding), ctranslate2.CTranslate2Translator(path, decoding)
+    for index in range(4, len(PIECES)):
+        source = np.array([*range(4, 10), index, EOS], np.int32)
+        ours, theirs = (dict(one.translate([source], details=True))[0][0] for one in translators)
+        if ours.ids[-1] != EOS:
+            break
+    assert len(ours.ids) == 8
+    assert theirs.ids.tolist() == ours.ids.tolist()
+    np.testing.assert_allclose(theirs.token_scores, ours.token_scores, atol=1e-4)
+
+
 def log_probabilities(model, source, target):
     """Of the tokens of one pair, by our own model."""
     logits_1xTxV = model(tf.constant([source], tf.int32), tf.constant([target], tf.int32))
