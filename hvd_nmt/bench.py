@@ -28,8 +28,7 @@ from hvd_nmt.common.errors import ConfigError, DataError, reported, speak_utf8
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
 from hvd_nmt.data import corpus, throughput
-from hvd_nmt.data.augmentation import Augmentation
-from hvd_nmt.data.mixed_epochs import MixedEpochs
+from hvd_nmt.data.feed import feed
 from hvd_nmt.data.text import read_lines
 from hvd_nmt.translation.settings import Settings
 
@@ -134,19 +133,10 @@ def translate(options: TranslateOptions) -> None:
 def read_input(config: BenchConfig) -> None:
     """Make batches without a model, as one rank does, and print a table."""
     data = corpus.load(config.data.directory)
-    augmentation = Augmentation.of(data, config.data, config.training.seed)
-    tokens, seed = config.training.tokens_per_step, config.training.seed
-    mixture = MixedEpochs.of(data, config.data.stages, tokens, seed)
-    lengths = None if augmentation is None else augmentation.lengths_of(data.train)
-    found = throughput.measure(
-        data.train,
-        tokens,
-        seed,
-        augmentation=augmentation,
-        mixture=mixture,
-        lengths=lengths,
+    plan, augmentation = feed(
+        data, config.data, config.training.tokens_per_step, config.training.seed
     )
-    print(_aligned(found.rows()))
+    print(_aligned(throughput.measure(data.train, plan, augmentation=augmentation).rows()))
 
 
 def bench(config: BenchConfig) -> None:

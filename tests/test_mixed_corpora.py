@@ -54,6 +54,18 @@ def test_each_dev_corpus_is_scored(done) -> None:
     assert f"  clean: validation loss {both[0]:.4f}  BLEU " in said
 
 
+def test_samples_are_of_each_dev_corpus_in_turn(done, mixed_data: Path) -> None:
+    _, said = done
+    rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| <2de>")]
+    clean, crawled = (
+        (mixed_data.parent / f"{name}.dev.source").read_text(encoding="utf-8").splitlines()
+        for name in ("clean", "crawled")
+    )
+    shown = [row[0].removeprefix("| <2de> ") for row in rows]
+    assert [source in clean for source in shown] == [True, False] * 2 + [True]
+    assert [source in crawled for source in shown] == [False, True] * 2 + [False]
+
+
 def test_the_record_tells_what_was_fed(done) -> None:
     cwd, _ = done
     run = read_run(cwd / "run")

@@ -7,6 +7,7 @@
 - `sentencepiece_model` the model's file, read and changed without SentencePiece
 - `batch_plan`          which sentences make up each step, the same on every rank
 - `mixed_epochs`        which sentences of several corpora make up each epoch
+- `feed`                the plan and the changes of sentences that a configuration asks for
 - `batches`             the ids of a rank's share of each step, padded
 - `shapes`              few shapes for many batches, for XLA
 - `augmentation`        sentences that are not the same each time: BPE-dropout and noise

@@ -11,10 +11,9 @@ import numpy as np
 
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data.augmentation import Augmentation
-from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Lengths, Position
+from hvd_nmt.data.batch_plan import BatchPlan, EpochPlan, Position
 from hvd_nmt.data.batches import batches
-from hvd_nmt.data.corpus import ParallelCorpus, Sentences
-from hvd_nmt.data.mixed_epochs import MixedEpochs
+from hvd_nmt.data.corpus import ParallelCorpus
 
 
 class Throughput(NamedTuple):
@@ -24,7 +23,7 @@ class Throughput(NamedTuple):
     steps: int
     """steps of an epoch"""
     plan_s: float
-    """making the plan of an epoch, lengths included"""
+    """making the plan of an epoch"""
     plan_mb: float
     """most memory at once while it was made, MB, without what noise and BPE-dropout need; the ids
     are mapped and shared between ranks"""
@@ -52,29 +51,19 @@ class Throughput(NamedTuple):
 
 
 def measure(
-    corpus: ParallelCorpus, tokens_per_step: int, seed: int = 1, size: int = 1,
-    seconds: float = 5.0, augmentation: Augmentation | None = None, *,
-    mixture: MixedEpochs | None = None, lengths: Lengths | None = None,
+    corpus: ParallelCorpus, plan: BatchPlan, *,
+    augmentation: Augmentation | None = None, size: int = 1, seconds: float = 5.0,
 ) -> Throughput:  # fmt: skip
     """Makes the plan of epoch 0 and then batches, for some seconds or an epoch.
 
     Args:
         corpus: training pairs.
-        tokens_per_step: target tokens of a step over all ranks.
-        seed: of the plan.
+        plan: of these pairs, not used before.
+        augmentation: as in training.
         size: number of ranks; the batches are those of the first.
         seconds: for how long to make batches.
-        augmentation: as in training.
-        mixture: which pairs an epoch has; None: all.
-        lengths: as of `BatchPlan`.
-
-    Raises:
-        ConfigError: no plan can be made of this corpus.
     """
     started_s = time.perf_counter()
-    # Other objects on the same arrays, which do not know their lengths yet.
-    source, target = (Sentences(side.ids, side.offsets) for side in (corpus.source, corpus.target))
-    plan = BatchPlan.of(ParallelCorpus(source, target), tokens_per_step, seed, mixture, lengths)
     epoch = plan.epoch(0)
     plan_s = time.perf_counter() - started_s
     tracemalloc.start()  # after the clock has stopped, for it slows what it watches

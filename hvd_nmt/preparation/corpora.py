@@ -138,6 +138,8 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> Corpora:
         except ConfigError as error:
             name = entry.get("name", f"number {number}")
             raise ConfigError(f"{path}: corpus {name}: {error}") from None
+    if not found:
+        raise ConfigError(f"{path}: the list corpora is empty: give at least one corpus.")
     names = [corpus.name for corpus in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import textwrap
@@ -97,6 +98,10 @@ class Evaluator:
         by_corpus = {name: of for name, of in data.manifest.by_corpus("dev").items() if of}
         self._corpora = by_corpus or {"": range(len(data.dev))}
         self._dev = {name: data.dev.part(pairs) for name, pairs in self._corpora.items()}
+        self._places = {
+            name: [place for place, index in enumerate(self._translated) if index in pairs]
+            for name, pairs in self._corpora.items()
+        }
         decoding = Decoding(
             beam_size=config.evaluation.beam_size, length_penalty=config.evaluation.length_penalty
         )
@@ -136,10 +141,12 @@ class Evaluator:
         )
 
     def samples(self, scores: Scores) -> str:
-        """The first few translations as a Markdown table."""
-        rows = zip(self.sources, self.references, scores.hypotheses, strict=True)
+        """The first few translations, of each dev corpus in turn, as a Markdown table."""
         lines = ["| source | reference | translation |", "|---|---|---|"]
-        for row, _ in zip(rows, range(self._config.evaluation.samples), strict=False):
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*self._places.values()))
+        places = (place for place in turns if place is not None)
+        for place in itertools.islice(places, self._config.evaluation.samples):
+            row = self.sources[place], self.references[place], scores.hypotheses[place]
             cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
@@ -151,8 +158,7 @@ class Evaluator:
         if len(self._corpora) == 1:
             return {}
         found = {}
-        for name, pairs in self._corpora.items():
-            places = [place for place, index in enumerate(self._translated) if index in pairs]
+        for name, places in self._places.items():
             texts = ([side[place] for place in places] for side in (hypotheses, self.references))
             translated, references = texts
             loss, _, tokens = losses[name]

@@ -18,7 +18,7 @@ from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.data.mixed_epochs import MixedEpochs
+from hvd_nmt.data.feed import feed
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
@@ -72,13 +72,10 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     facts_by_rank = cluster.require_equal(cluster.facts(config, data, precision), rank)
     with horovod.raise_on_all_ranks():
         _require_places(config, data)
-        batching = config.training.tokens_per_step, config.training.seed
-        mixture = MixedEpochs.of(data, config.data.stages, *batching)
-        augmentation = Augmentation.of(data, config.data, config.training.seed)
         hosts = [facts["host"] for facts in facts_by_rank]
+        batching = config.training.tokens_per_step, config.training.seed
         ranks_here = hosts.count(hosts[rank.index])
-        lengths = augmentation and augmentation.lengths_of(data.train, ranks_here)
-        plan = BatchPlan.of(data.train, *batching, mixture, lengths)
+        plan, augmentation = feed(data, config.data, *batching, ranks_here)
     groups = None
     if len(set(hosts)) > 1 and may_group_ranks(config.training):
         groups = host_sums.meet(hosts, rank.index)

@@ -29,7 +29,7 @@ def large():
 
 @pytest.fixture(scope="module")
 def found(large):
-    return measure(large, 25_000, seconds=1.0)
+    return measure(large, BatchPlan.of(large, 25_000, 1), seconds=1.0)
 
 
 def test_little_padding_and_far_fewer_shapes_than_possible_at_the_size_of_the_recipe(found):

@@ -183,6 +183,12 @@ def test_what_the_file_cannot_say(files, change, said):
     assert str(raised.value).startswith(str(path))
 
 
+def test_an_empty_list_is_refused(files):
+    (files / "corpora.yaml").write_text("corpora: []\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="the list corpora is empty: give at least one corpus"):
+        corpora.read(files / "corpora.yaml", ("en", "de"), Rules(clean="none"))
+
+
 def test_a_teacher_s_translations_are_a_corpus(files, capsys):
     write(files, "mono.s", [line(i) for i in range(3)])
     (files / "nbest").write_text("1\t-0.5\tein x\n1\t-0.75\tein y\n3\t-1.5e-05\tdrei \u00e4\n")
