@@ -199,7 +199,7 @@ def test_a_hostile_archive_is_refused_whole(unpack, tmp_path, name, monkeypatch)
         ("tar: absolute path", "absolute path"),
         ("tar: parent", r'by "\.\."'),
         ("tar: not UTF-8", "odd name"),
-        ("tar: symbolic link out", "would link to '/evil', which is outside"),
+        ("tar: symbolic link out", r"would link to '\.\./\.\./evil', which is outside"),
         ("tar: wanted is a hard link", r"text\.en is a link"),
         ("tar: pipe", "'pipe' is a special file"),
         ("tar: wanted twice, by another spelling", "is there twice"),
