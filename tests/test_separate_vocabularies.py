@@ -147,7 +147,7 @@ def translated(run, lines, folder, *options):
     return (folder / "out").read_text(encoding="utf-8").splitlines()
 
 
-def test_sources_are_cut_by_their_own_and_targets_by_theirs(run, tokenizers, tmp_path):
+def test_sources_are_cut_by_their_own_and_targets_by_theirs(run, tokenizers, tmp_path, capsys):
     model, _ = weights.load_model(run, "latest")
     short = [line for line in LINES if len(line) < 30]
     sources = tokenizers.source.encode(short)
@@ -157,6 +157,9 @@ def test_sources_are_cut_by_their_own_and_targets_by_theirs(run, tokenizers, tmp
     lines = dict(zip(LINES, translated(run, LINES, tmp_path, *GREEDY), strict=True))
     assert [lines[line] for line in short] == wanted
     assert lines[""] == ""
+    by_source, by_target = (len(each.encode([LINES[3]])[0]) for each in tokenizers)
+    assert by_source != by_target
+    assert f"line 4: {by_source} tokens, more than the 32 that" in capsys.readouterr().err
 
 
 def test_scores_prefixes_and_pieces_are_of_the_target(run, data, tokenizers, tmp_path):
