@@ -72,12 +72,21 @@ def count(function: Any, on_host: Sequence[tf.Variable] = ()) -> Counts:
     return counts
 
 
-def optimised(function: Any) -> graph_pb2.GraphDef:
-    """The graph of a concrete function after TensorFlow's own rewriting."""
+def optimised(function: Any, kinds: Sequence[str] = ("CPU", "GPU")) -> graph_pb2.GraphDef:
+    """The graph of a concrete function after TensorFlow's own rewriting.
+
+    Args:
+        function: traced, on any machine.
+        kinds: the devices of the host. All nodes are put on the only one, which tells TensorFlow
+            that it may rewrite them for it.
+    """
     graph = function.graph
-    meta = tf.compat.v1.train.export_meta_graph(
-        graph_def=graph.as_graph_def(add_shapes=True), graph=graph
-    )
+    definition = graph.as_graph_def(add_shapes=True)
+    if len(kinds) == 1:
+        for nodes in (definition.node, *(f.node_def for f in definition.library.function)):
+            for node in nodes:
+                node.device = _device(kinds[0])
+    meta = tf.compat.v1.train.export_meta_graph(graph_def=definition, graph=graph)
     kept = [x.name for x in tf.nest.flatten(graph.structured_outputs) if isinstance(x, tf.Tensor)]
     kept += [operation.name for operation in graph.control_outputs]
     meta.collection_def["train_op"].node_list.value.extend(kept)
@@ -87,15 +96,19 @@ def optimised(function: Any) -> graph_pb2.GraphDef:
     )
     devices = [
         device_properties_pb2.NamedDevice(
-            name=f"/job:localhost/replica:0/task:0/device:{kind}:0",
+            name=_device(kind),
             properties=device_properties_pb2.DeviceProperties(
                 type=kind, num_cores=100, frequency=1500, memory_size=64 << 30,
                 environment={"architecture": "9"} if kind == "GPU" else {},
             ),
         )
-        for kind in ("CPU", "GPU")
+        for kind in kinds
     ]  # fmt: skip
     return tf_optimizer.OptimizeGraph(config, meta, cluster=cluster.Cluster(devices=devices))
+
+
+def _device(kind: str) -> str:
+    return f"/job:localhost/replica:0/task:0/device:{kind}:0"
 
 
 class _Counter:

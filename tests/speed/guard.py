@@ -1,0 +1,153 @@
+"""Compare the speed of the working tree with that of another commit, in turn: `make bench-guard`.
+
+    python tests/speed/guard.py 10fe6c3
+    python tests/speed/guard.py ../other-checkout --rounds 3 --only train
+
+For each tree one process stays alive (`resident.py`, the tree's own if it has one) and does the
+same pieces of work, now the one, now the other, so that a machine whose speed drifts slows both.
+What is compared is work per CPU second of one thread. Nothing else may run meanwhile. Ends with 1 if
+the median ratio of any workload is below --least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+RESIDENT = Path("tests", "speed", "resident.py")
+WORKLOADS = (
+    *(f"train/{precision}/{n}" for precision in ("float32", "bfloat16") for n in (16, 64, 128)),
+    "decode/float32/32", "score/float32/64", "input",
+)  # fmt: skip
+BLOCK_S = 1.0
+"""CPU seconds of a block, of the faster tree; a block has at least one piece of work"""
+
+
+class Block(NamedTuple):
+    """A piece of work, done some times in a row."""
+
+    units: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Units a CPU second."""
+        return self.units / self.cpu_s
+
+
+class Resident:
+    """The process of one tree.
+
+    Args:
+        tree: a checkout.
+        log: gets what the process has to say.
+    """
+
+    def __init__(self, tree: Path, log: Path) -> None:
+        own = tree / RESIDENT
+        self._log = log
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, own if own.exists() else ROOT / RESIDENT], cwd=tree, text=True,
+                env={**os.environ, "PYTHONPATH": os.fspath(tree)}, stderr=errors,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+
+    def do(self, workload: str, times: int) -> Block:
+        """A block of work, to its end."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(workload, times, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline().split()
+        if not answer:
+            sys.exit(f"{workload}: the process ended; {self._log} ends with\n{self._last_lines()}")
+        return Block(*map(float, answer))
+
+    def end(self) -> None:
+        """Let the process go."""
+        self._process.communicate()
+
+    def _last_lines(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-12:])
+
+
+def main() -> int:
+    """Compare; 1 where the working tree is slower."""
+    options = _options()
+    logs = Path(tempfile.mkdtemp(prefix="speed-guard-"))
+    slow = False
+    with checkout(options.base) as base:
+        ours, theirs = Resident(ROOT, logs / "ours.log"), Resident(base, logs / "base.log")
+        print(f"{'working tree : ' + options.base:24} units per CPU s         ratio   (min to max)")
+        for workload in [w for w in WORKLOADS if w.startswith(options.only)]:
+            pairs = in_turn(ours, theirs, workload, options.rounds)
+            ratios = [our.rate / their.rate for our, their in pairs]
+            rates = [statistics.median(block.rate for block in side) for side in zip(*pairs)]
+            ratio = statistics.median(ratios)
+            slow |= ratio < options.least
+            print(
+                f"{workload:24} {rates[0]:10,.0f} : {rates[1]:<10,.0f} {ratio:5.2f}"
+                f"   ({min(ratios):.2f} to {max(ratios):.2f})"
+                + ("   SLOWER" if ratio < options.least else ""),
+                flush=True,
+            )
+        ours.end()
+        theirs.end()
+    return int(slow)
+
+
+def in_turn(
+    ours: Resident, theirs: Resident, workload: str, rounds: int
+) -> list[tuple[Block, Block]]:
+    """Blocks of the same work in both, first the one, then the other, then the other way round."""
+    once_s = min(side.do(workload, 1).cpu_s for side in (ours, theirs))
+    times = max(1, round(BLOCK_S / once_s))
+    pairs = []
+    for number in range(rounds):
+        if number % 2:
+            their = theirs.do(workload, times)
+            pairs.append((ours.do(workload, times), their))
+        else:
+            our = ours.do(workload, times)
+            pairs.append((our, theirs.do(workload, times)))
+    return pairs
+
+
+@contextlib.contextmanager
+def checkout(base: str) -> Iterator[Path]:
+    """The tree of a commit for a while, or a directory as it is."""
+    if Path(base).is_dir():
+        yield Path(base).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="speed-base-") as folder:
+        git = ["git", "-C", os.fspath(ROOT), "archive", base]
+        archive = subprocess.run(git, capture_output=True, check=False)
+        if archive.returncode:
+            sys.exit(f"{base} is no directory and no commit: {archive.stderr.decode().strip()}")
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def _options() -> argparse.Namespace:
+    description, _, rest = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("base", help="a commit, or another checkout")
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of blocks; 5 by default")
+    parser.add_argument("--least", type=float, default=0.95, help="ratio; 0.95 by default")
+    parser.add_argument("--only", default="", help="workloads that begin so, such as train/float32")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

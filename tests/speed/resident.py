@@ -1,0 +1,163 @@
+"""A process that does pieces of work when asked, and says what processor time each took.
+
+    echo "train/float32/64 2" | python tests/speed/resident.py
+
+Each line of the input is a workload and how often to do it; each line of the output is how many
+units that were, and the CPU seconds. Everything runs on one thread, with ids and weights from fixed
+seeds, so another commit does the same work. `guard.py` asks two of these in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts the cores
+
+import numpy as np  # noqa: E402
+
+from hvd_nmt.common import tensorflow_import  # noqa: E402
+
+tensorflow_import.import_tensorflow()
+
+import tensorflow as tf  # noqa: E402
+
+from hvd_nmt.config.presets import presets  # noqa: E402
+from hvd_nmt.data import sentence_sum  # noqa: E402
+from hvd_nmt.data.batch_plan import BatchPlan, Position  # noqa: E402
+from hvd_nmt.data.batches import batches  # noqa: E402
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences  # noqa: E402
+from hvd_nmt.model.decoding import Decoding  # noqa: E402
+from hvd_nmt.model.scorer import Scorer  # noqa: E402
+from hvd_nmt.model.transformer import Transformer  # noqa: E402
+from hvd_nmt.model.translator import Translator  # noqa: E402
+from hvd_nmt.training import devices, horovod, optimizer  # noqa: E402
+from hvd_nmt.training.step import TrainingModel  # noqa: E402
+
+CONFIG = presets()["small"][1]
+VOCABULARY = 8000
+TOKENS = 4096
+"""target tokens of a training step, and source tokens of a batch to decode or to score"""
+
+Work = Callable[[], int]
+"""does one piece and gives its units"""
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else may write between the answers
+    devices.set_up(rank())
+    for line in sys.stdin:
+        name, times = line.split()
+        work = workload(name)
+        started_s = time.process_time()
+        units = sum(work() for _ in range(int(times)))
+        print(units, time.process_time() - started_s, file=answers, flush=True)
+
+
+@functools.cache
+def rank() -> horovod.Rank:
+    """This process, alone."""
+    return horovod.init()
+
+
+@functools.cache
+def workload(name: str) -> Work:
+    """What a name stands for, made and done once: KIND/PRECISION/LENGTH, or `input`."""
+    if name == "input":
+        work = reading()
+    else:
+        kind, precision, length = name.split("/")
+        work = {"train": training, "decode": decoding, "score": scoring}[kind](
+            precision, int(length)
+        )
+    work()
+    return work
+
+
+def training(precision: str, length: int) -> Work:
+    """Training steps; source and target tokens."""
+    transformer = Transformer(CONFIG.model, VOCABULARY, precision)
+    model = TrainingModel(transformer, CONFIG.training, rank())
+    model.compile(optimizer=optimizer.build(CONFIG.training, precision, model.trained))
+    rows = TOKENS // length
+    batch = {
+        "source": tf.constant(np.stack(sentences(rows, length, 1))),
+        "target": tf.constant(np.stack(sentences(rows, length, 2))),
+        "tokens": tf.constant([rows * length] * 3, tf.float32),
+        "sentences": tf.constant(sentence_sum.vector(sentence_sum.of(np.arange(rows)))),
+    }
+    step = model.make_train_function()
+
+    def work() -> int:
+        step(iter([batch]))
+        return 2 * rows * length
+
+    return work
+
+
+def decoding(precision: str, length: int) -> Work:
+    """Beam searches of as many positions as the source has; target positions of sentences."""
+    model = Transformer(CONFIG.model, VOCABULARY, precision)
+    translator = Translator(model, Decoding(min_length=length, max_length=length))
+    sources = sentences(TOKENS // length // 4, length, 1)
+
+    def work() -> int:
+        return sum(length for _ in translator.translate(sources, TOKENS))
+
+    return work
+
+
+def scoring(precision: str, length: int) -> Work:
+    """Scores of given translations; target tokens."""
+    scorer = Scorer(Transformer(CONFIG.model, VOCABULARY, precision))
+    sources, targets = (sentences(TOKENS // length, length, seed) for seed in (1, 2))
+
+    def work() -> int:
+        return sum(length for _ in scorer.score(sources, targets, TOKENS))
+
+    return work
+
+
+def reading() -> Work:
+    """Batches of an epoch of sentences of many lengths, its plan included; batches."""
+    draws = np.random.default_rng(1)
+    lengths = np.clip(draws.lognormal(2.6, 0.4, 20_000), 3, 100).astype(int)
+    sides = [
+        flat([draws.integers(4, VOCABULARY, n) for n in np.maximum(2, lengths + more)])
+        for more in (0, 2)
+    ]
+    corpus = ParallelCorpus(*sides)
+    seeds = iter(range(1 << 30))
+
+    def work() -> int:
+        made: Iterator[object] = batches(
+            corpus, plan := BatchPlan.of(corpus, TOKENS, next(seeds)), Position(), 0, 1
+        )
+        steps = plan.epoch(0).steps
+        for _ in range(steps):
+            next(made)
+        return steps
+
+    return work
+
+
+def sentences(number: int, length: int, seed: int) -> list[np.ndarray]:
+    """Random ids that end with eos, int32."""
+    ids = np.random.default_rng(seed).integers(4, VOCABULARY, [number, length], np.int32)
+    ids[:, -1] = 1
+    return list(ids)
+
+
+def flat(each: list[np.ndarray]) -> Sentences:
+    """Sentences one after the other, as a data directory holds them."""
+    offsets = np.cumsum([0, *map(len, each)])
+    return Sentences(np.concatenate(each).astype(np.int32), offsets)
+
+
+if __name__ == "__main__":
+    main()
