@@ -167,16 +167,16 @@ class TrainingConfig:
     """auto: the GPUs of a host, and the processor of one that has none; cpu: the processor"""
     deterministic: bool = False
     """use kernels that give the same bits each time on GPUs, too, which is slower, and
-    training.fixed_groups; on processors a run has the same bits anyway, but for these groups"""
+    training.fixed_groups; on processors a run with these groups has the same bits anyway"""
     seed: int = 1
     """seed of the initial weights, the order of sentences and dropout"""
     log_every: int = 25
     """steps between two logged values"""
     check_replicas_every: int = 100
     """steps between two comparisons of the weights across ranks"""
-    fixed_groups: bool = False
-    """sum gradients over ranks in fixed groups, so that runs on three and more ranks, too, give the
-    same bits each time; without, in groups of those that are ready together"""
+    fixed_groups: bool = True
+    """sum gradients over ranks in fixed groups, which is faster, and gives the same bits each time
+    on three and more ranks, too; without, in groups of those that are ready together"""
     micro_batches: Count = "auto"
     """slices in which a rank computes its share of a step, one after another, to need less memory;
     auto: as many as its memory asks for, most often 1"""

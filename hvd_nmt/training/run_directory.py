@@ -42,6 +42,7 @@ _EXCHANGE = ("wire", "hierarchical", "islands", "sync_every", "streaming", "oute
              "outer_momentum")  # fmt: skip
 _MAY_CHANGE = (
     *(f"training.{name}" for name in _EXCHANGE),
+    "training.fixed_groups",
     "training.micro_batches",
     "training.jit_compile",
     "run_dir",

@@ -31,7 +31,7 @@ PATIENCE_S = 15
 """from the limit of a section, or from a kill, until no process is left"""
 STEPS_FOR_A_FAULT = 20
 SAME_BITS = (
-    "--training.fixed-groups", "--training.wire", "float32", "--training.hierarchical", "off",
+    "--training.wire", "float32", "--training.hierarchical", "off",
     "--training.islands", "off",
 )  # fmt: skip
 """on four ranks, and whatever the link was measured to be at first"""

@@ -23,7 +23,7 @@ callbacks.NoteStep.after_step = after_step
 sys.exit(train.main())
 """
 OPTIONS = (
-    "--training.fixed-groups", "--checkpoints.every-steps", "5", "--evaluation.sentences", "2",
+    "--checkpoints.every-steps", "5", "--evaluation.sentences", "2",
 )  # fmt: skip
 
 
