@@ -10,7 +10,7 @@ RUN ?= runs/demo
 # Test files at a time; then those between two hosts, which measure time, one by one.
 WORKERS ?= 2
 
-.PHONY: help install wheels train test test-tf2.18 lint clean
+.PHONY: help install wheels train test test-tf2.18 lint bench-guard clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -42,6 +42,9 @@ lint: install  ## style, types, import directions
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+
+bench-guard: install  ## speed against BASE=origin/main, a commit or a checkout; nothing else may run
+	@$(PYTHON_OF_VENV) tests/speed/guard.py $(or $(BASE),origin/main) $(ARGS)
 
 clean:  ## remove caches and build leftovers; keeps .venv, data and runs
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -32,7 +32,7 @@ def operations(graph: graph_pb2.GraphDef) -> collections.Counter[str]:
 
 
 def multiply_adds(function: Any) -> int:
-    """Of all matrix products of a concrete function, whose shapes are known and that has no loop."""
+    """Of all matrix products of a concrete function of known shapes, which has no loop."""
     return sum(map(_of_product, function.graph.get_operations()))
 
 

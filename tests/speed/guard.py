@@ -5,20 +5,21 @@
 
 For each tree one process stays alive (`resident.py`, the tree's own if it has one) and does the
 same pieces of work, now the one, now the other, so that a machine whose speed drifts slows both.
-What is compared is work per CPU second of one thread. Nothing else may run meanwhile. Ends with 1 if
-the median ratio of any workload is below --least.
+What is compared is work per CPU second of one thread. Nothing else may run meanwhile. Ends with 1
+if the median ratio of any workload is below --least.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +65,8 @@ class Resident:
 
     def do(self, workload: str, times: int) -> Block:
         """A block of work, to its end."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             print(workload, times, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline().split()
@@ -84,25 +86,29 @@ def main() -> int:
     """Compare; 1 where the working tree is slower."""
     options = _options()
     logs = Path(tempfile.mkdtemp(prefix="speed-guard-"))
-    slow = False
+    slowest = math.inf
     with checkout(options.base) as base:
         ours, theirs = Resident(ROOT, logs / "ours.log"), Resident(base, logs / "base.log")
         print(f"{'working tree : ' + options.base:24} units per CPU s         ratio   (min to max)")
         for workload in [w for w in WORKLOADS if w.startswith(options.only)]:
             pairs = in_turn(ours, theirs, workload, options.rounds)
-            ratios = [our.rate / their.rate for our, their in pairs]
-            rates = [statistics.median(block.rate for block in side) for side in zip(*pairs)]
+            ratios = sorted(our.rate / their.rate for our, their in pairs)
             ratio = statistics.median(ratios)
-            slow |= ratio < options.least
+            slowest = min(slowest, ratio)
             print(
-                f"{workload:24} {rates[0]:10,.0f} : {rates[1]:<10,.0f} {ratio:5.2f}"
-                f"   ({min(ratios):.2f} to {max(ratios):.2f})"
+                f"{workload:24} {_median(our for our, _ in pairs):10,.0f}"
+                f" : {_median(their for _, their in pairs):<10,.0f} {ratio:5.2f}"
+                f"   ({ratios[0]:.2f} to {ratios[-1]:.2f})"
                 + ("   SLOWER" if ratio < options.least else ""),
                 flush=True,
             )
         ours.end()
         theirs.end()
-    return int(slow)
+    return int(slowest < options.least)
+
+
+def _median(blocks: Iterable[Block]) -> float:
+    return statistics.median(block.rate for block in blocks)
 
 
 def in_turn(
