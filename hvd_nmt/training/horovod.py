@@ -49,10 +49,6 @@ except ImportError as error:
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
     ) from error
 
-_CYCLE_ON_CPUS_MS = "5"
-"""between two times that Horovod asks all ranks what is ready; with its own 1 ms its thread takes a
-tenth of the core that a rank computes on"""
-
 _NEWS_S = 5.0
 """from an error of Gloo, which may come of a host's silence, until that silence is noticed here"""
 
@@ -120,8 +116,8 @@ def init(
     if with_timeline:
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
-    if not tf.config.list_physical_devices("GPU"):
-        os.environ.setdefault("HOROVOD_CYCLE_TIME", _CYCLE_ON_CPUS_MS)
+    if not tf.config.list_physical_devices("GPU"):  # every ms its thread takes from the processor
+        os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")  # milliseconds
     if with_groups:
         launcher.let_ranks_group()
     if _watchdog is None and "HOROVOD_RANK" in os.environ:
