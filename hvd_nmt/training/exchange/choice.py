@@ -37,7 +37,7 @@ _CHANGED = 3.0
 _MISJUDGED = 1.5
 """times as long, or as short, as was assumed: then the computing of a step is another"""
 _IN_A_ROW = 8
-"""transfers of which the one in the middle counts"""
+"""transfers whose mean counts: over a slow link one of them waits for what the others have sent"""
 
 
 class ExchangeChoice(StepCallback):
@@ -201,7 +201,7 @@ class ExchangeChoice(StepCallback):
         self._transfers_s = [*self._transfers_s[-(_IN_A_ROW - 1) :], seconds]
         if len(self._transfers_s) < _IN_A_ROW:
             return
-        now_s = statistics.median_low(self._transfers_s)
+        now_s = statistics.mean(self._transfers_s)
         if self._usual_s is None:
             self._usual_s = now_s
         if self._change() > 1 and not self._told:
@@ -229,7 +229,7 @@ class ExchangeChoice(StepCallback):
         """How many times as long transfers take as at first; 1: as long, or it matters little."""
         if self._usual_s is None or len(self._transfers_s) < _IN_A_ROW:
             return 1.0
-        now_s = statistics.median_low(self._transfers_s)
+        now_s = statistics.mean(self._transfers_s)
         times = now_s / self._usual_s
         step_s = statistics.median(self._compute_s) if self._compute_s else 0.0
         matters = max(now_s, self._usual_s) > 0.1 * step_s
