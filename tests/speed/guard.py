@@ -152,7 +152,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="pairs of blocks; 5 by default")
     parser.add_argument("--least", type=float, default=0.95, help="ratio; 0.95 by default")
     parser.add_argument("--only", default="", help="workloads that begin so, such as train/float32")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rounds < 1 or not any(name.startswith(options.only) for name in WORKLOADS):
+        parser.error(f"give --rounds 1 or more, and --only the beginning of one of {WORKLOADS}")
+    return options
 
 
 if __name__ == "__main__":

@@ -31,3 +31,8 @@ def test_a_base_that_is_nothing_is_said():
     done = guard("no-such-commit")
     assert done.returncode == 1
     assert done.stderr.startswith("no-such-commit is no directory and no commit:")
+
+
+def test_a_comparison_of_nothing_is_refused():
+    for options in (["--rounds", "0"], ["--only", "nothing"]):
+        assert guard(os.fspath(ROOT), *options).returncode == 2
