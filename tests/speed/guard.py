@@ -71,7 +71,7 @@ class Resident:
             print(workload, times, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline().split()
         if not answer:
-            sys.exit(f"{workload}: the process ended; {self._log} ends with\n{self._last_lines()}")
+            sys.exit(f"{workload}: the process ended. Its last lines:\n{self._last_lines()}")
         return Block(*map(float, answer))
 
     def end(self) -> None:
@@ -85,10 +85,11 @@ class Resident:
 def main() -> int:
     """Compare; 1 where the working tree is slower."""
     options = _options()
-    logs = Path(tempfile.mkdtemp(prefix="speed-guard-"))
     slowest = math.inf
-    with checkout(options.base) as base:
-        ours, theirs = Resident(ROOT, logs / "ours.log"), Resident(base, logs / "base.log")
+    with checkout(options.base) as base, tempfile.TemporaryDirectory(prefix="speed-logs-") as logs:
+        ours, theirs = (
+            Resident(tree, Path(logs, name)) for tree, name in ((ROOT, "ours"), (base, "base"))
+        )
         print(f"{'working tree : ' + options.base:24} units per CPU s         ratio   (min to max)")
         for workload in [w for w in WORKLOADS if w.startswith(options.only)]:
             pairs = in_turn(ours, theirs, workload, options.rounds)

@@ -10,10 +10,11 @@ seeds, so another commit does the same work. `guard.py` asks two of these in tur
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before TensorFlow counts the cores
 
@@ -132,15 +133,13 @@ def reading() -> Work:
         for more in (0, 2)
     ]
     corpus = ParallelCorpus(*sides)
-    seeds = iter(range(1 << 30))
+    seeds = itertools.count()
 
     def work() -> int:
-        made: Iterator[object] = batches(
-            corpus, plan := BatchPlan.of(corpus, TOKENS, next(seeds)), Position(), 0, 1
-        )
+        plan = BatchPlan.of(corpus, TOKENS, next(seeds))
         steps = plan.epoch(0).steps
-        for _ in range(steps):
-            next(made)
+        for _ in itertools.islice(batches(corpus, plan, Position(), 0, 1), steps):
+            pass
         return steps
 
     return work

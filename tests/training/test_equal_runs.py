@@ -22,9 +22,7 @@ def after_step(self, step, logs):
 callbacks.NoteStep.after_step = after_step
 sys.exit(train.main())
 """
-OPTIONS = (
-    "--checkpoints.every-steps", "5", "--evaluation.sentences", "2",
-)  # fmt: skip
+OPTIONS = ("--checkpoints.every-steps", "5", "--evaluation.sentences", "2")
 
 
 def test_a_killed_run_ends_at_the_weights_of_one_that_was_not(toy_commands, toy_data, tmp_path):
