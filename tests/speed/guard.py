@@ -133,6 +133,8 @@ def in_turn(
 def checkout(base: str) -> Iterator[Path]:
     """The tree of a commit for a while, or a directory as it is."""
     if Path(base).is_dir():
+        if not Path(base, "hvd_nmt").is_dir():  # Python would take the installed one: this tree
+            sys.exit(f"{base} holds no hvd_nmt: give a checkout or a commit.")
         yield Path(base).resolve()
         return
     with tempfile.TemporaryDirectory(prefix="speed-base-") as folder:

@@ -33,6 +33,12 @@ def test_a_base_that_is_nothing_is_said():
     assert done.stderr.startswith("no-such-commit is no directory and no commit:")
 
 
+def test_a_folder_without_the_package_is_not_compared_with_itself(tmp_path):
+    done = guard(os.fspath(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} holds no hvd_nmt: give a checkout or a commit.\n"
+
+
 def test_a_comparison_of_nothing_is_refused():
     for options in (["--rounds", "0"], ["--only", "nothing"]):
         assert guard(os.fspath(ROOT), *options).returncode == 2
