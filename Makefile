@@ -1,5 +1,5 @@
 # make train: install, train the embedded corpus on 2 ranks, translate, score.
-# make test:  install, run every test.
+# make test:  install, run the tests that a change needs; make test-all runs all.
 # Other environments: make test VENV=/path/to/venv
 # Other builds: TF=2.18, PYTHON=python3.12, GPU=1 make install  (launch/setup.sh --help explains them)
 
@@ -7,10 +7,11 @@ VENV ?= .venv
 VENV_TF218 ?= $(VENV)-tf2.18
 PYTHON_OF_VENV = $(VENV)/bin/python
 RUN ?= runs/demo
-# Test files at a time; then those between two hosts, which measure time, one by one.
+# Test files at a time.
 WORKERS ?= 2
+PYTEST = PATH="$(abspath $(VENV))/bin:$$PATH" pytest
 
-.PHONY: help install wheels train test test-tf2.18 lint bench-guard clean
+.PHONY: help install wheels train test test-rest test-all test-tf2.18 lint bench-guard clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -25,11 +26,15 @@ wheels: install  ## what an installation needs into DIR=wheels, for a machine wi
 train: install  ## train the embedded corpus on 2 ranks, translate its test part, print BLEU
 	@VENV=$(VENV) launch/demo.sh $(RUN)
 
-test: install  ## run the tests (those that need root say so when they are skipped)
-	@export PATH="$(abspath $(VENV))/bin:$$PATH"; \
-	pytest -n $(WORKERS) --dist loadfile -m "not rig" $(ARGS); first=$$?; \
-	pytest -m rig $(ARGS); second=$$?; \
-	case "$$first $$second" in "0 0" | "0 5" | "5 0") ;; *) exit 1 ;; esac  # 5: none chosen
+test: install  ## what a change can break, before each commit (what needs root says so when it is skipped)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not long" $(ARGS)
+
+test-rest: install  ## long runs, guide, notebooks, the rest of the rig, TensorFlow 2.18
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "long and not rig" $(ARGS); first=$$?; \
+	$(PYTEST) -m "long and rig" $(ARGS); second=$$?; \
+	$(MAKE) --no-print-directory test-tf2.18; third=$$?; exit $$((first || second || third))
+
+test-all: test test-rest  ## all tests
 
 test-tf2.18: install  ## the part of the tests that runs with both TensorFlows, with 2.18
 	@TF=2.18 EXTRAS=dev,ctranslate2 launch/setup.sh $(VENV_TF218)
@@ -37,7 +42,7 @@ test-tf2.18: install  ## the part of the tests that runs with both TensorFlows, 
 	HVD_NMT_OTHER_PYTHON="$(abspath $(VENV))/bin/python"; \
 	pytest -n $(WORKERS) --dist loadfile -m both_tensorflows $(ARGS)
 
-lint: install  ## style, types, import directions
+lint: install  ## style, types, import directions, sizes
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy

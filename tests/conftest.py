@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -22,6 +23,9 @@ import toy
 
 ROOT = Path(__file__).resolve().parent.parent
 RIG = ROOT / "launch" / "two-hosts-on-one.sh"
+PAGES = ROOT / "tests" / "golden" / "pages"
+MOST_TRAININGS = 60
+START = b'"kind":"start"'
 RIG_LOCK = Path("/run/lock/hvd_nmt-two-hosts.lock")
 
 
@@ -115,10 +119,40 @@ def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
         rig.changed = False
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest --rewrite-golden`."""
+    parser.addoption(
+        "--rewrite-golden", action="store_true",
+        help="write the pages of tests/golden/pages anew; read their difference before you commit",
+    )  # fmt: skip
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C reach what the tests start: shells let what runs in the background ignore it."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how many trainings were started: they are what the time of the tests is spent on."""
+    if not hasattr(config, "workerinput"):
+        terminalreporter.write_line(f"{_trainings(config)} trainings, {MOST_TRAININGS} allowed")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where there were too many: share those of the fixtures."""
+    if not hasattr(session.config, "workerinput") and _trainings(session.config) > MOST_TRAININGS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _trainings(config: pytest.Config) -> int:
+    """Starts of runs, as their records in the folders of this session tell; copies count once."""
+    folder = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    starts = set()
+    for path in folder.rglob("metrics.jsonl"):
+        with contextlib.suppress(OSError):
+            starts |= {line for line in path.read_bytes().splitlines() if START in line}
+    return len(starts)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -210,3 +244,17 @@ def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     monkeypatch.setattr(pynvml, "nvmlLib", library)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     return library
+
+
+@pytest.fixture
+def golden_page(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """A function that compares a text with the page of a name; `--rewrite-golden` writes it."""
+
+    def compare(name: str, text: str) -> None:
+        path = PAGES / name
+        if request.config.getoption("--rewrite-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path}: see pytest --rewrite-golden"
+
+    return compare

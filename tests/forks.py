@@ -69,11 +69,24 @@ class Forks:
             capture_output=True, encoding="utf-8", errors="backslashreplace",
         )  # fmt: skip
 
-    def train(self, *options: str, cwd: Path, ranks: int = 1) -> subprocess.CompletedProcess[str]:
-        """As `toy.run_train`."""
+    def train(
+        self, *options: str, cwd: Path, ranks: int = 1, eager: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """As `toy.run_train`.
+
+        Args:
+            options: its command line.
+            cwd: its working directory.
+            ranks: of this machine.
+            eager: without graphs, in half the time; for what does not depend on how a step is run.
+        """
         launcher = toy.horovodrun(ranks) if ranks > 1 else []
         command = [*launcher, *self.command("hvd_nmt.train"), *options]
-        return toy.Run(command, cwd, toy.environment(cwd)).finished()
+        environment = toy.environment(cwd) | ({EAGER: "1"} if eager else {})
+        return toy.Run(command, cwd, environment).finished()
+
+
+EAGER = "HVD_NMT_TOY_EAGER"
 
 
 _CLIENT = """
@@ -95,7 +108,7 @@ sys.exit(code)
 """
 
 _SERVER = """
-import importlib, json, os, runpy, signal, socket, sys
+import importlib, json, logging, os, runpy, signal, socket, sys
 import hvd_nmt  # first: picks tf_keras
 import tensorflow, sacrebleu, hvd_nmt.train, hvd_nmt.translate
 from hvd_nmt.checkpoints import saver, weights
@@ -112,6 +125,9 @@ def become(job, files):
     os.chdir(job["cwd"])
     os.environ.clear()
     os.environ.update(job["env"], TF_USE_LEGACY_KERAS="1")
+    if "HVD_NMT_TOY_EAGER" in os.environ:
+        tensorflow.config.run_functions_eagerly(True)
+        logging.getLogger("tensorflow").setLevel("ERROR")  # it warns that tf.data has graphs
     sys.argv = job["argv"]
     if "\\n" in sys.argv[0]:
         source, sys.argv[0] = sys.argv[0], "script"
