@@ -4,7 +4,6 @@ import collections
 import ctypes
 import functools
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -118,7 +117,6 @@ class FakeNvml:
         return 7_000_000 + 250_500 * self.questions["TotalEnergyConsumption", gpu]
 
     def _pcie_KB_per_s(self, gpu: int, counter: Any, rate: Any) -> int:
-        time.sleep(0.02)  # a real one counts for as long
         return 1_500_000 if counter.value == pynvml.NVML_PCIE_UTIL_TX_BYTES else 3_000_000
 
     def _nvlink(self, gpu: int, count: Any, values: Any) -> int:

@@ -45,6 +45,8 @@ class Sampler:
         *,
         host: str | None = None,
         event_dir: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        stopping: threading.Event | None = None,
     ) -> None:
         """Sets the sampler up; nothing is opened before `start`.
 
@@ -55,12 +57,15 @@ class Sampler:
             host: name in the lines; the machine's own if None.
             event_dir: also write scalars for TensorBoard here (`tensorboard/<host>` of the run
                 directory), at most one set per second; their step is seconds since the file began.
+            clock: gives seconds; tests give their own.
+            stopping: is waited on between samples, and ends them when it is set.
         """
         self.path = path
         self.interval_s = interval_s
         self.host = host or socket.gethostname()
         self.event_dir = event_dir
-        self._stopping = threading.Event()
+        self._clock = clock
+        self._stopping = stopping or threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._warned: set[str] = set()
@@ -111,11 +116,11 @@ class Sampler:
         network = self._ask("network", NetworkProbe)
         header = self._header(gpus)
         file.append(header)
-        started_s = time.monotonic()
+        started_s = self._clock()
         first_step = 0 if begun_s is None else max(0, int(header["time_s"] - begun_s) + 1)
         written_step = -1
         deadline_s = started_s + self.interval_s
-        while not self._stopping.wait(max(0.0, deadline_s - time.monotonic())):
+        while not self._stopping.wait(max(0.0, deadline_s - self._clock())):
             sample = self._sample(gpus, network, host)
             file.append(sample)
             step = first_step + int(sample["monotonic_s"] - started_s)
@@ -123,7 +128,7 @@ class Sampler:
             if events and step > written_step:
                 events.scalars(step, scalar_tags(sample), sample["time_s"])
                 written_step = step
-            deadline_s = next_deadline_s(deadline_s, time.monotonic(), self.interval_s)
+            deadline_s = next_deadline_s(deadline_s, self._clock(), self.interval_s)
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
         if gpus.unavailable:
@@ -134,7 +139,7 @@ class Sampler:
         return {
             "kind": "host",
             "time_s": time.time(),
-            "monotonic_s": time.monotonic(),
+            "monotonic_s": self._clock(),
             "interval_s": self.interval_s,
             "pid": os.getpid(),
             **(self._ask("host", host_facts) or {}),
@@ -149,7 +154,7 @@ class Sampler:
     def _sample(
         self, gpus: GpuProbe, network: NetworkProbe | None, host: HostProbe | None
     ) -> dict[str, Any]:
-        time_s, monotonic_s = time.time(), time.monotonic()
+        time_s, monotonic_s = time.time(), self._clock()
         gpu_samples = self._ask("GPU", gpus.sample) or []
         for gpu in gpu_samples:
             if gpu.error:

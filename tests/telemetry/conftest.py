@@ -16,10 +16,10 @@ RunPython = Callable[..., Any]
 def run_python() -> RunPython:
     """Runs a script in a new Python, warnings as errors, and gives the JSON that it prints last."""
 
-    def run(script: str, *prefix: str, **environment: str) -> Any:
-        command = [*prefix, sys.executable, "-W", "error", "-c", script]
+    def run(script: str, **environment: str) -> Any:
+        command = [sys.executable, "-W", "error", "-c", script]
         environment = {**os.environ, **environment}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

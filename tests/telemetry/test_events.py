@@ -49,15 +49,15 @@ def test_what_is_not_finite_is_valid_json_and_comes_back(tmp_path):
     assert text["note"] == "nan"
 
 
-@pytest.mark.parametrize("name", ["step", "time_s", "kind"])
-def test_tags_do_not_overwrite_the_line_s_own_fields(tmp_path, name):
+def test_tags_do_not_overwrite_the_line_s_own_fields(tmp_path):
     with EventStore(tmp_path) as store:
-        with pytest.raises(ValueError, match=name):
-            store.scalars(1, {name: 1.0})
-        with pytest.raises(ValueError, match=name):
-            store.text(1, name, "x")
-        with pytest.raises(ValueError, match=name):
-            store.record("start", {name: 1})
+        for name in ("step", "time_s", "kind"):
+            with pytest.raises(ValueError, match=name):
+                store.scalars(1, {name: 1.0})
+            with pytest.raises(ValueError, match=name):
+                store.text(1, name, "x")
+            with pytest.raises(ValueError, match=name):
+                store.record("start", {name: 1})
     assert read_metrics(tmp_path) == []
 
 
@@ -134,14 +134,8 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
         store.scalars(1, {"train_loss": 1.0})
 
 
-def test_a_run_without_metrics_reads_as_empty(tmp_path):
-    assert read_metrics(tmp_path) == []
-
-
 WRITE_AND_LIST_MODULES = """
 import json, sys
-if {blocked}:
-    sys.modules["tensorflow"] = None  # import tensorflow raises ImportError
 from pathlib import Path
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry import gpu, host, network, sampler, steps
@@ -155,8 +149,7 @@ print(json.dumps(sys.modules.get("tensorflow") is not None))
 """
 
 
-@pytest.mark.parametrize("blocked", [True, False])
-def test_works_without_tensorflow_and_never_loads_it(run_python, tmp_path, blocked):
-    script = WRITE_AND_LIST_MODULES.format(blocked=blocked, run_dir=str(tmp_path))
+def test_it_never_loads_tensorflow(run_python, tmp_path):
+    script = WRITE_AND_LIST_MODULES.format(run_dir=str(tmp_path))
     assert run_python(script) is False
     assert tensorboard_scalars(tmp_path / "tensorboard", "train_loss") == [(1, 0.25)]

@@ -14,6 +14,14 @@ from hvd_nmt.telemetry import host
 from hvd_nmt.telemetry.host import HostProbe, cpu_flags, host_facts
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The probe's, which stands still until `now_s` is set."""
+    made = SimpleNamespace(now_s=0.0, monotonic=lambda: made.now_s)
+    monkeypatch.setattr(host, "time", made)
+    return made
+
+
 def test_facts():
     facts = host_facts()
     assert facts["host"]
@@ -57,15 +65,10 @@ def test_flags_are_read_from_the_kernel(monkeypatch, tmp_path):
 def test_work_shows_as_cpu():
     probe = HostProbe()
     used_before_s = time.process_time()
-    end_s = time.monotonic() + 0.5
-    while time.monotonic() < end_s:
+    while time.process_time() < used_before_s + 0.1:
         pass
-    used_s = time.process_time() - used_before_s
     seen = probe.sample()
-    # The kernel counts in hundredths of a second, and this process is not alone.
-    least_percent = 100 * used_s / 0.5 / psutil.cpu_count() - 10
-    assert least_percent <= seen.cpu_percent <= 100
-    assert seen.cpu_percent <= seen.cpu_max_percent <= 100
+    assert 0 < seen.cpu_percent <= seen.cpu_max_percent <= 100
     assert 0 <= seen.steal_percent <= 100
     assert seen.load_1min >= 0
     assert seen.swap_used_bytes >= 0
@@ -104,17 +107,15 @@ def test_one_busy_cpu_shows_among_idle_ones(monkeypatch):
     assert probe.sample().cpu_max_percent is None  # a CPU was switched off
 
 
-def test_swapping_shows_as_a_rate(monkeypatch):
+def test_swapping_shows_as_a_rate(monkeypatch, clock):
     swap = SimpleNamespace(used=5_000_000, sin=1_000_000, sout=2_000_000)
     monkeypatch.setattr(psutil, "swap_memory", lambda: swap)
     probe = HostProbe()
-    began_s = probe._time_s
-    time.sleep(0.05)
+    clock.now_s = 2.0
     swap = SimpleNamespace(used=6_000_000, sin=4_000_000, sout=2_000_000)
     seen = probe.sample()
-    elapsed_s = probe._time_s - began_s
     assert seen.swap_used_bytes == 6_000_000
-    assert seen.swapped_in_MB_per_s == pytest.approx(3 / elapsed_s)
+    assert seen.swapped_in_MB_per_s == 1.5
     assert seen.swapped_out_MB_per_s == 0
 
 
@@ -151,7 +152,7 @@ def test_memory_of_children_counts():
     assert both_bytes > alone_bytes + size_bytes // 2
 
 
-def test_disk_rates_count_a_disk_once(monkeypatch):
+def test_disk_rates_count_a_disk_once(monkeypatch, clock):
     probe = HostProbe()
     probe._disks = {"sda"}
 
@@ -161,13 +162,10 @@ def test_disk_rates_count_a_disk_once(monkeypatch):
 
     monkeypatch.setattr(psutil, "disk_io_counters", shown(0, 0))
     probe.sample()
-    began_s = probe._time_s
+    clock.now_s = 2.0
     monkeypatch.setattr(psutil, "disk_io_counters", shown(3_000_000, 5_000_000))
-    time.sleep(0.05)
     seen = probe.sample()
-    elapsed_s = probe._time_s - began_s
-    assert seen.disk_read_MB_per_s == pytest.approx(3 / elapsed_s)
-    assert seen.disk_written_MB_per_s == pytest.approx(5 / elapsed_s)
+    assert (seen.disk_read_MB_per_s, seen.disk_written_MB_per_s) == (1.5, 2.5)
 
 
 def test_a_process_knows_when_it_began():
