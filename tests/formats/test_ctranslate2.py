@@ -1,8 +1,9 @@
-"""CTranslate2 translates as we do, and stops doing so when anything in the model is wrong."""
+"""CTranslate2 translates as we do, with the scores that we give."""
 
 import dataclasses
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 
 import ctranslate2 as engine
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.weights import load_model
-from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import BOS, EOS, ModelConfig
 from hvd_nmt.formats import ctranslate2, ctranslate2_spec
 from hvd_nmt.model import architectures, translator
@@ -51,17 +52,6 @@ def sources(toy_run):
     return Tokenizer(toy_run / "spm.model").encode(LINES)
 
 
-def test_greedy_translations_and_scores_are_ours(exported, model, sources):
-    greedy = Decoding(beam_size=1)
-    wanted = dict(Translator(model, greedy).translate(sources))
-    found = dict(ctranslate2.CTranslate2Translator(exported, greedy).translate(sources))
-    assert sorted(found) == list(range(len(LINES)))
-    assert found[1][0].ids.tolist() == []
-    for index, (ours,) in wanted.items():
-        assert found[index][0].ids.tolist() == ours.ids.tolist()
-        assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
-
-
 def test_an_empty_translation_is_none_where_our_search_would_go_on(exported, monkeypatch):
     """Whatever the engine found besides: something, what is cut at the limit, or nothing."""
     translator = ctranslate2.CTranslate2Translator(exported, Decoding(beam_size=3))
@@ -97,33 +87,22 @@ def test_a_beam_is_ranked_by_our_scores(exported, model, sources):
             assert one.score == pytest.approx(logp / ((5 + len(one.ids)) / 6), abs=1e-4)
 
 
-def test_order_is_longest_first_and_batches_do_not_matter(exported, sources):
-    translator = ctranslate2.CTranslate2Translator(exported, threads=1)
-    together = list(translator.translate(sources))
-    assert [index for index, _ in together][:2] == [1, 8]
-    alone = list(translator.translate(sources, batch_tokens=1))
-    texts = [{i: best[0].ids.tolist() for i, best in found} for found in (together, alone)]
-    assert texts[0] == texts[1]
-
-
-def test_each_sentence_has_a_limit_of_its_own(exported, model, sources, monkeypatch):
-    for module in (ctranslate2, translator):
-        monkeypatch.setattr(module, "EXTRA_TOKENS", 2)
+def test_greedy_translations_and_scores_are_ours_also_at_a_limit_of_each_sentence(
+    exported, model, sources, monkeypatch
+):
     for decoding in (Decoding(beam_size=1), Decoding(beam_size=1, max_ratio=0.9)):
-        found = dict(ctranslate2.CTranslate2Translator(exported, decoding).translate(sources))
-        for index, (ours,) in Translator(model, decoding).translate(sources):
-            assert found[index][0].ids.tolist() == ours.ids.tolist()
-            assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
-            assert len(ours.ids) <= len(sources[index]) + 2
-
-
-def test_details_are_the_scores_of_the_tokens(exported, sources):
-    decoding = Decoding(length_penalty=0)
-    translator = ctranslate2.CTranslate2Translator(exported, decoding)
-    for index, (best,) in translator.translate(sources, details=True):
-        if index != 1:
-            assert best.token_scores.shape == best.ids.shape
-            assert best.token_scores.sum() == pytest.approx(best.score, abs=1e-4)
+        wanted = dict(Translator(model, decoding).translate(sources))
+        translator_of_theirs = ctranslate2.CTranslate2Translator(exported, decoding, threads=1)
+        for batching in ({}, {"batch_tokens": 1}):
+            found = dict(translator_of_theirs.translate(sources, **batching))
+            assert sorted(found) == list(range(len(LINES)))
+            assert list(found)[:2] == [1, 8], "what is empty, then the longest"
+            for index, (ours,) in wanted.items():
+                assert found[index][0].ids.tolist() == ours.ids.tolist()
+                assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
+                assert len(ours.ids) <= len(sources[index]) + 2
+        for module in (ctranslate2, translator):
+            monkeypatch.setattr(module, "EXTRA_TOKENS", 2)
 
 
 def test_details_of_a_translation_cut_at_the_limit(tmp_path):
@@ -197,26 +176,6 @@ def test_every_kind_of_model_has_the_same_probabilities(changes, tmp_path):
     assert np.abs(found - wanted).max() < 2e-4
 
 
-def test_a_wrong_epsilon_shows(tmp_path):
-    model = random_model()
-    folder = written(model, tmp_path / "model")
-    settings = json.loads((folder / "config.json").read_text())
-    assert settings["layer_norm_epsilon"] == 1e-6
-    settings["layer_norm_epsilon"] = 1e-3
-    (folder / "config.json").write_text(json.dumps(settings))
-    wanted = log_probabilities(model, SOURCE, TARGET)
-    assert np.abs(by_engine(folder, SOURCE, TARGET) - wanted).max() > 5e-4
-
-
-def test_a_wrong_position_table_shows(tmp_path, monkeypatch):
-    model = random_model()
-    right = ctranslate2_spec.position_table(model)
-    monkeypatch.setattr(ctranslate2_spec, "position_table", lambda _: tf.roll(right, 1, 0))
-    wanted = log_probabilities(model, SOURCE, TARGET)
-    found = by_engine(written(model, tmp_path / "model"), SOURCE, TARGET)
-    assert np.abs(found - wanted).max() > 0.01
-
-
 @pytest.mark.parametrize(("quantization", "share"), [("int8", 0.4), ("bfloat16", 0.55)])
 def test_fewer_bits_are_smaller_and_nearly_right(quantization, share, tmp_path):
     model = random_model()
@@ -230,61 +189,39 @@ def test_fewer_bits_are_smaller_and_nearly_right(quantization, share, tmp_path):
     assert 0 < np.abs(found - wanted).max() < 0.3
 
 
-def test_the_directory_explains_itself(exported, toy_run):
-    assert (exported / "spm.model").read_bytes() == (toy_run / "spm.model").read_bytes()
-    text = (exported / "README.txt").read_text()
-    assert 'ctranslate2.Translator("model")' in text
-    assert "step 40" in text
-    assert str(exported) in ctranslate2.usage(exported)
-
-
-def test_an_export_is_kept_until_the_checkpoint_changes(toy_run, tmp_path):
-    run = shutil.copytree(toy_run, tmp_path / "run")
+def test_an_export_is_kept_until_the_checkpoint_changes(toy_run, tmp_path, capsys, monkeypatch):
+    run = shutil.copytree(toy_run, tmp_path / "run", ignore=lambda *_: ["exports"])
     first = ctranslate2.cached(run, "model.ckpt-40")
     made = (first / "model.bin").stat().st_mtime_ns
     assert first.parent == run / "exports"
     assert ctranslate2.cached(run, "model.ckpt-40") == first
     assert (first / "model.bin").stat().st_mtime_ns == made
-    assert ctranslate2.cached(run, "model.ckpt-30") != first
     for suffix in (".index", ".data-00000-of-00001", ".meta", ".json"):
         shutil.copyfile(run / f"model.ckpt-30{suffix}", run / f"model.ckpt-40{suffix}")
     assert ctranslate2.cached(run, "model.ckpt-40") != first
 
-
-def test_a_run_that_cannot_be_written_is_converted_elsewhere(
-    toy_run, tmp_path, capsys, monkeypatch
-):
-    run = shutil.copytree(toy_run, tmp_path / "run", ignore=lambda *_: ["exports"])
+    shutil.rmtree(run / "exports")
     (run / "exports").write_text("no folder")  # root may write whatever has no write bits
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = ctranslate2.cached(run, "model.ckpt-40")
     assert made.parent == tmp_path / "cache" / "hvd_nmt"
-    assert (
-        f"{run} cannot be written: its CTranslate2 model goes to {made}." in capsys.readouterr().err
+    assert f"{run} cannot be written: its CTranslate2 model goes to {made}." in (
+        capsys.readouterr().err
     )
-    assert ctranslate2.cached(run, "model.ckpt-40") == made
-    assert not capsys.readouterr().err
 
 
 def test_what_cannot_be_done_is_one_sentence(exported, toy_run, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"is there already: choose another"):
         ctranslate2.convert(toy_run, "best", exported)
-    with pytest.raises(ConfigError, match="no quantization 'int4'"):
-        ctranslate2.convert(toy_run, "best", tmp_path / "x", "int4")
     with pytest.raises(RunError, match="No checkpoint none"):
         ctranslate2.convert(toy_run, "none", tmp_path / "x")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(RunError, match="is no CTranslate2 model"):
-        ctranslate2.CTranslate2Translator(tmp_path)
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
         with pytest.raises(ConfigError, match="use the TensorFlow backend"):
             ctranslate2.CTranslate2Translator(exported, wish)
     translator = ctranslate2.CTranslate2Translator(exported)
     with pytest.raises(ConfigError, match="given prefixes"):
         next(translator.translate([np.array([5, EOS])], prefixes=[np.array([6])]))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be written"):
-        ctranslate2.convert(toy_run, "best", tmp_path / "file" / "x")
-    monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):
         ctranslate2.CTranslate2Translator(exported)
