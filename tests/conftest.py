@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,101 +16,9 @@ import forks
 import toy
 
 ROOT = Path(__file__).resolve().parent.parent
-RIG = ROOT / "launch" / "two-hosts-on-one.sh"
 PAGES = ROOT / "tests" / "golden" / "pages"
 MOST_TRAININGS = 60
 START = b'"kind":"start"'
-RIG_LOCK = Path("/run/lock/hvd_nmt-two-hosts.lock")
-
-
-class TwoHosts:
-    """Hosts v100a and v100b on this machine (launch/two-hosts-on-one.sh), linked by eth0."""
-
-    names = ("v100a", "v100b")
-
-    def __init__(self) -> None:
-        self.changed = False
-        """the link is not as it was"""
-
-    def run(
-        self, command: Sequence[str], timeout_s: float = 300.0, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on v100a, with this Python's programs first on PATH, to its end.
-
-        Raises:
-            TimeoutError: it ran over `timeout_s` and was stopped; the message has its output.
-        """
-        process = self._start(command, cwd)
-        try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            stdout, stderr = _stop(process)
-            raise TimeoutError(f"over {timeout_s} s: {command}\n{stdout}\n{stderr}") from None
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
-
-    @contextlib.contextmanager
-    def running(self, command: Sequence[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-        """Starts a command on v100a, and ends it when the block ends."""
-        process = self._start(command, cwd)
-        try:
-            yield process
-        finally:
-            _stop(process)
-
-    def command(self, *words: str) -> list[str]:
-        """The words that run some words on v100a; the process becomes theirs."""
-        return [os.fspath(RIG), "run", *words]
-
-    def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*command), cwd=cwd, env=_environment(), text=True,
-            errors="backslashreplace", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def limit(self, rate: str) -> None:
-        """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
-        self.changed = True
-        _rig("limit", rate)
-
-    def unlimit(self) -> None:
-        """Makes the link fast again."""
-        _rig("unlimit")
-
-    def cut(self) -> None:
-        """Pulls the cable between the hosts."""
-        self.changed = True
-        _rig("cut")
-
-    def heal(self) -> None:
-        """Plugs the cable in and waits until the hosts reach each other."""
-        _rig("heal")
-
-
-@pytest.fixture(scope="session")
-def two_hosts() -> Iterator[TwoHosts]:
-    """The rig, up; skipped with the reason where it cannot be."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root for network namespaces")
-    if shutil.which("ip") is None:
-        pytest.skip("needs iproute2 (apt-get install iproute2)")
-    with RIG_LOCK.open("w") as lock:  # one session at a time: host names are the machine's
-        _wait_for(lock.fileno())
-        found_up = _rig("status") != "down\n"
-        _rig("up")
-        yield TwoHosts()
-        if not found_up:
-            _rig("down")
-
-
-@pytest.fixture(autouse=True)
-def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    rig = getattr(request.node, "funcargs", {}).get("two_hosts")
-    if rig is not None and rig.changed:
-        rig.unlimit()
-        rig.heal()
-        rig.changed = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -166,38 +68,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _starts(item: pytest.Item) -> bool:
     return getattr(getattr(item, "module", None), "toy", None) is toy
-
-
-def _rig(*arguments: str) -> str:
-    done = subprocess.run(
-        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "VENV": sys.prefix}
-
-
-def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:
-    process.terminate()  # horovodrun then stops its ranks
-    try:
-        return process.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.communicate()
-
-
-def _wait_for(lock: int, timeout_s: float = 900.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                pytest.fail(f"another test session has held {RIG_LOCK} for {timeout_s} s")
-            time.sleep(1.0)
 
 
 @pytest.fixture(scope="session")

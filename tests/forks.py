@@ -4,53 +4,64 @@ What a test or horovodrun starts is a small client. It asks the server for a for
 environment, its working directory and its output, and ends as that fork ends. For tests of what
 ranks do; those of how they start and die use real processes (`toy.start_train`). Reach it as
 `toy_commands`.
+
+Each host has a server of its own, as network namespaces are hosts, too: a fork is on the host of
+the client that asks.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import toy
 
 
 class Forks:
-    """The server, as a context manager.
+    """The servers, as a context manager.
 
     Args:
         folder: an existing folder of its own, with a short path.
+        hosts: name of a host -> the words before a command that run it there and become it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._socket, self._client = folder / "socket", folder / "client.py"
+    def __init__(self, folder: Path, hosts: Mapping[str, Sequence[str]] | None = None) -> None:
+        self._folder, self._client = folder, folder / "client.py"
         self._client.write_text(_CLIENT, encoding="utf-8")
+        self._hosts = hosts or {socket.gethostname(): ()}
 
     def __enter__(self) -> Forks:
-        env = toy.environment(self._socket.parent)
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER, os.fspath(self._socket)], env=env,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        deadline = time.monotonic() + 120
-        while not self._socket.exists():
-            assert self._server.poll() is None, "the server of forks ended"
-            assert time.monotonic() < deadline, "the server of forks does not start"
+        env = toy.environment(self._folder)
+        self._servers = [
+            subprocess.Popen(
+                [*there, sys.executable, "-c", _SERVER, os.fspath(self._folder)], env=env,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for there in self._hosts.values()
+        ]  # fmt: skip
+        deadline = time.monotonic() + 600
+        while not all((self._folder / f"{host[:40]}.socket").exists() for host in self._hosts):
+            assert all(server.poll() is None for server in self._servers), "a server of forks ended"
+            assert time.monotonic() < deadline, "the servers of forks do not start"
             time.sleep(0.05)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.terminate()
-        self._server.wait(10)
+        for server in self._servers:
+            server.terminate()
+            server.wait(600)
 
     def command(self, module: str) -> list[str]:
         """The words in place of `python -m MODULE`, or `python MODULE` for the path of a script.
 
         MODULE may also be the source of a script. Its options follow.
         """
-        return [sys.executable, "-S", os.fspath(self._client), os.fspath(self._socket), module]
+        return [sys.executable, "-S", os.fspath(self._client), os.fspath(self._folder), module]
 
     def run(
         self, module: str, *options: str, cwd: Path, input: str = ""
@@ -92,7 +103,7 @@ EAGER = "HVD_NMT_TOY_EAGER"
 _CLIENT = """
 import json, os, signal, socket, sys
 link = socket.socket(socket.AF_UNIX)
-link.connect(sys.argv[1])
+link.connect(f"{sys.argv[1]}/{socket.gethostname()[:40]}.socket")
 job = json.dumps({"argv": sys.argv[2:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
 socket.send_fds(link, [len(job).to_bytes(4, "big")], [0, 1, 2])
 link.sendall(job)
@@ -140,7 +151,7 @@ def become(job, files):
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(sys.argv[1])
+listener.bind(f"{sys.argv[1]}/{socket.gethostname()[:40]}.socket")
 listener.listen(16)
 while True:
     link, _ = listener.accept()

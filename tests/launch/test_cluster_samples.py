@@ -2,14 +2,12 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import pytest
 import yaml
 
 import toy
@@ -19,16 +17,6 @@ LAUNCHER = """#!/bin/bash
 trap 'sleep 0.5; echo saved >>log; exit 75' TERM
 echo "$@" >log
 for _ in {1..300}; do sleep 0.1; done
-"""
-RANK = """
-import pathlib, signal, sys, time
-def save(*_):
-    time.sleep(0.5)
-    pathlib.Path("log").write_text("saved")
-    sys.exit(75)
-signal.signal(signal.SIGTERM, save)
-pathlib.Path("log").write_text("ready")
-time.sleep(60)
 """
 
 
@@ -113,27 +101,3 @@ def test_the_words_of_the_kubernetes_job_start_a_run(tmp_path):
     assert found["command"].startswith("python -m hvd_nmt.train ")
     mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert f"{container['workingDir']}/runs" in mounted  # launch.jsonl is kept there
-
-
-@pytest.mark.rig
-def test_a_container_that_is_told_to_end_waits_for_its_ranks(tmp_path):
-    """sshd.sh as process 1 of a namespace, with an /etc/ssh of its own, and a rank beside it."""
-    if os.geteuid() != 0 or shutil.which("sshd") is None or shutil.which("unshare") is None:
-        pytest.skip("needs root, sshd and unshare")
-    (tmp_path / "rank.py").write_text(RANK)
-    container = (
-        "set -e; mount -t tmpfs none /etc/ssh; touch /etc/ssh/sshd_config; "
-        f"(HOROVOD_RANK=0 exec python3 rank.py) & exec {LAUNCH / 'sshd.sh'} 2022"
-    )
-    command = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    with subprocess.Popen(
-        [*command, "bash", "-c", container], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as unshare:  # fmt: skip
-        wait_for(tmp_path / "log", "ready", unshare)
-        while "listening" not in unshare.stderr.readline():
-            assert unshare.poll() is None
-        (first,) = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
-        os.kill(int(first), signal.SIGTERM)
-        unshare.communicate(timeout=60)
-    assert (tmp_path / "log").read_text() == "saved"

@@ -20,8 +20,6 @@ from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain.exchange_cost import sent_bytes_per_step
 from hvd_nmt.telemetry.events import read_metrics
 
-pytestmark = pytest.mark.rig
-
 HERE = Path(__file__).parent
 WITH_TOY = ("env", f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}")
 ON_TWO_HOSTS = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1")

@@ -9,11 +9,8 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 import toy
-
-pytestmark = pytest.mark.rig
 
 TRAIN = ("python", "-m", "hvd_nmt.train")
 COMMAND = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:2,v100b:2", *TRAIN)

@@ -4,8 +4,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.rig
-
 TENSOR_BYTES = 30_000_000
 RANKS = 4
 

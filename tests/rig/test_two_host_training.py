@@ -15,8 +15,6 @@ import pytest
 import toy
 from hvd_nmt.telemetry import jsonl
 
-pytestmark = pytest.mark.rig
-
 COMMAND = ("horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train")
 STEPS = 40
 SHORT = f"""\

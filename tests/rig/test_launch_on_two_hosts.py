@@ -10,13 +10,10 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from launched import SECRETS, command_lines_read, events, require_no_secret
-
-pytestmark = pytest.mark.rig
 
 
 def launch(two_hosts, *words: str, cwd: Path, **variables: str) -> toy.Run:

@@ -17,8 +17,6 @@ import toy
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.records.read import read_run
 
-pytestmark = pytest.mark.rig
-
 STEPS = 12
 ATTEMPTS = 3
 CASES = {

@@ -2,14 +2,10 @@
 
 import shutil
 
-import pytest
-
 import toy
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import SUFFIXES
-
-pytestmark = pytest.mark.rig
 
 HOSTS = ("v100a", "v100b")
 DISKS_OF_THEIR_OWN = """

@@ -1,0 +1,172 @@
+"""Two hosts on this machine: everything that needs them is in this folder, and runs alone.
+
+One file is for each commit; the others take too long, and are marked so here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import forks
+import toy
+
+RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
+LOCK = Path("/run/lock/hvd_nmt-two-hosts.lock")
+FOR_EACH_COMMIT = "test_two_host_training.py"
+
+
+class TwoHosts:
+    """Hosts v100a and v100b on this machine (launch/two-hosts-on-one.sh), linked by eth0."""
+
+    names = ("v100a", "v100b")
+
+    def __init__(self) -> None:
+        self.changed = False
+        """the link is not as it was"""
+
+    def run(
+        self, command: Sequence[str], cwd: Path | None = None, timeout_s: float = 600.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command on v100a, with this Python's programs first on PATH, to its end.
+
+        Raises:
+            TimeoutError: it ran over `timeout_s` and was stopped; the message has its output.
+        """
+        process = self._start(command, cwd)
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            stdout, stderr = _stop(process)
+            raise TimeoutError(f"over {timeout_s} s: {command}\n{stdout}\n{stderr}") from None
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    @contextlib.contextmanager
+    def running(self, command: Sequence[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+        """Starts a command on v100a, and ends it when the block ends."""
+        process = self._start(command, cwd)
+        try:
+            yield process
+        finally:
+            _stop(process)
+
+    def command(self, *words: str) -> list[str]:
+        """The words that run some words on v100a; the process becomes theirs."""
+        return [os.fspath(RIG), "run", *words]
+
+    def on(self, host: str) -> list[str]:
+        """The words before those that run on a host; the process becomes theirs, too."""
+        ip = shutil.which("ip") or "ip"  # not on every PATH
+        name = ("unshare", "--uts", "bash", "-c", 'hostname "$0" && exec "$@"', host)
+        return [ip, "netns", "exec", host, *name]
+
+    def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*command), cwd=cwd, env=_environment(), text=True,
+            errors="backslashreplace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def limit(self, rate: str) -> None:
+        """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
+        self.changed = True
+        _rig("limit", rate)
+
+    def unlimit(self) -> None:
+        """Makes the link fast again."""
+        _rig("unlimit")
+
+    def cut(self) -> None:
+        """Pulls the cable between the hosts."""
+        self.changed = True
+        _rig("cut")
+
+    def heal(self) -> None:
+        """Plugs the cable in and waits until the hosts reach each other."""
+        _rig("heal")
+
+
+@pytest.fixture(scope="session")
+def two_hosts() -> Iterator[TwoHosts]:
+    """The rig, up; skipped with the reason where it cannot be."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root for network namespaces")
+    if shutil.which("ip") is None:
+        pytest.skip("needs iproute2 (apt-get install iproute2)")
+    with LOCK.open("w") as lock:  # one session at a time: host names are the machine's
+        _wait_for(lock.fileno())
+        found_up = _rig("status") != "down\n"
+        _rig("up")
+        try:
+            yield TwoHosts()
+        finally:
+            if not found_up:
+                _rig("down")
+
+
+@pytest.fixture(scope="session")
+def host_commands(
+    two_hosts: TwoHosts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[forks.Forks]:
+    """As `toy_commands`: a fork on the host where its command is started."""
+    hosts = {host: two_hosts.on(host) for host in two_hosts.names}
+    with forks.Forks(tmp_path_factory.mktemp("f"), hosts) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    rig = getattr(request.node, "funcargs", {}).get("two_hosts")
+    if rig is not None and rig.changed:
+        rig.unlimit()
+        rig.heal()
+        rig.changed = False
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Called for the tests of this folder alone."""
+    item.add_marker("rig")
+    if item.path.name != FOR_EACH_COMMIT:
+        item.add_marker("long")
+
+
+def _rig(*arguments: str) -> str:
+    done = subprocess.run(
+        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "VENV": sys.prefix}
+
+
+def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.terminate()  # horovodrun then stops its ranks
+    try:
+        return process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()
+
+
+def _wait_for(lock: int, timeout_s: float = 3600.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                pytest.fail(f"another test session has held {LOCK} for {timeout_s} s")
+            time.sleep(1.0)
