@@ -21,32 +21,32 @@ def test_what_is_no_price_is_said_with_the_option(text):
         cost.price(text, "--power-price")
 
 
-def energy(run, **prices):
-    return cost.energy_and_cost(questions.gather(run), cost.Prices(**prices))
+def test_what_is_said_of_energy_and_cost(two_host_run, golden_page):
+    began_s = two_host_run().started_s
+    timeless = two_host_run(telemetry=(), started_s=None, ended_s=None)
+    rent, energy = cost.Price(1.5, "EUR"), cost.Price(0.3, "EUR")
+    found = [
+        cost.energy_and_cost(questions.gather(run), prices)
+        for run, prices in (
+            (two_host_run(ended_s=began_s + 3600), cost.Prices(rent, energy)),
+            (two_host_run(), cost.Prices()),
+            (two_host_run(), cost.Prices(per_kwh=cost.Price(1, ""))),
+            (two_host_run(telemetry=(), ended_s=began_s + 7200), cost.Prices(rent, energy)),
+            (two_host_run(ended_s=began_s + 300_000), cost.Prices(rent)),
+            (timeless, cost.Prices(rent)),
+        )
+    ]
+    assert [of.known for of in found] == [True, True, True, False, True, False]
+    rows = [" | ".join(row) for row in found[0].tables[0].rows]
+    golden_page("cost.txt", "\n".join([*(of.answer for of in found), *rows, ""]))
+    assert all(of.tables == found[0].tables for of in found if of.known)
 
 
-def test_a_currency_that_was_not_given_is_not_made_up(two_host_run):
-    assert "(currency not given)" in energy(two_host_run(), per_kwh=cost.Price(1, "")).answer
-
-
-def test_without_power_the_rent_is_still_known(two_host_run):
-    run = two_host_run(telemetry=(), ended_s=two_host_run().started_s + 7200)
-    of = energy(run, per_hour=cost.Price(1.5, "EUR"), per_kwh=cost.Price(0.3, "EUR"))
-    assert not of.known
-    assert "6.00 EUR" in of.answer
-    assert "per kWh that" not in of.answer
-
-
-def test_without_a_clock_the_rent_is_unknown(two_host_run):
-    run = two_host_run(telemetry=(), started_s=None, ended_s=None)
-    of = energy(run, per_hour=cost.Price(1.5, "EUR"))
-    assert "The rent is not known" in of.answer
-
-
-def test_the_energy_of_each_gpu_is_listed(two_host_run):
-    of = energy(two_host_run())
-    assert [row[0] for row in of.tables[0].rows] == [
-        "v100a:0 Tesla V100", "v100a:1 Tesla V100", "v100b:0 Tesla V100", "v100b:1 Tesla V100"
-    ]  # fmt: skip
-    assert {row[2] for row in of.tables[0].rows} == {"90 W"}
-    assert "Prices were not given" in of.answer
+def test_energy_and_rent_follow_from_power_time_and_prices(two_host_run):
+    run = two_host_run(ended_s=two_host_run().started_s + 5400)
+    measured_s = run.telemetry[0].samples[-1]["time_s"] - run.telemetry[0].samples[0]["time_s"]
+    kwh = 4 * 90 * measured_s / 3.6e6
+    prices = cost.Prices(cost.Price(2.0, "EUR"), cost.Price(1000.0, "EUR"))
+    said = cost.energy_and_cost(questions.gather(run), prices).answer
+    assert f"{1000 * kwh:,.2f} EUR" in said
+    assert "6.00 EUR" in said  # two hosts for an hour and a half
