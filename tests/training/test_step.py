@@ -4,7 +4,9 @@ That an average instead of the sum would be seen, on very unequal shares, is sho
 """
 
 import functools
+import itertools
 import os
+import re
 import time
 
 import numpy as np
@@ -49,7 +51,10 @@ GOLDEN_NORM = [
 ]  # fmt: skip
 
 
-MANY_RANKS = [pytest.param(2, marks=pytest.mark.both_tensorflows), 4]
+MANY_RANKS = [
+    pytest.param(2, marks=pytest.mark.both_tensorflows), pytest.param(4, marks=pytest.mark.long),
+]  # fmt: skip
+CURVES = ("train_loss", "train_nll", "Loss_Optimization/global_gradient_norm")
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +79,17 @@ def values(curves, ranks, tag):
 
 
 @pytest.mark.parametrize("ranks", MANY_RANKS)
-@pytest.mark.parametrize(
-    "tag", ["train_loss", "train_nll", "Loss_Optimization/global_gradient_norm"]
-)
-def test_one_rank_equals_many(curves, ranks, tag):
+def test_one_rank_equals_many(curves, ranks):
     """1 x 4N = 4 x N: the same curve to rounding, over as many updates as it has steps."""
-    np.testing.assert_allclose(values(curves, ranks, tag), values(curves, 1, tag), rtol=1e-5)
+    for tag in CURVES:
+        np.testing.assert_allclose(
+            values(curves, ranks, tag), values(curves, 1, tag), rtol=1e-5, err_msg=tag
+        )
+    loss = values(curves, 1, "train_loss")
+    assert loss[-3:].mean() < 0.9 * loss[:3].mean()  # one that stands still would agree too
 
 
+@pytest.mark.long
 def test_ranks_that_compute_in_slices_take_the_same_curve(curves, toy_commands, toy_data, tmp_path):
     """The gradients of all slices are summed over ranks, not those of the last alone."""
     options = toy.train_options(
@@ -91,15 +99,24 @@ def test_ranks_that_compute_in_slices_take_the_same_curve(curves, toy_commands, 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "slices      3 of 26 target tokens a rank, one after another: a step" in done.stdout
     lines = toy.metrics(tmp_path / "run")
-    for tag in ("train_loss", "train_nll", "Loss_Optimization/global_gradient_norm"):
+    for tag in CURVES:
         found = [line[tag] for line in lines]
         np.testing.assert_allclose(found, values(curves, 1, tag), rtol=1e-5)
 
 
-def test_the_curve_is_one_of_learning(curves):
-    """A curve that stands still would agree too."""
-    loss = values(curves, 1, "train_loss")
-    assert loss[-3:].mean() < 0.9 * loss[:3].mean()
+@pytest.mark.long
+def test_ranks_with_programs_of_xla_take_the_same_curve(curves, toy_commands, toy_data, tmp_path):
+    options = toy.train_options(toy_data, "run", 4, *NO_DROPOUT, "--training.jit-compile", "on")
+    done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "XLA  " in done.stdout
+    assert re.search(r"compiled 1 program in \d+", done.stdout)
+    lines = toy.metrics(tmp_path / "run")
+    assert 0 < sum(line.get("programs", 0) for line in lines) <= 4
+    for tag in CURVES:
+        found = [line[tag] for line in lines]
+        np.testing.assert_allclose(found, values(curves, 2, tag)[:4], rtol=1e-5)
+    assert [line["sentences"] for line in lines] == values(curves, 2, "sentences")[:4].tolist()
 
 
 @pytest.mark.parametrize("ranks", MANY_RANKS)
@@ -118,22 +135,13 @@ def test_many_ranks_end_at_the_weights_of_one(curves, ranks):
         assert difference < 1e-4, name
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(curves, ranks):
-    parts = np.array(
-        [
-            values(curves, ranks, f"step_time/{part}_s")
-            for part in ("input_wait", "compute", "straggler_wait", "communication")
-        ]
-    )
-    assert parts.min() >= 0
-    np.testing.assert_allclose(parts.sum(0), values(curves, ranks, "step_time/total_s"), rtol=1e-6)
-
-
-def test_one_rank_does_not_communicate(curves):
-    """The sum over one rank is a copy: at most a few of Horovod's cycles of 1 ms."""
-    communication_s = values(curves, 1, "step_time/communication_s")[1:]
-    assert np.median(communication_s) < 0.01
+def test_the_parts_of_a_step_are_not_negative_and_sum_to_its_time(curves):
+    names = ("input_wait", "compute", "straggler_wait", "communication")
+    for ranks in (1, 2):
+        parts = np.array([values(curves, ranks, f"step_time/{part}_s") for part in names])
+        assert parts.min() >= 0
+        total_s = values(curves, ranks, "step_time/total_s")
+        np.testing.assert_allclose(parts.sum(0), total_s, rtol=1e-6)
 
 
 @pytest.mark.both_tensorflows
@@ -172,12 +180,12 @@ def test_the_golden_curve_does_not_move_by_itself(golden_curve):
     np.testing.assert_allclose(norm, golden_curve[1][:4], rtol=1e-5)
 
 
-@pytest.mark.parametrize("hours", [1, -1])
-def test_a_clock_that_is_set_makes_no_step_longer(monkeypatch, hours):
+def test_a_clock_that_is_set_makes_no_step_longer(monkeypatch):
     """When it has begun by the old time; TensorFlow's own clock is the machine's."""
-    monkeypatch.setattr(time, "time", lambda: time.clock_gettime(0) - 3600 * hours)
+    hours = itertools.cycle([1, -1])
+    monkeypatch.setattr(time, "time", lambda: time.clock_gettime(0) + 3600 * next(hours))
     started_s = time.perf_counter()
-    logs = run_golden(steps=2, whole=True)
+    logs = run_golden(steps=4, whole=True)
     taken_s = time.perf_counter() - started_s
     for log in logs:
         assert 0 <= log["rank_ready_s"][0] < taken_s
