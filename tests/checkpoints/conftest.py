@@ -1,6 +1,8 @@
 """A small run under training, and its checkpoints."""
 
+import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -35,3 +37,20 @@ def saved(state, tmp_path_factory):
 def run_dir(saved, tmp_path):
     """A copy of `saved`."""
     return shutil.copytree(saved, tmp_path / "run")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a file system of so many bytes."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
+    mounted = tmp_path / "small"
+    mounted.mkdir()
+
+    def mount(n_bytes):
+        options = ["-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs"]
+        subprocess.run(["mount", *options, mounted], check=True)
+        return mounted
+
+    yield mount
+    subprocess.run(["umount", mounted], check=False)

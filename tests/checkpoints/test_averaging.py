@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -20,16 +19,12 @@ from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.model.translator import Translator
 from marked_run import names
 
 CONFIG = ModelConfig(1, 1, 16, 2, 32, max_length=12)
 VOCABULARY_SIZE = 40
 LOSSES = {10: 3.0, 20: 1.5, 30: 2.0, 40: 2.5}
-
-SOURCES = [np.array([*ids, 1], np.int32) for ids in ([5, 9, 30], [7], [8, 33, 21, 4, 4], [])]
 
 
 def make_run(run_dir, steps, model=CONFIG):
@@ -112,40 +107,6 @@ def test_sum_does_not_round(made, tmp_path):
     assert {float(value) for x in found.values() for value in np.unique(x)} == {5592406.0}
 
 
-def test_of_a_checkpoint_with_itself_translations_stay(made, tmp_path):
-    averaging.write(made, averaging.named(made, ["model.ckpt-20"] * 3), tmp_path / "mean")
-    for x, wanted in zip(weights_of(tmp_path / "mean"), weights_of(made, "best"), strict=True):
-        np.testing.assert_array_equal(x, wanted)
-    model, _ = weights.load_model(made, "best")
-    translator = Translator(model, Decoding(beam_size=2))
-    theirs = best_of(translator)
-    for variable, x in zip(model.trainable_variables, weights_of(tmp_path / "mean"), strict=True):
-        variable.assign(x)
-    assert best_of(translator) == theirs
-    assert max(len(ids) for ids, _ in theirs) > 1
-
-
-def best_of(translator):
-    found = sorted(translator.translate(SOURCES))
-    return [(best.ids.tolist(), best.score) for _, (best, *_) in found]
-
-
-def test_memory_does_not_grow_with_the_number(tmp_path):
-    model = Transformer(ModelConfig(1, 1, 64, 2, 64), 8000)
-    prefix = tmp_path / "c"
-    tf.train.Checkpoint(model=model).write(os.fspath(prefix))
-    n_bytes = 4 * sum(v.shape.num_elements() for v in model.trainable_variables)
-
-    def peak(count):
-        tracemalloc.start()
-        averaging.mean([prefix] * count)
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak_bytes
-
-    assert peak(8) - peak(2) < 0.5 * n_bytes  # lists of names, no weights
-
-
 def test_of_one_it_is_its_weights_and_models_that_differ_have_none(made, tmp_path):
     *_, one = weights_of(made, "model.ckpt-20")
     mean = averaging.mean([made / "model.ckpt-20"])
@@ -185,21 +146,6 @@ def test_record_says_what_went_in(made, mean):
          "sha256": fingerprint(path).sha256}
         for step, path in zip((40, 30), data, strict=True)
     ]  # fmt: skip
-
-
-def test_tensorflow_1_restores_it(mean):
-    prefix = os.fspath(mean / "model.ckpt-40")
-    source, target = np.array([[5, 9, 1, 0], [7, 8, 33, 1]]), np.array([[6, 4, 1], [39, 1, 0]])
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        saver = tf.compat.v1.train.import_meta_graph(prefix + ".meta")
-        saver.restore(session, prefix)
-        (step,) = [v for v in tf.compat.v1.global_variables() if v.name == "step:0"]
-        feed = {"source:0": source, "target:0": target}
-        theirs, step = session.run(["logits:0", step], feed)
-    model, _ = weights.load_model(mean)
-    ours = model(tf.constant(source, tf.int32), tf.constant(target, tf.int32)).numpy()
-    assert np.abs(theirs - ours).max() < 1e-5 * np.abs(ours).max()
-    assert step == 40
 
 
 def test_training_does_not_go_on_from_it(mean):
@@ -246,13 +192,6 @@ def test_one_checkpoint_has_no_mean(run):
         averaging.best(run, 2)
 
 
-def test_no_run(tmp_path):
-    with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
-        averaging.newest(tmp_path, 5)
-    with pytest.raises(RunError, match=r"No checkpoint model\.ckpt-7"):
-        averaging.named(tmp_path, ["model.ckpt-7", "model.ckpt-8"])
-
-
 # --- refusals: the file is named, and nothing is left behind ---
 
 
@@ -281,16 +220,12 @@ def test_damaged_manifest_is_not_passed_over(run, path):
         choose(run, 2)
 
 
-@pytest.mark.parametrize(("change", "match"), [
-    ({"encoder_layers": 2}, r"other/model\.ckpt-10 is of another .*encoder_layers is 2, not 1"),
-    ({"heads": 4}, r"other/model\.ckpt-10 is of another .*heads is 4, not 2"),
-], ids=["layers", "heads"])  # fmt: skip
-def test_checkpoint_of_another_model(made, run, change, match):
+def test_checkpoint_of_another_model(run):
     """Another number of heads does not even change a shape."""
     other = run.with_name("other")
-    make_run(other, [10], dataclasses.replace(CONFIG, **change))
+    make_run(other, [10], dataclasses.replace(CONFIG, heads=4))
     chosen = averaging.named(run, ["model.ckpt-40", os.fspath(other / "model.ckpt-10")])
-    refused(run, chosen, match)
+    refused(run, chosen, r"other/model\.ckpt-10 is of another .*heads is 4, not 2")
 
 
 def test_all_of_another_model_than_the_configuration(run):
@@ -322,13 +257,6 @@ def test_output_that_is_there_is_refused(run):
         with pytest.raises(RunError, match="which it deletes in time"):
             averaging.write(run, chosen, run / name)
     assert (run / "mine.json").read_text() == "{}"
-
-
-def test_empty_folder_may_become_the_run_directory(run, tmp_path):
-    (tmp_path / "empty").mkdir()
-    prefix = averaging.write(run, averaging.newest(run, 2), tmp_path / "empty")
-    assert prefix == tmp_path / "empty" / "model.ckpt-40"
-    verify(newest_first(tmp_path / "empty")[0])
 
 
 def test_output_that_cannot_be_written(run):

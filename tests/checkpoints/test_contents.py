@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import contents, size
+from hvd_nmt.checkpoints import contents
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_by_path
@@ -20,7 +20,6 @@ from hvd_nmt.training import horovod, optimizer
 
 MODEL = ModelConfig(2, 1, 16, 2, 32)
 VOCABULARY = 40
-OPENSEQ2SEQ = Path(__file__).resolve().parents[3] / "shared/data/openseq2seq/checkpoint"
 
 
 def save(run_dir, state, step, loss=1.0):
@@ -79,11 +78,7 @@ def test_files_with_size_and_purpose(found, run_dir):
     assert names == [*(f"model.ckpt-100{ending}" for ending in endings), "checkpoint"]
     for file in found.files:
         assert file.n_bytes == (run_dir / file.name).stat().st_size
-    purposes = [file.purpose for file in found.files]
-    assert "raw" in purposes[0]
-    assert "sorted table" in purposes[1]
-    assert "MetaGraphDef" in purposes[2]
-    assert len(set(purposes)) == 5
+    assert len({file.purpose for file in found.files}) == 5
 
 
 def test_every_variable_is_listed(found, state):
@@ -154,13 +149,6 @@ def test_latest_is_the_highest_step_not_the_last_name(run_dir, tmp_path):
     assert contents.latest(tmp_path) == tmp_path / "model.ckpt-5"
 
 
-def test_best_models_are_read_too(run_dir):
-    best = contents.read(run_dir / "best_models" / "val_loss=1.0000-step-90")
-    assert (best.step, best.predicted_bytes) == (90, best.data_bytes)
-    endings = [file.name.rsplit(".", 1)[-1] for file in best.files]
-    assert endings == ["data-00000-of-00001", "index", "meta", "json"]
-
-
 def test_every_weight_of_an_imported_model_belongs_to_the_model():
     names = ("model/logits_bias", "model/embedding", "model/encoder/0/attention/qkv")
     found = [contents._group("", f"{name}/.ATTRIBUTES/VARIABLE_VALUE") for name in names]
@@ -180,15 +168,6 @@ def test_changes_by_group_of_one_model(run_dir, tmp_path):
         contents.changes(run_dir / "model.ckpt-90", tmp_path / "other")
 
 
-def test_missing_files(run_dir, tmp_path):
-    with pytest.raises(RunError, match=r"model\.ckpt-7\.index cannot be read"):
-        contents.read(run_dir / "model.ckpt-7")
-    for ending in (".index", ".json"):
-        shutil.copy(run_dir / f"model.ckpt-100{ending}", tmp_path)
-    with pytest.raises(RunError, match=r"data-00000-of-00001 cannot be read"):
-        contents.read(tmp_path / "model.ckpt-100")
-
-
 def test_damaged_object_graph(found, copied):
     graph = next(v.tensor for v in found.variables if v.group == "object graph")
     data = copied.with_name(graph.path.name)
@@ -197,20 +176,6 @@ def test_damaged_object_graph(found, copied):
     data.write_bytes(content)
     with pytest.raises(RunError, match="damaged object graph"):
         contents.read(copied)
-
-
-@pytest.mark.skipif(not OPENSEQ2SEQ.exists(), reason="needs ../shared/data/openseq2seq")
-def test_checkpoint_that_openseq2seq_wrote():
-    prefix = contents.latest(OPENSEQ2SEQ)
-    assert prefix is not None
-    found = contents.read(prefix)
-    assert found.predicted_bytes == found.data_bytes == 23_365_648
-    assert size.recipe_bytes(found.parameters) == found.data_bytes
-    counts = {group.name: group.count for group in found.groups()}
-    assert counts["Adam m"] == counts["Adam v"] == found.parameters == 1_947_136
-    assert counts["cross-attention"] == 2 * 4 * 128**2
-    assert not {"other", "object graph"} & set(counts)
-    assert found.step == 1599  # the file name counts from 1
 
 
 def test_names_as_openseq2seq_gives_them(tmp_path):

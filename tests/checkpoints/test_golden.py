@@ -19,8 +19,6 @@ from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH, VALUE
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.state import keyed_variables, run_state, weights_to_train
-from hvd_nmt.config import EOS, PAD
-from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
 
@@ -56,43 +54,6 @@ def test_translations_are_the_same(toy_commands, tmp_path, beam_size, expected):
     golden_scores, golden_texts = zip(*EXPECTED[expected], strict=True)
     assert texts == golden_texts
     np.testing.assert_allclose(np.array(scores, float), golden_scores, rtol=0, atol=2e-4)
-
-
-def test_a_plain_beam_search_finds_the_younger_translations():
-    """Lines 3, 5 and 10, with lists, the whole decoder in each step, and to the last step."""
-    model, tokenizer = (
-        weights.load_model(GOLDEN / "run", "best")[0],
-        Tokenizer(GOLDEN / "run" / "spm.model"),
-    )
-    lines = (GOLDEN / "source.en").read_text(encoding="utf-8").split("\n")
-    decoder = tf.function(
-        lambda source, target: tf.nn.log_softmax(model(source, target)), reduce_retracing=True
-    )
-    K = 4
-    for number in (3, 5, 10):
-        (source,) = tokenizer.encode([lines[number - 1]])
-        alive, found = [((), 0.0)], []
-        for position in range(min(len(source) + 50, model.max_length)):
-            target = np.array([[*ids, PAD] for ids, _ in alive], np.int32)
-            logp = decoder(np.repeat(source[None], len(alive), 0), target)[:, -1].numpy()
-            grown = [
-                ((*ids, token), old + new)
-                for (ids, old), row in zip(alive, logp, strict=True)
-                for token, new in enumerate(row)
-            ]
-            grown = sorted(grown, key=lambda one: -one[1])[: 2 * K]
-            # eos must be among the best K, as the first word the best.
-            found += [
-                (score / ((5 + len(ids)) / 6) ** 0.6, ids)
-                for ids, score in grown[: K if position else 1]
-                if ids[-1] == EOS
-            ]
-            alive = [one for one in grown if one[0][-1] != EOS][:K]
-        score, ids = max(found)
-        assert [score, tokenizer.decode([ids])[0]] == [
-            pytest.approx(EXPECTED["beam_4"][number - 1][0], abs=2e-4),
-            EXPECTED["beam_4"][number - 1][1],
-        ]
 
 
 def test_it_is_resumed_as_its_own_version_did(resumed):

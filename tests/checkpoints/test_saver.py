@@ -3,18 +3,19 @@
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import meta_graph, saver, weights
+from hvd_nmt.checkpoints import saver, weights
 from hvd_nmt.checkpoints.find import best_first, find, newest_first, verify
 from hvd_nmt.checkpoints.saver import Saver, sweep
 from hvd_nmt.common.errors import RunError
-from marked_run import FACTS, OBJECT_GRAPH, SUFFIXES, files_of, mark, marked, names, newest
+from marked_run import FACTS, SUFFIXES, files_of, mark, marked, names, newest
+
+LONG = pytest.mark.long
 
 
 def test_names_are_the_documented_ones(saved):
@@ -23,25 +24,6 @@ def test_names_are_the_documented_ones(saved):
     assert tf.train.latest_checkpoint(saved) == os.fspath(saved / "model.ckpt-30")
     pointed = tf.train.get_checkpoint_state(saved).all_model_checkpoint_paths
     assert [Path(path).name for path in pointed] == [f"model.ckpt-{n}" for n in (10, 20, 30)]
-
-
-def test_tensorflow_reads_every_variable_of_the_run(state, saved):
-    reader = tf.train.load_checkpoint(os.fspath(saved / "model.ckpt-20"))
-    shapes = reader.get_variable_to_shape_map()
-    del shapes[OBJECT_GRAPH]
-    variables = weights.variables(state)
-    assert sorted(shapes.values()) == sorted(v.shape.as_list() for v in variables)
-    assert marked(saved / "model.ckpt-20") == {20.0}
-
-
-def test_size_is_predicted_to_the_byte(state, saved):
-    """Variables one after the other, then TensorFlow's description of the object graph."""
-    prefix = saved / "model.ckpt-30"
-    graph = tf.train.load_checkpoint(os.fspath(prefix)).get_tensor(OBJECT_GRAPH)
-    weights = sum(v.shape.num_elements() for v in state.model.trainable_variables)
-    numbers = (3 * 4) * weights + 8 + 8  # Adam's m and v; step, iterations
-    length = (len(graph).bit_length() + 6) // 7 + 4  # as a varint, and its checksum
-    assert Path(f"{prefix}{SUFFIXES[0]}").stat().st_size == numbers + length + len(graph)
 
 
 def test_manifest_says_what_the_checkpoint_is(saved):
@@ -73,13 +55,6 @@ def test_oldest_beyond_keep_are_removed(state, run_dir):
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
 
 
-def test_no_save_waits_for_the_graph(state, tmp_path, monkeypatch):
-    run_saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=1)
-    monkeypatch.delattr(meta_graph, "export")
-    run_saver.save(1)
-    assert (tmp_path / "model.ckpt-1.meta").stat().st_size > 1000
-
-
 def test_what_a_stop_saves_unread_is_verified_by_the_next_start(state, tmp_path, monkeypatch):
     """If it is damaged, there is the one before, though one alone is to be kept."""
     run_saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=1)
@@ -108,16 +83,8 @@ def test_restore_gives_back_every_variable(state, saved):
 
 def test_best_models_are_the_lowest_losses(state, tmp_path):
     saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
-    losses = {
-        1: float("nan"),
-        5: 3.25,
-        10: 2.0,
-        15: 2.5,
-        20: 9.0,
-        25: 1.59431,
-        30: float("nan"),
-        35: float("inf"),
-    }
+    nan, inf = float("nan"), float("inf")
+    losses = {1: nan, 5: 3.25, 10: 2.0, 15: 2.5, 20: 9.0, 25: 1.59431, 30: nan, 35: inf}
     written = {step: saver.save_best(step, loss) is not None for step, loss in losses.items()}
     kept = ("val_loss=1.5943-step-25", "val_loss=2.0000-step-10")
     assert names(tmp_path / "best_models") == files_of(*kept)
@@ -175,6 +142,29 @@ def test_the_same_best_model_can_be_written_again(state, tmp_path):
     assert marked(best.prefix) == {2.0}
 
 
+def test_files_are_on_the_disk_before_they_get_their_names_and_the_manifest_comes_last(
+    state, tmp_path, monkeypatch
+):
+    on_disk, renamed, fsync, replace = set(), [], os.fsync, os.replace
+
+    def sync(descriptor):
+        on_disk.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def rename(old, new):
+        assert os.fspath(old) in on_disk
+        assert Path(old).relative_to(tmp_path).parts[0].startswith(".")  # a private draft
+        renamed.append(Path(new).name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", rename)
+    Saver(tmp_path, state, FACTS, keep=1, keep_best=1).save(1)
+    assert renamed[3:] == ["model.ckpt-1.json", "checkpoint"]
+    assert {*renamed[:4]} == files_of("model.ckpt-1")
+    assert os.fspath(tmp_path) in on_disk
+
+
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
@@ -197,7 +187,7 @@ def before(event, arguments=()):
     global done
     if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
         return
-    if event in ("open", "fsync", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+    if event in ("open", "fsync", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"):
         done += 1
         if done == n:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -210,6 +200,13 @@ os.fsync = fsync
 sys.addaudithook(before)
 if kind == "best":
     saver.save_best(first, 1 / first)
+elif kind == "background":
+    saver.begin(first)
+    for variable in model.weights:
+        variable.assign_add(tf.ones_like(variable))
+    saver.wait()
+    saver.note_loss(first, 1 / first)
+    saver.save_best(first, 1 / first)
 else:
     saver.save(first)
 print(done, flush=True)
@@ -217,76 +214,51 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("kind", ["newest", "best"])
-def test_kill_before_every_change_to_the_file_system(toy_commands, tmp_path, kind):
-    """Two checkpoints are there, two are kept, a third is being saved."""
-    before = tmp_path / "before"
-    before.mkdir()
-    for step in (1, 2):
-        made = toy_commands.run(KILLED_SAVE, str(before), str(step), "0", kind, cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "before", "changes"),
+    [
+        ("newest", (1, 2), 20),
+        pytest.param("newest", (), 15, marks=LONG, id="first"),
+        pytest.param("best", (1, 2), 20, marks=LONG),
+        pytest.param("background", (1, 2), 30, marks=LONG),
+    ],
+)
+def test_kill_before_every_change_to_the_file_system(toy_commands, tmp_path, kind, before, changes):
+    """Two checkpoints are there and two are kept, or none was there; another is being saved."""
+    start = tmp_path / "before"
+    start.mkdir()
+    for step in before:
+        made = toy_commands.run(KILLED_SAVE, str(start), str(step), "0", kind, cwd=tmp_path)
         assert made.returncode == 0, made.stderr
-    folder = "" if kind == "newest" else "best_models"
     found = []
     for n in range(1, 200):
-        run_dir = Path(shutil.copytree(before, tmp_path / f"run-{n}"))
+        run_dir = Path(shutil.copytree(start, tmp_path / f"run-{n}"))
         ended = toy_commands.run(KILLED_SAVE, str(run_dir), "3", str(n), kind, cwd=tmp_path)
         chosen, said = newest(run_dir)
         assert said == [], f"kill {n}"
-        assert chosen.step in (2, 3), f"kill {n}"
-        assert marked(chosen.prefix) == {float(chosen.step)}, f"kill {n}"
+        found.append(chosen.step if chosen else 0)
+        assert not chosen or marked(chosen.prefix) == {float(chosen.step)}, f"kill {n}"
         sweep(run_dir)
         complete = [*newest_first(run_dir), *best_first(run_dir)]
-        wanted = files_of(*(c.prefix.name for c in complete))
-        assert names(run_dir / folder) - {"checkpoint"} == wanted, f"kill {n}"
-        assert {c.step for c in complete} >= {2}, f"kill {n}"
-        assert not list(run_dir.rglob(".*")), f"kill {n}"
-        found.append(chosen.step)
+        for checkpoint in complete:
+            verify(checkpoint)
+        files = {path.name for path in run_dir.rglob("*") if path.is_file()} - {"checkpoint"}
+        assert files == files_of(*(c.prefix.name for c in complete)), f"kill {n}"
+        assert {c.step for c in complete} >= set(before[1:]), f"kill {n}"
         shutil.rmtree(run_dir)
         if ended.returncode == 0:
             break
         assert ended.returncode == -9, ended.stderr
     assert int(ended.stdout) == n - 1
-    assert n > 20  # every write, sync, rename and removal was met
+    assert n > changes  # every write, sync, rename and removal was met
     assert found == sorted(found)
-    assert {2, 3} == set(found)
+    assert set(found) == {max(before, default=0), 3}
 
 
-def test_killed_first_save_leaves_a_fresh_directory(toy_commands, tmp_path):
-    """There was no checkpoint before: the same command starts, and does not complain for ever."""
-    for n in range(1, 200):
-        run_dir = tmp_path / f"run-{n}"
-        run_dir.mkdir()
-        ended = toy_commands.run(KILLED_SAVE, str(run_dir), "3", str(n), "newest", cwd=tmp_path)
-        chosen, said = newest(run_dir)
-        assert said == [], f"kill {n}"
-        assert chosen is None or marked(chosen.prefix) == {3.0}, f"kill {n}"
-        sweep(run_dir)
-        wanted = files_of("model.ckpt-3") if chosen else set()
-        assert names(run_dir) - {"checkpoint"} == wanted, f"kill {n}"
-        if ended.returncode == 0:
-            break
-    assert chosen
-    assert n > 15
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts a file system of so many bytes."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small file system")
-    mounted = tmp_path / "small"
-    mounted.mkdir()
-
-    def mount(n_bytes):
-        options = ["-t", "tmpfs", "-o", f"size={n_bytes}", "tmpfs"]
-        subprocess.run(["mount", *options, mounted], check=True)
-        return mounted
-
-    yield mount
-    subprocess.run(["umount", mounted], check=False)
-
-
-@pytest.mark.parametrize("room_bytes", [0, 40_000, 100_000, 150_000, 200_000, 280_000])
+@pytest.mark.parametrize(
+    "room_bytes",
+    [0, 100_000, *(pytest.param(room, marks=LONG) for room in (40_000, 200_000, 280_000))],
+)
 def test_full_disk(state, small_disk, room_bytes):
     """At several fill levels: in the tensors, in the graph, in the manifest."""
     run_dir = small_disk(4_000_000)

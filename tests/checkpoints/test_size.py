@@ -43,20 +43,25 @@ def assert_predicted(
     return predicted
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["demo", "small"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("demo", "float32"),
+        ("demo", "bfloat16"),
+        ("demo", "float16"),
+        pytest.param("small", "float16", marks=pytest.mark.long),
+        pytest.param("base", "float32", marks=pytest.mark.long),
+        pytest.param("base", "float16", marks=pytest.mark.long),
+    ],
+)
 def test_presets_to_the_byte(tmp_path, name, precision):
-    config = presets()[name][1]
-    assert_predicted(tmp_path, config.model, config.data.vocabulary_size, precision)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_the_recipe_to_the_byte(tmp_path, precision):
     """Two-byte node numbers and sizes: the object graph of a large model is not a small one's."""
-    predicted = assert_predicted(tmp_path, presets()["base"][1].model, 32768, precision)
-    assert predicted.parameters == 60_880_896
-    assert predicted.weight_bytes + predicted.adam_bytes == 730_570_752
-    assert predicted.scalar_bytes == {"float32": 16, "float16": 28}[precision]
+    config = presets()[name][1]
+    predicted = assert_predicted(tmp_path, config.model, config.data.vocabulary_size, precision)
+    assert predicted.scalar_bytes == (28 if precision == "float16" else 16)
+    if name == "base":
+        assert predicted.parameters == 60_880_896
+        assert predicted.weight_bytes + predicted.adam_bytes == 730_570_752
 
 
 @pytest.mark.parametrize("layers", [1, 9, 12])
@@ -67,7 +72,7 @@ def test_other_sizes_to_the_byte(tmp_path, layers, positions):
 
 
 @pytest.mark.parametrize("averaged", [False, True])
-@pytest.mark.parametrize("freeze", ["", "embedding", "encoder, decoder/0/*", "*/attention/*"])
+@pytest.mark.parametrize("freeze", ["", "encoder, decoder/0/*"])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_frozen_and_averaged_to_the_byte(tmp_path, precision, freeze, averaged):
     predicted = assert_predicted(tmp_path, TINY, 4000, precision, freeze=freeze, averaged=averaged)

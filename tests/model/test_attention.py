@@ -9,9 +9,7 @@ from hvd_nmt.model.attention import (
     SelfAttention,
     causal_bias,
     cross_keys_values,
-    merge_heads,
     padding_bias,
-    split_heads,
 )
 from hvd_nmt.model.dropout import no_dropout
 from hvd_nmt.model.layers import seeds
@@ -104,23 +102,3 @@ def test_attention_weights_sum_to_one_and_are_zero_where_masked(mask, dtype):
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=tolerance)
     assert np.all(weights[masked] == 0)
     assert np.all(weights[~masked] > 0)
-
-
-def test_a_row_that_may_look_nowhere_is_finite():
-    block = SelfAttention(WIDTH, HEADS, 0.0, False, seeds(1), "attention")
-    bias = padding_bias(tf.ones([BATCH, LENGTH], tf.bool))
-    assert np.all(np.isfinite(block(normal(BATCH, LENGTH, WIDTH), bias, no_dropout)))
-
-
-def test_split_and_merge_heads_are_inverse_and_keep_projections_apart():
-    x = normal(BATCH, LENGTH, 3 * WIDTH)
-    parts = split_heads(x, 3, HEADS)
-    for part, wanted in zip(parts, np.split(x, 3, axis=-1), strict=True):
-        np.testing.assert_array_equal(part, heads_of(wanted))
-        np.testing.assert_array_equal(merge_heads(part), wanted)
-
-
-def test_causal_bias_lets_each_position_see_itself_and_before():
-    bias = causal_bias(tf.constant(4)).numpy()
-    assert bias.shape == (1, 1, 4, 4)
-    np.testing.assert_array_equal(bias[0, 0] == 0, np.tril(np.ones([4, 4], bool)))

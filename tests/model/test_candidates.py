@@ -8,7 +8,7 @@ from hvd_nmt.model.candidates import drawn, top_k
 from hvd_nmt.model.decoding import Decoding
 
 
-@pytest.mark.parametrize("vocabulary_size", [1000, 8000, 8008, 32768, 97])
+@pytest.mark.parametrize("vocabulary_size", [8000, 32768, 97])
 @pytest.mark.parametrize("k", [1, 8])
 def test_top_k_equals_tensorflow(vocabulary_size, k):
     x = tf.random.stateless_normal([20, vocabulary_size], seed=[1, k])
@@ -26,6 +26,7 @@ def test_top_k_equals_tensorflow(vocabulary_size, k):
         # 0.4, 0.3 and 0.2, which passes 0.75; of 0.9 in all: 3 below 0.44, 1 below 0.78
         ({"top_p": 0.75}, [3, 3, 3, 1, 1, 2]),
         ({"top_p": 0.4}, [3] * 6),
+        ({"temperature": 0.5}, [1, 1, 2, 3, 3, 3]),  # of squares: 0.01, 0.09, 0.04, 0.16 of 0.3
         ({"top_k": 3, "top_p": 0.5}, [3, 3, 3, 3, 1, 1]),
     ],
 )
@@ -44,13 +45,3 @@ def test_what_is_not_allowed_is_never_drawn():
     draw_N[-1] = np.nextafter(np.float32(1), np.float32(0))
     found = drawn(tf.constant(logits_NxV), tf.constant(draw_N), Decoding(sample=True)).numpy()
     assert set(found.tolist()) == {1, 3}
-
-
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_a_low_temperature_prefers_the_probable(temperature):
-    logits_NxV = tf.constant(np.log(np.repeat([[0.4, 0.6]], 1000, 0)), tf.float32)
-    draw_N = np.random.default_rng(3).random(1000, np.float32)
-    decoding = Decoding(sample=True, temperature=temperature)
-    share = drawn(logits_NxV, tf.constant(draw_N), decoding).numpy().mean()
-    first, second = 0.4 ** (1 / temperature), 0.6 ** (1 / temperature)
-    assert share == pytest.approx(second / (first + second), abs=0.05)

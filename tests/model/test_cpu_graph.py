@@ -18,6 +18,7 @@ from hvd_nmt.training.step import TrainingModel
 TINY = ModelConfig(1, 1, 64, 4, 128, dropout=0.1)
 SMALL = presets()["small"][1].model
 B, S, T, VOCABULARY = 16, 60, 64, 8000
+HALF = [pytest.param(dtype, marks=pytest.mark.long) for dtype in ("bfloat16", "float16")]
 ELEMENT_AS_MULTIPLY_ADDS = 50
 """a thread with AVX-512 makes about 50 of them while it reads and writes one number"""
 
@@ -52,7 +53,7 @@ def of_search(precision):
 
 
 @pytest.mark.both_tensorflows
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["float32", *HALF])
 @pytest.mark.parametrize("graph", [of_step, of_evaluation, of_scores, of_search])
 def test_no_product_of_attention_is_fused_with_its_bias(graph, precision):
     """oneDNN would take hundreds of times as long for it, if the bias is [1, 1, T, T]."""

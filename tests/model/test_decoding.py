@@ -1,8 +1,6 @@
 """The options of a search."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -24,14 +22,3 @@ from hvd_nmt.model.decoding import Decoding
 def test_what_cannot_work_is_told_with_its_name(bad):
     with pytest.raises(ConfigError, match="--" + next(iter(bad)).replace("_", "-")):
         Decoding(**bad)
-
-
-def test_hypotheses_side_by_side():
-    assert Decoding(beam_size=7, n_best=2).hypotheses == 7
-    assert Decoding(beam_size=1, n_best=5, sample=True).hypotheses == 5
-    assert Decoding(min_length=9).max_length == 0  # no bound, so no contradiction
-
-
-def test_a_command_line_need_not_wait_for_tensorflow():
-    check = "import sys, hvd_nmt.model.decoding; sys.exit('tensorflow' in sys.modules)"
-    subprocess.run([sys.executable, "-c", check], check=True)

@@ -23,10 +23,9 @@ def mask(seed_2, sites=0, shape=(64, 33), rate=0.5):
     return drop(tf.ones(shape), rate).numpy() != 0
 
 
-@pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9, 0.999])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_share_dropped_is_the_rate_and_the_expectation_is_kept(rate, seed):
-    y = Dropout(seed_of(seed))(ONES, rate).numpy()
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.999])
+def test_the_share_dropped_is_the_rate_and_the_expectation_is_kept(rate):
+    y = Dropout(seed_of())(ONES, rate).numpy()
     count, exact = y.size, round(rate * 65536) / 65536
     assert abs(exact - rate) < 2**-17
     bound = 5 * (exact * (1 - exact) / count) ** 0.5  # five standard deviations
@@ -44,29 +43,21 @@ def test_every_unit_of_a_word_of_four_is_dropped_alike_and_alone():
     assert abs(neighbours) < 5 / 200_000**0.5
 
 
-@pytest.mark.parametrize("shape", [[], [1], [2, 3], [5], [7, 0], [2, 3, 5, 7]])
+@pytest.mark.parametrize("shape", [[], [5], [7, 0], [2, 3, 5, 7]])
 def test_any_shape(shape):
     y = Dropout(seed_of())(tf.ones(shape), 0.5)
     assert y.shape == shape
     assert set(np.unique(y)) <= {0.0, 2.0}
 
 
-def test_the_same_seed_gives_the_same_mask():
-    np.testing.assert_array_equal(mask(seed_of()), mask(seed_of()))
-    np.testing.assert_array_equal(mask(seed_of(), sites=3), mask(seed_of(), sites=3))
-
-
-OTHERS = {
-    "seed": mask(seed_of(seed=2)), "step": mask(seed_of(step=1)), "rank": mask(seed_of(rank=1)),
-    "late step": mask(seed_of(step=1_000_000)), "site": mask(seed_of(), sites=1),
-    "step and site": mask(seed_of(step=1), sites=1),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_another_seed_step_rank_or_site_gives_an_independent_mask(other):
-    agree = np.mean(mask(seed_of()) == other)
-    assert abs(agree - 0.5) < 5 * 0.5 / other.size**0.5
+@pytest.mark.parametrize(
+    ("other", "sites"),
+    [({"seed": 2}, 0), ({"step": 1}, 0), ({"step": 1_000_000}, 0), ({"rank": 1}, 0), ({}, 1),
+     ({"step": 1}, 1)],
+)  # fmt: skip
+def test_another_seed_step_rank_or_site_gives_an_independent_mask(other, sites):
+    found = mask(seed_of(**other), sites=sites)
+    assert abs(np.mean(mask(seed_of()) == found) - 0.5) < 5 * 0.5 / found.size**0.5
 
 
 def test_no_two_sites_of_neighbouring_steps_ranks_and_seeds_share_random_numbers():

