@@ -14,6 +14,8 @@ import toy
 from forks import Forks
 from hvd_nmt.data import corpus
 
+pytestmark = pytest.mark.long
+
 GUIDE = (toy.ROOT / "docs/guide.md").read_text(encoding="utf-8")
 SMALLER = {
     "32000": "400", "16000": "400", "8000": "400", "80000": "8", "50000": "4", "--dev-size 1000":
