@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,24 +72,48 @@ def _starts(item: pytest.Item) -> bool:
     return getattr(getattr(item, "module", None), "toy", None) is toy
 
 
+Share = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def copy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def share(tmp_path_factory: pytest.TempPathFactory) -> Share:
+    """A function that gives the folder of a name, made once for all workers: read only."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+
+    def shared(name: str, make: Callable[[Path], object]) -> Path:
+        made = folder / name
+        with (folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                draft = folder / f"{name}.{os.getpid()}"
+                draft.mkdir()
+                make(draft)
+                draft.rename(made)
+        return made
+
+    return shared
+
+
+@pytest.fixture(scope="session")
+def copy_run(share: Share) -> Path:
     """A run directory of it: read only. `copying.load_model` must stand in for the real one."""
     import copying  # which imports TensorFlow
 
-    return copying.run_directory(tmp_path_factory.mktemp("copy_run"))
+    return share("copy_run", copying.run_directory)
 
 
 @pytest.fixture(scope="session")
-def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_data(share: Share) -> Path:
     """A tiny prepared data directory, shared by all tests: read only."""
-    return toy.toy_data(tmp_path_factory.mktemp("toy_data"))
+    return share("toy_data", toy.toy_data) / "data"
 
 
 @pytest.fixture(scope="session")
-def mixed_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed_data(share: Share) -> Path:
     """A tiny data directory of several corpora, shared by all tests: read only."""
-    return toy.mixed_data(tmp_path_factory.mktemp("mixed_data"))
+    return share("mixed_data", toy.mixed_data) / "data"
 
 
 @pytest.fixture(scope="session")
@@ -98,13 +124,15 @@ def toy_commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forks.For
 
 
 @pytest.fixture(scope="session")
-def toy_run(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy_run(toy_data: Path, share: Share) -> Path:
     """A finished run of 40 steps on one rank, evaluated at 20 and 40: read only, copy to change."""
-    cwd = tmp_path_factory.mktemp("toy_run")
-    done = toy.run_train(*toy.run_options(toy_data, "run"), cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    (cwd / "run" / "stdout.txt").write_text(done.stdout, encoding="utf-8")
-    return cwd / "run"
+
+    def make(cwd: Path) -> None:
+        done = toy.run_train(*toy.run_options(toy_data, "run"), cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        (cwd / "run" / "stdout.txt").write_text(done.stdout, encoding="utf-8")
+
+    return share("toy_run", make) / "run"
 
 
 @pytest.fixture
