@@ -8,51 +8,57 @@ A fresh directory, nothing prepared; `hvd_nmt.yaml` there only makes the run sho
 import json
 import os
 import re
-import time
 
 import pytest
+import tensorflow as tf
 
 import toy
 from hvd_nmt.telemetry import jsonl
 
 COMMAND = ("horovodrun", "-np", "4", "-H", "v100a:2,v100b:2", "python", "-m", "hvd_nmt.train")
-STEPS = 40
+ON_A_SLOW_MACHINE = ("env", "HOROVOD_START_TIMEOUT=600", "HOROVOD_CYCLE_TIME=50")
+"""s and ms; what Horovod's coordinator asks in each cycle are bytes, too"""
+STEPS = 20
 SHORT = f"""\
+model: {{encoder_layers: 1, decoder_layers: 1}}
 training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32,
   wire: float32, hierarchical: "off", islands: "off"}}
 evaluation: {{sentences: 4}}
-telemetry: {{interval_s: 0.5, timeline_steps: 5}}
+telemetry: {{interval_s: 0.2, timeline_steps: 5}}
 """
+TRANSFERS = STEPS + 2
+"""of the gradient: those of the self-test, too"""
 
 
 @pytest.fixture(scope="module")
 def trained(two_hosts, tmp_path_factory):
-    """The command once, to its end, and the same again: what both printed, and eth0's bytes."""
+    """The run directory, what the command printed, and eth0's bytes of each host meanwhile."""
     cwd = tmp_path_factory.mktemp("fresh")
     (cwd / "hvd_nmt.yaml").write_text(SHORT, encoding="utf-8")
-    before, began_s = counters(two_hosts), time.monotonic()
-    first = two_hosts.run(COMMAND, timeout_s=480, cwd=cwd)
-    after, took_s = counters(two_hosts), time.monotonic() - began_s
-    assert first.returncode == 0, first.stdout + first.stderr
-    again = two_hosts.run(COMMAND, timeout_s=240, cwd=cwd)
+    before = counters(two_hosts)
+    done = two_hosts.run((*ON_A_SLOW_MACHINE, *COMMAND), cwd=cwd)
+    after = counters(two_hosts)
+    assert done.returncode == 0, done.stdout + done.stderr
     moved = {host: [b - a for a, b in zip(before[host], after[host], strict=True)]
-             for host in two_hosts.names} | {"seconds": took_s}  # fmt: skip
-    return cwd / "runs" / "demo", first, again, moved
+             for host in two_hosts.names}  # fmt: skip
+    return cwd / "runs" / "demo", done.stdout, moved
 
 
 def counters(two_hosts):
     """eth0's sent and received bytes of each host, since it was made."""
     read = "cat /sys/class/net/eth0/statistics/tx_bytes /sys/class/net/eth0/statistics/rx_bytes"
-    here = two_hosts.run(["sh", "-c", read]).stdout.split()
-    there = two_hosts.run(["ssh", "v100b", read]).stdout.split()
-    return {"v100a": [int(n) for n in here], "v100b": [int(n) for n in there]}
+    return {
+        "v100a": [int(n) for n in two_hosts.run(["sh", "-c", read]).stdout.split()],
+        "v100b": [int(n) for n in two_hosts.run(["ssh", "v100b", read]).stdout.split()],
+    }
 
 
 def test_four_ranks_on_two_hosts_end_with_equal_weights(trained):
-    _, first, _, _ = trained
-    assert "4 on v100a:2, v100b:2" in first.stdout
-    assert re.search(r"weights +checksum 0x[0-9a-f]+ equal on 4 rank", first.stdout)
-    assert f"Trained to step {STEPS}" in first.stdout
+    _, stdout, _ = trained
+    assert "4 on v100a:2, v100b:2" in stdout
+    assert re.search(r"weights +checksum 0x[0-9a-f]+ equal on 4 rank", stdout)
+    assert f"Trained to step {STEPS}" in stdout
+    assert "hvd_nmt.yaml" in stdout
 
 
 def test_horovods_own_timeline_of_five_steps_was_recorded(trained):
@@ -68,20 +74,7 @@ def test_the_report_names_what_bound_the_steps_and_both_hosts(trained):
     assert "eth0" in text
 
 
-def test_the_file_of_the_working_directory_is_named(trained):
-    assert "hvd_nmt.yaml" in trained[1].stdout
-
-
-def test_the_same_command_again_says_that_the_run_is_complete(trained):
-    run_dir, _, again, _ = trained
-    assert again.returncode == 0, again.stderr
-    assert f"has done all {STEPS} steps" in again.stdout
-    # It trained nothing, so it is no part of how the run came to be.
-    assert len((run_dir / "command.txt").read_text().splitlines()) == 1
-
-
-def test_the_checkpoint_can_be_read(trained):
-    tf = pytest.importorskip("tensorflow")
+def test_the_checkpoint_has_the_weights_that_the_plan_counts(trained):
     reader = tf.train.load_checkpoint(os.fspath(trained[0] / f"model.ckpt-{STEPS}"))
     types = reader.get_variable_to_dtype_map()
     floats = [reader.get_tensor(name) for name, dtype in types.items() if dtype == tf.float32]
@@ -90,41 +83,34 @@ def test_the_checkpoint_can_be_read(trained):
     assert reader.get_tensor("step/.ATTRIBUTES/VARIABLE_VALUE") == STEPS
 
 
-def gradient_bytes(trained):
-    found = re.search(r"([\d,]+) parameters", trained[1].stdout)
-    assert found is not None
-    return 4 * int(found[1].replace(",", ""))
+def test_the_plan_s_prediction_is_the_ring_law(trained):
+    start, *_ = toy.metrics(trained[0], "start")
+    assert start["sent_bytes_per_step"] == ring_bytes(trained)
+    assert start["hosts"] == ["v100a", "v100a", "v100b", "v100b"]
 
 
 @pytest.mark.parametrize("host", ["v100a", "v100b"])
 def test_the_network_card_carried_what_the_plan_predicts(trained, host):
-    """Over the whole command: each step, the two all-reduces of the self-test, and the broadcast
-    of weights and both moments, which crosses the link at least once. ssh and output are small;
-    what Horovod's coordinator asks every millisecond is up to 1 MB/s, so it counts by the second.
+    """While it trains, as telemetry sees it, and over the whole command, as the kernel does: there
+    the self-test sums two gradients, the link is measured, weights and both moments are broadcast.
     """
-    *_, moved = trained
-    ring_bytes = 2 * 3 / 4 * gradient_bytes(trained)
-    wanted = (STEPS + 2) * ring_bytes
-    for bytes_one_way in moved[host]:
-        most = 1.15 * wanted + 3 * gradient_bytes(trained) + 1e6 * moved["seconds"]
-        assert 0.97 * wanted < bytes_one_way < most
-
-
-@pytest.mark.parametrize("host", ["v100a", "v100b"])
-def test_telemetry_of_each_host_saw_the_steps_on_its_eth0(trained, host):
-    """Sampled while `fit` runs: the steps alone, to 15 %."""
-    run_dir = trained[0]
+    run_dir, _, moved = trained
+    wanted = STEPS * ring_bytes(trained)
     header, *lines = jsonl.read(run_dir / "telemetry" / f"{host}.jsonl")
     assert (header["kind"], header["host"]) == ("host", host)
     samples = [line["nics"]["eth0"] for line in lines if line["kind"] == "sample"]
-    assert len(samples) > 10
-    wanted = STEPS * 2 * 3 / 4 * gradient_bytes(trained)
-    assert samples[-1]["sent_bytes_total"] == pytest.approx(wanted, rel=0.15)
-    assert samples[-1]["received_bytes_total"] == pytest.approx(wanted, rel=0.15)
-    assert max(sample["sent_MB_per_s"] or 0 for sample in samples) > 1
+    for name in ("sent_bytes_total", "received_bytes_total"):
+        assert samples[-1][name] == pytest.approx(wanted, rel=0.15)
+    for bytes_one_way in moved[host]:
+        assert 0.97 * TRANSFERS * ring_bytes(trained) < bytes_one_way < 2 * wanted
 
 
-def test_the_plan_s_prediction_is_the_ring_law(trained):
-    start, *_ = toy.metrics(trained[0], "start")
-    assert start["sent_bytes_per_step"] == 2 * 3 / 4 * gradient_bytes(trained)
-    assert start["hosts"] == ["v100a", "v100a", "v100b", "v100b"]
+def ring_bytes(trained):
+    """In a ring of N ranks each link carries 2(N-1)/N of the gradient; a host has one link out."""
+    return 2 * 3 / 4 * gradient_bytes(trained)
+
+
+def gradient_bytes(trained):
+    found = re.search(r"([\d,]+) parameters", trained[1])
+    assert found is not None
+    return 4 * int(found[1].replace(",", ""))
