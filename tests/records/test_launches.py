@@ -90,35 +90,8 @@ def test_damage_is_said_and_left_out(tmp_path):
     assert launches.read(tmp_path / "nowhere", (), problems) == ()
 
 
-def test_what_the_report_says_of_them(tmp_path):
-    found, _ = read(tmp_path, LINES)
-    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=found)
-    (text,) = restarts.evidence(run)
-    assert "started the ranks 2 times: 20 steps had to be trained again, and 58.4 s passed" in text
-    assert "Steps were made in 50 % of the time" in text
-    (table,) = restarts.tables(run)
-    assert table.rows[0][:3] == ("1", "localhost:2", "1 to 120")
-    assert table.rows[0][3].startswith("code 137: Rank 1 on vm is gone")
-    assert table.rows[0][4:] == ("20", "58.4 s")
-    assert table.rows[1] == ("2", "localhost:2", "101 to 400", "done", "", "")
-
-
-def test_the_report_that_a_run_makes_at_its_end_knows_that_it_is_done(tmp_path):
-    going_on, _ = read(tmp_path, LINES[:4])
-    for finished, said in ((True, "done"), (False, "not recorded yet")):
-        run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=going_on, finished=finished)
-        assert restarts.tables(run)[0].rows[1][3] == said
-
-
-def test_a_run_without_restarts_has_no_table(tmp_path):
-    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[3:])[0])
-    assert restarts.tables(run) == ()
-    assert len(restarts.evidence(run)) == 1
-    assert restarts.evidence(Run(name="x", path=tmp_path, source="hvd_nmt")) == []
-
-
 def test_many_restarts_make_no_long_table(tmp_path):
     run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[:3] * 30)[0])
-    (table,) = restarts.tables(run)
+    (table,) = restarts.tables(run)  # what else the report says: reporting/test_questions.py
     assert len(table.rows) == 20
     assert table.rows[-1][0] == "30"

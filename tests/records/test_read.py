@@ -7,9 +7,12 @@ import dataclasses
 import fcntl
 import json
 import math
+import re
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +27,7 @@ from hvd_nmt.records.read import read_any_run, read_run
 from hvd_nmt.records.record import Evaluation, Interval, Run, Save
 from hvd_nmt.reporting import questions
 from hvd_nmt.reporting.answer import State
-from hvd_nmt.telemetry import jsonl
+from hvd_nmt.telemetry import events, jsonl
 from hvd_nmt.telemetry.events import EventStore
 
 HOSTS = ["a", "a", "b", "b"]
@@ -80,6 +83,12 @@ def sample_host(run_dir: Path, host: str) -> None:
     file.close()
 
 
+@pytest.fixture(autouse=True)
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All starts are at one moment: to who counts the trainings of a session they are one."""
+    monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: 900.0))
+
+
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """A finished run of four ranks on two hosts, without its data."""
@@ -101,11 +110,6 @@ def run_dir(tmp_path: Path) -> Path:
 def steps_of(run: Run) -> list[tuple[int, int, float | None]]:
     """(step, steps, loss) of each interval."""
     return [(each.step, each.steps, each.loss) for each in run.intervals]
-
-
-def says(run: Run, *words: str) -> bool:
-    """Whether one of the run's problems has all these words."""
-    return any(all(word in problem for word in words) for problem in run.problems)
 
 
 def test_seconds_of_training_are_summed_over_starts() -> None:
@@ -144,8 +148,7 @@ def test_a_finished_run(run_dir):
     assert [host.host for host in run.telemetry] == ["a", "b"]
     assert run.telemetry[1].header["interval_s"] == 1.0
     assert [sample["time_s"] for sample in run.telemetry[1].samples] == [1001.0, 1002.0]
-    assert len(run.problems) == 1
-    assert says(run, "training data")
+    assert len(run.problems) == 1  # its data are elsewhere
 
 
 def test_read_any_tells_directories_logs_and_nothing_apart(run_dir, tmp_path):
@@ -155,16 +158,8 @@ def test_read_any_tells_directories_logs_and_nothing_apart(run_dir, tmp_path):
     assert read_any_run(log_file).source == "OpenSeq2Seq"
     with pytest.raises(RunError, match="does not exist"):
         read_any_run(tmp_path / "nothing")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("", r"neither config\.yaml nor metrics\.jsonl"), ("nothing", "does not exist")],
-)
-def test_what_is_no_run_directory_is_refused_in_one_sentence(tmp_path, name, words):
-    with pytest.raises(RunError, match=words) as caught:
-        read_run(tmp_path / name)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(RunError, match=r"neither config\.yaml nor metrics\.jsonl"):
+        read_run(tmp_path)
 
 
 def test_a_run_in_progress_and_one_killed_with_9(run_dir):
@@ -182,47 +177,97 @@ def test_a_run_in_progress_and_one_killed_with_9(run_dir):
         assert not run.finished
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("config.yaml", "settings"),
-        ("environment.json", "versions"),
-        ("metrics.jsonl", "steps"),
-        ("telemetry/b.jsonl", "GPUs and network of b"),
-        ("telemetry", "GPUs and network of a"),
-    ],
-)
-def test_a_missing_file_is_said_and_the_rest_is_read(run_dir, name, words):
-    path = run_dir / name
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    run = read_run(run_dir)
-    assert says(run, words)
-    assert all(problem.endswith(".") and "\n" not in problem for problem in run.problems)
-    assert bool(run.intervals) == (name != "metrics.jsonl")
-    assert bool(run.config) == (name != "config.yaml")
+def remove(name: str) -> Callable[[Path], None]:
+    """What removes a file or a folder from a run directory."""
+
+    def change(run_dir: Path) -> None:
+        path = run_dir / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "environment.json"])
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"null"])
-def test_a_damaged_file_costs_what_it_would_tell(run_dir, name, content):
-    (run_dir / name).write_bytes(content)
-    run = read_run(run_dir)
-    assert len(run.intervals) == 4
-    assert run.config == {} or name != "config.yaml"
-    assert run.environment == {} or name != "environment.json"
+def overwrite(name: str, content: bytes) -> Callable[[Path], None]:
+    """What gives a file other content."""
+    return lambda run_dir: (run_dir / name).write_bytes(content) and None
 
 
-def test_a_damaged_line_is_named(run_dir):
+def damage_second_lines(run_dir: Path) -> None:
     for name in ("metrics.jsonl", "telemetry/b.jsonl"):
         path = run_dir / name
         lines = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join([lines[0], b"{damaged\n", *lines[1:]]))
-    run = read_run(run_dir)
-    assert sum("Line 2" in problem for problem in run.problems) == 2
-    assert not says(run, "b.jsonl is missing")
+
+
+def name_hosts(hosts: Any) -> Callable[[Path], None]:
+    """What puts something in place of the names of the hosts."""
+
+    def change(run_dir: Path) -> None:
+        change_start(run_dir, hosts=hosts)
+        (run_dir / "environment.json").write_text(json.dumps({"hosts": hosts}))
+
+    return change
+
+
+def change_settings(**sections: dict[str, Any]) -> Callable[[Path], None]:
+    """What gives settings other values, or adds some that only a later version knows."""
+
+    def change(run_dir: Path) -> None:
+        path = run_dir / "config.yaml"
+        values = yaml.safe_load(path.read_text())
+        changed = {name: {**values.get(name, {}), **of} for name, of in sections.items()}
+        path.write_text(yaml.safe_dump(values | changed))
+
+    return change
+
+
+def switch_telemetry_off(run_dir: Path) -> None:
+    remove("telemetry")(run_dir)
+    off = dataclasses.replace(config_of(Path()), telemetry=TelemetryConfig(interval_s=0.0))
+    configuration.save(off, run_dir / "config.yaml")
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "whole": lambda run_dir: None,
+    **{f"{name} is missing": remove(name)
+       for name in ("config.yaml", "environment.json", "metrics.jsonl", "telemetry/b.jsonl",
+                    "telemetry")},
+    "telemetry was switched off": switch_telemetry_off,
+    **{f"{name} is {content}": overwrite(name, content)
+       for name in ("config.yaml", "environment.json")
+       for content in (b"", b"{", b"\xff\xfe", b"[1]", b"null")},
+    "second lines are damaged": damage_second_lines,
+    **{f"hosts are {hosts}": name_hosts(hosts) for hosts in (5, [1], {"a": 1})},
+    "settings are of a wrong type": change_settings(
+        training={"max_steps": "many", "cooldown_steps": "few"}),
+    "settings are of a later version": change_settings(later={"setting": 1}),
+}  # fmt: skip
+
+
+def test_what_is_left_of_a_damaged_record(run_dir, tmp_path, golden_page):
+    """The page has what differs from the whole record, and what is said."""
+    pages, whole = [], facts_of(read_run(run_dir))
+    for number, (name, change) in enumerate(CHANGES.items()):
+        copied = shutil.copytree(run_dir, tmp_path / str(number) / "run")
+        change(copied)
+        run = read_run(copied)
+        lost = [f"{key}: {of}" for key, of in facts_of(run).items() if of != whole[key]]
+        said = [problem.replace(f"{copied.parent}/", "") for problem in run.problems]
+        pages.append("\n".join([f"# {name}", *lost, *said, ""]))
+    text = "\n".join(pages).replace(f"{tmp_path}/", "")
+    reasons = r"(?<=cannot be read)(:.*| \(.*\)(?=,))"  # in the words of a library
+    golden_page("damaged.txt", re.sub(reasons, "", text))
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """What was read."""
+    training = run.config.get("training", {})
+    return {
+        "intervals": steps_of(run), "evaluations": len(run.evaluations), "steps": run.max_steps,
+        "hosts": run.hosts, "environment": run.environment, "settings": sorted(run.config),
+        "telemetry": {of.host: len(of.samples) for of in run.telemetry},
+        "warm-up": training.get("warmup_steps"), "cool-down": training.get("cooldown_steps"),
+    }  # fmt: skip
 
 
 def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir):
@@ -231,7 +276,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir):
         (run_dir / f"model.ckpt-{step}.index").write_bytes(b"")
     run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (100, True)
-    assert says(run, "came to step 100 is known from its newest checkpoint")
+    assert "came to step 100 is known from its newest checkpoint" in " ".join(run.problems)
     assert questions.gather(run).state == State.FINISHED
     (run_dir / "model.ckpt-100.index").unlink()
     run = read_run(run_dir)
@@ -261,37 +306,6 @@ def test_the_time_before_the_first_record_counts(run_dir):
     run = read_run(run_dir)
     assert run.started_s == early_s
     assert run.startup_s == pytest.approx(record["time_s"] - early_s)
-
-
-@pytest.mark.parametrize("hosts", [5, [1], "a", {"a": 1}])
-def test_hosts_that_are_no_names_are_left_out_wherever_they_stand(run_dir, hosts):
-    change_start(run_dir, hosts=hosts)
-    (run_dir / "environment.json").write_text(json.dumps({"hosts": hosts}))
-    run = read_run(run_dir)
-    assert run.hosts == ()
-    assert sum("hosts (1)" in problem for problem in run.problems) == 1
-    assert sum("are no list of names" in problem for problem in run.problems) == 1
-
-
-def test_a_setting_of_a_wrong_type_is_unknown(run_dir):
-    path = run_dir / "config.yaml"
-    values = yaml.safe_load(path.read_text())
-    values["training"] |= {"max_steps": "many", "cooldown_steps": "few"}
-    path.write_text(yaml.safe_dump(values))
-    run = read_run(run_dir)
-    assert run.max_steps is None
-    assert "cooldown_steps" not in run.config["training"]
-    assert run.config["training"]["warmup_steps"] == 30
-    assert says(run, "_steps")
-
-
-def test_a_configuration_of_another_version_is_read_as_it_is(run_dir):
-    path = run_dir / "config.yaml"
-    path.write_text(path.read_text() + "later:\n  setting: 1\n")
-    run = read_run(run_dir)
-    assert run.max_steps == 100
-    assert run.config["later"] == {"setting": 1}
-    assert says(run, "later")
 
 
 def test_steps_done_again_after_a_resume_count_once(run_dir):
@@ -347,16 +361,6 @@ def test_a_run_of_an_older_version_tells_less(run_dir):
         store.record("start", {"first_step": 1, "hosts": ["a"], "sent_bytes_per_step": 0.0})
     run = read_run(run_dir)
     assert (run.parameters, run.gradient_bytes) == (None, None)
-    assert says(run, "parameters")
-
-
-def test_telemetry_that_was_switched_off_is_no_lost_file(run_dir, tmp_path):
-    shutil.rmtree(run_dir / "telemetry")
-    off = dataclasses.replace(config_of(tmp_path), telemetry=TelemetryConfig(interval_s=0.0))
-    configuration.save(off, run_dir / "config.yaml")
-    run = read_run(run_dir)
-    assert says(run, "interval_s is 0")
-    assert not says(run, "copy it")
 
 
 def test_a_resumed_sampler_s_newest_header_is_the_host_s(run_dir):

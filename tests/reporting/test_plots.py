@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from hvd_nmt.explain import bottleneck, learning, learning_rate, machines, traffic
+from hvd_nmt.explain import learning, learning_rate, traffic
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
@@ -52,12 +52,6 @@ def test_the_same_data_give_the_same_bytes(two_host_run):
     assert plots.loss([run]) == plots.loss([run])
 
 
-def test_the_peak_of_the_rate_is_marked(two_host_run):
-    svg = plots.learning_rate(two_host_run(), learning_rate.explain(two_host_run()))
-    assert "peak 0.00442 at step 400" in svg
-    assert "from the configuration" in svg
-
-
 def test_bleu_has_a_band_only_where_its_margin_is_known(two_host_run):
     run = two_host_run()
     bare = tuple(dataclasses.replace(e, bleu_margin=None) for e in run.evaluations)
@@ -95,12 +89,6 @@ def test_a_run_without_step_times_beside_one_with_them_stops_no_figure(two_host_
     assert plots.step_time([two_host_run(), Run("empty", tmp_path, "hvd_nmt")]) is not None
 
 
-def test_the_correlation_is_written_into_the_figure():
-    pairs = [(100.0, 2.0), (120.0, 1.8), (150.0, 1.4), (200.0, 1.0)]
-    svg = plots.against_traffic(pairs, machines.pearson(pairs), None)
-    assert f"n = 4, r = {machines.pearson(pairs).r:.2f}" in svg
-
-
 def test_names_of_runs_cannot_break_out_of_the_figure(two_host_run):
     svg = plots.loss([two_host_run(name="<script>alert(1)</script> $x_1$"), two_host_run()])
     assert "<script" not in svg
@@ -129,13 +117,6 @@ def test_unknown_points_are_left_out_of_the_means():
     assert len(x) == plots.MOST_POINTS
 
 
-def test_the_parts_of_a_step_are_named(two_host_run):
-    svg = plots.step_parts(two_host_run())
-    assert all(name in svg for name in PARTS.values())
-    assert EXCHANGING not in svg
-    assert bottleneck.verdict(two_host_run()).kind == bottleneck.NETWORK
-
-
 def test_exchanges_of_weights_are_a_part_of_their_own(two_host_run, monkeypatch):
     drawn = []
     monkeypatch.setattr(Axes, "stackplot", lambda self, x, parts, **_: drawn.append(parts))
@@ -145,4 +126,5 @@ def test_exchanges_of_weights_are_a_part_of_their_own(two_host_run, monkeypatch)
     assert len(drawn[0]) == len(PARTS) + 1
     assert totals == pytest.approx([i.step_s for i in of.intervals[1:]])
     monkeypatch.undo()
-    assert EXCHANGING in plots.step_parts(of)
+    svg = plots.step_parts(of)
+    assert [name for name in (*PARTS.values(), EXCHANGING) if name not in svg] == []
