@@ -2,13 +2,27 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import toy
+from forks import EAGER
 
 HERE = Path(__file__).parent
+UNTIL = """
+import os, signal, sys
+from hvd_nmt import train
+from hvd_nmt.training import callbacks
+
+def after_step(self, step, logs):
+    if step == int(os.environ["LAST_STEP"]):
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+callbacks.NoteStep.after_step = after_step
+sys.exit(train.main())
+"""
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +32,23 @@ def run_on_ranks(toy_commands):
     def run(script, ranks, out, *arguments):
         start = toy_commands.command(os.fspath(HERE / script))
         command = [*toy.horovodrun(ranks), *start, *map(os.fspath, (out, *arguments))]
-        done = toy.Run(command, out, toy.environment(out)).finished(240)
+        done = toy.Run(command, out, toy.environment(out)).finished()
         assert done.returncode == 0, done.stdout + done.stderr
         texts = ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(ranks))
         return [[json.loads(line) for line in text.splitlines()] for text in texts]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def train_until(toy_commands):
+    """As `toy_commands.train`, but after a step, before it is logged, each rank gets a signal."""
+
+    def train(step, *options, cwd, ranks=1, eager=False, number=signal.SIGKILL):
+        launcher = toy.horovodrun(ranks) if ranks > 1 else []
+        environment = toy.environment(cwd) | {"LAST_STEP": str(step), "SIGNAL": str(int(number))}
+        environment |= {EAGER: "1"} if eager else {}
+        command = [*launcher, *toy_commands.command(UNTIL), *options]
+        return toy.Run(command, cwd, environment).finished()
+
+    return train

@@ -49,16 +49,34 @@ def answers(run_on_ranks, tmp_path_factory):
     return lambda name: [found[name] for found in by_rank]
 
 
-@pytest.mark.parametrize("name", ["right_optimizer", "right_optimizer_with_loss_scale"])
-def test_the_right_optimizer_passes(answers, name):
-    assert [answer["error"] for answer in answers(name)] == [None] * RANKS
-
-
-def test_the_self_test_of_a_model_changes_nothing(answers):
-    for answer in answers("right_optimizer_on_the_transformer"):
-        assert answer["error"] is None
-        assert not answer["changed"]
-        assert answer["iterations"] == 0
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("right_optimizer", {"error": None}),
+        ("right_optimizer_with_loss_scale", {"error": None}),
+        # The self-test of a model changes nothing.
+        ("right_optimizer_on_the_transformer", {"error": None, "changed": False, "iterations": 0}),
+        # Case 1: the optimizer itself is right; the weights are found apart after step 1.
+        ("case_01_apply_gradients_of_local_gradients",
+         {"self_test": None, "error": "DivergedError", "steps": 1}),
+        ("case_02_keras_3_optimizer", {"compiled": 0}),
+        # Case 14 is seen by no guard: why the syntax tree is searched for it, below.
+        ("case_14_reduced_by_the_tape_too", {"error": None, "once": RANKS, "twice": RANKS**2}),
+        # Seven gradients in twelve orders. With three ranks the order of additions matters.
+        ("sums_do_not_depend_on_arrival", {"different_sums": 1}),
+        ("clipping_with_unequal_thread_counts", {"error": None}),
+        ("equal_weights_pass", {"error": None}),
+        # Loss scale, its counter, iterations and step are among what is broadcast.
+        ("broadcast_reaches_everything_that_is_saved",
+         {"equal": True, "named": True, "slots": True, "error": None}),
+        ("facts_that_agree", {"right": True}),
+        ("gather_of_unequal_lengths", {"right": True}),
+        ("all_wait_for_the_last", {"ready": [True] * RANKS}),
+    ],
+)  # fmt: skip
+def test_every_rank_finds_what_is_right(answers, name, wanted):
+    for answer in answers(name):
+        assert answer.items() >= wanted.items(), answer.get("text")
 
 
 @pytest.mark.parametrize(
@@ -83,34 +101,11 @@ def test_gradients_that_do_not_add_up_are_refused_on_every_rank(answers, name):
         assert f"is not the sum over {RANKS} ranks" in answer["text"]
 
 
-def test_a_sum_has_the_same_bits_however_its_gradients_arrive(answers):
-    """Seven gradients in twelve orders. With three ranks the order of additions matters."""
-    for answer in answers("sums_do_not_depend_on_arrival"):
-        assert answer["different_sums"] == 1
-
-
-def test_ranks_with_other_numbers_of_threads_clip_alike(answers):
-    for answer in answers("clipping_with_unequal_thread_counts"):
-        assert answer["error"] is None, answer["text"]
-
-
-def test_the_variable_that_is_not_summed_is_named(answers):
+def test_what_is_not_summed_or_not_equal_is_named(answers):
     for answer in answers("case_07_one_variable_is_local"):
         assert "on rank 0 (host0) the gradient of second:0 is not" in answer["text"]
-
-
-def test_case_1_weights_apart_are_found_after_the_first_step(answers):
     for answer in answers("case_01_apply_gradients_of_local_gradients"):
-        assert answer["self_test"] is None  # the optimizer itself is right
-        assert answer["error"] == "DivergedError"
         assert answer["text"].startswith("After step 1 the weights")
-        assert answer["steps"] == 1
-
-
-def test_case_2_a_keras_3_optimizer_is_not_compiled(answers):
-    for answer in answers("case_02_keras_3_optimizer"):
-        assert len(answer["errors"]) == 2
-        assert "compiled" not in answer["errors"]
 
 
 def test_case_13_the_rank_that_alone_restored_is_named_before_step_1(answers):
@@ -119,45 +114,25 @@ def test_case_13_the_rank_that_alone_restored_is_named_before_step_1(answers):
         assert "After step 500 the weights of rank 0 (host0) differ" in answer["text"]
 
 
-def test_case_14_a_second_reduction_is_seen_by_no_guard(answers):
-    """Why the syntax tree is searched for it, below."""
-    for answer in answers("case_14_reduced_by_the_tape_too"):
-        assert answer["once"] == RANKS
-        assert answer["twice"] == RANKS**2
-        assert answer["error"] is None
+def test_what_horovod_does_silently_is_used_nowhere():
+    """Calls on Horovod and its keywords: only `DistributedOptimizer`, once.
 
-
-@pytest.mark.parametrize(
-    "name",
-    ["join", "DistributedGradientTape", "register_local_var", "ProcessSet", "groups",
-     "backward_passes_per_step", "load_model", "DistributedOptimizer"],
-)  # fmt: skip
-def test_what_horovod_does_silently_is_used_nowhere(name):
-    """Calls on Horovod and its keywords: only `DistributedOptimizer`, once."""
-    found = []
+    Case 3: the compiled optimizer is the one that is tested; asking another would prove nothing.
+    """
+    silent = {"join", "DistributedGradientTape", "register_local_var", "ProcessSet", "groups",
+              "backward_passes_per_step", "load_model", "DistributedOptimizer"}  # fmt: skip
+    found, tested = [], set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            is_call = (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.value, ast.Name)
-                and node.value.id in ("hvd", "hvd_keras")
-                and node.attr == name
-            )
-            is_keyword = isinstance(node, ast.keyword) and node.arg == name
-            if is_call or is_keyword:
-                found.append(f"{path.name}:{node.value.id if is_call else name}")
-    assert found == (["horovod.py:hvd_keras"] if name == "DistributedOptimizer" else [])
-
-
-def test_the_compiled_optimizer_is_the_one_that_is_tested():
-    """Case 3: asking any other object would prove nothing."""
-    arguments = [
-        ast.unparse(node.args[0])
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "cluster.check_averaging"
-    ]
-    assert set(arguments) == {"model.optimizer"}
+            if isinstance(node, ast.Attribute) and node.attr in silent:
+                if ast.unparse(node.value) in ("hvd", "hvd_keras"):
+                    found.append(f"{path.name}: {ast.unparse(node)}")
+            elif isinstance(node, ast.keyword) and node.arg in silent:
+                found.append(f"{path.name}: {node.arg}=")
+            elif isinstance(node, ast.Call) and "check_averaging" in ast.unparse(node.func):
+                tested.add(ast.unparse(node.args[0]))
+    assert found == ["horovod.py: hvd_keras.DistributedOptimizer"]
+    assert tested == {"model.optimizer"}
 
 
 @pytest.fixture
@@ -210,10 +185,6 @@ def test_the_summed_gradient_is_exact_per_token(answers):
         assert answer["average_of_means"] > 0.1
 
 
-def test_equal_weights_pass(answers):
-    assert [answer["error"] for answer in answers("equal_weights_pass")] == [None] * RANKS
-
-
 def test_a_single_bit_names_rank_and_host(answers):
     for answer in answers("any_single_bit_of_one_rank_is_named"):
         assert [error["error"] for error in answer["errors"]] == ["DivergedError"] * 3
@@ -237,14 +208,6 @@ def test_of_two_ranks_nobody_knows_which_is_wrong(monkeypatch):
     assert "rank 1 (v100b)" in str(raised.value)
 
 
-def test_broadcast_leaves_nothing_of_a_rank_s_own(answers):
-    for answer in answers("broadcast_reaches_everything_that_is_saved"):
-        assert answer["equal"]
-        assert answer["named"]  # loss scale, its counter, iterations and step are among them
-        assert answer["variables"] >= 3 * answer["weights"] + 4
-        assert answer["error"] is None
-
-
 def test_a_fact_that_differs_is_named_with_both_values_and_hosts(answers):
     for answer in answers("facts_that_differ"):
         assert answer["error"] == "ClusterError"
@@ -252,15 +215,6 @@ def test_a_fact_that_differs_is_named_with_both_values_and_hosts(answers):
         assert "float16 on host1" in answer["text"]
         assert "float32 on host0" in answer["text"]
         assert "data hash" not in answer["text"]
-
-
-def test_equal_facts_are_returned_by_rank(answers):
-    wanted = [{"host": f"host{rank}", "size": 3, "none": None} for rank in range(RANKS)]
-    assert [answer["facts_by_rank"] for answer in answers("facts_that_agree")] == [wanted] * RANKS
-
-
-def test_gather_takes_any_length(answers):
-    assert all(answer["right"] for answer in answers("gather_of_unequal_lengths"))
 
 
 def test_an_error_of_one_rank_is_raised_on_all_with_its_host(answers):
@@ -275,8 +229,11 @@ def test_an_error_of_one_rank_is_raised_on_all_with_its_host(answers):
         assert none["error"] is None
 
 
-def test_all_ranks_wait_for_the_last_one(answers):
-    for answer in answers("all_wait_for_the_last"):
-        others_s = RANKS - 1 - answer["rank"]
-        assert answer["late_s"] == pytest.approx(others_s, abs=0.9)
-        assert answer["late_s"] >= others_s - 0.5
+def test_ranks_do_not_import_the_keras_that_nobody_uses(toy_commands, tmp_path):
+    """Horovod would, and with it matplotlib: a fifth of what a rank imports."""
+    code = (
+        "import sys, hvd_nmt.training.run\n"
+        "print('tf_keras' in sys.modules, {'keras', 'matplotlib'} & sys.modules.keys())"
+    )
+    done = toy_commands.run(code, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "True set()\n"), done.stderr

@@ -21,26 +21,17 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def kill_between_two_lines(run: toy.Run, run_dir: Path, step: int) -> None:
-    """SIGKILL after a checkpoint that lies within a logged interval, later than a step."""
-
-    def reached() -> bool:
-        lines = toy.metrics(run_dir, "sentences") if (run_dir / "metrics.jsonl").exists() else []
-        return max((line["step"] for line in lines), default=0) >= step
-
-    run.wait_for(reached)
-    run.kill()
-    assert toy.steps_done(run_dir) < STEPS, "the run ended before it was killed: save more often"
-
-
 @pytest.fixture(scope="module")
-def run_dir(toy_commands: Forks, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Killed on two ranks, ended on one."""
+def run_dir(
+    toy_commands: Forks, train_until, toy_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Killed on two ranks after a checkpoint within a logged interval, ended on one."""
     cwd = tmp_path_factory.mktemp("exactly_once")
     options = toy.train_options(toy_data, "run", STEPS, *OPTIONS)
-    run = toy.start_train(*options, cwd=cwd, ranks=2)
-    kill_between_two_lines(run, cwd / "run", 16)
-    done = toy_commands.train(*options, cwd=cwd)
+    killed = train_until(20, *options, cwd=cwd, ranks=2, eager=True)
+    assert killed.returncode != 0
+    assert toy.steps_done(cwd / "run") == 14
+    done = toy_commands.train(*options, cwd=cwd, eager=True)
     assert done.returncode == 0, done.stderr
     return cwd / "run"
 
