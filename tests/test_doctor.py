@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import socket
 from importlib.metadata import version
 from pathlib import Path
@@ -65,45 +66,35 @@ def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, clu
     assert measured == []
 
 
-def test_two_hosts_are_measured_at_the_gradient_s_size(capsys, cluster):
+def test_hosts_are_measured_at_the_gradient_s_size_and_told_what_to_expect(
+    capsys, cluster, golden_page
+):
     _, measured = cluster
-    argv = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR", *PLAIN]
-    assert doctor.main(argv) == 0
-    text = capsys.readouterr().out
-    assert measured == [([Host("v100a", 2), Host("v100b", 2)], 4 * 1_435_136, "eth9")]
-    assert "WARN  all-reduce" in text  # 8.6 MB in 0.2 s is 43 MB/s of 1,250
-    assert "where eth9 allows 1,250" in text
-    assert "step        0.440 s" in text  # a fifth of the computing hides 0.06 of 0.2 s
-    assert "network-bound: 0.14 of 0.44 s is exposed communication" in text
-    assert "a network 10 times as fast: 0.300 s" in text
-    # 800 steps of 0.44 s on two hosts, in the words of the report
-    assert "Rent of 2 hosts for 5 min 52 s at 5.00 EUR per host and hour: 0.98 EUR." in text
-    assert doctor.main(argv[: -len(PLAIN)]) == 0
-    text = capsys.readouterr().out
-    # 0.199 s of bytes, of which hosts that sum first and send float16 send a third
-    assert "takes 0.67 times the computing: float16 gradients in each step, summed within" in text
-    assert "step        0.307 s" in text
+    two = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR"]
+    said = []
+    for title, argv in (
+        ("two hosts", [*two, *PLAIN]),  # 8.6 MB in 0.2 s is 43 MB/s of 1,250
+        ("two hosts, auto", two),
+        ("one host", ["-H", "v100a:2", "--compute-s", "0.3"]),
+    ):
+        assert doctor.main(argv) == 0
+        checks, prediction = re.split(r"\n(?=all-reduce )", capsys.readouterr().out)
+        (row,) = re.findall(r"^\w+ +all-reduce .*", checks, re.MULTILINE)
+        found, number = re.fullmatch(r"(.*)  \[(\d+)\]", row).groups()
+        (remedy,) = re.findall(rf"^\[{number}\] .*", checks, re.MULTILINE)
+        # Of this machine are the widths and numbers above, and the count in the last line.
+        prediction = prediction.rstrip().rpartition("\n")[0].rstrip()
+        remedy = remedy.partition(" ")[2]
+        said.append("\n".join([f"# {title}", " ".join(found.split()), remedy, prediction]))
+    golden_page("doctor-measured.txt", "\n\n".join(said) + "\n")
+    assert measured[0] == ([Host("v100a", 2), Host("v100b", 2)], 4 * 1_435_136, "eth9")
 
 
-def test_ranks_of_one_host_have_no_network(capsys, cluster):
-    assert doctor.main(["-H", "v100a:2", "--compute-s", "0.3"]) == 0
-    text = capsys.readouterr().out
-    assert "communication-bound: 0.14 of 0.44 s" in text
-    assert "the exchange between the ranks of this host will decide the speed" in text
-    assert "a network" not in text
-    assert "the network will" not in text
-
-
-def test_numbers_and_their_nouns_agree_and_the_measurement_can_be_left_out(capsys, cluster):
-    facts, measured = cluster
-    facts["v100a"] = {"cpu": {"cores": 1, "bfloat16": False}}
+def test_the_measurement_can_be_left_out(capsys, cluster):
+    _, measured = cluster
     assert doctor.main(["-H", "v100a:2", "--no-all-reduce"]) == 0
-    text = capsys.readouterr().out
     assert measured == []
-    assert "all-reduce" not in text
-    assert "2 slots on 1 core " in text
-    assert "give 1 slot\n" in text
-    assert ", 1 warning, 0 failures" in text
+    assert "all-reduce" not in capsys.readouterr().out
 
 
 def test_the_tokens_it_advises_fit_by_its_own_word(capsys, cluster, toy_data):
@@ -169,23 +160,18 @@ def test_json_has_everything(capsys, cluster):
 
 
 WHEEL = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-V100, P100, K80 = ("Tesla V100", (7, 0)), ("Tesla P100", (6, 0)), ("Tesla K80", (3, 7))
-H100, B200 = ("NVIDIA H100", (9, 0)), ("NVIDIA B200", (10, 0))
 
 
 @pytest.mark.parametrize(
     ("card", "cudnn", "line"),
     [
-        (V100, "9.3.0.75", "OK {tf} and cuDNN 9.3.0.75 have code for Tesla V100 (7.0)"),
-        (V100, "9.12.0.46", "WARN cuDNN 9.12.0.46 has no code for Tesla V100 (7.0)"),
-        (P100, "9.3.0.75", "OK {tf} and cuDNN 9.3.0.75 have code for Tesla P100 (6.0)"),
-        (P100, "9.12.0.46", "WARN cuDNN 9.12.0.46 has no code for Tesla P100 (6.0)"),
-        (H100, "9.12.0.46", "OK {tf} and cuDNN 9.12.0.46 have code for NVIDIA H100 (9.0)"),
-        (B200, "9.12.0.46", "OK {tf} and cuDNN 9.12.0.46 have code for NVIDIA B200 (10.0)"),
-        (K80, "9.3.0.75", "FAIL {tf} has no code for Tesla K80 (3.7)"),
-        (K80, "9.12.0.46", "FAIL {tf} has no code for Tesla K80 (3.7)"),
+        (("Tesla V100", (7, 0)), "9.3.0.75",
+         "OK {tf} and cuDNN 9.3.0.75 have code for Tesla V100 (7.0)"),
+        (("Tesla V100", (7, 0)), "9.12.0.46",
+         "WARN cuDNN 9.12.0.46 has no code for Tesla V100 (7.0)"),
+        (("Tesla K80", (3, 7)), "9.12.0.46", "FAIL {tf} has no code for Tesla K80 (3.7)"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_for_which_tensorflow_or_cudnn_has_no_code(
     capsys, cluster, nvml_library, monkeypatch, tmp_path, card, cudnn, line
 ):
@@ -197,17 +183,15 @@ def test_a_gpu_for_which_tensorflow_or_cudnn_has_no_code(
     monkeypatch.syspath_prepend(installed.parent)
     facts, measured = cluster
     facts["v100a"] = facts["v100b"] = {"cuda_architectures": WHEEL}
-    code = doctor.main(["-H", "v100a:1,v100b:1"])
+    doctor.main(["-H", "v100a:1,v100b:1"])
     text = capsys.readouterr().out
     status, found = line.format(tf=f"TensorFlow {version('tensorflow')}").split(" ", 1)
     (told,) = (row for row in text.splitlines() if row.split()[1:3] == ["compute", "capability"])
     assert told.startswith(f"{status} ")
     assert found in told
     assert ("TF=2.18 make install on every host" in text) == (status == "WARN")
-    if status == "FAIL":
-        assert code == ClusterError.exit_code
-        assert measured == []
-        assert "not measured: compute capability of v100a fails" in text
+    assert (measured == []) == (status == "FAIL")
+    assert ("not measured: compute capability of v100a fails" in text) == (status == "FAIL")
 
 
 def test_gpus_that_tensorflow_does_not_see(cluster):

@@ -18,7 +18,12 @@ import os, sys, time
 options, name, command = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
 assert "BatchMode=yes" in options, options
 if name == "hangs":
-    time.sleep(60)
+    time.sleep(600)
+elif name in ("one", "other"):  # each goes on when both have begun
+    folder = os.path.dirname(sys.argv[0])
+    open(os.path.join(folder, name + ".begun"), "w").close()
+    while not all(os.path.exists(f"{{folder}}/{{each}}.begun") for each in ("one", "other")):
+        time.sleep(0.01)
 elif name == "refuses":
     sys.exit(print("x@refuses: Permission denied (publickey).", file=sys.stderr) or 255)
 elif name == "bare":
@@ -101,42 +106,49 @@ def test_a_probe_sees_the_environment_of_a_rank(monkeypatch):
     assert " HOROVOD_CYCLE_TIME=7 " in command
     assert " CUDA_VISIBLE_DEVICES=1 " in command
     assert "canary" not in command
-    (answer,) = hosts.ask([Host("localhost", 1)], {}, timeout_s=30.0)
+    (answer,) = hosts.ask([Host("localhost", 1)], {}, timeout_s=600.0)
     assert answer.facts["gpu"]["visible_devices"] == "1"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a1b")
     assert "CUDA_VISIBLE_DEVICES" not in hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
 
 
-def test_hosts_are_asked_together_and_one_that_hangs_costs_its_limit(fake_ssh):
-    wanted = [Host(name, 1) for name in ("here", "far", "hangs", "refuses", "bare", "dies")]
-    started_s = time.monotonic()
-    answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=6.0)
-    assert time.monotonic() - started_s < 9.0
-    here, far, hangs, refuses, bare, dies = answers
+def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh):
+    wanted = [Host(name, 1) for name in ("here", "one", "other", "refuses", "bare", "dies")]
+    answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=600.0)
+    here, one, other, refuses, bare, dies = answers
     assert [answer.host for answer in answers] == wanted
-    for answer in (here, far):
+    for answer in (here, one, other):
         assert answer.error is None
         assert answer.facts["host"] == socket.gethostname()
         assert set(answer.facts["names"]) >= {host.name for host in wanted}
         assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
-    assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 6 s")
     assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
     assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
     assert (dies.reached, dies.error) == (True, "exit code 3")
 
 
+def test_a_host_that_hangs_costs_its_limit(fake_ssh):
+    (hangs,) = hosts.ask([Host("hangs", 1)], {}, timeout_s=0.5)
+    assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 0.5 s")
+
+
 def test_an_interrupt_ends_ssh(fake_ssh, monkeypatch):
+    before = {child.pid for child in psutil.Process().children()}
+
+    def begun():
+        return [child for child in psutil.Process().children() if child.pid not in before]
+
     def interrupted(thread, timeout=None):
-        time.sleep(0.5)
+        deadline_s = time.monotonic() + 600
+        while not begun() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
         raise KeyboardInterrupt
 
-    before = {child.pid for child in psutil.Process().children()}
     with monkeypatch.context() as patch:
         patch.setattr(hosts.threading.Thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            hosts.ask([Host("hangs", 1)], {}, timeout_s=60.0)
-    left = [child for child in psutil.Process().children() if child.pid not in before]
-    assert psutil.wait_procs(left, timeout=10)[1] == []
+            hosts.ask([Host("hangs", 1)], {}, timeout_s=600.0)
+    assert psutil.wait_procs(begun(), timeout=500)[1] == []
 
 
 def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
@@ -146,6 +158,6 @@ def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
         "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
-    (answer,) = hosts.ask([Host("far", 1)], {}, timeout_s=20.0)
+    (answer,) = hosts.ask([Host("far", 1)], {}, timeout_s=600.0)
     assert answer.error is None, json.dumps(answer.facts.get("problems"))
-    assert answer.clock_offset_s == pytest.approx(3600, abs=1)
+    assert answer.clock_offset_s == pytest.approx(3600, abs=answer.clock_error_s + 0.05)

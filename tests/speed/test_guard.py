@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 GUARD = [sys.executable, os.fspath(ROOT / "tests" / "speed" / "guard.py")]
 
@@ -13,6 +15,7 @@ def guard(*options):
     return subprocess.run([*GUARD, *options], capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.long
 def test_a_tree_that_is_too_slow_ends_with_1():
     fast, slow = (
         guard(os.fspath(ROOT), "--only", "input", "--rounds", "1", "--least", least)

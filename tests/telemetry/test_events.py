@@ -132,6 +132,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with EventStore(tmp_path) as store, pytest.raises(RunError, match="No space left on device"):
         store.scalars(1, {"train_loss": 1.0})
+    (tmp_path / "metrics.jsonl").unlink()  # conftest reads such files to their end
 
 
 WRITE_AND_LIST_MODULES = """

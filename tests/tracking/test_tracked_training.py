@@ -13,6 +13,8 @@ import trackers
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.telemetry.events import read_metrics
 
+pytestmark = pytest.mark.long
+
 
 def options(data, *more):
     own = ("--evaluation.every-steps", "20", "--checkpoints.every-steps", "10")
@@ -44,13 +46,13 @@ def test_what_a_server_did_not_take_arrives_with_the_next_start(train, tmp_path)
         first.wait_for(lambda: "step 12/" in first.stdout)
         first.process.send_signal(signal.SIGTERM)
         began_s = time.monotonic()
-        assert first.finished(120).returncode == Preempted.exit_code
+        assert first.finished().returncode == Preempted.exit_code
         assert time.monotonic() - began_s < 20
     steps = read_metrics(tmp_path / "run")[-1]["step"]
     first.kill()
     library = trackers.Library("mlflow", tmp_path)
     second = train(library.environment, *more, "--training.max-steps", str(steps + 10), ranks=2)
-    done = second.finished(120)
+    done = second.finished()
     assert done.returncode == 0, done.stderr
     (shown,) = library.runs()
     assert f"tracker     mlflow run {shown.run_id}" in done.stdout
