@@ -105,7 +105,6 @@ def test_the_directory_holds_the_text(toy):
     assert train.target.tokens == len(data.train.target.ids)
     assert data.manifest.vocabulary_pieces == data.manifest.vocabulary_size == 120
     assert json.loads((toy.out / "quality.json").read_text())["parts"]["train"]["pairs"] == 300
-    assert (toy.out / "lengths.png").read_bytes().startswith(b"\x89PNG")
     assert not {"quality.json", "lengths.png", "removed.tsv.gz"} & set(data.manifest.files)
     # One vocabulary leaves no trace of two.
     assert not [path.name for path in toy.out.iterdir() if "source" in path.name]
@@ -119,8 +118,7 @@ def test_what_is_printed(toy, capsys, golden_page):
     toy.write("dev", [("dog", "DOG"), ("man " * 100, "MAN")])
     page = ""
     for changes in (
-        {}, {"vocabulary_size": 117, "overwrite": True}, {},
-        {"vocabulary_size": 8000, "overwrite": True},
+        {"vocabulary_size": 117}, {"vocabulary_size": 8000, "overwrite": True},
         {"separate_vocabularies": True, "source_vocabulary_size": 90, "overwrite": True},
     ):  # fmt: skip
         code = toy.run(**changes)
@@ -147,14 +145,10 @@ def test_the_same_command_again_is_done_and_other_work_is_refused(toy, capsys):
     assert "dev.en has 4 bytes instead of" in capsys.readouterr().err
     assert toy.run(overwrite=True) == 0
     corpus.load(toy.out, verify=True)
-
-
-def test_a_directory_of_something_else_is_never_replaced(toy, capsys):
-    toy.out.mkdir()
-    write(toy.out / "thesis.tex", ["precious"])
+    (toy.out / "manifest.json").rename(toy.out / "thesis.tex")
     assert toy.run(overwrite=True) == 3
     assert "is not a prepared data directory: choose another --out" in capsys.readouterr().err
-    assert (toy.out / "thesis.tex").read_text() == "precious\n"
+    assert (toy.out / "thesis.tex").exists()
 
 
 def test_two_hosts_get_the_same_data(toy, tmp_path):
@@ -253,36 +247,25 @@ def test_sentencepieces_options(toy, capsys):
     assert names.index("<0xE4>") in data.train.target[7]
     assert decoded(data, data.train.target) == [target for _, target in pairs]
     again = toy.directory / "again"  # of files in which bytes are pieces
-    argv = ["--dataset-dir", str(changes["write_recipe"]), "--out", str(again)]
-    assert prepare.main(argv) == 0
+    assert prepare.main(["--dataset-dir", str(changes["write_recipe"]), "--out", str(again)]) == 0
     assert corpus.load(again).text("dev") == data.text("dev")
 
 
-def of_side(data, side):
-    """Processor, ids of train and of dev of a side."""
-    path = data.source_spm_path if side == "source" else data.spm_path
-    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    return model, getattr(data.train, side), getattr(data.dev, side)
-
-
 def test_each_side_learns_a_vocabulary_of_its_own_text(toy, capsys):
-    pairs = toy_pairs(300)
-    pairs[7] = pairs[7][0], pairs[7][1] + " \u4e2d"
-    toy.write("train", pairs)
     changes = {
-        "byte_fallback": True, "character_coverage": 0.999,
-        "separate_vocabularies": True, "source_vocabulary_size": 320, "vocabulary_size": 350,
-        "max_length": 40,
+        "separate_vocabularies": True, "source_vocabulary_size": 96, "vocabulary_size": 104,
     }  # fmt: skip
     assert [toy.run(**changes), toy.run(**changes)] == [0, 0]
     assert "already prepared" in capsys.readouterr().out
     data = corpus.load(toy.out, verify=True)
     names = {}
-    for number, side in enumerate(("source", "target")):
-        model, train, dev = of_side(data, side)
-        texts = [pair[number] for pair in pairs]
-        assert [model.decode(ids.tolist()) for ids in train] == texts
-        assert [model.decode(ids.tolist()) for ids in dev] == data.text("dev")[number]
+    texts = zip(*toy_pairs(300), strict=True)
+    paths = data.source_spm_path, data.spm_path
+    for side, path, lines in zip(("source", "target"), paths, texts, strict=True):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        for part, n_lines in ((data.train, 300), (data.dev, 20)):
+            found = [model.decode(ids.tolist()) for ids in getattr(part, side)]
+            assert found == [*lines[:n_lines]]
         names[side] = set(subwords.pieces(model))
     assert any(name.islower() for name in names["source"])
     assert not any(name.isupper() and name.isalpha() for name in names["source"])
@@ -291,7 +274,7 @@ def test_each_side_learns_a_vocabulary_of_its_own_text(toy, capsys):
     rows = manifest.source_vocabulary_size, manifest.vocabulary_size
     assert rows == tuple(map(subwords.rounded_up, map(len, (names["source"], names["target"]))))
     assert manifest.source_vocabulary_hash == manifest.files["spm.source.model"].sha256
-    assert toy.run(**changes | {"source_vocabulary_size": 328}) == 3
+    assert toy.run(**changes | {"source_vocabulary_size": 88}) == 3
 
 
 def test_two_given_vocabularies_are_used_as_they_are(toy, tmp_path, capsys):
@@ -362,16 +345,6 @@ def test_without_leaks_the_targets_of_held_out_pairs_leave_too(toy):
     assert len(data.train) == 89
 
 
-def test_holding_out_too_much_or_of_blank_lines_is_refused(toy, capsys):
-    assert toy.run(dev_source=None, dev_target=None, dev_size=151) == 3
-    assert "--dev-size 151 is more than half of the 300" in capsys.readouterr().err
-    toy.write("train", [("", " ")] * 300)
-    assert toy.run(dev_source=None, dev_target=None, dev_size=100) == 3
-    err = capsys.readouterr().err
-    assert err.endswith("No training pair is left of 300: 300 a side is empty.\n")
-    assert toy.left() == []
-
-
 def test_output_that_nobody_takes_is_no_fault_of_the_data(toy):
     argv = shlex.join([sys.executable, "-m", "hvd_nmt.prepare", *toy.argv()])
     command = ["bash", "-c", f"{argv} > /dev/full"]
@@ -379,16 +352,6 @@ def test_output_that_nobody_takes_is_no_fault_of_the_data(toy):
     assert (done.returncode, toy.left()) == (0, ["out"])
     lost = "hvd_nmt.prepare goes on without stdout, which cannot be written any more"
     assert done.stderr == f"{lost} (No space left on device).\n"
-
-
-def test_a_link_as_out_leads_to_the_data(toy, tmp_path_factory):
-    disk = tmp_path_factory.mktemp("disk")
-    (disk / "data").mkdir()
-    toy.out.symlink_to(disk / "data")
-    assert toy.run() == 0
-    assert toy.out.is_symlink()
-    corpus.load(disk / "data", verify=True)
-    assert os.listdir(disk) == ["data"]
 
 
 def changed(option, change):
@@ -416,6 +379,11 @@ def spoil_gz(toy):
          r"/proc/self/mem cannot be read: Input/output error\."),
         (lambda toy: toy.write("train", [("", "x"), ("y", "")]),
          r"No training pair is left of 2: 2 a side is empty\.$"),
+        (lambda toy: toy.options.update(
+            {"dev-source": None, "dev-target": None, "dev-size": 151}),
+         "--dev-size 151 is more than half of the 300"),
+        (lambda toy: toy.options.update({"separate-vocabularies": True, "vocabulary-size": 8}),
+         r"\(at least \d+\) with --source-vocabulary-size\.$"),
         (lambda toy: toy.options.update({"max-length": 2}),
          "No training pair is left of 300: 300 too long"),
     ],
@@ -430,46 +398,32 @@ def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, 
     assert toy.left() == []
 
 
-@pytest.mark.parametrize("option", ["train-target", "vocabulary"])
-def test_a_file_that_changes_after_its_fingerprint_is_named(toy, monkeypatch, capsys, option):
-    if option == "vocabulary":
-        path, toy.options["vocabulary-size"] = toy.directory / "train.model", None
-        old, new = (subwords.train((s for s, _ in toy_pairs(n)), 60) for n in (90, 99))
-    else:
-        path = toy.options[option].with_suffix(".gz")
-        old, new = map(gzip.compress, (raw := toy.options[option].read_bytes(), raw.swapcase()))
+def test_a_file_that_changes_after_its_fingerprint_is_named(toy, monkeypatch, capsys):
+    path = toy.options["train-target"].with_suffix(".gz")
+    old, new = map(gzip.compress, (raw := toy.options["train-target"].read_bytes(), raw.swapcase()))
     path.write_bytes(old)
-    toy.options[option] = path
     # After the command knows what the file is, and before it has read it.
     request = prepare.request
     monkeypatch.setattr(prepare, "request", lambda *a: [request(*a), path.write_bytes(new)][0])
-    assert toy.run() == 3
+    assert toy.run(train_target=path) == 3
     assert f"{path} has changed " in capsys.readouterr().err
     assert toy.left() == []
-    monkeypatch.undo()
-    assert toy.run() == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"train_target": None}, "Give both --train-source and --train-target"),
-        ({"train_source": None, "train_target": None}, "or --corpus embedded"),
         ({"dev_size": 5}, "Give either --dev-source"),
         ({"corpus": "embedded"}, "brings its own dev and test"),
         ({"dataset": "multi30k-en-de"}, "no text files or --dev-size"),
         ({"corpora": __file__}, "--corpora names all files"),
         ({"dataset": "wmt16-en-fr"}, "wmt16-en-de"),
-        ({"source_language": "../en"}, "is no language name"),
-        ({"source_language": "de"}, "must have different names"),
         ({"max_length": 1}, "--max-length must be at least 2"),
-        ({"vocabulary_size": 5_000_000_000}, "must be at most 10,000,000"),
         ({"vocabulary": __file__}, "--vocabulary-size would have no effect: --vocabulary is"),
         ({"max_words": 50}, "--max-words would have no effect: these rules need --clean moses"),
-        ({"mirror": "."}, "--mirror would have no effect: only a --dataset is downloaded"),
         ({"write_recipe": "."}, "--write-recipe is the working directory"),
         ({"source_vocabulary_size": 96}, "it needs --separate-vocabularies"),
-        ({"source_vocabulary": "spm"}, "--source-vocabulary: there is no file spm"),
         ({"source_vocabulary": __file__}, "belongs to --vocabulary"),
         ({"separate_vocabularies": True, "write_recipe": "recipe"}, "have one joint vocabulary"),
     ],
@@ -504,26 +458,17 @@ def test_the_embedded_corpus(tmp_path, monkeypatch, capsys):
     data = corpus.load(out, verify=True)
     assert (len(data.train), len(data.dev)) == (201, 10)
     assert data.text("test")[0] == [source for source, _ in toy_pairs(15)[10:]]
-    assert data.manifest.parts["train"].source.input.n_bytes == sum(
-        len(source) + 1 for source, _ in toy_pairs(201)
-    )
     assert prepare.main(argv) == 0
     assert "already prepared" in capsys.readouterr().out
     assert prepare.main([*argv, "--seed", "2"]) == 3
 
 
-def start(argv):
-    command, pipe = [sys.executable, "-m", "hvd_nmt.prepare", *argv], subprocess.PIPE
-    return subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
-
-
 def test_two_processes_at_once_prepare_once(toy):
-    outputs = []
-    for process in [start(toy.argv()) for _ in range(2)]:
-        out, err = process.communicate(timeout=600)
-        assert (process.returncode, err) == (0, "")
-        outputs.append("already prepared" in out)
-    assert sorted(outputs) == [False, True]
+    command, pipe = [sys.executable, "-m", "hvd_nmt.prepare", *toy.argv()], subprocess.PIPE
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=pipe, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=600)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted("already prepared" in out for out in outputs) == [False, True]
     assert toy.left() == ["out"]
 
 
@@ -532,9 +477,8 @@ def contents(directory):
 
 
 def stages(journal):
-    """Names of the finished stages in a journal; none if there is none yet."""
-    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.is_file() else []
-    return [json.loads(line)["stage"] for line in lines]
+    """Names of the finished stages in a journal."""
+    return [json.loads(line)["stage"] for line in journal.read_bytes().splitlines()[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -547,40 +491,40 @@ def larger(tmp_path_factory):
     return toy, contents(toy.out)
 
 
-DIES = """
+KILLS = """
 import os, signal, sys
 from hvd_nmt import prepare
-from hvd_nmt.preparation.journal import Journal
 
-def stage(self, name, work, whole=Journal.stage, last=sys.argv.pop()):
-    if name == last:
-        work()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return whole(self, name, work)
+name, last, calls, pid = sys.argv.pop(), int(sys.argv.pop()), 0, os.getpid()
 
-Journal.stage = stage
-prepare.main()
+def count(frame, *_):
+    global calls
+    calls += name in frame.f_code.co_name
+    if calls == last:
+        os.kill(pid, signal.SIGKILL)
+
+sys.setprofile(count)
+code = prepare.main()
+sys.setprofile(None)
+print(calls)
+sys.exit(code)
 """
-long = pytest.mark.long
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [
-        pytest.param("read dev", marks=long), pytest.param("read train", marks=long),
-        pytest.param("vocabulary", marks=long), "encode train",
-        pytest.param("encode dev", marks=long), pytest.param("check sums", marks=long),
-    ],
-)  # fmt: skip
-def test_a_killed_process_goes_on_behind_the_last_finished_stage(larger, tmp_path, stage):
+def killed(argv, last, name=""):
+    """Runs the command, which kills itself at a call or return of functions of a name."""
+    command = [sys.executable, "-c", KILLS, *argv, str(last), name]
+    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=600)
+
+
+def test_a_killed_process_goes_on_behind_the_last_finished_stage(larger, tmp_path):
     """Killed when the files of a stage are written, and not yet that it is finished."""
     toy, whole = larger
     out = tmp_path / "out"
-    command = [sys.executable, "-c", DIES, *toy.argv(out=out), stage]
-    assert subprocess.run(command, cwd=ROOT, timeout=600).returncode == -signal.SIGKILL
+    assert killed(toy.argv(out=out), 1, "counted").returncode == -signal.SIGKILL
     assert not out.exists()
-    every = ["read dev", "read train", "vocabulary", "encode train", "encode dev", "check sums"]
-    assert stages(tmp_path / "out.work" / "journal.jsonl") == every[: every.index(stage)]
+    done = stages(tmp_path / "out.work" / "journal.jsonl")
+    assert done == ["read dev", "read train", "vocabulary"]
     assert toy.run(out=out) == 0
     assert contents(out) == whole
     assert os.listdir(tmp_path) == ["out"]
@@ -589,6 +533,8 @@ def test_a_killed_process_goes_on_behind_the_last_finished_stage(larger, tmp_pat
 def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
     """A stage that fails with an error of the machine leaves the others done."""
     monkeypatch.setattr(prepare, "put_in_place", fail)
+    assert toy.run(max_length=23) == 3  # whose work is of no use for another request
+    capsys.readouterr()
     assert toy.run() == 3
     assert "No space left on device. The same command goes on" in capsys.readouterr().err
     assert toy.left() == ["out.work"]
@@ -599,17 +545,7 @@ def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
     assert toy.run() == 0
     assert "encode train" in (out := capsys.readouterr().out)
     assert out.count("(before)") == 6
-    corpus.load(toy.out, verify=True)
-    assert toy.left() == ["out"]
-
-
-def test_work_on_another_request_is_not_used(toy, monkeypatch):
-    monkeypatch.setattr(prepare, "put_in_place", fail)
-    assert toy.run() == 3
-    monkeypatch.undo()
-    toy.write("dev", toy_pairs(7))
-    assert toy.run() == 0
-    assert len(corpus.load(toy.out, verify=True).dev) == 7
+    assert corpus.load(toy.out, verify=True).manifest.max_length == 24
     assert toy.left() == ["out"]
 
 
@@ -633,24 +569,17 @@ def test_a_worker_that_the_machine_kills_costs_one_stage(larger, tmp_path, monke
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_vocabulary_that_is_no_model_is_one_sentence(toy, capfd):
+def test_a_vocabulary_that_is_no_model_or_has_other_marks(toy, capfd):
     path = write(toy.directory / "train.txt", ["word"])
     assert toy.run(vocabulary=path, vocabulary_size=None) == 3
-    assert capfd.readouterr().err == (
-        f"hvd_nmt.prepare: {path} is no SentencePiece model, or a damaged one: give the .model "
-        "file that SentencePiece has written, such as spm.model of a prepared data directory.\n"
-    )
-    assert toy.left() == []
-
-
-def test_a_vocabulary_with_other_marks_is_refused(toy, tmp_path_factory, capsys):
-    prefix = tmp_path_factory.mktemp("spm") / "theirs"
+    assert f"{path} is no SentencePiece model, or a damaged one: give" in capfd.readouterr().err
     sentencepiece.SentencePieceTrainer.train(
-        input=str(toy.options["train-source"]), model_prefix=str(prefix), vocab_size=60,
-        model_type="bpe", minloglevel=2,
+        input=str(toy.options["train-source"]), model_prefix=str(toy.directory / "train.theirs"),
+        vocab_size=60, model_type="bpe", minloglevel=2,
     )  # fmt: skip
-    assert toy.run(vocabulary=f"{prefix}.model", vocabulary_size=None) == 3
-    assert "theirs.model has other ids for pad, eos, bos and unk" in capsys.readouterr().err
+    path = toy.directory / "train.theirs.model"
+    assert toy.run(vocabulary=path, vocabulary_size=None) == 3
+    assert "theirs.model has other ids for pad, eos, bos and unk" in capfd.readouterr().err
     assert toy.left() == []
 
 
@@ -685,47 +614,18 @@ def test_a_dataset_by_its_name(wmt, tmp_path, capsys):
     part = data.manifest.parts["train"]
     assert part.removed == {"a side is empty": 1, "too many words": 1, "word ratio": 1}
     assert (part.pairs_read, len(data.dev), data.text("test")[0]) == (3000, 20, ["a test", "dog"])
-    removed = gzip.decompress((tmp_path / "out" / "removed.tsv.gz").read_bytes()).decode()
-    rows = [row.split("\t") for row in removed.splitlines()]
-    assert [(rule, number) for rule, number, _, _ in rows] == [
-        ("a side is empty", "6"), ("too many words", "7"), ("word ratio", "8"),
-    ]  # fmt: skip
     capsys.readouterr()
     assert prepare.main(argv) == 0
     assert "already prepared" in capsys.readouterr().out
 
 
-CALLS = """
-import os, signal, sys
-from hvd_nmt import prepare
-
-calls, last, pid = 0, int(sys.argv.pop()), os.getpid()
-
-def count(*_):
-    global calls
-    calls += 1
-    if calls == last:
-        os.kill(pid, signal.SIGKILL)
-
-sys.setprofile(count)
-code = prepare.main()
-sys.setprofile(None)
-print(calls)
-sys.exit(code)
-"""
-
-
 @pytest.mark.long
 def test_ten_deaths_at_any_call_of_any_function(wmt, tmp_path):
     whole, torn = tmp_path / "whole", tmp_path / "torn"
-    command = [sys.executable, "-c", CALLS]
-    out = subprocess.check_output([*command, *dataset_argv(whole, wmt), "0"], cwd=ROOT)
-    chance, calls = random.Random(1), int(out.splitlines()[-1])
+    chance, calls = random.Random(1), int(killed(dataset_argv(whole, wmt), 0).stdout.split()[-1])
     codes = []
     for _ in range(10):
-        last = str(chance.randrange(1, calls))
-        done = subprocess.run([*command, *dataset_argv(torn, wmt), last], cwd=ROOT)
-        codes.append(done.returncode)
+        codes.append(killed(dataset_argv(torn, wmt), chance.randrange(1, calls)).returncode)
     assert codes[0] == -signal.SIGKILL
     assert {*codes} <= {0, -signal.SIGKILL}
     assert prepare.main(dataset_argv(torn, wmt)) == 0
@@ -771,11 +671,5 @@ def test_multi30k(tmp_path):
     assert (len(data.train), len(data.dev), len(data.text("test")[0])) == (29_000, 1_014, 1_000)
     assert data.manifest.vocabulary_size == 8000
     assert data.manifest.vocabulary_hash.startswith("b1913b3d90eb")
-    with gzip.open(MULTI30K / "train.de.gz", "rb") as stream:
-        raw = stream.read().decode().split("\n")
-    assert data.manifest.parts["train"].target.text_bytes == len("\n".join(raw).encode())
-    normal = [" ".join(line.split()) for line in raw[:2000]]
-    same = np.mean([a == b for a, b in zip(decoded(data, data.train.target), normal, strict=False)])
-    assert same > 0.99  # the rest holds characters that SentencePiece normalises
     plan = BatchPlan.of(data.train, 4096, seed=1)
     assert plan.steps_per_epoch == -(-int(data.train.target.lengths.sum()) // 4096)

@@ -167,6 +167,9 @@ def test_a_teacher_s_translations_are_a_corpus(files, capsys):
     yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest, tags: [<2de>]}\n"
     assert prepared(files, yaml) == 0
     assert "nbest: translations of 2 of the 3 lines of " in capsys.readouterr().err
+    (files / "nbest").write_text("2\t-1.0\ta\n1\t-1.0\tb\n")
+    assert prepared(files, yaml, out="none") == 3
+    assert "nbest, line 2 is of line 1, after line 2" in capsys.readouterr().err
     data = corpus.load(files / "out")
     processor = subwords.read(data.spm_path)
     pairs = [
@@ -177,19 +180,6 @@ def test_a_teacher_s_translations_are_a_corpus(files, capsys):
         (f"<2de> {line(0)}", "ein x"), (f"<2de> {line(0)}", "ein y"),
         (f"<2de> {line(2)}", "drei \u00e4"),
     ]  # fmt: skip
-
-
-def test_what_is_no_list_of_translations(files, capsys):
-    write(files, "mono.s", [line(i) for i in range(3)])
-    yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest}\n"
-    for rows, said in (
-        ("1\t-1.0\ta\nein Satz\n", "nbest, line 2 is not number, score and text"),
-        ("4\t-1.0\ta\n", "nbest, line 1 is of line 4, and"),
-        ("2\t-1.0\ta\n1\t-1.0\tb\n", "nbest, line 2 is of line 1, after line 2"),
-    ):
-        (files / "nbest").write_text(rows)
-        assert prepared(files, yaml) == 3
-        assert said in capsys.readouterr().err
 
 
 def test_a_tag_hides_no_leak(files):

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import random
 import re
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import unicodedata
 import pytest
 
 from hvd_nmt.preparation import embedded, options
-from hvd_nmt.preparation.embedded.frame import Entry, compile_frame, pool_of, same
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +67,6 @@ def test_seeds_differ_and_held_out_parts_do_not_depend_on_train(corpus):
     assert smaller["test"] == corpus["test"]
     assert smaller["dev"] == corpus["dev"]
     assert smaller["train"] == corpus["train"][:1000]
-
-
-def test_agreement_and_distinct_slots():
-    noun = Entry({"text": "lamp"}, {"text": "Lampe", "gender": "f"})
-    adjective = Entry({"text": "red"}, {"der_m": "roter", "der_f": "rote"})
-    numbers = pool_of([same("one", "eins"), same("two", "zwei")])
-    pools = {"noun": pool_of([noun]), "adj": pool_of([adjective]), "n": numbers}
-    frame = compile_frame("{adj} {noun} {n} {n2}.", "{n2} {n} {adj.der@noun} {noun}.", pools)
-    assert frame.fill([0, 0, 0, 1]) == ("Red lamp one two.", "Zwei eins rote Lampe.")
-    rng = random.Random(1)
-    assert {frame.draw(rng)[0] for _ in range(50)} == {"Red lamp one two.", "Red lamp two one."}
 
 
 def test_german_without_known_mistakes(corpus):

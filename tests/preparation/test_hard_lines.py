@@ -3,10 +3,10 @@
 import gzip
 import random
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
-from hypothesis import assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.data import text
@@ -87,36 +87,6 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
         alone = subwords.encode_lines(subwords.load(model()), list(lines), 1)
         cut = [sentence if len(sentence) <= 20 else [*sentence[:19], 1] for sentence in alone]
         assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == cut
-
-
-def seems_wide(lines):
-    """Whether any beginning of them has NULs where UTF-16 has them, and is refused as such."""
-    beginnings = accumulate(line + b"\n" for line in lines)
-    return any(text._wide_encoding(beginning) for beginning in beginnings)
-
-
-@settings(deadline=None, max_examples=100)
-@given(seed=st.integers(0, 2**32))
-@example(seed=34515435)  # with so many NULs that it is taken for UTF-16
-def test_every_way_of_reading_sees_the_same_lines(tmp_path_factory, seed):
-    """Leniently, as translation reads, N lines are N lines; where all is UTF-8 all ways agree."""
-    chance = random.Random(seed)
-    directory = tmp_path_factory.mktemp("same")
-    lines = hard_lines(chance)
-    lines[0] = b"x" + lines[0]
-    assume(not seems_wide(lines))
-    lenient = list(text.read_lines(file_of(directory, "a", lines, chance), lenient=True))
-    assert len(lenient) == LINES
-    assert all(len(line.splitlines()) <= 1 for line in lenient)
-    good = [b"x", *(line for line in lines if meant(line) is not None)]
-    assume(not seems_wide(good))
-    path = file_of(directory, "b", good, chance)
-    expected = list(map(meant, good))
-    assert list(text.read_lines(path)) == expected
-    assert list(text.read_lines(path, lenient=True)) == expected
-    assert list(text.read_pairs(path, path)) == [(line, line) for line in expected]
-    both = zip(lenient, map(meant, lines), strict=True)
-    assert all(line == own for line, own in both if own is not None)
 
 
 def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):

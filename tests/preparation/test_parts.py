@@ -67,19 +67,6 @@ def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
     assert quality.counted({})["lengths"]["source"]["tokens"] == part.tokens[0]
 
 
-def test_many_characters_in_few_pieces_are_too_long(model, tmp_path):
-    """Unknown characters in a row are one unk: a line of noise must not become a training pair."""
-    lines = ["\u4e2d".encode() * 40, b"number"]
-    part, _ = read(tmp_path, lines, lines, Cleaning(cleaner()))
-    stems = tmp_path / "en", tmp_path / "de"
-    for skip, left_out in ((True, 1), (False, 0)):
-        part.removed.clear()
-        quality = Quality(32)
-        encoding.encode(part, (model, model), LengthLimit(32, skip), stems, quality)
-        assert (part.pairs, part.removed[encoding.TOO_LONG]) == (2 - left_out, left_out)
-        assert quality.counted({})["over_max_length"]["pairs"] == left_out
-
-
 @pytest.mark.parametrize(("n_files", "at_once"), [(1, 7), (3, 1000)])
 def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch, n_files, at_once):
     monkeypatch.setattr(text, "_BLOCK_BYTES", 20 * at_once)
@@ -100,15 +87,6 @@ def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch,
     assert part.kept_text_bytes == [4 + 4 + 7, 5 + 5 + 5]
 
 
-def test_wrong_bytes_stop_or_are_replaced(tmp_path):
-    source, target = [b"one", b"f\xfcnf"], [b"eins", b"5"]
-    with pytest.raises(DataError, match=r"raw0\.en, line 2: byte 0xfc at column 2"):
-        read(tmp_path, source, target, Cleaning(cleaner()))
-    part, kept = read(tmp_path, source, target, Cleaning(parts.keep_all, None, "keep"))
-    assert kept[0] == [b"one", "f\ufffdnf".encode()]
-    assert part.removed == {}
-
-
 def double(state, job):
     if job == 13:
         raise ValueError("unlucky")
@@ -117,20 +95,13 @@ def double(state, job):
 
 def test_work_comes_back_in_order_and_errors_at_their_place():
     assert list(workers.in_order(double, range(10), settings=2, workers=3)) == [*range(0, 20, 2)]
-    results = workers.in_order(double, range(20), settings=1, workers=3)
+    jobs = iter(range(100))
+    results = workers.in_order(double, jobs, settings=1, workers=3)
     assert list(islice(results, 13)) == list(range(13))
+    assert next(jobs) < 30, "they are taken only as fast as results"
     with pytest.raises(ValueError, match="unlucky"):
         next(results)
     assert list(workers.in_order(double, [], settings=2, workers=3)) == []
-
-
-def test_jobs_are_taken_only_as_fast_as_results():
-    taken = []
-    jobs = (taken.append(i) or i for i in range(100))
-    results = workers.in_order(double, jobs, settings=0, workers=2)
-    next(results)
-    assert len(taken) < 10
-    results.close()
 
 
 def half_a_megabyte(state, job):

@@ -8,7 +8,6 @@ import io
 import json
 import subprocess
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ import pytest
 import requests
 
 import mirrors
-from hvd_nmt.common import files
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.preparation.download import fetch as download
 from hvd_nmt.preparation.download import http_file
@@ -63,17 +61,10 @@ def test_a_file_comes_once_and_is_recorded(served, tmp_path):
     assert len(fetch.server.requests) == 1
     assert left(tmp_path) == [NAME, "sha256.json"]
     assert download.sha256(fetch()) == sha256()
-    headers = fetch.server.requests[0][1]
-    assert headers["Accept-Encoding"] == "identity"
-
-
-@pytest.mark.parametrize("kind", ["sha256", "md5"])
-def test_a_known_digest_is_compared(served, tmp_path, kind):
-    fetch = served()
-    with pytest.raises(DataError, match=rf"corpus.tgz is not the file it should be: {kind}:0+ "):
-        fetch(digest=f"{kind}:{'0' * 64}")
-    assert left(tmp_path) == []
-    fetch(digest=f"{kind}:{hashlib.new(kind, BODY).hexdigest()}")
+    assert fetch.server.requests[0][1]["Accept-Encoding"] == "identity"
+    with pytest.raises(DataError, match=r"corpus.tgz is not the file it should be: md5:0+ "):
+        fetch(digest=f"md5:{'0' * 32}")
+    fetch(digest=f"md5:{hashlib.md5(BODY).hexdigest()}")
 
 
 def test_a_cut_download_goes_on_in_the_same_call(served):
@@ -157,10 +148,9 @@ def test_redirects(served):
     assert download.fetch(old, cache, limits=PATIENT).read_bytes() == BODY
     with pytest.raises(DataError, match=r"loop.tgz cannot be fetched: Exceeded 8 redirects"):
         download.fetch(Remote(f"{fetch.server.url}/loop.tgz"), cache, limits=PATIENT)
-    for target in ("file:///etc/passwd", "ftp://127.0.0.1/x.tgz", "data:,x"):
-        fetch.server.routes["/bad.tgz"] = mirrors.Route(location=target)
-        with pytest.raises(DataError, match="it redirects to an address that is not http"):
-            download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
+    fetch.server.routes["/bad.tgz"] = mirrors.Route(location="file:///etc/passwd")
+    with pytest.raises(DataError, match="it redirects to an address that is not http"):
+        download.fetch(Remote(f"{fetch.server.url}/bad.tgz"), cache, limits=PATIENT)
 
 
 def test_never_from_https_to_http(tmp_path):
@@ -177,10 +167,10 @@ def test_never_from_https_to_http(tmp_path):
     session.get_adapter("https://example.org/y.tgz")
 
 
+@pytest.mark.long  # waits, for it is the waiting that has a limit
 def test_silence_ends(served):
-    silent = served(hold_at=0)
     with pytest.raises(DataError, match=r"[Tt]imed out"):
-        silent(dataclasses.replace(HASTY, silence_s=0.1))
+        served(hold_at=0)(dataclasses.replace(HASTY, silence_s=0.1))
 
 
 def test_trickles_end(served, monkeypatch):
@@ -200,16 +190,12 @@ def test_a_file_that_is_too_large(served, tmp_path, chunked):
     assert left(tmp_path) == []
 
 
-def test_no_room(served, monkeypatch):
+def test_no_room_and_a_web_page_in_place_of_an_archive(served, monkeypatch):
+    with pytest.raises(DataError, match=r"what came is no \.tgz file"):
+        served(b"<html>Please log in to this network</html>")()
     monkeypatch.setattr(http_file.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     with pytest.raises(DataError, match=r"needs [0-9,]+ B .* make room, or choose another --cache"):
         served()()
-
-
-def test_a_web_page_is_no_archive(served, tmp_path):
-    with pytest.raises(DataError, match=r"what came is no \.tgz file"):
-        served(b"<html>Please log in to this network</html>")()
-    assert left(tmp_path) == []
 
 
 def test_later_downloads_must_match_the_first(served, tmp_path):
@@ -230,30 +216,12 @@ def test_later_downloads_must_match_the_first(served, tmp_path):
     assert left(tmp_path) == ["corpus.tgz", "refused", "sha256.json"]
 
 
-def test_a_kill_while_a_file_is_put_aside_leaves_no_record_of_it(served, tmp_path, monkeypatch):
-    fetch = served()
-    path = fetch()
-    monkeypatch.setattr(download, "rename_together", killed_after)
-    with pytest.raises(KeyboardInterrupt):
-        download.put_aside(path)
-    assert not path.exists()
-    fetch.route.body = other = gzip.compress(b"other text", mtime=0)
-    assert fetch().read_bytes() == other
-
-
-def killed_after(renames):
-    files.rename_together(renames)
-    raise KeyboardInterrupt
-
-
 def test_mirrors(tmp_path):
     remote = Remote("https://host.invalid/deep/corpus.tgz", f"sha256:{sha256()}", len(BODY))
     other = gzip.compress(b"other text", mtime=0)
     with mirrors.serving({"/pub/deep/corpus.tgz": mirrors.Route(other)}) as server:
-        for mirror in (f"{server.url}/pub", f"{server.url}/pub/"):
-            path = download.fetch(remote, tmp_path / "a", mirror, PATIENT)
-            assert path.read_bytes() == other, "a mirror may hold other content"
-            assert len(server.requests) == 1
+        path = download.fetch(remote, tmp_path / "a", f"{server.url}/pub/", PATIENT)
+        assert path.read_bytes() == other, "a mirror may hold other content"
     folder = tmp_path / "mirror"
     (folder / "deep").mkdir(parents=True)
     with pytest.raises(DataError, match=r"put it there as .*deep/corpus\.tgz or as .*corpus\.tgz"):
@@ -262,7 +230,7 @@ def test_mirrors(tmp_path):
         place.write_bytes(BODY)
         assert download.fetch(remote, tmp_path / place.parent.name, str(folder)).read_bytes()
         place.unlink()
-    for mirror in ("ftp://host/", "file:///tmp", "http://", str(tmp_path / "none")):
+    for mirror in ("file:///tmp", "http://"):
         with pytest.raises(ConfigError, match="neither an http"):
             download.fetch(remote, tmp_path / "c", mirror)
 
@@ -273,18 +241,6 @@ def test_no_server_and_no_password_in_the_message(tmp_path):
     with pytest.raises(DataError, match="Connection refused") as caught:
         download.fetch(Remote(f"{gone}/x.tgz"), tmp_path / "cache", limits=PATIENT)
     assert "secret" not in str(caught.value)
-
-
-def test_two_at_once_download_once(served):
-    fetch = served(hold_at=5_000)
-    threads = [threading.Thread(target=fetch) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    until(lambda: fetch.server.requests)
-    fetch.route.goes_on.set()
-    for thread in threads:
-        thread.join()
-    assert len(fetch.server.requests) == 1
 
 
 def test_a_killed_download_goes_on(served, tmp_path):
@@ -298,7 +254,10 @@ def test_a_killed_download_goes_on(served, tmp_path):
     part = tmp_path / "cache" / f"{NAME}.part"
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         try:
-            until(lambda: part.exists() and part.stat().st_size)
+            deadline = time.monotonic() + 600
+            while not (part.exists() and part.stat().st_size):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
         finally:
             process.kill()
     assert any(name.startswith("tmp") for name in left(tmp_path))
@@ -306,11 +265,3 @@ def test_a_killed_download_goes_on(served, tmp_path):
     assert fetch().read_bytes() == BODY
     assert fetch.server.ranges()[-1] is not None
     assert left(tmp_path) == [NAME, "sha256.json"]
-
-
-def until(what, timeout_s=600.0):
-    """Waits for a condition, on a machine that may be busy."""
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
