@@ -233,11 +233,6 @@ def test_all_of_another_model_than_the_configuration(run):
     refused(run, averaging.newest(run, 2), r"its heads is 2, not 4")
 
 
-def test_dropout_makes_no_other_model(run):
-    change_model(run, dropout=0.3)
-    averaging.write(run, averaging.newest(run, 2), run.with_name("mean"))
-
-
 def test_checkpoint_of_another_vocabulary(run):
     old, new = averaging.newest(run, 2)[::-1]
     manifest = dataclasses.replace(old.manifest, vocabulary_hash="another")
@@ -257,9 +252,3 @@ def test_output_that_is_there_is_refused(run):
         with pytest.raises(RunError, match="which it deletes in time"):
             averaging.write(run, chosen, run / name)
     assert (run / "mine.json").read_text() == "{}"
-
-
-def test_output_that_cannot_be_written(run):
-    blocked = run / "spm.model" / "mean"
-    with pytest.raises(RunError, match=r"spm\.model/mean cannot be written: Not a directory"):
-        averaging.write(run, averaging.newest(run, 2), blocked)

@@ -11,7 +11,6 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints import saver as saving
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.find import best_first, newest_first, verify
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.snapshot import Snapshot
@@ -214,15 +213,3 @@ def test_a_best_model_is_written_beside_the_training_where_no_start_could_miss_i
     saver.begin(3)
     saver.wait()
     assert [(c.step, marked(c.prefix)) for c in best_first(tmp_path)] == [(2, {2.0}), (1, {1.0})]
-
-
-def test_work_in_the_background_is_waited_for_and_its_error_raised_once():
-    background, go_on = Background(), threading.Event()
-    assert background.has_ended()
-    background.begin(lambda: go_on.wait(600) and 1 / 0)
-    assert not background.has_ended(timeout_s=0.01)
-    go_on.set()
-    assert background.has_ended()
-    with pytest.raises(ZeroDivisionError):
-        background.wait()
-    background.wait()

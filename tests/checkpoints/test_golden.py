@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import averaging, contents, weights
+from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH, VALUE
 from hvd_nmt.checkpoints.saver import Saver
@@ -137,16 +137,3 @@ def fresh(config, precision):
     adam = optimizer.build(config.training, precision, list(trained.values()))
     average = average if config.training.ema_decay else None
     return run_state(model, 0, optimizer.state(adam, list(trained)), average)
-
-
-def test_it_can_be_averaged_with_a_new_one(resumed, tmp_path):
-    names = [f"model.ckpt-{step}" for step in (STEP, LAST)]
-    chosen = averaging.named(resumed, names)
-    prefix = averaging.write(resumed, chosen, tmp_path / "mean")
-    old, new, mean = (
-        tf.train.load_checkpoint(os.fspath(p)) for p in (*(resumed / n for n in names), prefix)
-    )
-    keys = [f"model/{path}{VALUE}" for path in EXPECTED["norms"]]
-    for key in keys:
-        expected = (old.get_tensor(key).astype(np.float64) + new.get_tensor(key)) / 2
-        np.testing.assert_array_equal(mean.get_tensor(key), expected.astype(np.float32))

@@ -50,16 +50,6 @@ def test_every_tensor_is_what_tensorflow_reads(prefix):
         assert index_file.values(found[f"layer_{n}/kernel"]).tolist() == [n, n]
 
 
-def test_text(prefix):
-    found = {tensor.name: tensor for tensor in index_file.tensors(prefix)}
-    assert index_file.text(found["text"]) == b"x" * 300
-    assert found["text"].n_bytes == 2 + 4 + 300  # length, checksum, letters
-    with pytest.raises(RunError, match="a/int64 is no single string"):
-        index_file.text(found["a/int64"])
-    with pytest.raises(RunError, match="text is of type string"):
-        index_file.values(found["text"])
-
-
 def test_missing_files_are_named(prefix, tmp_path):
     with pytest.raises(RunError, match=r"nothing\.index cannot be read"):
         index_file.tensors(tmp_path / "nothing")

@@ -38,16 +38,6 @@ def test_manifest_says_what_the_checkpoint_is(saved):
     assert content["files"][".meta"]["n_bytes"] > 0
 
 
-def test_a_loss_that_was_noted_before_the_save_is_in_its_manifest(state, run_dir):
-    """And not in that of another step."""
-    saver = Saver(run_dir, state, FACTS, keep=3, keep_best=1)
-    saver.note_loss(40, 2.25)
-    saver.save(40)
-    saver.save(50)
-    losses = {found.step: found.manifest.val_loss for found in newest_first(run_dir)}
-    assert losses == {30: 1.5, 40: 2.25, 50: None}
-
-
 def test_oldest_beyond_keep_are_removed(state, run_dir):
     mark(state, 40)
     Saver(run_dir, state, FACTS, keep=2, keep_best=1).save(40)

@@ -311,24 +311,6 @@ def test_result_does_not_depend_on_the_neighbours(decoding):
     assert (together[1].max(1) > 16).any()  # needs room twice
 
 
-def test_sentences_that_are_done_are_dropped():
-    sizes = []
-
-    def step(ids_BxK, position, origins_BxKxT, state):
-        (number_B,) = state
-        sizes.append(len(number_B))
-        token_B = tf.where(position >= number_B, EOS, 3)
-        logits_BxKxV = tf.one_hot(tf.repeat(token_B[:, None], 2, 1), 9, on_value=20.0)
-        return logits_BxKxV, None, state
-
-    given = Given(tf.fill([20], 50))
-    result = beam_search(step, (tf.range(20),), given, Decoding(beam_size=2), vocabulary_size=9)
-    assert result.lengths_BxK[:, 0].numpy().tolist() == list(range(1, 21))
-    assert len(sizes) == 20
-    assert sizes[10] <= 15
-    assert sum(sizes) < 0.75 * 20 * 20
-
-
 def test_maximum_length_holds_for_each_sentence():
     table = make_table(6, 12, 1.0, eos_bonus=-30.0)  # never ends by itself
     ids, found, scores = search_table(table, [1, 2, 3, 4], Decoding(beam_size=3), [4, 0, 37, 1])
@@ -372,16 +354,6 @@ def test_nan_ends_only_the_sentence_it_is_in(poison):
     assert hypotheses(sick, 0) == []
     assert np.isneginf(sick[2][0]).all()
     assert_same(hypotheses(sick, 1), hypotheses(sound, 1))
-
-
-def test_one_sick_row_leaves_the_other_beams():
-    table, seed = make_table(9, 30, 1.0, -1.0), 3
-    first = next_hash(seed, BOS)
-    best = int(table[first].argmax())
-    table[next_hash(first, best), 5] = np.nan
-    found = hypotheses(search_table(table, [seed], Decoding(beam_size=3), 10), 0)
-    assert found
-    assert all(ids[0] != best or ids == (best,) for ids, _ in found)
 
 
 def test_draws_follow_the_models_probabilities():

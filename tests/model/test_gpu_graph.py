@@ -180,18 +180,6 @@ def counted(graph, *signature, **options):
 NUMBERS = tf.TensorSpec([None, None], tf.float32)
 
 
-def test_a_size_in_64_bits_is_waited_for_and_one_in_32_is_not():
-    def drawn(x, dtype):
-        units = (tf.size(x, out_type=dtype) + 3) // 4
-        return tf.random.stateless_uniform([units], [1, 2])
-
-    slow = counted(lambda x: drawn(x, tf.int64), NUMBERS)
-    fast = counted(lambda x: drawn(x, tf.int32), NUMBERS)
-    assert len(slow.to_host) == 1
-    assert fast.to_host == []
-    assert slow.launches == fast.launches + 2
-
-
 def test_a_type_without_a_kernel_is_named():
     def put(x, dtype):
         return tf.tensor_scatter_nd_update(tf.cast(x, dtype), [[0]], tf.zeros([1, 4], dtype))

@@ -1,7 +1,5 @@
 """The blocks against tf_keras and plain NumPy."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,14 +39,6 @@ def test_layer_norm_and_its_gradients_equal_kerass(offset, spread):
 def normalised(x):
     x = np.asarray(x).astype(np.float64)
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-
-
-def test_layer_norm_of_a_constant_row_is_finite():
-    x = tf.Variable(tf.fill([2, 16], 7.0))
-    norm = layers.LayerNorm(16, 1e-6, "norm")
-    with tf.GradientTape() as tape:
-        score = tf.reduce_sum(norm(x) ** 2)
-    assert np.all(np.isfinite(tape.gradient(score, x)))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -91,8 +81,3 @@ def test_feed_forward_equals_the_reference():
     wanted = hidden / 2 @ block.outer.numpy() + block.outer_bias.numpy()
     np.testing.assert_allclose(block(x, halve), wanted, rtol=1e-4, atol=1e-5)
     assert rates == [0.5]
-
-
-def test_seeds_of_two_runs_never_meet():
-    one, two = (list(itertools.islice(layers.seeds(seed), 5000)) for seed in (1, 2))
-    assert len({*one, *two}) == 10_000

@@ -30,16 +30,6 @@ def test_scores_are_those_of_the_full_decoder(batch_tokens):
         assert logp_T.dtype == np.float32
 
 
-def test_what_the_model_cannot_read_has_no_score():
-    model = Transformer(ModelConfig(1, 1, 16, 2, 32, max_length=8), VOCABULARY, seed=3)
-    sources, targets = sentences([12, 3], 5), sentences([3, 12], 6)
-    found = dict(Scorer(model).score(sources, targets))
-    assert np.isfinite(found[0].logp_T).all()
-    assert np.isfinite(found[1].logp_T[:8]).all()
-    assert np.isnan(found[1].logp_T[8:]).all()
-    assert found[1].alignment_T[8:].tolist() == [-1] * 4
-
-
 class Copier:
     """A model that looks at the source token it copies, with one head of two in its last layer."""
 

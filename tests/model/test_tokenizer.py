@@ -73,15 +73,6 @@ def test_decoding_stops_at_eos_and_skips_what_has_no_text(wheel):
     assert tokenizer.encode([]) == []
 
 
-def test_decoded_text_is_one_line_whatever_the_ids(wheel):
-    tokenizer = Tokenizer(wheel[0])
-    ids = np.random.default_rng(1).integers(2, tokenizer.vocabulary_size, [200, 40])
-    everything = [[piece] for piece in range(tokenizer.vocabulary_size)]
-    for text in tokenizer.decode([*ids, *everything]):
-        assert len(text.splitlines()) <= 1
-        text.encode()  # valid UTF-8
-
-
 def test_says_what_is_wrong_with_the_file(tmp_path):
     with pytest.raises(DataError, match=r"missing\.model cannot be read: No such file"):
         Tokenizer(tmp_path / "missing.model")

@@ -66,6 +66,7 @@ def environment(tmp_path, monkeypatch):
     return made
 
 
+@pytest.mark.long
 def test_each_system_has_comet_s_own_score_beside_bleu(model, files, capsys):
     """As COMET computes it for one system at a time."""
     assert evaluate.main([*files, str(model), "--json"]) == 0
@@ -89,26 +90,12 @@ def test_each_system_has_comet_s_own_score_beside_bleu(model, files, capsys):
     assert {"BLEU", "chrF2", "TER"} < found["systems"][0]["scores"].keys()
 
 
-def test_a_file_that_is_no_model_costs_no_other_score(model, files, capsys, tmp_path):
-    broken = tmp_path / "broken"
-    (broken / "checkpoints").mkdir(parents=True)
-    (broken / "hparams.yaml").write_bytes((model / "hparams.yaml").read_bytes())
-    whole = (model / "checkpoints" / "model.ckpt").read_bytes()
-    (broken / "checkpoints" / "model.ckpt").write_bytes(whole[: len(whole) // 2])
-    assert evaluate.main([*files, "broken"]) == 4
-    out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()[:3]] == ["system", "ours", "theirs"]
-    assert "COMET" not in out
-    assert err.startswith("hvd_nmt.evaluate: COMET with broken failed: ")
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("script", "why"),
     [
         ("echo no memory >&2; kill -9 $$", "its process ended with code -9 (no memory)"),
         ("cat > /dev/null", "its process ended with code 0"),
-        ("sleep 60", "its process said nothing for 0.5 s"),
+        ("sleep 600", "its process said nothing for 0.1 s"),
         ("""echo '{"error": "ValueError: so it is"}'""", "ValueError: so it is"),
         ("""echo '{"scores": [1, NaN]}'""", "it gives scores that are not finite"),
     ],
@@ -116,7 +103,7 @@ def test_a_file_that_is_no_model_costs_no_other_score(model, files, capsys, tmp_
 def test_what_goes_wrong_there_is_one_sentence(
     script, why, environment, files, capsys, monkeypatch
 ):
-    monkeypatch.setattr(comet, "SILENT_S", 0.5 if "sleep" in script else 60.0)
+    monkeypatch.setattr(comet, "SILENT_S", 0.1 if "sleep" in script else 600.0)
     assert evaluate.main([*files, environment(script)]) == 4
     out, err = capsys.readouterr()
     assert "BLEU" in out
@@ -137,9 +124,3 @@ def test_what_is_missing_is_said_at_once(environment, files, capsys, monkeypatch
     assert "there is no file missing, a checkpoint of COMET" in capsys.readouterr().err
     assert evaluate.main([*files[2:], "model"]) == 2
     assert "--comet without --run needs --source" in capsys.readouterr().err
-
-
-def test_the_script_that_makes_the_environment_explains_itself():
-    done = subprocess.run([ROOT / "launch" / "comet.sh", "--help"], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "launch/comet.sh [DIR]" in done.stdout

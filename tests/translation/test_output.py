@@ -117,18 +117,6 @@ def test_a_journal_that_says_nothing_starts_afresh(tmp_path, text):
     assert path.read_bytes() == b""
 
 
-def test_a_journal_whose_file_was_removed_counts_for_no_later_file(tmp_path):
-    path = tmp_path / "out"
-    interrupted(path, (["a"], 1))
-    (tmp_path / "out.part").unlink()  # as the error for another job says
-    interrupted(path, (["x", "y"], 2), resumable=False)
-    with output.open_output(path, JOB) as out:
-        assert out.lines_done == 0
-        out.write(["a"], 1)
-    assert path.read_text() == "a\n"
-    assert names(tmp_path) == ["out"]
-
-
 def test_a_living_job_is_not_disturbed(tmp_path):
     with open(tmp_path / "out.part", "wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -147,10 +135,3 @@ def test_links_and_devices_stay_what_they_are(tmp_path):
             out.write(["a"], 1)
         os.close(writes)
         assert read.read() == b"a\n"
-
-
-def test_no_line_at_all_is_a_gzip_file_too(tmp_path):
-    with output.open_output(tmp_path / "out.gz", JOB):
-        pass
-    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
-    assert (tmp_path / "out.gz").stat().st_size > 0

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 
 import pytest
 
@@ -16,18 +15,17 @@ SAMPLED = ("--sample", "--temperature", "0.9")
 
 
 def test_batches_of_1_and_of_64_give_the_same(translated, dev):
-    for options in (SAMPLED, ()):
-        apart = translated("--batch-tokens", "1", *options)
-        assert apart == translated("--batch-tokens", "640", *options)
-        assert len(apart) == len(dev)
-        assert all(apart)
-        assert len(set(apart)) > 20 or options != SAMPLED
+    apart = translated("--batch-tokens", "1", *SAMPLED)
+    assert apart == translated("--batch-tokens", "640", *SAMPLED)
+    assert len(apart) == len(dev)
+    assert all(apart)
+    assert len(set(apart)) > 20
 
 
-def test_four_ranks_give_what_one_does(toy_run, toy_data, translated, tmp_path):
+def test_two_ranks_give_what_one_does(toy_run, toy_data, translated, toy_commands, tmp_path):
     words = ("--run", os.fspath(toy_run), "--min-length", "6", *SAMPLED, "--output", "shared",
              "--input", os.fspath(toy_data / "dev.en"))  # fmt: skip
-    command = [*toy.horovodrun(4), sys.executable, "-m", "hvd_nmt.translate", *words]
+    command = [*toy.horovodrun(2), *toy_commands.command("hvd_nmt.translate"), *words]
     done = toy.Run(command, tmp_path, toy.environment(tmp_path)).finished()
     assert done.returncode == 0, done.stderr
     shared = (tmp_path / "shared").read_text(encoding="utf-8").splitlines()

@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import sys
 
 import pytest
 
@@ -52,13 +51,6 @@ def test_what_goes_wrong_in_reading_is_raised_behind_the_lines_before_it():
     assert next(chunks) == ["a"]
     with pytest.raises(DataError, match="broken"):
         next(chunks)
-
-
-def test_a_file_as_stdin_comes_in_full_chunks(tmp_path, monkeypatch):
-    (tmp_path / "in").write_bytes(b"x\n" * (reader.CHUNK_LINES + 1))
-    with open(tmp_path / "in") as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        assert [len(chunk) for chunk in reader.from_stdin()] == [reader.CHUNK_LINES, 1]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"\xff\r\n\n\nb"])

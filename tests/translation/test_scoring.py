@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -119,33 +120,11 @@ def test_a_worse_system_is_marked_and_a_like_one_is_not():
     assert [row.count("p=") for row in rows] == [0, 3, 3]
 
 
-def test_another_reference_counts():
-    a, other = system("a", 0.5), system("other", 0.5)  # the same words
-    one = scoring.compare([a], [reference()])
-    two = scoring.compare([a], [reference(), other])
-    assert two.scores["BLEU"][0].score == pytest.approx(100)
-    assert two.scores["BLEU"][0].score > one.scores["BLEU"][0].score
-    assert (one.references, two.references) == (1, 2)
-    assert two.signatures["TER"].startswith("nrefs:2|bs:1000|seed:12345|")
-
-
-def test_the_table_is_aligned_and_explains_itself():
+def test_the_table_is_aligned_and_explains_itself(golden_page):
     systems = [system("best", 0.0), system("a much longer name", 0.95)]
     found = scoring.compare(systems, [reference()])
-    text = scoring.table(found)
-    rows, notes, signatures = (part.splitlines() for part in text.split("\n\n"))
-    places = [[at for at, letter in enumerate(row) if letter == "±"] for row in rows[1:]]
-    assert places[0] == places[1]
-    assert len(places[0]) == 3
-    assert [row.split("  ")[0] for row in rows] == ["system", "best", "a much longer name"]
-    score = found.scores["chrF2"][1]
-    assert f"{score.score:.2f} ± {score.margin:.2f}" in rows[2]
-    assert notes[0].startswith("60 sentences, references of each: 1.")
-    assert any("a difference from best" in note for note in notes)
-    assert signatures == [f"{name:5}  {found.signatures[name]}" for name in found.scores]
-    assert text == "\n".join(line.rstrip() for line in text.splitlines())
-    with_trials = scoring.table(scoring.compare(systems, [reference()], "ar"))
-    assert "approximate randomisation, 10,000 trials" in with_trials
+    page = re.sub(r"version:\S+", "version:VERSION", scoring.table(found))
+    golden_page("scores.txt", page + "\n")
 
 
 def test_the_same_again_is_the_same_and_the_seed_is_sacrebleu_s(monkeypatch):
@@ -162,30 +141,19 @@ def test_the_same_again_is_the_same_and_the_seed_is_sacrebleu_s(monkeypatch):
     assert other.scores["BLEU"][0].score == found.scores["BLEU"][0].score
 
 
-@pytest.mark.parametrize("value", ["none", "0", "-1", "x", "", "1.5", "²"])
+@pytest.mark.parametrize("value", ["none", "0", "²"])
 def test_a_seed_that_is_none_is_refused(value, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", value)
     with pytest.raises(ConfigError, match=r"SACREBLEU_SEED is .*: give a whole number from 1"):
         scoring.compare([system("a", 0.3)], [reference()])
 
 
-def test_json_holds_all_digits():
-    found = scoring.compare([system("a", 0.3), system("b", 0.4)], [reference()])
-    told = json.loads(json.dumps(scoring.as_json(found)))
-    assert (told["sentences"], told["test"], told["seed"]) == (LINES, "bs", 12345)
-    assert [row["name"] for row in told["systems"]] == ["a", "b"]
-    for row, index in zip(told["systems"], (0, 1), strict=True):
-        for metric, values in row["scores"].items():
-            score = found.scores[metric][index]
-            assert (values["score"], values["p_value"]) == (score.score, score.p_value)
-            assert values["low"] < score.score < values["high"]
-            assert (values["low"] + values["high"]) / 2 == pytest.approx(score.mean)
-
-
-def test_one_sentence_is_enough():
+def test_one_sentence_is_enough_and_its_case_counts():
     found = scoring.compare([Text("a", ["ein Hund"])], [Text("r", ["ein roter Hund"])])
     assert found.sentences == 1
     assert found.scores["TER"][0].score == pytest.approx(100 / 3)
+    other_case = scoring.compare([Text("a", ["EIN ROTER HUND"])], [Text("r", ["ein roter Hund"])])
+    assert other_case.scores["BLEU"][0].score == 0  # no word is right
     nothing = scoring.compare([Text("a", [""]), Text("b", [""])], [Text("r", ["ein Hund"])])
     assert [score.score for score in nothing.scores["BLEU"]] == [0, 0]
 
@@ -204,12 +172,3 @@ def test_files_are_read_and_missing_empty_and_unequal_ones_named(tmp_path):
         scoring.compare([system("a", 0.3), short], [reference()])
     with pytest.raises(DataError, match=r"reference has 60 lines, but short\.de has 59"):
         scoring.compare([system("a", 0.3)], [reference(), short])
-
-
-def test_too_many_lines_for_the_memory_are_said(monkeypatch):
-    def full(*_, **__):
-        raise MemoryError
-
-    monkeypatch.setattr(scoring, "PairedTest", full)
-    with pytest.raises(DataError, match="reference has 60 lines, too many to resample"):
-        scoring.compare([system("a", 0.3)], [reference()])

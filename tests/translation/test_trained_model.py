@@ -10,10 +10,9 @@ import copying
 import hvd_nmt
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.formats import ctranslate2  # noqa: F401 - first imported below, it kept the stand-in
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.translation import long_lines
 from hvd_nmt.translation.settings import Settings
 
 
@@ -55,27 +54,10 @@ def copies(copy_run, monkeypatch):
     return copy_run
 
 
-def test_several_checkpoints_are_an_ensemble(copies):
-    model = hvd_nmt.load(copies, ["copy", "copy"])
-    assert len(model.engine.models) == 2
-    assert model.translate(iter(["a man", "", "dog"])) == ["a man", "", "dog"]
-    assert model.translate([]) == []
-
-
 def test_a_long_line_is_a_warning(copies):
     with pytest.warns(UserWarning, match="line 2: 181 tokens, more than the 40 .* split"):
         (_, line) = hvd_nmt.load(copies, "copy").translate(["dog", "the red house on a man " * 30])
     assert line == ("the red house on a man " * 30).strip()
-
-
-def test_mistakes_are_errors_of_one_sentence(copies, toy_run, tmp_path):
-    with pytest.raises(RunError, match="there is no directory"):
-        hvd_nmt.load(tmp_path / "none")
-    with pytest.raises(RunError, match="holds no checkpoint"):
-        hvd_nmt.load(copies)
-    wish = Settings(backend="ctranslate2", decoding=Decoding(min_length=2))
-    with pytest.raises(ConfigError, match="least length"):
-        hvd_nmt.load(toy_run, settings=wish)
 
 
 def test_a_translation_that_is_too_long_is_cut_and_scored(toy_run):
@@ -84,22 +66,7 @@ def test_a_translation_that_is_too_long_is_cut_and_scored(toy_run):
     assert math.isfinite(score)
 
 
-def test_a_checkpoint_may_be_a_path(toy_run):
-    newest = hvd_nmt.open_run(toy_run).checkpoints[-1]
-    by_path, by_name = (hvd_nmt.load(toy_run, name) for name in (newest, newest.name))
-    assert by_path.translate(["a dog"]) == by_name.translate(["a dog"])
-
-
 def test_other_threads_than_tensorflow_has_are_a_mistake(toy_run):
     hvd_nmt.load(toy_run).translate(["a dog"])
     with pytest.raises(ConfigError, match="cannot work with 7 threads"):
         hvd_nmt.load(toy_run, settings=Settings(threads=7))
-
-
-def test_what_is_known_of_the_pieces_is_found_once(copies, monkeypatch):
-    model, looked, boundaries = hvd_nmt.load(copies, "copy"), [], long_lines.boundaries
-    monkeypatch.setattr(
-        long_lines, "boundaries", lambda pieces: looked.append(1) or boundaries(pieces)
-    )
-    assert [model.translate([line]) for line in ("dog", "a man")] == [["dog"], ["a man"]]
-    assert len(looked) == 1
