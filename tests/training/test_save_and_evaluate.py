@@ -102,11 +102,20 @@ def ask(number=signal.SIGTERM):
 
 def heard(capfd):
     """What stderr has got when the line is on it: a thread writes it."""
-    said, deadline = "", time.monotonic() + 30
+    said, deadline = "", time.monotonic() + 600
     while "\n" not in said and time.monotonic() < deadline:
         time.sleep(0.01)
         said += capfd.readouterr().err
     return said
+
+
+def stop_at(step, base, run_dir):
+    """A run that a signal stops: what it did."""
+    with Ending(base, run_dir) as ending:
+        ask()
+        with pytest.raises(Preempted, match=f"after step {step}"):
+            ending.step(step)
+    return ending.done
 
 
 def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd):
@@ -117,13 +126,9 @@ def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd):
         ask()
         with pytest.raises(Preempted, match="after step 3; the checkpoint is saved"):
             ending.step(3, stop=1.0)
+    StopRequest(announces=False).announce()  # of a rank that writes nothing
     assert StopRequest.LINE not in capfd.readouterr().err  # TensorFlow may talk of CUDA there
     assert signal.getsignal(signal.SIGTERM) == handler
-
-
-def test_a_rank_that_writes_nothing_says_nothing(capfd):
-    StopRequest(announces=False).announce()
-    assert StopRequest.LINE not in capfd.readouterr().err
 
 
 def test_another_rank_was_asked(base, tmp_path, capfd):
@@ -133,15 +138,6 @@ def test_another_rank_was_asked(base, tmp_path, capfd):
     assert capfd.readouterr().err.count(StopRequest.LINE) == 1
 
 
-def test_no_evaluation_comes_before_the_save(base, tmp_path):
-    """The step itself did not know: the signal came while it computed."""
-    with Ending(base, tmp_path) as ending:
-        ask()
-        with pytest.raises(Preempted, match="after step 10"):
-            ending.step(10)
-    assert ending.done == ["save 10 unread", "wait unread"]
-
-
 def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     ending = Ending(base, tmp_path, during_evaluation=ask)
     with ending, pytest.raises(Preempted, match="after step 10"):
@@ -149,17 +145,16 @@ def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     assert ending.done == ["wait", "evaluate", "wait", "note 10", "save 10 unread", "wait unread"]
 
 
-def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp_path):
-    with Ending(base, tmp_path) as stopped:
-        ask()
-        with pytest.raises(Preempted):
-            stopped.step(10)
+@pytest.mark.parametrize("step", [10, 20])
+def test_the_evaluation_that_was_left_out_is_made_when_the_run_resumes(base, tmp_path, step):
+    """Left out before the save; the step itself did not know: the signal came while it computed."""
+    assert stop_at(step, base, tmp_path) == [f"save {step} unread", "wait unread"]
     assert read_metrics(tmp_path) == []
-    with Ending(base, tmp_path, start_step=10) as resumed:
-        assert resumed.done == ["wait", "evaluate", "wait", "note 10"]
+    with Ending(base, tmp_path, start_step=step) as resumed:
+        assert resumed.done == ["wait", "evaluate", "wait", f"note {step}"]
     lines = read_metrics(tmp_path)
-    assert [line["step"] for line in lines if line["kind"] == "eval"] == [10]
-    for start_step in (0, 9, 10):  # nothing is missing there
+    assert [line["step"] for line in lines if line["kind"] == "eval"] == [step]
+    for start_step in (0, step - 1, step):  # nothing is missing there
         with Ending(base, tmp_path, start_step) as again:
             assert again.done == []
 
@@ -188,26 +183,13 @@ def test_an_evaluation_whose_best_model_could_not_be_saved_is_made_again(base, t
 
 
 def test_a_signal_in_an_evaluation_that_is_made_up_stops_before_the_next_step(base, tmp_path):
-    with Ending(base, tmp_path) as stopped:
-        ask()
-        with pytest.raises(Preempted):
-            stopped.step(10)
+    stop_at(10, base, tmp_path)
     resumed = Ending(base, tmp_path, start_step=10, during_evaluation=ask)
     with pytest.raises(Preempted, match="after step 10; the checkpoint is saved"), resumed:
         pass
     assert resumed.done == ["wait", "evaluate", "wait", "note 10"]
     with Ending(base, tmp_path, start_step=10) as again:
         assert again.done == []
-
-
-def test_the_last_step_s_evaluation_is_made_by_the_next_start(base, tmp_path):
-    with Ending(base, tmp_path) as ending:
-        ask()
-        with pytest.raises(Preempted, match="after step 20"):
-            ending.step(20)
-    assert ending.done == ["save 20 unread", "wait unread"]
-    with Ending(base, tmp_path, start_step=20) as resumed:
-        assert resumed.done == ["wait", "evaluate", "wait", "note 20"]
 
 
 def test_at_a_step_with_both_the_checkpoint_comes_first(base, tmp_path, capfd):
@@ -256,7 +238,9 @@ def test_a_save_that_fails_beside_an_evaluation_is_no_failed_evaluation(base, tm
 KILLED_IN_EVALUATION = """
 import os, signal, sys
 from hvd_nmt import train
+import tensorflow
 from hvd_nmt.training.evaluation import Evaluator
+tensorflow.config.run_functions_eagerly(True)
 Evaluator.__call__ = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 sys.exit(train.main())
 """
@@ -268,7 +252,7 @@ def test_a_kill_in_the_last_evaluation_costs_no_step(toy_commands, toy_data, tmp
     killed = toy_commands.run(KILLED_IN_EVALUATION, *options, cwd=tmp_path)
     assert killed.returncode == -signal.SIGKILL
     for words in ("validation loss", "has done all 4 steps"):
-        done = toy_commands.run("hvd_nmt.train", *options, cwd=tmp_path)
+        done = toy_commands.train(*options, cwd=tmp_path, eager=True)
         assert done.returncode == 0, done.stderr
         assert words in done.stdout
         assert "step 4/4" not in done.stdout
