@@ -69,6 +69,11 @@ class TwoHosts:
         name = ("unshare", "--uts", "bash", "-c", 'hostname "$0" && exec "$@"', host)
         return [ip, "netns", "exec", host, *name]
 
+    def horovodrun(self, hosts: str) -> list[str]:
+        """The words that start a command on the ranks of hosts, such as v100a:2,v100b:1."""
+        ranks = sum(int(host.split(":")[1]) for host in hosts.split(","))
+        return [*toy.HOROVODRUN, "-np", str(ranks), "-H", hosts]
+
     def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*command), cwd=cwd, env=_environment(), text=True,
@@ -94,6 +99,12 @@ class TwoHosts:
         """Plugs the cable in and waits until the hosts reach each other."""
         _rig("heal")
 
+    def mend(self) -> None:
+        """Makes the link what it is at first."""
+        self.unlimit()
+        self.heal()
+        self.changed = False
+
 
 @pytest.fixture(scope="session")
 def two_hosts() -> Iterator[TwoHosts]:
@@ -106,11 +117,11 @@ def two_hosts() -> Iterator[TwoHosts]:
         _wait_for(lock.fileno())
         found_up = _rig("status") != "down\n"
         _rig("up")
-        try:
-            yield TwoHosts()
-        finally:
-            if not found_up:
-                _rig("down")
+        hosts = TwoHosts()
+        hosts.mend()
+        yield hosts
+        if not found_up:
+            _rig("down")
 
 
 @pytest.fixture(scope="session")
@@ -124,13 +135,11 @@ def host_commands(
 
 
 @pytest.fixture(autouse=True)
-def _mend_the_link(request: pytest.FixtureRequest) -> Iterator[None]:
+def _mend_the_link(two_hosts: TwoHosts) -> Iterator[None]:
+    """After Ctrl-C, too, when pytest has forgotten what the test asked for."""
     yield
-    rig = getattr(request.node, "funcargs", {}).get("two_hosts")
-    if rig is not None and rig.changed:
-        rig.unlimit()
-        rig.heal()
-        rig.changed = False
+    if two_hosts.changed:
+        two_hosts.mend()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -142,8 +151,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _rig(*arguments: str) -> str:
     done = subprocess.run(
-        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=600
-    )
+        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=600,
+        start_new_session=True,  # Ctrl-C would end the hosts before the link is mended
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 import toy
 
 NICS = """
@@ -39,7 +37,6 @@ signal.signal(signal.SIGTERM, save)
 pathlib.Path("log").write_text("ready")
 time.sleep(600)
 """
-pytestmark = pytest.mark.usefixtures("two_hosts")  # it installs what is missing, or skips
 
 
 def test_in_a_namespace_only_its_own_interfaces_are_seen():
