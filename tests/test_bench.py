@@ -21,15 +21,6 @@ def rows(text):
     return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in text.splitlines())
 
 
-def test_help_offers_what_a_measurement_uses(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        bench.main(["--help"])
-    offered = set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
-    assert {"--steps", "--model.width", "--training.precision", "--translate"} <= offered
-    unused = ("--run-dir", "--telemetry", "--checkpoints", "--evaluation")
-    assert not [option for option in offered if option.startswith(unused)]
-
-
 def test_translating_is_measured(toy_run, tmp_path, capsys):
     (tmp_path / "text").write_text("the dog\n" * 9)
     words = ["--translate", "--run", os.fspath(toy_run), "--source", os.fspath(tmp_path / "text"),
@@ -84,7 +75,6 @@ def test_the_input_is_measured_alone(toy_data, capsys):
     ("words", "code", "says"),
     [
         (("--steps", "0"), 2, "--steps and --warmup-steps must be at least 1."),
-        (("--translate", "--run", "x", "--rounds", "0"), 2, "--rounds must be at least 1"),
         (("--translate", "--run", "x", "--source", "none"), 3, "none cannot be read"),
         (("--translate", "--run", "x"), 2,
          "--translate measures one process: start it without horovodrun."),

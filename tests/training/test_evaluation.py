@@ -50,26 +50,20 @@ def two_ranks(run_on_ranks, toy_data, tmp_path_factory):
     return [lines[0] for lines in run_on_ranks("evaluate_dev.py", 2, out, toy_data)]
 
 
-def test_the_translations_are_worth_comparing(alone):
-    hypotheses = alone.hypotheses
-    assert len(set(hypotheses)) > len(hypotheses) / 2
-
-
-def test_every_dev_sentence_is_decoded_once_over_all_ranks(two_ranks, data):
-    wanted = sorted(data.dev.source[index].tolist() for index in range(len(data.dev)))
-    shares = [answer["decoded"] for answer in two_ranks]
-
-    assert sorted(shares[0] + shares[1]) == wanted
-    assert abs(len(shares[0]) - len(shares[1])) <= 1
-
-
-def test_two_ranks_give_the_scores_of_one(alone, two_ranks):
+def test_two_ranks_give_the_scores_of_one(alone, two_ranks, data):
+    """Every dev sentence is decoded once over both."""
     one = alone._asdict()
+    assert len(set(alone.hypotheses)) > len(alone.hypotheses) / 2  # worth comparing
     for answer in two_ranks:
         two = answer["scores"]
         assert two["hypotheses"] == one["hypotheses"]
         for name in ("val_loss", "val_nll", "bleu", "chrf", "ter", "pseudo_bleu"):
             assert two[name] == pytest.approx(one[name], rel=1e-6), name
+        assert answer["one_sentence"] == alone.hypotheses[:1]  # of fewer sentences than ranks
+    shares = [answer["decoded"] for answer in two_ranks]
+    wanted = sorted(data.dev.source[index].tolist() for index in range(len(data.dev)))
+    assert sorted(shares[0] + shares[1]) == wanted
+    assert abs(len(shares[0]) - len(shares[1])) <= 1
 
 
 def test_the_interval_is_for_the_rank_that_writes_it():
@@ -78,11 +72,6 @@ def test_the_interval_is_for_the_rank_that_writes_it():
     score, margin, signature = evaluation._bleu(changed, lines, with_interval=True)
     assert margin > 0
     assert evaluation._bleu(changed, lines, with_interval=False) == (score, 0.0, signature)
-
-
-def test_fewer_sentences_than_ranks(alone, two_ranks):
-    for answer in two_ranks:
-        assert answer["one_sentence"] == alone.hypotheses[:1]
 
 
 def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypatch):
@@ -112,6 +101,9 @@ def test_bleu_and_chrf_are_sacrebleu_s_own(evaluator, alone, tmp_path, monkeypat
     assert len(scored) == 2 + 1  # pseudo-BLEU, BLEU with its interval; and the one above
     assert 0.1 < scores.bleu_margin < 30
     assert scores.chrf == chrf.score
+    assert scores.bleu_signature == (
+        f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    )
 
 
 def test_ter_from_shares_of_sentences_is_sacrebleu_s_own(alone):
@@ -128,13 +120,6 @@ def test_ter_from_shares_of_sentences_is_sacrebleu_s_own(alone):
     assert evaluation._ter(edits, with_interval=False) == (ter, 0.0)
     assert evaluation._ter([(0, 0)], with_interval=False)[0] == 0
     assert evaluation._ter([(3, 0)], with_interval=False)[0] == 100
-
-
-def test_the_signature_says_how(alone):
-    version = sacrebleu.__version__
-    assert alone.bleu_signature == (
-        f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
-    )
 
 
 def test_losses_are_those_of_each_sentence_alone(worker, alone, data):

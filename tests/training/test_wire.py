@@ -30,6 +30,8 @@ def test_whole_numbers_zeros_and_powers_of_two_are_exact():
     x[:9] = [1, -3, 2047, 0.5, 2**-10, 0, -0.25, 7, 1024]
     assert there_and_back(x).tolist() == x.tolist()
     assert not there_and_back(np.zeros(wire.BLOCK)).any()
+    payload = wire.encoded(tf.constant(NORMAL))  # half the bytes, and two numbers a block
+    assert (payload.dtype, payload.shape) == (tf.float16, [3, wire.BLOCK + 2])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -39,9 +41,3 @@ def test_nan_and_inf_stay_what_they_are(value):
     y = there_and_back(x)
     assert np.isnan(y[5]) if np.isnan(value) else y[5] == value
     assert np.isfinite(y[wire.BLOCK :]).all()
-
-
-def test_it_takes_half_the_bytes_and_two_numbers_a_block():
-    payload = wire.encoded(tf.constant(NORMAL))
-    assert payload.dtype == tf.float16
-    assert payload.shape == [3, wire.BLOCK + 2]
