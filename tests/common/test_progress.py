@@ -2,8 +2,6 @@
 
 import io
 
-import pytest
-
 from hvd_nmt.common import progress
 
 
@@ -22,14 +20,6 @@ def test_a_terminal_sees_a_bar_that_goes(monkeypatch):
     assert "translating:  20%" in screen.getvalue()
     assert " lines/s" in screen.getvalue()
     assert screen.getvalue().endswith("\r")
-
-
-def test_a_file_gets_nothing_of_what_is_over_at_once(monkeypatch):
-    log = io.StringIO()
-    monkeypatch.setattr("sys.stderr", log)
-    with progress.progress(1_000, "lines") as bar:
-        bar.update(1_000)
-    assert log.getvalue() == ""
 
 
 def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
@@ -58,13 +48,12 @@ def test_in_a_file_a_remark_has_a_line_of_its_own(monkeypatch):
     progress.print_line("line 9: too long")
     bar.close()
     first, second = log.getvalue().splitlines()
-    assert first.startswith("7 lines [00:0")
+    assert first.startswith("7 lines [")
     assert second == "line 9: too long"
 
 
-@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_other_ranks_are_silent(monkeypatch, stream):
-    said = stream()
+def test_other_ranks_are_silent(monkeypatch):
+    said = Terminal()
     monkeypatch.setattr("sys.stderr", said)
     with progress.progress(10, "lines", show=False) as bar:
         bar.update(10)

@@ -12,20 +12,14 @@ WHEEL = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
     ("architectures", "capability", "runs"),
     [
         (WHEEL, (3, 7), False),  # K80
-        (WHEEL, (5, 2), False),  # M40
-        (WHEEL, (6, 0), True),  # P100
         (WHEEL, (6, 1), True),  # machine code of 6.0
         (WHEEL, (7, 0), True),  # V100
         (WHEEL, (7, 5), True),  # T4, machine code of 7.0
-        (WHEEL, (8, 6), True),
         (WHEEL, (9, 0), True),  # H100, PTX
         (WHEEL, (10, 0), True),  # B200, PTX of 9.0
-        (WHEEL, (12, 0), True),
-        (["sm_80"], (7, 5), False),
         (["sm_80"], (9, 0), False),  # no PTX, another major number
         (["sm_86"], (8, 0), False),  # machine code of a later minor number
         (["sm_100", "compute_120"], (10, 3), True),
-        (["sm_100", "compute_120"], (9, 0), False),
         (["compute_90"], (8, 9), False),
         ([], (7, 0), False),
     ],
@@ -39,14 +33,11 @@ def test_machine_code_runs_within_a_major_number_and_ptx_on_everything_later(
 @pytest.mark.parametrize(
     ("version", "capability", "runs"),
     [
-        ("9.3.0.75", (6, 0), True),
-        ("9.3.0.75", (7, 0), True),
         ("9.10.2.21", (7, 0), True),
         ("9.11.0.98", (7, 0), False),
         ("9.12.0.46", (6, 0), False),
         ("10.0.0", (7, 0), False),
         ("9.12.0.46", (7, 5), True),
-        ("9.12.0.46", (10, 0), True),
     ],
 )
 def test_cudnn_lost_volta_and_older_with_9_11(version, capability, runs):

@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -94,9 +93,7 @@ def test_config_yaml_of_a_run_is_the_same_configuration(name, tmp_path):
     assert from_command_line("--config", str(tmp_path / "config.yaml")) == preset
 
 
-@pytest.mark.parametrize(
-    "text", ["x: #'ü", "no", "null", "1e3", "007", "2024-01-31", "a\n  b: c", " x ", "*x", "\u2028"]
-)
+@pytest.mark.parametrize("text", ["x: #'ü", "null", "1e3", "2024-01-31", "a\n  b: c", " x "])
 def test_every_value_survives_the_round_trip(text, tmp_path):
     def changed(tree):
         types = get_type_hints(type(tree))
@@ -150,49 +147,51 @@ def test_yaml_numbers_as_people_write_them(tmp_path):
     assert isinstance(found.training.learning_rate, float)
 
 
+WRONG_FILES = [
+    "modle: {width: 8}", "model: {widht: 8}", "zzz: 1", "3: 1", "model: 8", "[1, 2]", "",
+    "model:\n  width: 256\n  heads: 4\n  width: 512\n", "model: {width: wide}",
+    "model: {width: 256.0}", "model: {width: true}", "model: {width: null}", "run_dir: [a]",
+    "model: {dropout: much}", "model: {dropout: true}", "model: {positions: rotary}", "run_dir: 3",
+    "training: {precision: fp8}", "training: {precision: [auto]}", "model: {width: 256, heads: 3}",
+]  # fmt: skip
+WRONG_OPTIONS = [
+    "--model.heads 3", "--model.heads 0", "--model.width -8", "--model.width 0",
+    "--model.dropout 1", "--model.attention-dropout -0.1", "--model.feed-forward-dropout nan",
+    "--model.max-length 0", "--training.label-smoothing 1", "--training.max-steps 0",
+    "--training.learning-rate -2", "--training.learning-rate nan", "--training.learning-rate inf",
+    "--training.clip-norm -1", "--training.adam-beta1 1", "--training.adam-beta2 -0.5",
+    "--training.seed -1", "--data.vocabulary-size 0", "--evaluation.beam-size 0",
+    "--evaluation.sentences -1", "--evaluation.samples -1", "--evaluation.length-penalty nan",
+    "--checkpoints.keep 0", "--telemetry.interval-s -1", "--ranks -1", "--preset bse", "--preset",
+]  # fmt: skip
+
+
+def test_what_cannot_work_is_a_sentence(tmp_path, monkeypatch, golden_page):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for text in WRONG_FILES:
+        with pytest.raises(ConfigError) as caught:
+            load_text(Path("my.yaml"), text)
+        said.append(f"{text!r}\n    {caught.value}")
+    for options in WRONG_OPTIONS:
+        with pytest.raises(ConfigError) as caught:
+            from_command_line(*options.split())
+        said.append(f"{options}\n    {caught.value}")
+    assert [each for each in said if each.count("\n") != 1] == []
+    golden_page("configuration-errors.txt", "\n".join(said) + "\n")
+
+
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("modle: {width: 8}", ["'modle'", "'model'"]),
-        ("model: {widht: 8}", ["'widht'", "'width'", "model"]),
-        ("zzz: 1", ["'zzz'"]),
-        ("3: 1", ["3"]),
-        ("model:\n  width: 256\n  heads: 4\n  width: 512\n", ["line 4: width has a value already"]),
-        ("model: 8", ["model", "mapping", "8"]),
-        ("model: {width: wide}", ["model: width", "int", "'wide'"]),
-        ("model: {width: 256.0}", ["width", "int", "256.0"]),
-        ("model: {width: true}", ["width", "int", "True"]),
-        ("model: {width: null}", ["width", "None"]),
-        ("model: {dropout: much}", ["dropout", "float", "'much'"]),
-        ("model: {dropout: true}", ["dropout", "float", "True"]),
-        ("run_dir: 3", ["run_dir", "3"]),
-        ("run_dir: [a]", ["run_dir", "['a']"]),
-        ("model: {positions: rotary}", ["positions", "sinusoidal", "learned", "'rotary'"]),
-        ("training: {precision: fp8}", ["precision", "bfloat16", "'fp8'"]),
-        ("training: {precision: [auto]}", ["precision", "['auto']"]),
-        ("[1, 2]", ["mapping"]),
-        ("", ["mapping"]),
-        ("a: [", ["cannot be read"]),
-        ("a: \x01", ["cannot be read"]),
-        ("model: {width: 256, heads: 3}", ["256", "3", "6"]),
-        # Constructors of PyYAML itself that raise other errors than YAMLError.
-        ("run_dir: 2024-13-45", []),
-        ("training: {seed: " + "9" * 5000 + "}", []),
-        ("training: {learning_rate: " + "9" * 400 + "}", []),
-        ("a: &x [*x, *x]", []),
-        ("[" * 5000, []),
-    ],
-    ids=lambda value: value[:40] if isinstance(value, str) else "",
-)
-def test_a_wrong_file_is_one_sentence_with_its_name(text, words, tmp_path):
-    with pytest.raises(ConfigError) as caught:
+    "text",
+    ["run_dir: 2024-13-45", "training: {seed: " + "9" * 5000 + "}", "a: &x [*x, *x]", "[" * 5000,
+     "training: {learning_rate: " + "9" * 400 + "}", "a: \x01", "a: ["],
+    ids=lambda text: text[:20],
+)  # fmt: skip
+def test_other_errors_of_pyyaml_are_sentences_too(text, tmp_path):
+    with pytest.raises(ConfigError, match=r"my\.yaml") as caught:
         load_text(tmp_path / "my.yaml", text)
-    message = str(caught.value)
-    assert "my.yaml" in message or "model." in message
-    assert "\n" not in message
-    assert len(message) < 500
-    for word in words:
-        assert word in message
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
@@ -204,28 +203,12 @@ def test_a_file_that_cannot_be_read(tmp_path):
         configuration.load(tmp_path / "x")
 
 
-def test_unknown_preset_gets_the_nearest():
-    with pytest.raises(ConfigError, match=r"'bse'.*'base'.*demo, small"):
-        from_command_line("--preset", "bse")
-    with pytest.raises(ConfigError, match="needs a value"):
-        from_command_line("--preset")
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        (["--model.widht", "8"], "--model.width"),
-        (["--model.width", "wide"], "'wide'"),
-        (["--model.positions", "rotary"], "learned"),
-        (["stray"], "stray"),
-        (["--training.max-steps"], "--training.max-steps"),
-    ],
-)
-def test_a_wrong_command_line_is_exit_code_2(argv, said, capsys):
+@pytest.mark.parametrize("argv", [["--model.widht", "8"], ["--model.width", "wide"], ["stray"]])
+def test_a_wrong_command_line_is_exit_code_2(argv, capsys):
     with pytest.raises(SystemExit) as stopped:
         from_command_line(*argv)
     assert stopped.value.code == 2
-    assert said in capsys.readouterr().err
+    assert argv[-1] in capsys.readouterr().err
 
 
 def test_another_rank_lets_the_first_speak(capsys, monkeypatch):
@@ -238,45 +221,6 @@ def test_another_rank_lets_the_first_speak(capsys, monkeypatch):
         command_line.run_config(["--wrong"], prog="x", description="x", quiet=True)
     assert before == [("", "")]
     assert "--wrong" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--model.heads", "3"], ["128", "3", "multiple of 6"]),
-        (["--model.heads", "0"], ["0"]),
-        (["--model.width", "-8"], ["-8"]),
-        (["--model.width", "0"], ["0"]),
-        (["--model.dropout", "1"], ["model.dropout", "1.0"]),
-        (["--model.attention-dropout", "-0.1"], ["attention_dropout", "-0.1"]),
-        (["--model.feed-forward-dropout", "nan"], ["feed_forward_dropout", "nan"]),
-        (["--model.max-length", "0"], ["max_length", "0"]),
-        (["--training.label-smoothing", "1"], ["label_smoothing", "1.0"]),
-        (["--training.max-steps", "0"], ["max_steps", "0"]),
-        (["--training.learning-rate", "-2"], ["learning_rate", "-2"]),
-        (["--training.learning-rate", "nan"], ["learning_rate", "nan"]),
-        (["--training.learning-rate", "inf"], ["learning_rate", "inf"]),
-        (["--training.clip-norm", "-1"], ["clip_norm", "-1"]),
-        (["--training.adam-beta1", "1"], ["adam_beta1", "1.0"]),
-        (["--training.adam-beta2", "-0.5"], ["adam_beta2", "-0.5"]),
-        (["--training.seed", "-1"], ["seed", "-1"]),
-        (["--data.vocabulary-size", "0"], ["vocabulary_size", "0"]),
-        (["--evaluation.beam-size", "0"], ["beam_size", "0"]),
-        (["--evaluation.sentences", "-1"], ["sentences", "-1"]),
-        (["--evaluation.samples", "-1"], ["samples", "-1"]),
-        (["--evaluation.length-penalty", "nan"], ["length_penalty", "nan"]),
-        (["--checkpoints.keep", "0"], ["keep", "0"]),
-        (["--telemetry.interval-s", "-1"], ["interval_s", "-1"]),
-        (["--ranks", "-1"], ["ranks", "-1"]),
-    ],
-    ids=lambda value: value[0] if value[0].startswith("--") else "",
-)
-def test_values_that_cannot_work_are_named(argv, words):
-    with pytest.raises(ConfigError) as caught:
-        from_command_line(*argv)
-    for word in words:
-        assert word in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def documented_fields(kind=Config, prefix=""):
@@ -329,12 +273,6 @@ def test_any_document_gives_a_configuration_or_a_sentence(tmp_path_factory, text
     assert configuration.load(path) == found
 
 
-def test_every_field_says_what_it_means():
-    found = documented_fields()
-    assert len(found) > 35
-    assert [name for name, text in found.items() if not text] == []
-
-
 def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit) as stopped:
@@ -342,7 +280,9 @@ def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, mo
     assert stopped.value.code == 0
     said = capsys.readouterr().out
     flat = " ".join(word for word in said.split() if word not in {"│", "|"})
-    for name, text in documented_fields().items():
+    fields = documented_fields()
+    assert len(fields) > 35
+    for name, text in fields.items():
         option = "--" + name.replace("_", "-")
         _, _, after = flat.replace(f"{option}, ", f"{option} ").partition(option + " ")
         assert after, f"{option} is not in --help"
@@ -355,39 +295,6 @@ def test_help_lists_every_field_with_its_explanation_and_every_preset(capsys, mo
 def test_init_from_has_a_short_name():
     for words in (["--init-from", "runs/x"], ["--init-from=runs/x"]):
         assert from_command_line(*words).training.init_from == "runs/x"
-
-
-def test_prose_of_help_is_wrapped_and_examples_are_not(capsys, monkeypatch):
-    """A paragraph of any length stays within the terminal; an example keeps its line."""
-    monkeypatch.setenv("COLUMNS", "60")
-    example = "    python -m hvd_nmt.train " + "--model.width 16 " * 5
-    prose = "Each word of this goes on and on, " * 6
-    lines = "\n".join(["Train.", "", example, "", prose, "and so does this.", "", "- a list"])
-    with pytest.raises(SystemExit):
-        command_line.run_config(["--help"], prog="x", description=lines)
-    said = capsys.readouterr().out.split("Presets")[0].splitlines()
-    assert example.rstrip() in [line.rstrip() for line in said]
-    wrapped = [line for line in said if "goes on" in line or "so does" in line]
-    assert len(wrapped) >= 4
-    assert max(map(len, wrapped)) <= 60
-    assert " ".join(" ".join(wrapped).split()) == " ".join(f"{prose}and so does this.".split())
-    assert "- a list" in said
-    assert ("", "") not in pairwise(said)  # one blank line between paragraphs, as written
-
-
-def test_explanations_fill_their_lines(capsys, monkeypatch):
-    """No line of an explanation ends where the next word would have had room."""
-    monkeypatch.setenv("COLUMNS", "100")
-    with pytest.raises(SystemExit):
-        from_command_line("--help")
-    said = capsys.readouterr().out.splitlines()
-    broken = [
-        (row[1:-1].strip(), below[1:-1].strip())
-        for row, below in pairwise(said)
-        if row[1:8].isspace() and below[1:8].isspace() and row[8:9].strip() and below[8:9].strip()
-    ]
-    assert len(broken) > 10
-    assert [row for row, below in broken if len(f"{row} {below.split()[0]}") < 90] == []
 
 
 def test_no_heavy_module_is_imported():

@@ -22,7 +22,6 @@ def test_stages_are_read_and_written():
     [
         ("[{until: 5, weights: {a: 1}}]", "the last stage needs `until: end`"),
         ("[{until: end, weights: {a: 1}}, {until: 5, weights: {a: 1}}]", "after the one before"),
-        ("[{until: 9, weights: {a: 1}}, {until: 9, weights: {a: 1}}]", "after the one before"),
         ("[{until: 0, weights: {a: 1}}]", "until is 0"),
         ("[{until: end}]", "must have until and weights"),
         ("[{until: end, weights: {}}]", "must name at least one corpus"),
@@ -32,8 +31,6 @@ def test_stages_are_read_and_written():
         (f"[{{until: end, weights: {{a: 1{'0' * 400}}}}}]", "give a number above 0"),
         ("[{until: end, weights: {a: 1}, weights: {b: 2}}]", "weights has a value already"),
         ("{until: end", "cannot be read as YAML"),
-        ("[" * 5000, "cannot be read as YAML"),
-        ("[{until: 2020-13-45, weights: {a: 1}}]", "cannot be read as YAML"),
         ("until", "must be a list such as"),
     ],
 )

@@ -13,7 +13,7 @@ BASE = presets()["base"][1]
 SCHEDULE = Schedule.of(BASE)
 
 
-@pytest.mark.parametrize("step", [0, 1, 3999, 7998, 7999, 8000, 8001, 31_999, 299_999])
+@pytest.mark.parametrize("step", [0, 1, 7998, 7999, 8000, 8001, 299_999])
 def test_the_rate_of_the_recipe(step):
     """OpenSeq2Seq's transformer_policy, from its own formula, around the end of the warm-up."""
     wanted = 2.0 * 512**-0.5 * min((step + 1) * 8000**-1.5, (step + 1) ** -0.5)
@@ -28,21 +28,7 @@ def test_the_schedule_has_the_recipes_values(step, rate):
     assert f"{SCHEDULE.rate(step):.{digits}e}" == f"{rate:.{digits}e}"
 
 
-@pytest.mark.parametrize("warmup_steps", [100, 8000])
-def test_the_rate_rises_in_a_line_peaks_and_falls_with_the_root(warmup_steps):
-    schedule = dataclasses.replace(SCHEDULE, warmup_steps=warmup_steps)
-    rates = np.array([schedule.rate(step) for step in range(4 * warmup_steps)])
-    assert rates[0] > 0  # the first step is not wasted
-    assert schedule.peak() == (rates.argmax() + 1, rates.max())
-    assert rates.argmax() == warmup_steps - 1
-    assert rates.max() == pytest.approx(2.0 * 512**-0.5 * warmup_steps**-0.5, rel=1e-12)
-    np.testing.assert_allclose(np.diff(rates[:warmup_steps]), rates[0], rtol=1e-6)
-    assert np.all(np.diff(rates[warmup_steps - 1 :]) < 0)
-    for step in (warmup_steps // 2 - 1, 4 * warmup_steps - 1):
-        assert rates[step] == pytest.approx(rates.max() / 2, rel=1e-12)
-
-
-@pytest.mark.parametrize("max_steps", [1, 60, 300, 600])
+@pytest.mark.parametrize("max_steps", [1, 60, 600])
 @pytest.mark.parametrize("cooldown_steps", [0, 1, 80, 900])
 @pytest.mark.parametrize("cap", [np.inf, 5e-4])
 def test_the_peak_is_the_highest_rate_of_the_run(max_steps, cooldown_steps, cap):
@@ -87,10 +73,8 @@ def test_what_each_decay_falls_to():
     )
 
 
-@pytest.mark.parametrize("decay", OTHERS)
-def test_a_warm_up_longer_than_the_run_never_ends(decay):
-    schedule = other(decay, max_steps=20)
-    assert schedule.peak() == (20, pytest.approx(2.5e-4))
+def test_a_warm_up_longer_than_the_run_never_ends():
+    assert other("linear", max_steps=20).peak() == (20, pytest.approx(2.5e-4))
 
 
 @pytest.mark.parametrize("decay", ["transformer_policy", *OTHERS, "warmup_stable_decay"])

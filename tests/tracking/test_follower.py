@@ -24,6 +24,28 @@ from hvd_nmt.tracking import tracker as tracker_module
 from hvd_nmt.tracking.tracker import Tracker
 
 
+@pytest.fixture(params=trackers.LIBRARIES)
+def library(request, tmp_path):
+    """Each of them, in an empty folder."""
+    trackers.require(request.param)
+    folder = tmp_path / "library"
+    folder.mkdir()
+    return trackers.Library(request.param, folder)
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Sets variables of the environment, from no others of these libraries."""
+
+    def set_variables(environment):
+        for name in [name for name in os.environ if name.startswith(("MLFLOW_", "WANDB_"))]:
+            monkeypatch.delenv(name)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return set_variables
+
+
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch):
     """On a busy machine the import of a library alone may take longer than a run would wait."""
