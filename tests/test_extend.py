@@ -1,14 +1,15 @@
 """The command that extends a vocabulary: same translations, a run that translates and trains on."""
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import toy
+from hvd_nmt import extend
 from hvd_nmt.checkpoints import extension, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
@@ -18,24 +19,23 @@ WORDS = "Vogelhaus Straßenbaum\n日本\n"
 
 
 @pytest.fixture(scope="module")
-def extended(toy_commands, toy_run, tmp_path_factory):
+def extended(toy_run, tmp_path_factory):
     """The run directory, and what the command said."""
-    cwd = tmp_path_factory.mktemp("extend")
+    cwd, said = tmp_path_factory.mktemp("extend"), io.StringIO()
     (cwd / "words.txt").write_text(WORDS, encoding="utf-8")
-    done = toy_commands.run(
-        "hvd_nmt.extend", "--run", os.fspath(toy_run), "--pieces", "words.txt", "--out", "new",
-        "--checkpoint", "latest", cwd=cwd,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return cwd / "new", done.stdout
+    words = ["--run", toy_run, "--pieces", cwd / "words.txt", "--out", cwd / "new"]
+    with contextlib.redirect_stdout(said):
+        assert extend.main([*map(str, words), "--checkpoint", "latest"]) == 0
+    return cwd / "new", said.getvalue()
 
 
-def test_an_extended_run_is_extended_again(extended, toy_commands, tmp_path):
-    (tmp_path / "words.txt").write_text("Regenwurm\n", encoding="utf-8")
-    again = ("--run", os.fspath(extended[0]), "--pieces", "words.txt", "--out", "newer")
-    done = toy_commands.run("hvd_nmt.extend", *again, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "parity      holds" in done.stdout
+def test_the_command_tells_its_check_and_new_words_are_pieces(extended):
+    run_dir, said = extended
+    assert "parity      holds: of 24 sentences without a new piece 0 have other ids" in said
+    assert f"--vocabulary {run_dir}/spm.model" in said
+    tokenizer = Tokenizer(run_dir / "spm.model")
+    assert [len(ids) for ids in tokenizer.encode(WORDS.split())] == [2, 2, 2]  # and eos
+    assert tokenizer.decode(tokenizer.encode(["Vogelhaus 日本"])) == ["Vogelhaus 日本"]
 
 
 def test_old_rows_stay_and_new_ones_are_means(extended, toy_run):
@@ -61,47 +61,6 @@ def test_old_rows_stay_and_new_ones_are_means(extended, toy_run):
     assert record["checkpoint"]["sha256"] == newest_first(toy_run)[0].record()["sha256"]
 
 
-def test_the_command_tells_its_check_and_new_words_are_pieces(extended):
-    assert "parity      holds: of 24 sentences without a new piece 0 have other ids" in extended[1]
-    assert "--vocabulary new/spm.model" in extended[1]
-    tokenizer = Tokenizer(extended[0] / "spm.model")
-    assert [len(ids) for ids in tokenizer.encode(WORDS.split())] == [2, 2, 2]  # and eos
-    assert tokenizer.decode(tokenizer.encode(["Vogelhaus 日本"])) == ["Vogelhaus 日本"]
-
-
-def test_it_translates_as_before(extended, toy_commands, toy_data, toy_run, tmp_path):
-    said = [
-        toy_commands.run(
-            "hvd_nmt.translate", "--run", os.fspath(run), "--checkpoint", "latest", "--beam-size",
-            "1", cwd=tmp_path, input=(toy_data / "dev.en").read_text(encoding="utf-8"),
-        ).stdout
-        for run in (toy_run, extended[0])
-    ]  # fmt: skip
-    assert said[0] == said[1]
-    assert len(set(said[0].splitlines())) > 5
-
-
-def test_a_new_run_trains_on_with_the_new_vocabulary(extended, toy_commands, toy_data, tmp_path):
-    run_dir, _ = extended
-    texts = toy_data.parent
-    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(tmp_path / "data"),
-               "--vocabulary", os.fspath(run_dir / "spm.model"), "--max-length", "32"]  # fmt: skip
-    for part in ("train", "dev"):
-        for side, name in (("source", "en"), ("target", "de")):
-            command += [f"--{part}-{side}", os.fspath(texts / f"{part}.{name}")]
-    made = subprocess.run(
-        command, env=toy.environment(tmp_path), capture_output=True, text=True, timeout=120
-    )
-    assert made.returncode == 0, made.stderr
-    assert (tmp_path / "data" / "spm.model").read_bytes() == (run_dir / "spm.model").read_bytes()
-    done = toy_commands.run(
-        "hvd_nmt.train", *toy.train_options(tmp_path / "data", "run", 2), "--init-from",
-        os.fspath(run_dir), cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert f"begins with {run_dir}/model.ckpt-40" in done.stdout
-
-
 def test_a_model_that_translates_otherwise_is_told(extended, toy_run, toy_data):
     """A check that nothing could fail would be none."""
     old, _ = weights.load_model(toy_run, "latest")
@@ -122,6 +81,21 @@ def test_a_model_that_translates_otherwise_is_told(extended, toy_run, toy_data):
     assert extension.compare(old, other, tokenizers, [], lines).logit_change > 0.1
 
 
+@pytest.mark.long
+def test_it_is_extended_again_and_a_new_run_trains_on(extended, toy_commands, tmp_path, capsys):
+    run_dir, _ = extended
+    (tmp_path / "words.txt").write_text("Regenwurm\n", encoding="utf-8")
+    words = ["--run", run_dir, "--pieces", tmp_path / "words.txt", "--out", tmp_path / "newer"]
+    assert extend.main([*map(str, words)]) == 0
+    assert "parity      holds" in capsys.readouterr().out
+    data = toy.toy_data(tmp_path, vocabulary=run_dir / "spm.model")
+    assert (data / "spm.model").read_bytes() == (run_dir / "spm.model").read_bytes()
+    options = (*toy.train_options(data, "run", 2), "--init-from", str(run_dir))
+    done = toy_commands.train(*options, cwd=tmp_path, eager=True)
+    assert done.returncode == 0, done.stderr
+    assert f"begins with {run_dir}/model.ckpt-40" in done.stdout
+
+
 @pytest.mark.parametrize(("options", "code", "words"), [
     (("--out", "new"), 2, "either --pieces with words or --text"),
     (("--out", "new", "--text", "words.txt"), 2, "--size is the number"),
@@ -130,11 +104,13 @@ def test_a_model_that_translates_otherwise_is_told(extended, toy_run, toy_data):
     (("--out", "new", "--pieces", "words.txt", "--check", os.devnull), 3, "holds no sentence"),
     (("--out", "new", "--pieces", "words.txt", "--run", "there"), 4, "is no run directory"),
 ])  # fmt: skip
-def test_mistakes(toy_commands, toy_run, tmp_path, options, code, words):
+def test_mistakes(toy_run, tmp_path, monkeypatch, capsys, options, code, words):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text(WORDS, encoding="utf-8")
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "thesis.tex").write_text("precious")
-    done = toy_commands.run("hvd_nmt.extend", "--run", os.fspath(toy_run), *options, cwd=tmp_path)
-    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
-    assert words in done.stderr
+    assert extend.main(["--run", os.fspath(toy_run), *options]) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
     assert not (tmp_path / "new").exists()

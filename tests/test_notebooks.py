@@ -29,12 +29,9 @@ WANTED = {
 MOST_LINES_OF_A_CELL = 16
 
 
-def test_these_are_the_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == list(WANTED)
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_kept_without_outputs_in_short_cells(path: Path) -> None:
+    assert [path.stem for path in NOTEBOOKS] == list(WANTED)
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -50,6 +47,7 @@ def add_average(run_dir: Path) -> None:
     run_state(model, step, average=average).write(os.fspath(prefixes[0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_and_shows_what_it_promises(
     path: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +59,7 @@ def test_runs_and_shows_what_it_promises(
     if path.stem == "03_checkpoint_averaging":
         add_average(run_dir)
     client = NotebookClient(
-        notebook, timeout=120, kernel_name="python3",
+        notebook, timeout=600, kernel_name="python3",
         resources={"metadata": {"path": os.fspath(tmp_path)}},
     )  # fmt: skip
     environment = toy.environment(tmp_path) | {"HVD_NMT_RUN": os.fspath(run_dir)}

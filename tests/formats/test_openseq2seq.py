@@ -253,6 +253,7 @@ def real(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("given", "code"), [((), 0), (("--heads", "2"), 4)])
+@pytest.mark.long
 def test_the_number_of_heads_is_found_by_text(given, code, tmp_path, capsys):
     if not REAL.is_dir():
         pytest.skip("needs ../shared/data/openseq2seq/checkpoint")
@@ -282,6 +283,7 @@ def encoded(name, pieces):
     return [[ids.get(piece, UNK) for piece in line.split(" ")] for line in lines]
 
 
+@pytest.mark.long
 def test_the_validation_loss_is_the_one_in_the_name(real, pieces):
     """64 batches of 16 in the order of the files, the last one filled up from their beginning.
 
@@ -311,6 +313,7 @@ EMPTY = [2, 36, 45, 48, 52, 66, 84, 116, 137, 138, 146, 186]
 """lines at which OpenSeq2Seq gives nothing although we do"""
 
 
+@pytest.mark.long
 def test_translations_are_its_own(real, pieces):
     """Where OpenSeq2Seq gives nothing, it says </s> instead of <s>: it predicts <s>, we know it.
 

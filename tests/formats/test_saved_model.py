@@ -15,6 +15,8 @@ from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.settings import Settings
 
+pytestmark = pytest.mark.long  # the export of tests/test_export.py is in the short tier
+
 DECODING = Decoding(length_penalty=5, n_best=3)  # or a model of 40 steps says nothing
 LINES = [
     "the old man sees a bird", "", "   \t ", "a dog\x00sings\x85and\ufeffa man\u2028eats\r",
