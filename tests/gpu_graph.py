@@ -41,8 +41,6 @@ class Counts:
     """kernels on the GPU"""
     to_host: list[str] = dataclasses.field(default_factory=list)
     """what waits for the GPU, `producer -> consumer` by operation, once for each tensor"""
-    to_device: list[str] = dataclasses.field(default_factory=list)
-    """what is copied to the GPU, in the same form"""
     without_kernel: list[str] = dataclasses.field(default_factory=list)
     """operations with a kernel on GPUs, but not for these types: they run on the host"""
     programs: int = 0
@@ -120,17 +118,17 @@ class _Counter:
 
     def graph(self, nodes: Sequence[Node], places: dict[str, str]) -> dict[str, str]:
         """Counts nodes; gives where each tensor lies."""
-        moved: set[tuple[str, str]] = set()
+        moved: set[str] = set()
         operations = {node.name: node.op for node in nodes}
         for node in _in_order(nodes):
             inputs = [_tensor(name) for name in node.input if not name.startswith("^")]
             wanted, given = self._node(node)
             for tensor, there in zip(inputs, wanted, strict=True):
                 here = places.get(tensor, NOWHERE)
-                if {here, there} == {HOST, DEVICE} and (tensor, there) not in moved:
-                    moved.add((tensor, there))
+                if (here, there) == (DEVICE, HOST) and tensor not in moved:
+                    moved.add(tensor)
                     edge = f"{operations[tensor.partition(':')[0]]} -> {node.op}"
-                    (self._counts.to_host if there == HOST else self._counts.to_device).append(edge)
+                    self._counts.to_host.append(edge)
             places |= {f"{node.name}:{index}": place for index, place in enumerate(given)}
         return places
 

@@ -128,7 +128,6 @@ FILES = ("--reference", "source", "--hypotheses")
     ("words", "code", "says"),
     [
         ((), 2, "Nothing to score: give --run, --hypotheses, or both."),
-        ((*FILES, "theirs", "--checkpoint", "best"), 2, "--checkpoint needs --run"),
         ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
         ((*RUN, "--beam-size", "0"), 2, "--beam-size is 0"),
         ((*OURS, "copy", "run/copy.index"), 2, "--checkpoint names run/copy twice"),

@@ -20,6 +20,7 @@ from hvd_nmt.checkpoints.names import BEST_DIR, VALUE
 
 PYTHONS = {"own": sys.executable, "other": os.environ.get("HVD_NMT_OTHER_PYTHON")}
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.both_tensorflows,
     pytest.mark.skipif(
         not PYTHONS["other"],

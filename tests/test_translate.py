@@ -101,8 +101,8 @@ def fuzzed(count, seed):
     return lines
 
 
-@pytest.mark.parametrize("end", [b"\n", b""])
-def test_20_000_fuzzed_lines_in_are_20_000_lines_out(copied, tmp_path, capsys, end):
+@pytest.mark.parametrize("end", [b"", pytest.param(b"\n", marks=pytest.mark.long)])
+def test_10_000_fuzzed_lines_in_are_10_000_lines_out(copied, tmp_path, capsys, end):
     source, target = tmp_path / "in", tmp_path / "out"
     lines = [*fuzzed(10_000 - 1, len(end)), b"dog"]
     source.write_bytes(b"\n".join(lines) + end)
@@ -305,13 +305,8 @@ def test_kill_9_in_the_middle_loses_and_doubles_no_line(forked, tmp_path):
         return forked("reader.CHUNK_LINES = 7\n" + change, *files, *more)
 
     assert start(KILLED).returncode == -signal.SIGKILL
-    torn = part.read_bytes()
-    assert torn.endswith(b"half a li")
+    assert part.read_bytes().endswith(b"half a li")
     assert not path.exists()
-    other = start("", "--length-penalty", "1")
-    assert other.returncode == 2
-    assert "is the half-finished output of another job, with another length_penalty" in other.stderr
-    assert part.read_bytes() == torn
     resumed = start("""
 translate_share = file_job._translate_share
 def counted(job, engine, chunk, *more):

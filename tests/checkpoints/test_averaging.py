@@ -174,14 +174,6 @@ def test_prefix_inside_a_run_leaves_the_run_as_it_was(run, mean):
 # --- which checkpoints ---
 
 
-def test_choices(made):
-    assert [c.step for c in averaging.newest(made, 3)] == [40, 30, 20]
-    assert [c.step for c in averaging.best(made, 3)] == [20, 30, 40]
-    assert {c.prefix.parent.name for c in averaging.best(made, 3)} == {"best_models"}
-    assert [c.step for c in averaging.named(made, ["model.ckpt-30", "best"])] == [30, 20]
-    assert len(averaging.newest(made, 9)) == 4
-
-
 def test_one_checkpoint_has_no_mean(run):
     for step in (10, 20, 30):
         remove(run / f"model.ckpt-{step}")

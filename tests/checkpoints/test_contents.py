@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,15 +118,6 @@ def test_groups_account_for_every_byte(found, state):
     assert {v.norm() for v in found.variables if v.group == "Adam v"} == {0.0}
     graph = next(v for v in found.variables if v.group == "object graph")
     assert math.isnan(graph.norm())
-
-
-def test_prediction_needs_nothing_but_the_manifest(found, copied):
-    assert found.predicted_bytes == found.data_bytes
-    Path(f"{copied}.json").unlink()
-    alone = contents.read(copied)
-    assert (alone.predicted_bytes, alone.step) == (None, 100)
-    Path(f"{copied}.json").write_text("[]", encoding="utf-8")
-    assert contents.read(copied).predicted_bytes is None
 
 
 def test_latest_is_the_highest_step_not_the_last_name(run_dir, tmp_path):

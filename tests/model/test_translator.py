@@ -45,24 +45,6 @@ def logp_of(models, source, ids):
     return np.log(np.mean(p, 0))[np.arange(len(ids)), ids]
 
 
-@pytest.mark.parametrize(
-    "decoding",
-    [
-        Decoding(n_best=2, coverage_penalty=0.2, no_repeat_ngram=2),
-        Decoding(sample=True, n_best=2, top_k=10),
-    ],
-)
-def test_result_depends_neither_on_batch_nor_on_padding(model, sources, decoding):
-    translator = Translator(model, decoding)
-    together, apart = (dict(translator.translate(sources, n)) for n in (1000, 1))
-    assert sorted(together) == sorted(apart) == list(range(len(sources)))
-    for index in together:
-        for one, other in zip(together[index], apart[index], strict=True):
-            np.testing.assert_array_equal(one.ids, other.ids)
-            np.testing.assert_allclose(one.score, other.score, rtol=1e-4)
-    assert translator.search.experimental_get_tracing_count() == 1
-
-
 def test_scores_and_details_are_the_models_own(model, sources):
     translator = Translator(model, Decoding(n_best=3))
     found = dict(translator.translate(sources, details=True))
@@ -98,6 +80,7 @@ def test_draws_depend_on_seed_and_number_alone(model, sources):
     assert {i: t[0].ids.tolist() for i, t in other.translate(sources[:2])} != first
 
 
+@pytest.mark.long
 def test_an_ensemble_averages_probabilities(model, sources):
     models = [model, make_model(seed=4)]
     translator = Translator(models, Decoding(length_penalty=0.0))

@@ -1,7 +1,5 @@
 """What is told beside a translation, by the command with a tiny trained model."""
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -119,26 +117,3 @@ def test_several_checkpoints_translate_together(translated, dev):
     both = rows("model.ckpt-20", "model.ckpt-40")
     assert len(both) == len(dev)
     assert both != one
-
-
-@pytest.mark.long
-def test_ctranslate2_gives_the_same(toy_run, toy_data, translated, tmp_path, capsys):
-    pytest.importorskip("ctranslate2")
-    run = shutil.copytree(toy_run, tmp_path / "run")  # the converted model is kept in it
-    words = ["--run", str(run), "--backend", "ctranslate2", "--input", str(toy_data / "dev.en")]
-    assert translate.main([*words, "--scores"]) == 0
-    found = [row.split("\t") for row in capsys.readouterr().out.splitlines()]
-    # Where a shortest length rules something out, CTranslate2 gives its probability to the others.
-    ours = [row.split("\t") for row in translated("--scores", "--min-length", "0")]
-    for (score, text), (our_score, our_text) in zip(found, ours, strict=True):
-        assert text == our_text
-        assert float(score) == pytest.approx(float(our_score), abs=1e-3)
-    capsys.readouterr()  # how many translations are empty
-    for more, says in (
-        (["--alignments"], "--alignments needs --backend tensorflow"),
-        (["--prefix", __file__], "--prefix needs --backend tensorflow"),
-        (["--checkpoint", "best", "latest"], "--backend ctranslate2 translates with one"),
-        (["--score", "--target", str(toy_data / "dev.de")], "--score does not go with --backend"),
-    ):
-        assert translate.main([*words, *more]) == 2
-        assert capsys.readouterr().err.startswith(f"hvd_nmt.translate: {says}")

@@ -20,15 +20,3 @@ def test_it_follows_the_gpu_or_the_option(toy_run, monkeypatch, wanted, capabili
     monkeypatch.setattr(device, "compute_capability", lambda: capability)
     (model,) = engine.load(toy_run, ("best",), Settings(precision=wanted)).models
     assert model.activation_dtype == dtype
-
-
-@pytest.mark.parametrize("precision", ["float16", pytest.param("bfloat16", marks=pytest.mark.long)])
-def test_sixteen_bits_translate_nearly_alike(toy_run, precision):
-    lines = ["the dog sees the man", "a bird sings and eats", "the old house"]
-    texts = []
-    for wanted in ("float32", precision):
-        found = engine.load(toy_run, ("best",), Settings(precision=wanted)).translate(lines)
-        assert not found.warnings
-        texts.append([(line[0].text, line[0].translation.score) for line in found.lines])
-    for (_, score), (_, narrow) in zip(*texts, strict=True):
-        assert narrow == pytest.approx(score, rel=0.05)

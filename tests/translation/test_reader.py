@@ -34,13 +34,6 @@ def test_what_has_come_is_given_at_once():
         assert list(chunks) == []
 
 
-def test_a_fast_writer_waits_for_a_slow_reader(monkeypatch):
-    monkeypatch.setattr(reader, "CHUNK_LINES", 10)
-    chunks = list(reader.from_stream(io.BytesIO(b"x\n" * 95)))
-    assert sum(map(len, chunks)) == 95
-    assert max(map(len, chunks)) <= 10
-
-
 def test_what_goes_wrong_in_reading_is_raised_behind_the_lines_before_it():
     class Broken(io.BytesIO):
         def __iter__(self):
