@@ -52,9 +52,7 @@ def with_card(of, bytes_per_step, step_s):
 def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
     found = bottleneck.verdict(run(STREAMED, intervals(6, exchange_s=0.0)))
     assert found.kind == bottleneck.COMPUTE
-    assert found.sentence.endswith(
-        "waiting for input. Between hosts: islands, sync every 8, streamed, float16."
-    )
+    assert found.sentence.endswith("Between hosts: islands, sync every 8, streamed, float16.")
     assert found.predicted_bytes == pytest.approx(G / 2 / 8)
     assert found.exchange_s == 0.0
     assert found.advice == ()
@@ -66,12 +64,9 @@ def test_exchanges_that_are_waited_for_make_it_network_bound(exchange):
     rows = intervals(6, exchange_s=0.75)
     found = bottleneck.verdict(with_card(run(exchange, rows), sent, 1.25))
     assert found.kind == bottleneck.NETWORK
-    assert "0.75 of 1.25 s of a step is exposed communication" in found.sentence
-    assert "15.2 MB per host and step as predicted" in found.sentence
     assert found.seen_bytes == pytest.approx(sent, rel=0.02)
     hidden_s = exchange_cost.STREAM_HIDDEN * COMPUTE_S if exchange.streaming else 0.0
     assert found.link_MB_per_s == pytest.approx(sent / (0.75 + hidden_s) / 1e6, rel=0.02)
-    assert found.advice
     assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
         one.what for one in found.advice
     }
@@ -96,25 +91,15 @@ def test_bytes_are_those_of_the_exchange_in_effect_weighted_by_steps():
 def test_one_host_exchanges_nothing():
     found = bottleneck.verdict(run(STREAMED, intervals(6), hosts=("a", "a")))
     assert found.predicted_bytes is None
-    assert "islands" not in found.sentence
 
 
-@pytest.mark.parametrize(
-    ("exchange", "link_MB_per_s", "exposed_s"),
-    [
-        (BLOCKING, 100.0, G / 2 / 100e6 / 8),
-        (STREAMED, 1000.0, 0.0),
-        (STREAMED, 20.0, G / 2 / 8 / 20e6 - exchange_cost.STREAM_HIDDEN * COMPUTE_S),
-        (Exchange(wire="float16", hierarchical=True), 100.0,
-         G / 2 / 100e6 - exchange_cost.HIDDEN_SHARE * COMPUTE_S),
-    ],
-)  # fmt: skip
-def test_the_step_on_another_link_is_that_of_the_same_exchange(exchange, link_MB_per_s, exposed_s):
-    exchange_s = 0.3 if exchange.islands else None
-    rows = intervals(6, exchange_s, inside_s=0.1 if exchange.islands else 0.3)
-    found = bottleneck.step_at(run(exchange, rows), link_MB_per_s)
-    others_s = COMPUTE_S + (0.1 if exchange.islands else 0.0)
-    assert found == pytest.approx(others_s + exposed_s)
+def test_the_step_on_another_link_is_that_of_the_same_exchange():
+    rows = intervals(6, exchange_s=0.3, inside_s=0.1)
+    found = bottleneck.step_at(run(BLOCKING, rows), 100.0)
+    assert found == pytest.approx(COMPUTE_S + 0.1 + G / 2 / 100e6 / 8)
+    found = bottleneck.step_at(run(STREAMED, rows), 20.0)
+    hidden_s = exchange_cost.STREAM_HIDDEN * COMPUTE_S
+    assert found == pytest.approx(COMPUTE_S + 0.1 + G / 2 / 8 / 20e6 - hidden_s)
 
 
 def test_a_step_is_compared_with_one_of_plain_training():

@@ -64,16 +64,24 @@ def card(host, bytes_per_s, until_s=1100.0, link_mbit_per_s=None):
     [
         ({}, bottleneck.COMPUTE),
         ({"communication_s": 1.2}, bottleneck.NETWORK),
-        ({"communication_s": 0.05}, bottleneck.COMPUTE),
         ({"input_s": 0.4}, bottleneck.INPUT),
         ({"straggler_s": 0.3, "rank_ready_s": (0.4, 0.4, 0.4, 1.6)}, bottleneck.STRAGGLER),
+        # A wait binds a step of 1 s from a fifth of it on.
+        ({"compute_s": 0.79, "communication_s": 0.21}, bottleneck.NETWORK),
+        ({"compute_s": 0.81, "communication_s": 0.19}, bottleneck.COMPUTE),
+        ({"compute_s": 0.79, "input_s": 0.21}, bottleneck.INPUT),
+        ({"compute_s": 0.81, "input_s": 0.19}, bottleneck.COMPUTE),
+        ({"compute_s": 1.0, "rank_ready_s": (0.79, 0.79, 0.79, 1.0)}, bottleneck.STRAGGLER),
+        ({"compute_s": 1.0, "rank_ready_s": (0.81, 0.81, 0.81, 1.0)}, bottleneck.COMPUTE),
+        # The larger of two that bind.
+        ({"communication_s": 0.4, "input_s": 0.39}, bottleneck.NETWORK),
+        ({"communication_s": 0.39, "input_s": 0.4}, bottleneck.INPUT),
     ],
 )
 def test_the_largest_wait_gives_the_kind(parts, kind):
     found = bottleneck.verdict(run(**parts))
     assert found.kind == kind
     assert set(found.per_interval) == {kind}
-    assert found.sentence.lower().startswith(kind)
     assert sum(found.shares.values()) == pytest.approx(1)
 
 
@@ -83,12 +91,6 @@ def test_a_rank_that_is_late_because_its_input_is_late_is_an_input_problem():
         rank_input_wait_s=(0.0, 0.0, 0.0, 1.0),
     ))  # fmt: skip
     assert found.kind == bottleneck.INPUT
-
-
-def test_the_first_interval_with_the_tracing_of_the_graph_decides_nothing():
-    found = bottleneck.verdict(uneven((1, {"compute_s": 60.0}), (4, CUT)))
-    assert found.kind == bottleneck.NETWORK
-    assert found.step_s == pytest.approx(1.6)
 
 
 def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
@@ -101,18 +103,13 @@ def test_bytes_are_known_twice_and_the_link_from_the_card_at_work():
     assert found.interface == "eth0"
     travelling_s = 1.2 + exchange_cost.HIDDEN_SHARE * 0.4
     assert found.link_MB_per_s == pytest.approx(sent / travelling_s / 1e6, rel=0.02)
-    assert "1.20 of 1.60 s" in found.sentence
 
 
-@pytest.mark.parametrize("link_MB_per_s", [12.5, 125.0])
-def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes(link_MB_per_s):
-    transfer_s = ring_bytes(GRADIENT_BYTES, 4) / 1e6 / link_MB_per_s
+def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes():
+    transfer_s = ring_bytes(GRADIENT_BYTES, 4) / 1e6 / 12.5
     wanted_s = 0.4 + transfer_s - exchange_cost.HIDDEN_SHARE * 0.4
-    assert bottleneck.step_at(run(), link_MB_per_s) == pytest.approx(wanted_s)
-
-
-def test_a_transfer_that_hides_behind_the_computing_costs_nothing():
-    assert bottleneck.step_at(run(), 1e6) == pytest.approx(0.4)
+    assert bottleneck.step_at(run(), 12.5) == pytest.approx(wanted_s)
+    assert bottleneck.step_at(run(), 1e6) == pytest.approx(0.4)  # it hides behind the computing
 
 
 def test_advice_is_sorted_and_only_what_helps():
@@ -141,71 +138,45 @@ def test_ranks_of_one_host_are_not_bound_by_a_network():
     found = bottleneck.verdict(run(hosts=("a", "a"), communication_s=1.2))
     assert found.kind == bottleneck.LOCAL == "communication-bound"
     assert set(found.per_interval) == {bottleneck.LOCAL}
-    assert "between the ranks of one host; it crosses no network" in found.sentence
     assert found.advice
     assert not any("a network" in one.what for one in found.advice)
 
 
+def without_parts(**known):
+    bare = tuple(Interval(step, 1, None, **known) for step in range(1, 5))
+    return dataclasses.replace(run(), intervals=bare)
+
+
 def test_steps_without_their_parts_give_no_verdict():
-    bare = tuple(Interval(step, 1, None, step_s=1.6) for step in range(1, 5))
-    found = bottleneck.verdict(dataclasses.replace(run(), intervals=bare))
-    assert found.kind == bottleneck.UNKNOWN
-    assert found.step_s == 1.6
-    assert "hvd_nmt" in found.sentence
-    timeless = tuple(Interval(step, 1, None, loss=3.0) for step in range(1, 5))
-    found = bottleneck.verdict(dataclasses.replace(run(), intervals=timeless))
-    unknown = "The record of x has no step times, so what bound them cannot be told."
-    assert found.sentence == unknown
+    for of, step_s in ((without_parts(step_s=1.6), 1.6), (without_parts(loss=3.0), None)):
+        found = bottleneck.verdict(of)
+        assert (found.kind, found.step_s, found.shares) == (bottleneck.UNKNOWN, step_s, {})
     assert bottleneck.verdict(dataclasses.replace(run(), intervals=())).kind == bottleneck.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("stretches", "kind", "first_sentence"),
-    [
-        ([(10, {}), (5, CUT)], bottleneck.NETWORK,
-         "Compute-bound to step 100, network-bound from step 101 on."),
-        ([(4, {}), (2, {"communication_s": 2.6})], bottleneck.NETWORK,
-         "Compute-bound to step 40, network-bound from step 41 on."),
-        ([(57, {}), (3, CUT)], bottleneck.COMPUTE,
-         "Compute-bound to step 570, network-bound from step 571 on."),
-        ([(20, CUT), (40, {})], bottleneck.NETWORK,
-         "Network-bound to step 200, compute-bound from step 201 on."),
-        ([(20, {}), (20, CUT), (20, STALL)], bottleneck.INPUT,
-         "Compute-bound to step 200, network-bound from step 201 to 400, input-bound from step 401 "
-         "on."),
-        ([(9, {}), (1, STALL)] * 6, bottleneck.INPUT,
-         "Input-bound: ranks wait 0.14 of 0.54 s of a step for a batch."),
-    ],
-)  # fmt: skip
-def test_a_run_is_judged_by_time_and_what_changed_is_named_with_its_step(
-    stretches, kind, first_sentence
-):
+C, N, S = bottleneck.COMPUTE, bottleneck.NETWORK, bottleneck.INPUT  # S: starved
+CHANGING = {
+    "cut for the last third": ([(10, {}), (5, CUT)], N, [(C, 11, 100), (N, 101, 150)]),
+    # Two thirds of the intervals computed, but more time went into the network.
+    "cut hard for a longer third": (
+        [(40, {}), (20, {"communication_s": 2.6})], N, [(C, 11, 400), (N, 401, 600)]),
+    "cut at the very end": ([(57, {}), (3, CUT)], C, [(C, 11, 570), (N, 571, 600)]),
+    "healed": ([(20, CUT), (40, {})], N, [(N, 11, 200), (C, 201, 600)]),
+    "cut, then starved": (
+        [(20, {}), (20, CUT), (20, STALL)], S, [(C, 11, 200), (N, 201, 400), (S, 401, 600)]),
+    "starved now and then": ([(9, {}), (1, STALL)] * 6, S, [(S, 11, 600)]),
+    "starved seldom": ([(19, {}), (1, {"input_s": 4.0})] * 3, S, [(S, 11, 600)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_run_is_judged_by_time_and_what_changed_is_named_with_its_step(name):
+    """The first interval, with the tracing of the graph, is in no phase."""
+    stretches, kind, phases = CHANGING[name]
     found = bottleneck.verdict(uneven(*stretches))
-    assert found.sentence.startswith(first_sentence)
     assert found.kind == kind
-    assert found.phases[0].first_step == 11  # the first interval holds the tracing
+    assert [(of.kind, of.first_step, of.last_step) for of in found.phases] == phases
     assert sum(found.shares.values()) == pytest.approx(1)
-
-
-def test_a_link_cut_in_the_last_third_takes_most_of_the_time():
-    """Two thirds of the intervals computed, but more time went into the network."""
-    found = bottleneck.verdict(uneven((40, {}), (20, {"communication_s": 2.6})))
-    assert found.kind == bottleneck.NETWORK
-    assert found.shares["exposed communication"] == pytest.approx(52 / (15.6 + 8 + 52))
-    assert "In steps 401 to 600 2.60 of 3.00 s of a step is exposed communication" in found.sentence
-    assert "The time of all steps: 0 % waiting for input, 31 % computing, 0 %" in found.sentence
-
-
-def test_a_stall_that_comes_and_goes_is_counted_by_its_time():
-    """14 s every 20 batches: 81 % of the step time, in a twentieth of the intervals."""
-    stalls = [(19, {"compute_s": 0.17}), (1, {"compute_s": 0.17, "input_s": 14.0})] * 3
-    found = bottleneck.verdict(uneven(*stalls))
-    assert found.kind == bottleneck.INPUT
-    assert found.shares["waiting for input"] > 0.8
-    assert found.sentence.endswith(
-        " That comes and goes: 100 % of it is in 3 of 59 intervals, the first of them to step 200."
-    )
-    assert len(found.phases) == 1
 
 
 def test_the_tracing_of_every_start_decides_nothing():
@@ -223,20 +194,25 @@ def test_a_noisy_run_near_the_threshold_has_no_phases():
     assert len(bottleneck.verdict(uneven(*slowly)).phases) <= 2
 
 
+SLOW_HOST = {"hosts": ("a", "b", "b"), "rank_ready_s": (0.4, 0.68, 0.66), "straggler_s": 0.1}
+"""it holds most of the ranks, so only against the fastest host is it slow"""
+SLOW_RANK = {"rank_ready_s": (0.4, 0.4, 0.4, 1.6), "straggler_s": 0.1}
+SLOW_INPUT = {"input_s": 0.5, "straggler_s": 0.5, "rank_ready_s": (0.4, 0.4, 1.4, 1.4),
+              "rank_input_wait_s": (0.0, 0.0, 1.0, 1.0)}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("hosts", "ready", "words"),
+    ("parts", "kind", "culprit"),
     [
-        (("a", "b", "b"), (0.4, 0.68, 0.66), "each rank on b computes 0.670 s where those on a "
-         "take 0.400 s, 1.7 times as long"),
-        (("a", "a", "b", "b"), (0.4, 0.4, 0.4, 1.6), "rank 3 on b computes 1.60 s where the others "
-         "take 0.400 s, 4.0 times as long"),
+        (SLOW_HOST, bottleneck.STRAGGLER, "each rank on b computes 0.670 s"),
+        (SLOW_RANK, bottleneck.STRAGGLER, "rank 3 on b computes 1.60 s"),
+        (SLOW_INPUT, bottleneck.INPUT, "on b 1.00 s, on a 0.0 ms"),
     ],
-)  # fmt: skip
-def test_the_slow_rank_or_host_is_named_with_its_factor(hosts, ready, words):
-    """A slow host that holds most of the ranks is slow against the fastest host."""
-    found = bottleneck.verdict(run(hosts=hosts, straggler_s=0.1, rank_ready_s=ready))
-    assert found.kind == bottleneck.STRAGGLER
-    assert words in found.sentence
+)
+def test_the_slow_rank_or_host_is_named(parts, kind, culprit):
+    found = bottleneck.verdict(run(**parts))
+    assert found.kind == kind
+    assert culprit in found.sentence
 
 
 @pytest.mark.parametrize("later", [{"rank_ready_s": (1.4, 0.4)}, {"rank_ready_s": (0.4, 0.4)}])
@@ -250,13 +226,17 @@ def test_a_slow_rank_is_on_the_host_of_its_own_start(later):
     assert "rank 1 on b computes 1.40 s" in found.sentence
 
 
-def test_slow_input_on_one_host_names_that_host():
-    found = bottleneck.verdict(run(
-        input_s=0.5, straggler_s=0.5,
-        rank_ready_s=(0.4, 0.4, 1.4, 1.4), rank_input_wait_s=(0.0, 0.0, 1.0, 1.0),
-    ))  # fmt: skip
-    assert found.kind == bottleneck.INPUT
-    assert "1.00 of 1.40 s of a step for a batch: on b 1.00 s, on a 0.0 ms." in found.sentence
+def test_what_is_said_of_each_bottleneck(golden_page):
+    made = {
+        "computes": run(), "network": run(**CUT), "input": run(**STALL),
+        "one host": run(hosts=("a", "a"), **CUT), "slow host": run(**SLOW_HOST),
+        "slow rank": run(**SLOW_RANK), "slow input on one host": run(**SLOW_INPUT),
+        "no parts": without_parts(step_s=1.6), "no times": without_parts(loss=3.0),
+        "nothing": dataclasses.replace(run(), intervals=()),
+    }  # fmt: skip
+    made |= {name: uneven(*stretches) for name, (stretches, *_) in CHANGING.items()}
+    said = [f"# {name}\n{bottleneck.verdict(of).sentence}\n" for name, of in made.items()]
+    golden_page("verdicts.txt", "\n".join(said))
 
 
 def test_communication_that_the_bytes_do_not_explain_is_not_blamed_on_the_network():

@@ -47,26 +47,23 @@ def speed(exchange, found):
         (FLOAT16, (1, 1), 0.5),
         (FLOAT16, (2, 2), (1 + 3 / 4) / 2),
         (FLOAT16, (2, 1), (2 / 3 + 2 / 3) / 2),
-        (FLOAT16, (3, 1), (3 / 4 + 3 / 4) / 2),
         (FLOAT16, (2, 1, 1), (((1 + 0.75 + 0.75) / 3) + 0.75) / 2),
         (ONCE_A_HOST, (2, 2), 1.0),
         (BOTH, (2, 2), 0.5),
-        (BOTH, (2, 1), 0.5),
         (BOTH, (4, 4, 4), 2 / 3),
         (islands(8), (2, 2), 0.5 / 8),
         (islands(8, streaming=True), (2, 2), 0.5 / 8),
         (islands(8, wire="float32"), (2, 1), 1 / 8),
-        (islands(8), (2, 2, 2, 2), 0.75 / 8),
     ],
 )
 def test_bytes_that_a_host_sends_in_a_step(exchange, ranks_by_host, share):
     assert sent_bytes_per_step(exchange, G, ranks_by_host) == pytest.approx(share * G)
 
 
-@pytest.mark.parametrize("exchange", [PLAIN, FLOAT16, BOTH, islands(8), islands(8, True)])
-def test_one_host_sends_nothing(exchange):
-    assert sent_bytes_per_step(exchange, G, (4,)) == 0
-    assert measured(2.0, (4,)).transfer_s(exchange) == 1.0
+def test_one_host_sends_nothing():
+    for exchange in (PLAIN, FLOAT16, BOTH, islands(8), islands(8, True)):
+        assert sent_bytes_per_step(exchange, G, (4,)) == 0
+        assert measured(2.0, (4,)).transfer_s(exchange) == 1.0
 
 
 def test_plain_is_the_ring():
@@ -85,13 +82,6 @@ def test_speed_where_a_plain_all_reduce_takes_four_times_the_computing(exchange,
     assert round(100 * speed(exchange, measured(4.0))) == percent
 
 
-@pytest.mark.parametrize(("ranks_by_host", "least"), [((2, 2), 12), ((1, 1), 18)])
-def test_steps_between_exchanges_for_nine_tenths_of_the_speed(ranks_by_host, least):
-    found = measured(4.0, ranks_by_host)
-    assert speed(islands(least), found) == pytest.approx(0.9)
-    assert speed(islands(least - 1), found) < 0.9
-
-
 def test_latency_is_paid_by_each_exchange_and_no_wire_shortens_it():
     found = measured(4.0, latency_s=0.2)
     assert found.transfer_s(PLAIN) == pytest.approx(2.0)
@@ -100,26 +90,17 @@ def test_latency_is_paid_by_each_exchange_and_no_wire_shortens_it():
     assert found.exposed_s(islands(8)) == pytest.approx((0.2 + 1.8 / 3) / 8)
 
 
-def test_the_host_that_sends_most_is_waited_for():
-    found = measured(4.0, (2, 1, 1))
-    assert found.transfer_s(FLOAT16) == pytest.approx(2.0 * (1 + 0.75) / 2 / 1.5)
-
-
 @pytest.mark.parametrize(
     ("ratio", "ranks_by_host", "chosen"),
     [
         (0.3, (2, 2), PLAIN),
         (0.31, (2, 2), BOTH),
-        (0.31, (2, 1), BOTH),
         (1.0, (1, 1), FLOAT16),
         (1.01, (1, 1), islands(4, streaming=True)),
         (4.0, (1, 1), islands(8, streaming=True)),
-        (8.0, (1, 1), islands(16, streaming=True)),
-        (32.0, (1, 1), islands(64, streaming=True)),
         # Parts no smaller than a 64th: each adds some to its step, so fewer steps have one.
         (64.0, (1, 1), islands(200, streaming=True)),
         (40.0, (4,), PLAIN),
-        (40.0, (1,), PLAIN),
     ],
 )
 def test_auto_takes_the_mildest_that_suffices(ratio, ranks_by_host, chosen):
@@ -143,10 +124,8 @@ def test_auto_leaves_little_exposed_and_no_smaller_number_of_steps_would():
 @pytest.mark.parametrize(
     ("fixed", "ratio", "chosen"),
     [
-        ({"islands": "hosts"}, 0.01, islands(4, streaming=True)),
         ({"islands": "hosts", "sync_every": 16}, 0.01, islands(16, streaming=True)),
         ({"islands": "off"}, 40.0, FLOAT16),
-        ({"islands": "off"}, 0.1, PLAIN),
         ({"islands": "off", "wire": "float32"}, 40.0, PLAIN),
         ({"islands": "off", "hierarchical": "on", "wire": "float32"}, 0.1, ONCE_A_HOST),
         ({"wire": "float16"}, 0.1, FLOAT16),
@@ -181,23 +160,11 @@ def test_a_latency_that_does_not_hide_is_paid_seldom_and_not_in_each_step():
     assert choose(AUTO, unmeasurable).sync_every == exchange_cost.MOST_SYNC_EVERY
 
 
-@pytest.mark.parametrize(
-    ("training", "ratio", "said"),
-    [
-        (AUTO, 8.0, "takes 8.0 times the computing: islands, sync every 16, streamed, float16 "
-                    "(auto)"),
-        (AUTO, 0.12, "takes 0.12 times the computing: float32 gradients in each step (auto)"),
-        (TrainingConfig(islands="off", wire="float16", hierarchical="on"), 0.5,
-         "takes 0.50 times the computing: float16 gradients in each step, summed within each "
-         "host first (as configured)"),
-    ],
-)  # fmt: skip
-def test_the_reason_says_what_was_measured_and_who_chose(training, ratio, said):
-    found = measured(ratio, (1, 1))
-    assert reason(training, found, choose(training, found)) == f"the all-reduce {said}"
-
-
-def test_the_reason_on_one_host():
-    found = measured(8.0, (2,))
-    assert reason(AUTO, found, choose(AUTO, found)) == "one host: float32 gradients in each step"
-    assert name_of(islands(1200)) == "islands, sync every 1,200, float16"
+def test_the_reason_says_what_was_measured_and_who_chose(golden_page):
+    configured = TrainingConfig(islands="off", wire="float16", hierarchical="on")
+    said = []
+    for training, ratio, ranks in ((AUTO, 8.0, (1, 1)), (AUTO, 0.12, (1, 1)),
+                                   (configured, 0.5, (1, 1)), (AUTO, 8.0, (2,))):  # fmt: skip
+        found = measured(ratio, ranks)
+        said.append(reason(training, found, choose(training, found)))
+    golden_page("exchanges.txt", "\n".join([*said, name_of(islands(1200)), ""]))

@@ -85,18 +85,25 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(b, c, evaluations):
         assert sum(each.low <= true <= each.high for each in estimates) >= 32  # 36 are meant
 
 
-@pytest.mark.parametrize(("b", "verdict"), [(-6.0, "not trained"), (-0.15, "trained")])
-def test_the_verdict_on_bleu(b, verdict):
-    found = trained(bleu=saturating(30.0, b, 0.8, noise=0.05))
-    assert found.verdict == verdict
-    assert ("surely more" in found.reason) == (verdict == "not trained")
+@pytest.mark.parametrize(
+    ("gain", "noise", "verdict"),
+    [
+        (2.5, 0.05, "not trained"),
+        (0.52, 0.002, "not trained"),
+        (0.48, 0.002, "trained"),
+        (0.0, 0.05, "trained"),
+        (-2.5, 0.05, "trained"),  # it falls
+    ],
+)
+def test_half_a_bleu_more_from_twice_the_steps_is_what_counts(gain, noise, verdict):
+    curve = saturating(30.0, -gain / (1 - 2**-0.8), 0.8, noise=noise)
+    assert trained(bleu=curve).verdict == verdict
 
 
-def test_a_flat_measure_is_trained_and_one_that_falls_gains_nothing():
-    assert trained(bleu=saturating(30.0, 0.0, 1.0, noise=0.05)).verdict == "trained"
-    falling = trained(bleu=saturating(25.0, 5.0, 0.5, noise=0.05))
-    assert falling.verdict == "trained"
-    assert falling.gains[1].gain.high < 0
+@pytest.mark.parametrize(("gain", "verdict"), [(0.021, "not trained"), (0.019, "trained")])
+def test_so_is_a_fiftieth_of_a_nat(gain, verdict):
+    found = trained(loss=saturating(1.5, gain / (1 - 2**-0.8), 0.8, noise=0.0001))
+    assert (found.measure, found.verdict) == ("validation loss", verdict)
 
 
 def test_noise_alone_cannot_tell():
@@ -137,7 +144,7 @@ def test_no_loss_is_expected_below_zero():
 
 
 @pytest.mark.parametrize(("level", "gain"), [(99.5, -3.0), (99.0, 0.0), (0.4, 0.0), (97.0, -60.0)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_curve_of_bleu_leaves_0_to_100(level, gain, seed):
     def bounded(steps: np.ndarray) -> np.ndarray:
         return saturating(level, gain, 1.0, noise=1.5, seed=seed)(steps).clip(0, 100)
@@ -146,13 +153,6 @@ def test_no_curve_of_bleu_leaves_0_to_100(level, gain, seed):
     for estimate in (found.asymptote, *(estimate for _, estimate in found.curve)):
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= 100
     assert found.gains[1].gain.high <= 100 - found.curve[0][1].low
-
-
-def test_pseudo_bleu_is_not_taken_for_quality():
-    run = run_of(loss=saturating(1.5, 0.4, 0.5))
-    scored = tuple(dataclasses.replace(each, pseudo_bleu=0.9) for each in run.evaluations)
-    found = learning.fully_trained(dataclasses.replace(run, evaluations=scored))
-    assert found.measure == "validation loss"
 
 
 @pytest.mark.parametrize("evaluations", [0, 1, 3])
@@ -170,19 +170,8 @@ def test_a_run_in_its_warm_up_is_not_trained():
     assert "warm-up" in found.reason
 
 
-def test_the_learning_rate_is_part_of_the_evidence():
-    bleu = saturating(28.0, -4.0, 1.0)
-    high = trained(bleu=bleu, rate=lambda steps: np.full(len(steps), 1e-3))
-    assert "still at 100%" in high.reason
-    low = trained(bleu=bleu, rate=lambda steps: np.linspace(1e-3, 1e-6, len(steps)))
-    assert "cooled down" in low.reason
-    assert "learning rate" not in trained(bleu=bleu).reason
-
-
 def test_the_time_counts_evaluations_and_is_unknown_without_times():
-    timeless = trained(bleu=saturating(28.0, -4.0, 1.0), step_s=None)
-    assert timeless.gains[1].seconds is None
-    assert " h)" not in timeless.reason
+    assert trained(bleu=saturating(28.0, -4.0, 1.0), step_s=None).gains[1].seconds is None
     run = run_of(bleu=saturating(28.0, -4.0, 1.0))
     slow = tuple(dataclasses.replace(each, seconds=1000.0) for each in run.evaluations)
     found = learning.fully_trained(dataclasses.replace(run, evaluations=slow))
@@ -214,26 +203,27 @@ def test_a_rising_validation_loss_is_overfitting():
     assert found.validation_trend.low > 0
 
 
-def test_a_rise_that_has_come_to_rest_is_overfitting_too():
-    loss = line((0, 6.0), (8000, 2.0), (11_000, 2.6), (20_000, 2.6), noise=0.01)
-    found = learning.overfitting(run_of(loss=loss, training=FALLING, evaluations=25))
-    assert found.verdict == "overfitting"
-    assert found.best == (8000, pytest.approx(2.0, abs=0.05))
+TINY = line((0, 6.0), (8000, 2.0), (20_000, 2.01), noise=0.0001)
 
 
-def test_a_falling_or_level_validation_loss_is_not_overfitting():
-    falling = learning.overfitting(run_of(loss=FALLING, training=FALLING))
-    assert falling.verdict == "not overfitting"
-    assert falling.reason.endswith("the last.")
-    level = line((0, 6.0), (8000, 2.0), (20_000, 2.0), noise=0.002)
-    assert learning.overfitting(run_of(loss=level, training=FALLING)).verdict == "not overfitting"
-
-
-def test_a_sure_but_tiny_rise_is_not_overfitting():
-    tiny = line((0, 6.0), (8000, 2.0), (20_000, 2.01), noise=0.0001)
-    found = learning.overfitting(run_of(loss=tiny, training=FALLING, evaluations=30))
-    assert found.validation_trend.low > 0
-    assert found.verdict == "not overfitting"
+@pytest.mark.parametrize(
+    ("loss", "training", "verdict"),
+    [
+        # A rise that has come to rest.
+        (line((0, 6.0), (8000, 2.0), (11_000, 2.6), (20_000, 2.6), noise=0.01), FALLING,
+         "overfitting"),
+        (FALLING, FALLING, "not overfitting"),
+        (line((0, 6.0), (8000, 2.0), (20_000, 2.0), noise=0.002), FALLING, "not overfitting"),
+        (TINY, FALLING, "not overfitting"),
+        # The training loss rises as well.
+        (line((0, 2.0), (20_000, 4.0), noise=0.01), line((0, 2.0), (20_000, 6.0), noise=0.01),
+         "cannot tell"),
+    ],
+)  # fmt: skip
+def test_what_is_overfitting_and_what_is_not(loss, training, verdict):
+    found = learning.overfitting(run_of(loss=loss, training=training, evaluations=25))
+    assert found.verdict == verdict
+    assert loss is not TINY or found.validation_trend.low > 0  # it rises for sure
 
 
 def test_noise_alone_is_seldom_taken_for_overfitting():
@@ -245,12 +235,6 @@ def test_noise_alone_is_seldom_taken_for_overfitting():
     ]
     assert verdicts.count("overfitting") <= 6  # one in twenty is meant
     assert verdicts.count("cannot tell") >= 45
-
-
-def test_a_training_loss_that_rises_as_well_is_not_overfitting():
-    both = line((0, 2.0), (20_000, 4.0), noise=0.01)
-    steeper = line((0, 2.0), (20_000, 6.0), noise=0.01)
-    assert learning.overfitting(run_of(loss=both, training=steeper)).verdict == "cannot tell"
 
 
 def recipe_rate(steps: Sequence[int] | np.ndarray, warm: int = 1000):
@@ -266,47 +250,50 @@ def explained(training: dict[str, float], **curves: Any) -> learning_rate.RateEx
 
 def test_the_schedule_is_explained_and_agrees():
     found = explained(TRAINING, rate=recipe_rate, intervals=200)
-    assert found.schedule.formula() == "2 x 512^-0.5 x min((s+1) x 1000^-1.5, (s+1)^-0.5)"
     assert found.peak_planned == (1000, pytest.approx(2 * 512**-0.5 * 1000**-0.5))
     assert found.peak_seen == (1000, pytest.approx(found.peak_planned[1]))
     assert abs(found.largest_deviation[1]) < 1e-12
     assert found.schedule.rate(99) == pytest.approx(float(recipe_rate([100])[0]))
-    assert "1,000 steps" in found.sentences[0]
-    assert "2.795e-03" in found.sentences[1]
 
 
-@pytest.mark.parametrize(
-    ("decay", "words"),
-    [("cosine", "falls along half a cosine to 0"), ("linear", "falls in a straight line to 0"),
-     ("inverse_sqrt", "falls as one over the root"), ("constant", "and then stays there"),
-     ("warmup_stable_decay",
-      "then stays there; over the last 60 steps it falls in a straight line to 0.")],
-)  # fmt: skip
-def test_other_schedules_are_explained_and_agree(decay, words):
-    cooldown = 60 if decay == "warmup_stable_decay" else 0
-    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": decay,
-                "cooldown_steps": cooldown}  # fmt: skip
-    schedule = Schedule(5e-4, 512, 100, cooldown, 400, decay=decay)
+LINEAR = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "cooldown_steps": 0}
+SCHEDULES = {
+    "the recipe's": TRAINING,
+    **{decay: LINEAR | {"decay": decay}
+       for decay in ("cosine", "linear", "inverse_sqrt", "constant")},
+    "stable": LINEAR | {"decay": "warmup_stable_decay", "cooldown_steps": 60},
+    "transformer-base": TRAINING | {"warmup_steps": 8000, "max_steps": 300_000},
+    "a cool-down": TRAINING | {"cooldown_steps": 5000, "max_steps": 20_000},
+    "a cool-down from within the warm-up": TRAINING | {"cooldown_steps": 1000, "max_steps": 1000},
+    "shorter than its warm-up": TRAINING | {"max_steps": 300},
+    "a cap and another width": TRAINING | {"max_learning_rate": 1e-3, "schedule_width": 128},
+    "of a later version": LINEAR | {"decay": "rex"},
+}  # fmt: skip
+
+
+def test_what_is_said_of_schedules(golden_page):
+    said = [
+        f"# {name}\n" + "\n".join((*explained(training).sentences, ""))
+        for name, training in SCHEDULES.items()
+    ]
+    golden_page("learning-rates.txt", "\n".join(said))
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear", "inverse_sqrt", "constant", "stable"])
+def test_other_schedules_agree(name):
+    training = SCHEDULES[name]
+    schedule = Schedule(5e-4, 512, 100, training["cooldown_steps"], 400, decay=training["decay"])
     rates = np.vectorize(lambda step: schedule.rate(int(step) - 1))
     found = explained(training, rate=rates, last=400)
-    assert words in found.sentences[0]
-    assert schedule.formula() in found.sentences[0]
     assert found.peak_planned == (100, pytest.approx(5e-4))
-    assert found.largest_deviation is not None
     assert abs(found.largest_deviation[1]) < 1e-6
 
 
-def test_a_schedule_of_a_later_version_is_not_guessed_at():
-    training = {"learning_rate": 5e-4, "warmup_steps": 100, "max_steps": 400, "decay": "rex"}
-    assert explained(training, rate=lambda steps: 1e-4 + 0 * np.asarray(steps)).schedule is None
-
-
-def test_transformer_base_has_the_recipe_s_known_rates():
-    training = TRAINING | {"warmup_steps": 8000, "max_steps": 300_000}
-    found = explained(training, rate=lambda steps: recipe_rate(steps, 8000), last=300_000)
-    assert found.peak_planned == (8000, pytest.approx(9.88e-4, rel=1e-3))
-    assert found.schedule.rate(49_999) == pytest.approx(3.95e-4, rel=2e-3)
-    assert found.schedule.rate(299_999) == pytest.approx(1.614e-4, rel=1e-3)
+def test_a_schedule_that_is_not_known_is_not_guessed_at():
+    assert explained(SCHEDULES["of a later version"], rate=recipe_rate).schedule is None
+    found = explained({}, rate=recipe_rate)
+    assert found.schedule is None
+    assert found.peak_seen is not None
 
 
 def test_a_rate_off_the_formula_is_found():
@@ -317,34 +304,11 @@ def test_a_rate_off_the_formula_is_found():
 
     found = explained(TRAINING, rate=doubled_once)
     assert found.largest_deviation == (10_000, pytest.approx(1.0))
-    assert "1.0e+00" in found.sentences[2]
 
 
-def test_the_cooldown_is_in_the_formula():
+def test_the_cool_down_is_in_the_formula():
     def cooled(steps: np.ndarray) -> np.ndarray:
         return recipe_rate(steps) * np.minimum(1, (20_000 - steps + 1) / 5000)
 
-    found = explained(TRAINING | {"cooldown_steps": 5000, "max_steps": 20_000}, rate=cooled)
-    assert found.schedule.formula().endswith("x min(1, (20000 - s) / 5000)")
+    found = explained(SCHEDULES["a cool-down"], rate=cooled)
     assert abs(found.largest_deviation[1]) < 1e-9
-    assert "last 5,000 steps" in found.sentences[0]
-
-
-def test_a_cooldown_that_begins_in_the_warm_up_moves_the_peak():
-    cooled = explained(TRAINING | {"cooldown_steps": 1000, "max_steps": 1000})
-    assert cooled.peak_planned[0] in (500, 501)
-    assert explained(TRAINING | {"max_steps": 300}).peak_planned[0] == 300
-
-
-def test_a_cap_and_another_width_as_openseq2seq_has_them():
-    found = explained(TRAINING | {"max_learning_rate": 1e-3, "schedule_width": 128})
-    assert found.peak_planned[1] == 1e-3
-    assert found.schedule.formula().startswith("min(2 x 128^-0.5")
-
-
-def test_what_is_unknown_of_the_schedule_is_said():
-    found = learning_rate.explain(run_of(rate=recipe_rate, config={}))
-    assert found.schedule is None
-    assert found.peak_seen is not None
-    assert "does not tell" in found.sentences[0]
-    assert "No learning rate" in explained(TRAINING).sentences[2]

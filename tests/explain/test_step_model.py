@@ -71,7 +71,6 @@ def test_each_advice_names_its_option():
         options = re.findall(r"--training\.([a-z-]+)", why)
         assert options, why
         assert all(hasattr(TrainingConfig(), option.replace("-", "_")) for option in options)
-    assert "--training.wire float16: 50 % of the bytes" in said["gradients as float16 on the wire"]
 
 
 def test_islands_are_advised_to_exchange_less_and_not_to_become_islands():
@@ -88,7 +87,6 @@ def test_islands_are_advised_to_exchange_less_and_not_to_become_islands():
 def test_the_best_comes_first_and_what_hardly_helps_is_not_said():
     times = [one.predicted_step_s for one in STEP.advice()]
     assert times == sorted(times)
-    assert len(times) == 4
     assert dataclasses.replace(STEP, transfer_s=HIDDEN_S + 0.02, latency_s=0.0).advice() == []
 
 

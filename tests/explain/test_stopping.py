@@ -20,7 +20,6 @@ def scored(name, values, margin=None):
     ("losses", "fruitless"),
     [
         ([], 0),
-        ([3.0], 0),
         ([3.0, 2.0, 1.0], 0),
         ([3.0, 2.0, 2.0, 2.5], 2),
         ([2.0, 1.99985], 1),  # by less than 0.01 %

@@ -51,12 +51,11 @@ def test_bytes_of_a_resumed_run_are_those_of_its_steps():
     assert {traffic.main_interface(host) for host in run.telemetry} == {"eth0"}
 
 
-@pytest.mark.parametrize("host", ["a", "b", "c"])
-def test_each_host_counts_for_the_starts_in_which_it_took_part(host):
+def test_each_host_counts_for_the_starts_in_which_it_took_part():
     run = resumed_run()
-    alone = [samples for samples in run.telemetry if samples.host == host]
-    found = traffic.sent_per_step(dataclasses.replace(run, telemetry=tuple(alone)), run.intervals)
-    assert found.bytes_per_step == pytest.approx(STEP_BYTES)
+    for alone in run.telemetry:
+        found = traffic.sent_per_step(dataclasses.replace(run, telemetry=(alone,)), run.intervals)
+        assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
 def test_the_verdict_of_a_resumed_run_sees_all_bytes_and_the_whole_link():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -118,18 +118,18 @@ def steps_of(run: Run) -> list[tuple[int, int, float | None]]:
 ALL_STEPS = [(1, 1, None), (21, 20, 1.5), (41, 20, 62.25), (61, 20, 1.5), (81, 20, 1.5)]
 
 
-def test_steps_times_and_losses(tmp_path):
+def test_the_whole_log(tmp_path, golden_page):
+    """The numbers of the page are those of the sample above."""
     run = read(tmp_path, SAMPLE)
     assert steps_of(run) == ALL_STEPS
-    assert [each.loss for each in run.intervals] == [9.0, 8.0, 7.0, 6.0, 5.0]
-    assert (run.finished, run.source, run.name) == (True, "OpenSeq2Seq", "nohup.out")
-
-
-def test_evaluations_get_the_steps_at_which_the_program_makes_them(tmp_path):
-    run = read(tmp_path, SAMPLE)
-    found = [(each.step, each.loss, each.pseudo_bleu) for each in run.evaluations]
-    assert found == [(1, 9.5, 0.9), (31, 7.5, 0.1), (61, 6.25, 0.2), (91, 5.25, 0.3)]
-    assert all(each.bleu is None for each in run.evaluations)  # it is no translation quality
+    found = dataclasses.asdict(run) | {"path": ""}
+    for name in ("intervals", "evaluations"):
+        found[name] = [
+            " ".join(f"{key}={value}" for key, value in row.items() if value not in (None, (), {}))
+            for row in found[name]
+        ]
+    known = {name: value for name, value in found.items() if value or value == 0}
+    golden_page("openseq2seq-log.txt", json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 
 def test_the_last_evaluation_is_at_the_last_step_but_one(tmp_path):
@@ -138,54 +138,9 @@ def test_the_last_evaluation_is_at_the_last_step_but_one(tmp_path):
     assert [each.step for each in run.evaluations] == [91, 99]
 
 
-def test_the_configuration_under_its_names_and_ours(tmp_path):
-    config = read(tmp_path, SAMPLE).config
-    raw = config.pop("openseq2seq")
-    assert raw["batch_size_per_gpu"] == 32
-    assert raw["data_layer_params"] == {
-        "delimiter": " ", "max_length": 40, "source_file": "cut in the middle",
-        "target_file": "/data/train.de",
-    }  # fmt: skip
-    assert raw["initializer"] == {"kind": "<function glorot at 0x7f00>", "scale": 2.0}
-    assert raw["encoder_params"] == {"encoder_layers": 4, "hidden_size": 48}
-    assert raw["optimizer_params"]["epsilon"] == 1e-8
-    assert raw["max_steps"] == 100  # not that of the evaluation config
-    assert raw["use_horovod"] is False
-    assert config == {
-        "model": {"encoder_layers": 4, "decoder_layers": 2, "width": 48, "heads": 3,
-                  "feed_forward_width": 96},
-        "training": {"max_steps": 100, "learning_rate": 1.5, "warmup_steps": 40,
-                     "schedule_width": 48},
-        "evaluation": {"every_steps": 30},
-    }  # fmt: skip
-
-
 def test_parameters_of_another_schedule_are_not_taken_for_a_warm_up(tmp_path):
     run = read(tmp_path, SAMPLE.replace("transformer_policy", "poly_decay"))
     assert run.config["training"] == {"max_steps": 100}
-
-
-def test_facts_samples_and_gpus(tmp_path):
-    run = read(tmp_path, SAMPLE)
-    assert (run.parameters, run.gradient_bytes, run.max_steps) == (480, 1920, 100)
-    assert run.hosts == (openseq2seq_log.UNKNOWN_HOST,) * 2
-    samples = run.environment.pop("samples")
-    assert run.environment == {
-        "average_step_s": 1.6, "average_tokens_per_s": 1234.5, "precision": "float32",
-        "gpus": ["Imaginary A1"],
-    }  # fmt: skip
-    assert sum(each["step"] == 1 for each in samples) == openseq2seq_log.SAMPLES_KEPT  # of 7
-    texts = {"source": "<s> ▁x </s>", "target": "<s> ▁y </s>", "prediction": "<s> ▁z </s>"}
-    assert {"kind": "train", "step": 21, **texts} in samples
-
-
-def test_what_the_log_does_not_tell_is_none_and_said(tmp_path):
-    run = read(tmp_path, SAMPLE)
-    assert (run.manifest, run.telemetry) == ({}, ())
-    assert (run.started_s, run.ended_s, run.intervals[0].learning_rate) == (None, None, None)
-    assert any("TensorBoard" in each for each in run.problems)
-    assert any("training set" in each for each in run.problems)
-    assert not any("Finished" in each for each in run.problems)
 
 
 @pytest.mark.parametrize("cut", range(0, len(STEPS), 149))
@@ -305,18 +260,6 @@ def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="cannot be read"):
         openseq2seq_log.read_log(tmp_path)
-
-
-def test_reading_imports_no_tensorflow(tmp_path):
-    write_events(tmp_path)
-    read(tmp_path, SAMPLE)
-    code = (
-        "import sys; from pathlib import Path; from hvd_nmt.records import openseq2seq_log; "
-        "assert openseq2seq_log.read_log(Path(sys.argv[1])).started_s; "
-        "assert 'tensorflow' not in sys.modules"
-    )
-    command = [sys.executable, "-c", code, tmp_path / "nohup.out"]
-    subprocess.run(command, check=True, timeout=60)
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs the real log ../shared/data/openseq2seq")

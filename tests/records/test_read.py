@@ -322,14 +322,6 @@ def test_steps_done_again_after_a_resume_count_once(run_dir):
     assert run.started_s < run.ended_s
 
 
-def test_steps_done_again_without_a_start_count_once(run_dir):
-    with EventStore(run_dir) as store:
-        log(store, 75, 7.5)
-        log(store, 100, 10.0)
-    steps = [(25, 25, 4.0), (50, 25, 2.0), (75, 25, 7.5), (100, 25, 10.0)]
-    assert steps_of(read_run(run_dir)) == steps
-
-
 def test_saves_are_read_and_a_damaged_one_is_not(run_dir):
     with contextlib.closing(EventStore(run_dir)) as store:
         for step, copies in ((60, 2), (70, "two")):

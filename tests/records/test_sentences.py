@@ -63,8 +63,3 @@ def test_bleu_by_length_of_the_source() -> None:
     assert [group.name for group in found] == ["1-5", "6-29", "30+"]
     assert [group.sentences for group in found] == [2, 2, 1]
     assert [group.bleu for group in found] == pytest.approx([100, 0, 100], abs=4)
-
-
-def test_classes_without_a_sentence_are_left_out() -> None:
-    assert [group.name for group in sentences.bleu_by_length([pair(7, True)])] == ["6-10"]
-    assert sentences.bleu_by_length([]) == []

@@ -137,7 +137,8 @@ def test_the_report_of_a_log(tmp_path, golden_page):
 
 def test_the_report_of_nothing(tmp_path, golden_page):
     page, text, markdown = rendered(Run("empty", tmp_path, "hvd_nmt"))
-    golden_page("nothing.md", without_version(markdown).replace(str(tmp_path), "empty"))
+    path = markup.markdown_text(str(tmp_path))
+    golden_page("nothing.md", without_version(markdown).replace(path, "empty"))
     assert page.problems == []
     assert "svg" not in page.tags
     assert text.count('class="unknown"') == 12  # the questions, and the energy

@@ -3,10 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-
 import hvd_nmt
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.reporting import questions
 from hvd_nmt.reporting.run_summary import RunSummary
@@ -33,11 +30,6 @@ def test_what_follows_is_that_of_the_report(two_host_run):
     assert run.verdict == bottleneck.verdict(two_host_run())
     assert run.answers == questions.answers(run.facts)
     assert run.state == "finished"
-
-
-def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(RunError, match="does not exist"):
-        hvd_nmt.open_run(tmp_path / "nothing")
 
 
 def test_opening_a_run_imports_no_tensorflow(tmp_path):
