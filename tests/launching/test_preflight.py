@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import socket
 
 import pytest
 
@@ -129,12 +128,3 @@ def test_another_command_needs_no_data(answers):
     outlook = look(Wanted((A, B), 4, 4), words=("python", "other.py"))
     assert not any("data" in said for said in outlook.hindrances)
     assert outlook.saved_step == -1
-
-
-def test_this_machine_alone_uses_its_loopback():
-    wanted = Wanted((Host("localhost", 2),), 2, 2)
-    outlook = preflight.look(command.parse(["true"]), wanted, 60.0, -1, False)
-    assert outlook.nic == "lo"
-    assert outlook.hosts == wanted.hosts
-    assert not outlook.hindrances
-    assert socket.gethostname() not in outlook.left_out

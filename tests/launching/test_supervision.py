@@ -1,5 +1,8 @@
 """What the launcher takes for progress, with hosts that answer late."""
 
+import os
+import signal
+
 import pytest
 
 from hvd_nmt.common import signals
@@ -9,6 +12,7 @@ from hvd_nmt.launching import aftermath, preflight, ranks_start, supervision
 from hvd_nmt.launching.aftermath import Aftermath
 from hvd_nmt.launching.command import Command
 from hvd_nmt.launching.preflight import Outlook, Wanted
+from launched import events
 
 HOST = Host("gpu", 2)
 
@@ -17,7 +21,7 @@ HOST = Host("gpu", 2)
 def supervised(tmp_path, monkeypatch):
     """A function: the launcher's code where starts end so, and hosts tell of these steps."""
 
-    def run(codes, told_at_end, told_later):
+    def run(codes, told_at_end, told_later, pause=lambda seconds: None):
         steps = iter(told_later)
         ended, told = iter(codes), iter(told_at_end)
 
@@ -31,7 +35,7 @@ def supervised(tmp_path, monkeypatch):
         monkeypatch.setattr(preflight, "look", look)
         monkeypatch.setattr(ranks_start, "run", lambda *_: (next(ended), ""))
         monkeypatch.setattr(aftermath, "clear_up", clear_up)
-        monkeypatch.setattr(supervision.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(supervision.time, "sleep", pause)
         command = Command(("python",), Config(run_dir=tmp_path))
         wanted = Wanted((HOST,), 2, 2)
         with signals.restored():
@@ -48,3 +52,9 @@ def test_a_checkpoint_that_is_heard_of_later_counts(supervised):
     """The host is silent after each end, and asked again before the next start."""
     silent = [None, 0] * 6
     assert supervised([137] * 6 + [0], [*silent, 60], [10, 20, 30, 40, 50, 60]) == 0
+
+
+def test_a_signal_between_two_starts_ends_the_launcher(supervised, tmp_path):
+    """Whose pause may be of an hour."""
+    assert supervised([137], [5], [], lambda seconds: os.kill(os.getpid(), signal.SIGTERM)) == 75
+    assert [event["kind"] for event in events(tmp_path)] == ["start", "end", "restart", "stopped"]
