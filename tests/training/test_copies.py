@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 import toy
+from forks import EAGER
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.telemetry import jsonl
+
+pytestmark = pytest.mark.long
 
 HOSTS = ("host0", "host1")
 ON_TWO_HOSTS = """
@@ -24,17 +27,45 @@ socket.gethostname = lambda name=os.path.basename(os.getcwd()): name
 sys.exit(train.main())
 """
 """each rank is on a host of its own"""
+FULL_COPY = ON_TWO_HOSTS.replace(
+    "sys.exit",
+    """
+import errno
+from hvd_nmt.checkpoints import saver
+if os.environ["HOROVOD_RANK"] == "1":
+    def full(path, real=saver.sync):
+        if "model.ckpt-4" in str(path) or "model.ckpt-2" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(path)
+    saver.sync = full
+sys.exit""",
+)
+"""the disk of the second host is full for two saves"""
+DRIFTING = ON_TWO_HOSTS.replace(
+    "sys.exit",
+    """
+from hvd_nmt.checkpoints.snapshot import Snapshot
+def drifted(self, real=Snapshot.take):
+    real(self)
+    copy, _ = self._pairs[-1]
+    copy.assign_add(copy + 1)
+if os.environ["HOROVOD_RANK"] == "1":
+    Snapshot.take = drifted
+sys.exit""",
+)
+"""in the second save, and the state of the second host is not that of the first any more"""
 RECORDS = ("config.yaml", "run.id", "spm.model", "environment.json", "command.txt")
-OFTEN = ("--checkpoints.every-steps", "2", "--evaluation.every-steps", "3")
 
 
-def train(toy_commands, folder: Path, data: Path, steps: int, *more: str, program=ON_TWO_HOSTS):
-    """A start on two hosts, each of which has its own directory in `folder`."""
+def train(toy_commands, folder: Path, data: Path, program: str, evaluate_every: int = 3):
+    """A start of ten steps on two hosts, each of which has its own directory in `folder`."""
     for host in HOSTS:
         (folder / host).mkdir(parents=True, exist_ok=True)
     command = [*toy.horovodrun(2), *toy_commands.command(program)]
-    options = toy.train_options(data, "run", steps, *OFTEN, *more)
-    return toy.Run([*command, *options], folder, toy.environment(folder)).finished()
+    more = ("--checkpoints.every-steps", "2", "--evaluation.every-steps", str(evaluate_every))
+    options = toy.train_options(data, "run", 10, *more, "--evaluation.sentences", "2")
+    environment = toy.environment(folder) | {EAGER: "1"}
+    return toy.Run([*command, *options], folder, environment).finished()
 
 
 def values(checkpoint: Checkpoint) -> tuple:
@@ -49,125 +80,65 @@ def checksum(done) -> str:
 
 
 @pytest.fixture(scope="module")
-def seven_steps(toy_commands, toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both hosts after a run of seven steps: copy the folder."""
+def ten_steps(toy_commands, toy_data: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Both hosts after a run in which the copy could not be written twice: copy the folder."""
     folder = tmp_path_factory.mktemp("hosts")
-    done = train(toy_commands, folder, toy_data, 7)
+    done = train(toy_commands, folder, toy_data, FULL_COPY)
     assert done.returncode == 0, done.stderr
     assert "copies      of each checkpoint are kept on host0, host1" in done.stdout
-    return folder
+    return folder, done
 
 
-@pytest.fixture(scope="module")
-def unharmed(toy_commands, toy_data: Path, seven_steps: Path, tmp_path_factory) -> str:
-    """The checksum of the weights after ten steps, the last three by a second start."""
-    folder = shutil.copytree(seven_steps, tmp_path_factory.mktemp("unharmed") / "hosts")
-    done = train(toy_commands, folder, toy_data, 10)
-    assert done.returncode == 0, done.stderr
-    assert "found " not in done.stdout
-    return checksum(done)
-
-
-def test_the_second_host_holds_the_same_checkpoints_and_all_that_a_run_needs(
-    seven_steps: Path,
-) -> None:
-    first, second = (seven_steps / host / "run" for host in ("host0", "host1"))
-    steps = [[c.step for c in newest_first(run_dir)] for run_dir in (first, second)]
-    assert steps == [[7, 6, 4], [7, 6, 4]]
-    for ours, theirs in zip(newest_first(first), newest_first(second), strict=True):
-        find.verify(theirs)
-        assert values(theirs) == values(ours)
-    for name in RECORDS:
-        assert (second / name).read_bytes() == (first / name).read_bytes(), name
-    assert len((first / "run.id").read_text()) == 17
-    assert not list(second.rglob("best_models"))
-    assert not list(seven_steps.rglob(".saving-*"))
-
-
-def test_its_metrics_are_those_of_the_first(seven_steps: Path) -> None:
-    texts = [(seven_steps / host / "run/metrics.jsonl").read_bytes() for host in ("host0", "host1")]
-    assert texts[0] == texts[1]
-    path = seven_steps / "host1/run/metrics.jsonl"
-    kinds = {(line["kind"], line.get("step")) for line in jsonl.read(path)}
-    assert {("start", None), ("train", 7), ("eval", 7), ("save", 4), ("end", None)} <= kinds
-
-
-def test_each_save_says_how_long_training_waited(seven_steps: Path) -> None:
-    lines = toy.metrics(seven_steps / "host0" / "run", "save")
-    assert [line["step"] for line in lines] == [2, 4, 6, 7]
-    for line in lines:
-        assert min(line["wait_s"], line["background_s"]) > 0
-        assert line["copies"] == 2
-
-
-def test_a_run_whose_first_host_lost_its_disk_goes_on(
-    toy_commands, toy_data: Path, seven_steps: Path, unharmed: str, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(seven_steps, tmp_path / "hosts")
-    shutil.rmtree(folder / "host0" / "run")
-    done = train(toy_commands, folder, toy_data, 10)
-    assert done.returncode == 0, done.stderr
-    assert "found       the checkpoint of step 7 on host1: brought to host0" in done.stdout
-    assert "resuming    from run/model.ckpt-7" in done.stdout
-    assert checksum(done) == unharmed
-    first = folder / "host0" / "run"
-    assert [line["step"] for line in toy.metrics(first)] == list(range(1, 11))
-    assert (first / "run.id").read_bytes() == (folder / "host1/run/run.id").read_bytes()
-    assert [line["step"] for line in toy.metrics(first, "eval")] == [3, 6, 7, 9, 10]
-    assert len((first / "command.txt").read_text().splitlines()) == 2
-
-
-FULL_COPY = ON_TWO_HOSTS.replace(
-    "sys.exit",
-    """
-import errno
-from hvd_nmt.checkpoints import saver
-from hvd_nmt.common import files
-if os.environ["HOROVOD_RANK"] == "1":
-    def full(path, real=saver.sync):
-        if "model.ckpt-4" in str(path) or "model.ckpt-2" in str(path):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        real(path)
-    saver.sync = full
-sys.exit""",
-)
-"""the disk of the second host is full for two saves"""
-
-
-def test_a_copy_that_cannot_be_written_is_said_and_ends_nothing(
-    toy_commands, toy_data: Path, tmp_path: Path
-) -> None:
-    done = train(toy_commands, tmp_path, toy_data, 6, program=FULL_COPY)
-    assert done.returncode == 0, done.stderr
+def test_a_copy_that_cannot_be_written_is_said_and_ends_nothing(ten_steps) -> None:
+    folder, done = ten_steps
     said = [line for line in done.stdout.splitlines() if "copies      host1: " in line]
     assert len(said) == 2, done.stdout
     assert all("No space left on device" in line and "The run goes on" in line for line in said)
-    assert [c.step for c in newest_first(tmp_path / "host1" / "run")] == [6]
-    assert [c.step for c in newest_first(tmp_path / "host0" / "run")] == [6, 4, 2]
-    lines = toy.metrics(tmp_path / "host0" / "run", "save")
-    assert [(line["step"], line["copies"]) for line in lines] == [(2, 1), (4, 1), (6, 2)]
+    lines = toy.metrics(folder / "host0" / "run", "save")
+    copies = [(line["step"], line["copies"]) for line in lines]
+    assert copies == [(2, 1), (4, 1), (6, 2), (8, 2), (10, 2)]
+    for line in lines:
+        assert min(line["wait_s"], line["background_s"]) > 0
 
 
-DRIFTING = ON_TWO_HOSTS.replace(
-    "sys.exit",
-    """
-from hvd_nmt.checkpoints.snapshot import Snapshot
-def drifted(self, real=Snapshot.take):
-    real(self)
-    copy, _ = self._pairs[-1]
-    copy.assign_add(copy + 1)
-if os.environ["HOROVOD_RANK"] == "1":
-    Snapshot.take = drifted
-sys.exit""",
-)
-"""in the second save, and the state of the second host is not that of the first any more"""
+def test_the_second_host_holds_the_same_checkpoints_and_all_that_a_run_needs(ten_steps) -> None:
+    first, second = (ten_steps[0] / host / "run" for host in HOSTS)
+    for ours, theirs in zip(newest_first(first), newest_first(second), strict=True):
+        find.verify(theirs)
+        assert values(theirs) == values(ours)
+    assert [c.step for c in newest_first(second)] == [10, 8, 6]
+    for name in (*RECORDS, "metrics.jsonl"):
+        assert (second / name).read_bytes() == (first / name).read_bytes(), name
+    kinds = {(line["kind"], line.get("step")) for line in jsonl.read(second / "metrics.jsonl")}
+    assert {("start", None), ("train", 7), ("eval", 9), ("save", 4), ("end", None)} <= kinds
+    assert not list(second.rglob("best_models"))
+    assert not list(ten_steps[0].rglob(".saving-*"))
+
+
+def test_a_run_whose_first_host_lost_its_disk_goes_on(
+    toy_commands, toy_data: Path, ten_steps, tmp_path: Path
+) -> None:
+    """To the same weights."""
+    folder = shutil.copytree(ten_steps[0], tmp_path / "hosts")
+    shutil.rmtree(folder / "host0" / "run")
+    for path in (file for step in (8, 10) for file in folder.rglob(f"model.ckpt-{step}.*")):
+        path.unlink()
+    done = train(toy_commands, folder, toy_data, ON_TWO_HOSTS)
+    assert done.returncode == 0, done.stderr
+    assert "found       the checkpoint of step 6 on host1: brought to host0" in done.stdout
+    assert "resuming    from run/model.ckpt-6" in done.stdout
+    assert checksum(done) == checksum(ten_steps[1])
+    first = folder / "host0" / "run"
+    assert [line["step"] for line in toy.metrics(first)] == list(range(1, 11))
+    assert (first / "run.id").read_bytes() == (folder / "host1/run/run.id").read_bytes()
+    assert [line["step"] for line in toy.metrics(first, "eval")] == [3, 6, 9, 10]
+    assert len((first / "command.txt").read_text().splitlines()) == 2
 
 
 def test_hosts_that_save_different_states_end_the_run(
     toy_commands, toy_data: Path, tmp_path: Path
 ) -> None:
-    more = ("--evaluation.every-steps", "20")
-    done = train(toy_commands, tmp_path, toy_data, 20, *more, program=DRIFTING)
+    done = train(toy_commands, tmp_path, toy_data, DRIFTING, evaluate_every=20)
     assert done.returncode != 0
     (said,) = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
     assert "The checkpoints of step 4 on host0 and host1 differ" in said

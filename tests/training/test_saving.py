@@ -13,7 +13,7 @@ from hvd_nmt.checkpoints import saver as savers
 from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.telemetry.events import EventStore, read_metrics
+from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import horovod
 from hvd_nmt.training.saving import Saving
 from marked_run import FACTS
@@ -61,17 +61,6 @@ def test_an_error_is_heard_where_all_ranks_meet_next(begin, monkeypatch, heard):
         saving.save(3, in_background=True) if heard == "save" else saving.wait()
     assert (refused.value.exit_code, refused.value.on_all_ranks) == (4, True)
     assert [c.step for c in newest_first(saver._run_dir)] == [1]
-
-
-def test_a_line_says_how_long_training_waited(begin, tmp_path):
-    saving, _ = begin()
-    for step in (1, 2):
-        saving.save(step, in_background=step == 1)
-    saving.wait()
-    first, second = (line for line in read_metrics(tmp_path) if line["kind"] == "save")
-    assert (first["step"], second["step"], first["copies"]) == (1, 2, 1)
-    assert first["wait_s"] > 0 < first["background_s"]
-    assert second["wait_s"] > 0 == second["background_s"]
 
 
 @pytest.mark.parametrize("background", [True, False])

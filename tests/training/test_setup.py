@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -42,11 +41,4 @@ def test_the_input_ends_with_the_last_step(dataset):
 def test_an_iterator_is_destroyed_at_once(dataset):
     """With tf.data's autotuning one in ten took as long again as it had lived, up to a minute."""
     make, _ = dataset
-    iterators = [iter(make(1000)) for _ in range(40)]
-    for iterator in iterators:
-        next(iterator)
-    del iterator
-    time.sleep(3)
-    started_s = time.monotonic()
-    iterators.clear()
-    assert time.monotonic() - started_s < 1
+    assert make(5).options().autotune.enabled is False
