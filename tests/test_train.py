@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -19,9 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import toy
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import best_first, find, newest_first, newest_verified
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.checkpoints.find import best_first, find, newest_first
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry import jsonl
 
@@ -220,48 +217,6 @@ def test_other_data_that_are_wanted_are_said_once_and_begin_their_own_best_model
     assert find(copy, "best").name.endswith("-step-41")
     assert before < {path.name for path in copy.glob("best_models/*")}
     assert "has done all 41 steps" in train(*options).stdout
-
-
-def test_newest_checkpoint_damaged(train, copy: Path) -> None:
-    """The one before is taken, and what was trained beyond it is trained again."""
-    os.truncate(copy / "model.ckpt-40.meta", 100)
-    done = train(eager=True)
-    assert done.returncode == 0, done.stderr
-    assert "model.ckpt-40.meta has changed" in done.stdout
-    assert "resuming    from run/model.ckpt-30" in done.stdout
-    assert "Trained to step 40" in done.stdout
-    assert [c.step for c in newest_first(copy)] == [40, 30, 20]
-
-
-def test_who_loads_a_damaged_checkpoint_hears_of_an_intact_one(copy: Path) -> None:
-    os.truncate(copy / "model.ckpt-40.data-00000-of-00001", 1000)
-    (copy / "model.ckpt-30.json").unlink()
-    for damaged in ("model.ckpt-40", "model.ckpt-30"):
-        with pytest.raises(RunError, match=f"; another one .* is intact: --checkpoint {copy}/"):
-            weights.load_model(copy, damaged)
-
-
-@pytest.mark.long
-def test_second_run_in_the_directory_of_a_first(toy_data: Path, train, tmp_path: Path) -> None:
-    options = ("--training.max-steps", "100000", "--checkpoints.every-steps", "20")
-    run_dir = tmp_path / "run"
-    first = toy.start_train(*toy.run_options(toy_data, "run", *options), cwd=tmp_path)
-    try:
-        first.wait_for(lambda: toy.steps_done(run_dir) >= 1)
-        assert_one_sentence(train(*options), 4, "Another run is in", f"process {first.process.pid}")
-        then = toy.steps_done(run_dir)
-        first.wait_for(lambda: toy.steps_done(run_dir) > then)
-        first.process.send_signal(signal.SIGTERM)
-        done = first.finished()
-        assert done.returncode == 75
-        assert done.stderr.count("stopping    asked to by a signal") == 1
-    finally:
-        first.kill()
-    reached = toy.steps_done(run_dir)
-    assert [line["step"] for line in toy.metrics(run_dir)] == list(range(1, reached + 1))
-    newest = newest_verified(run_dir)
-    assert newest is not None
-    assert newest.step == reached
 
 
 @pytest.mark.long

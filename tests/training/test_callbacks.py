@@ -122,10 +122,7 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
 
 
 def test_telemetry_runs_once_per_host(tmp_path):
-    started = []
-    for local_rank in (0, 1):
+    for local_rank, starts in ((0, True), (1, False)):
         rank = dataclasses.replace(RANK, local_rank=local_rank, local_size=2)
-        telemetry = callbacks.Telemetry(tmp_path, 1.0, rank)
-        started.append(telemetry._sampler is not None)
-    assert started == [True, False]
+        assert (callbacks.Telemetry(tmp_path, 1.0, rank)._sampler is not None) == starts
     assert callbacks.Telemetry(tmp_path, 0.0, RANK)._sampler is None

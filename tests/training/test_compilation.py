@@ -48,10 +48,8 @@ def batch(shape, seed=0):
     return {name: tf.constant(v) for name, v in ids.items()} | {"tokens": tf.constant(tokens)}
 
 
-@pytest.mark.parametrize(
-    ("precision", "pieces"),
-    [("float32", "pieces"), pytest.param("float16", "one piece", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("precision", "pieces"), [("float32", "pieces"), ("float16", "one piece")])
 def test_a_program_gives_the_gradients_of_the_graph(precision, pieces, monkeypatch):
     """With the dropout masks of the graph, to the bit the same."""
     if pieces == "pieces":  # 49 target positions in pieces of 20
@@ -86,21 +84,23 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(device, "is_gpu", lambda: True)
 
 
-def test_nobody_compiles_on_a_processor_unasked():
-    assert chosen() is None
-    assert chosen(jit_compile="off") is None
-
-
-def test_on_compiles_without_measuring(monkeypatch):
+def test_what_is_asked_for_decides_without_a_measurement(monkeypatch):
     monkeypatch.setattr(compilation, "_measured", pytest.fail)
-    found = chosen(jit_compile="on")
-    assert found.few.shapes_Nx3.tolist() == shapes.choose(plan(), 1).shapes_Nx3.tolist()
-
-
-def test_slices_have_shapes_of_their_own():
-    found = chosen(model(micro_batches=2), jit_compile="on")
-    assert found.few is None
-    assert "slices" in found.words
+    assert chosen() is None  # on a processor
+    assert chosen(jit_compile="off") is None
+    few = chosen(jit_compile="on").few
+    assert few.shapes_Nx3.tolist() == shapes.choose(plan(), 1).shapes_Nx3.tolist()
+    most = memory.worst_batch(MODEL, plan(), 1)
+    need = [memory.activation_bytes(MODEL, 4, *shape) for shape in (most, *few)]
+    assert max(need) == need[0]  # no program needs more than the step that needs most
+    sliced = chosen(model(micro_batches=2), jit_compile="on")  # slices have shapes of their own
+    assert sliced.few is None
+    assert "slices" in sliced.words
+    monkeypatch.setattr(device, "is_gpu", lambda: True)
+    assert "not deterministic" in chosen(max_steps=10_000, deterministic=True).words
+    # Ranks without a GPU keep the others from compiling.
+    monkeypatch.setattr(horovod, "gather", lambda mine: [mine, False])
+    assert chosen(max_steps=10_000) is None
 
 
 @pytest.mark.long
@@ -160,19 +160,6 @@ def test_a_run_goes_on_as_a_graph_where_xla_fails(on_gpu, monkeypatch, error, wo
     assert found.words.endswith(words)
 
 
-def test_ranks_without_a_gpu_keep_the_others_from_compiling(on_gpu, monkeypatch):
-    monkeypatch.setattr(compilation, "_measured", pytest.fail)
-    monkeypatch.setattr(horovod, "gather", lambda mine: [mine, False])
-    assert chosen(max_steps=10_000) is None
-
-
-def test_no_program_needs_more_memory_than_the_step_that_needs_most():
-    few = chosen(jit_compile="on").few
-    most = memory.worst_batch(MODEL, plan(), 1)
-    need = [memory.activation_bytes(MODEL, 4, *shape) for shape in (most, *few)]
-    assert max(need) == need[0]
-
-
 def test_a_change_of_the_exchange_keeps_the_programs_unless_islands_begin():
     made = model()
     made._program = made.programs = kept = {(1, 2, 3)}
@@ -182,10 +169,6 @@ def test_a_change_of_the_exchange_keeps_the_programs_unless_islands_begin():
     made.use(Exchange(islands=True), object(), None, config)
     assert made._program is None
     assert not made.programs
-
-
-def test_a_deterministic_run_does_not_choose_by_time(on_gpu):
-    assert "not deterministic" in chosen(max_steps=10_000, deterministic=True).words
 
 
 def test_what_programs_gain():

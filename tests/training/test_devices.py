@@ -61,14 +61,18 @@ def test_each_rank_gets_its_own_gpu(hardware, monkeypatch):
     assert calls == [("GPU:0", "GPU"), ("GPU:0", True), ("GPU:1", "GPU"), ("GPU:1", True)]
 
 
-def test_cpu_hides_the_gpus(hardware, monkeypatch):
+def test_cpu_hides_the_gpus_and_deterministic_kernels_are_asked_for(hardware, monkeypatch):
     hardware(capability=(7, 0), gpus=2)
-    hidden = []
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: hidden.append(a))
+    said = []
+    experimental = tf.config.experimental
+    monkeypatch.setattr(experimental, "enable_op_determinism", lambda: said.append("determinism"))
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: said.append(a))
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda n: None)
     monkeypatch.setattr(devices, "keep_freed_memory", lambda: None)
     devices.set_up(rank(0, 3), "cpu")
-    assert hidden == [([], "GPU")]
+    assert said == [([], "GPU")]
+    devices.set_up(rank(0, 3), "cpu", deterministic=True)
+    assert said[1:] == ["determinism", ([], "GPU")]
 
 
 def test_ranks_on_the_processor_do_not_share_a_gpu(hardware, monkeypatch):
@@ -158,23 +162,20 @@ def test_one_visible_gpu_for_each_rank(hardware, monkeypatch, shared):
 
 
 def test_a_gpu_for_which_tensorflow_has_no_code_is_one_sentence(hardware, monkeypatch):
+    """One that it runs on, and one of which it does not say so, is taken."""
     hardware(capability=(5, 2))
-    built = {"cuda_compute_capabilities": ["sm_60", "compute_90"]}
-    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
-    words = r"no code for the GPU of v100a \(compute capability 5\.2\): .*CUDA_VISIBLE_DEVICES"
-    with pytest.raises(ClusterError, match=words):
-        devices.set_up(rank(0, 1))
-
-
-@pytest.mark.parametrize("built", [{"cuda_compute_capabilities": ["sm_50"]}, {}])
-def test_a_gpu_that_tensorflow_runs_on_or_does_not_say_so_is_taken(hardware, monkeypatch, built):
-    hardware(capability=(5, 2))
-    taken = []
+    taken, built = [], {}
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: taken.append(a))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: None)
     devices.set_up(rank(0, 1))
-    assert taken == [("GPU:0", "GPU")]
+    built["cuda_compute_capabilities"] = ["sm_50"]
+    devices.set_up(rank(0, 1))
+    built["cuda_compute_capabilities"] = ["sm_60", "compute_90"]
+    words = r"no code for the GPU of v100a \(compute capability 5\.2\): .*CUDA_VISIBLE_DEVICES"
+    with pytest.raises(ClusterError, match=words):
+        devices.set_up(rank(0, 1))
+    assert taken == [("GPU:0", "GPU")] * 2
 
 
 @pytest.mark.parametrize(
@@ -190,14 +191,6 @@ def test_ranks_on_cpus_share_the_cores(hardware, monkeypatch, cores, ranks, thre
     assert calls == [threads, "memory"]
 
 
-def test_without_glibc_memory_is_left_alone(monkeypatch):
-    def missing(name):
-        raise OSError(name)
-
-    monkeypatch.setattr(devices.ctypes, "CDLL", missing)
-    devices.keep_freed_memory()
-
-
 def test_the_memory_of_a_host_is_shared_by_its_ranks(hardware, monkeypatch):
     hardware()
     monkeypatch.setattr(devices.host, "memory_bytes", lambda: (64 << 30, 12 << 30))
@@ -205,21 +198,16 @@ def test_the_memory_of_a_host_is_shared_by_its_ranks(hardware, monkeypatch):
     assert devices.available_memory_bytes(rank(0, 3)) == pytest.approx((4 << 30) + held, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("used_GB", "own_GB", "available_GB"),
-    [(2.9, 2, 16), (0.3, 0, 16), (12.9, 2, 6), (15.9, 15, 16)],
-)
-def test_the_memory_of_a_gpu_is_what_others_leave(
-    hardware, monkeypatch, used_GB, own_GB, available_GB
-):
+def test_the_memory_of_a_gpu_is_what_others_leave(hardware, monkeypatch):
     hardware(capability=(7, 0))
     gpus = [types.SimpleNamespace(name="/physical_device:GPU:3")]
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     monkeypatch.setattr(devices, "_gpu_uuid", lambda number: f"uuid of {number}")
-    known = {"uuid of 3": (16 * 10**9, int(used_GB * 1e9))}
+    known, info = {}, {}
     monkeypatch.setattr(devices.gpu, "memory_of", known.get)
-    info = {"current": int(own_GB * 1e9)}
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda device: info)
-    assert devices.available_memory_bytes(rank(0, 1)) == pytest.approx(available_GB * 1e9)
-    known.clear()
     assert devices.available_memory_bytes(rank(0, 1)) is None
+    for used_GB, own_GB, available_GB in ((2.9, 2, 16), (0.3, 0, 16), (12.9, 2, 6), (15.9, 15, 16)):
+        known["uuid of 3"] = (16 * 10**9, int(used_GB * 1e9))
+        info["current"] = int(own_GB * 1e9)
+        assert devices.available_memory_bytes(rank(0, 1)) == pytest.approx(available_GB * 1e9)

@@ -5,6 +5,8 @@ With two ranks the order of a sum cannot matter: `test_resume.py`; `test_faults.
 
 import re
 
+import pytest
+
 import toy
 
 PROGRAM = """
@@ -25,6 +27,7 @@ sys.exit(train.main())
 OPTIONS = ("--checkpoints.every-steps", "5", "--evaluation.sentences", "2")
 
 
+@pytest.mark.long
 def test_a_killed_run_ends_at_the_weights_of_one_that_was_not(toy_commands, toy_data, tmp_path):
     def run(name, cycle_ms, dies=0):
         options = toy.train_options(toy_data, name, 12, *OPTIONS)
@@ -34,11 +37,11 @@ def test_a_killed_run_ends_at_the_weights_of_one_that_was_not(toy_commands, toy_
         return toy.Run(command, tmp_path, toy.environment(tmp_path) | more).finished()
 
     whole = run("whole", "1")
-    killed = run("killed", "7", dies=8)
+    killed = run("killed", "7", dies=11)
     resumed = run("killed", "7")
 
     assert "Exit code: 137" in killed.stderr
-    assert "from killed/model.ckpt-5" in resumed.stdout
+    assert re.search(r"from killed/model\.ckpt-(5|10)\n", resumed.stdout)
     found, wanted = (
         re.findall(r"checksum (0x\w+) equal", done.stdout) for done in (resumed, whole)
     )

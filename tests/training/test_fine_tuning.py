@@ -129,26 +129,22 @@ def test_resumed_run_is_equal_to_the_bit_and_loads_nothing_again(tuned: dict) ->
     assert one["eval_loss"] == other["eval_loss"]
 
 
-def test_loading_takes_the_average_unless_the_raw_weights_are_wanted(tuned: dict) -> None:
-    run_dir, name = tuned["cwd"] / "whole", f"model.ckpt-{STEPS}"
-    saved = tensors(run_dir / name)
-    for raw, root in ((False, "ema"), (True, "model")):
-        model, step = weights.load_model(run_dir, name, raw=raw)
+def test_the_average_is_loaded_unless_the_raw_weights_are_wanted(
+    tuned: dict, capsys: pytest.CaptureFixture
+) -> None:
+    run_dir, output = tuned["cwd"] / "whole", tuned["cwd"] / "raw"
+    assert average.main(["--run", str(run_dir), "--raw", "--out", str(output)]) == 0
+    assert f"the weights of\n  {run_dir}/model.ckpt-{STEPS}" in capsys.readouterr().out
+    saved = tensors(run_dir / f"model.ckpt-{STEPS}")
+    for directory, raw, root in (
+        (output, False, "model"), (run_dir, True, "model"), (run_dir, False, "ema"),
+    ):  # fmt: skip
+        model, step = weights.load_model(directory, "latest", raw=raw)
         assert step == STEPS
         np.testing.assert_array_equal(
             model.decoder[0].feed_forward.inner,
             model_of(saved, root)["decoder/0/feed_forward/inner"],
         )
-
-
-def test_raw_weights_as_a_run_of_their_own(tuned: dict, capsys: pytest.CaptureFixture) -> None:
-    run_dir, output = tuned["cwd"] / "whole", tuned["cwd"] / "raw"
-    assert average.main(["--run", str(run_dir), "--raw", "--out", str(output)]) == 0
-    assert f"the weights of\n  {run_dir}/model.ckpt-{STEPS}" in capsys.readouterr().out
-    model, _ = weights.load_model(output, "latest")
-    wanted, _ = weights.load_model(run_dir, "latest", raw=True)
-    for found, weight in zip(model.trainable_variables, wanted.trainable_variables, strict=True):
-        np.testing.assert_array_equal(found, weight)
 
 
 def test_validation_is_of_the_average(tuned: dict, toy_data: Path, toy_commands) -> None:

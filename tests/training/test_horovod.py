@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+import socket
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hvd_nmt.reporting import questions
 from hvd_nmt.telemetry import jsonl
 
 pytestmark = pytest.mark.long
+HOST = socket.gethostname()
 NAN_STEP, NAN_AGAIN_STEP, MAX_STEPS, SLOW_S = 6, 8, 8, 0.4  # as in faulty_runs.py
 
 
@@ -50,7 +52,7 @@ def answers(runs):
         (
             "nan_twice_in_an_epoch",
             6,
-            f"At step {NAN_AGAIN_STEP} the loss became NaN or Inf on rank 0 (localhost), after the "
+            f"At step {NAN_AGAIN_STEP} the loss became NaN or Inf on rank 0 ({HOST}), after the "
             f"run had gone back for step {NAN_STEP} of this epoch. No weight was changed",
         ),
         (

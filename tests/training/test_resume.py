@@ -60,7 +60,7 @@ def state(run_dir: Path, step: int) -> dict[str, bytes]:
 def one_rank(
     toy_commands: Forks, train_until, toy_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict:
-    """A run on one rank, killed and resumed; until then its kernels were the deterministic ones."""
+    """A run on one rank, killed and resumed; until then its kernels are the deterministic ones."""
     cwd = tmp_path_factory.mktemp("one_rank")
     options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
     killed = train_until(10, *options, "--training.deterministic", cwd=cwd)
@@ -115,6 +115,26 @@ def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path
         del line["time_s"], line["eval_seconds"]
     assert resumed == whole
     assert_nothing_is_left_of_the_kill(one_rank["run_dir"])
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_sigterm_saves(
+    train_until, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    """The one before is taken, and what was trained beyond it is trained again."""
+    run_dir = Path(shutil.copytree(toy_run, tmp_path / "run"))
+    os.truncate(run_dir / "model.ckpt-40.meta", 100)
+    done = train_until(
+        35, *toy.run_options(toy_data, "run"), cwd=tmp_path, eager=True, number=signal.SIGTERM
+    )
+    assert "model.ckpt-40.meta has changed" in done.stdout
+    assert "resuming    from run/model.ckpt-30" in done.stdout
+    assert done.returncode == 75
+    newest = newest_first(run_dir)[0].step
+    assert newest in (35, 36)
+    assert f"Stopped by a signal after step {newest}; the checkpoint is saved" in done.stderr
+    assert done.stderr.count("stopping    asked to by a signal") == 1
+    assert "Traceback" not in done.stderr
+    assert [line["step"] for line in toy.metrics(run_dir)][-1] == newest
 
 
 @pytest.mark.long
