@@ -1,29 +1,55 @@
-"""python -m hvd_nmt.launch on one host, with two ranks that are killed, fail and are stopped."""
+"""python -m hvd_nmt.launch on one host: two ranks that end, are stopped, killed, stuck, or fail."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
+import socket
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
-from hvd_nmt.common.rank_environment import START_ID
-from hvd_nmt.explain.availability import availability
 from hvd_nmt.launch import main
-from hvd_nmt.records.read import read_run
 from launched import SECRETS, checksum, command_lines_read, events, require_no_secret
 
-STEPS = 60
-OPTIONS = ("--checkpoints.every-steps", "10")
+STEPS, STUCK_STEP, KILLED_STEP = 40, 12, 25
+FAULTY_TRAIN = f"""#!{sys.executable}
+import os, signal, sys, time
+from pathlib import Path
+import hvd_nmt
+from hvd_nmt import train
+from hvd_nmt.training import callbacks
+
+def first_time(name):
+    there = Path(name).exists()
+    Path(name).touch()
+    return not there
+
+def after_step(self, step, logs, real=callbacks.NoteStep.after_step):
+    real(self, step, logs)
+    if os.environ["HOROVOD_RANK"] == "1":
+        if step == {STUCK_STEP} and first_time("stuck"):
+            time.sleep(600)
+        if step == {KILLED_STEP} and first_time("killed"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+callbacks.NoteStep.after_step = after_step
+sys.exit(train.main(sys.argv[3:]))
+"""
+"""in place of `python`: rank 1 of hvd_nmt.train is stuck once, and kills itself once"""
+# Deaf to the first signal, as a rank that saves a large model.
+DEAF = """
+import pathlib, signal, time
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: pathlib.Path("asked").touch())
+pathlib.Path("ready").touch()
+while True:
+    time.sleep(600)
+"""
 
 
 def launch(*words: str, cwd: Path, **variables: str) -> toy.Run:
@@ -32,82 +58,66 @@ def launch(*words: str, cwd: Path, **variables: str) -> toy.Run:
 
 
 @pytest.fixture(scope="module")
-def killed(toy_data, tmp_path_factory):
-    """A run of which a rank was killed, with a secret in the launcher's environment."""
-    cwd = tmp_path_factory.mktemp("killed")
+def stopped(toy_data, tmp_path_factory):
+    """A run that SIGTERM stops and the same command finishes, with secrets in the environment."""
+    cwd = tmp_path_factory.mktemp("stopped")
     run_dir = cwd / "run"
-    options = toy.train_options(toy_data, "run", STEPS, *OPTIONS, "--telemetry.report")
-    with command_lines_read() as seen:
+
+    def ended(steps, when=None):
+        """What a start said, its newest checkpoint, its last step, and what is left of it."""
+        options = toy.train_options(toy_data, "run", steps, "--evaluation.sentences", "2")
         run = launch("train", *options, cwd=cwd, **SECRETS)
         try:
-            run.wait_for(lambda: toy.steps_done(run_dir) >= 25)
-            run.ranks()[1].send_signal(signal.SIGKILL)
-            done = run.finished()
+            if when is not None:
+                run.wait_for(when)
+                run.process.send_signal(signal.SIGTERM)
+            done, left = run.finished(), run.left_behind(600)
         finally:
             run.kill()
-    return {"done": done, "run_dir": run_dir, "seen": seen, "left": run.left_behind()}
+        return done, newest_step(run_dir), toy.steps_done(run_dir), left
+
+    with command_lines_read() as seen:
+        first = ended(100_000, when=lambda: toy.steps_done(run_dir) >= 5)
+        second = ended(newest_step(run_dir) + 3)
+    return {"run_dir": run_dir, "ends": (first, second), "seen": seen}
 
 
-def test_a_run_whose_rank_is_killed_is_finished(killed):
-    done = killed["done"]
-    assert done.returncode == 0, done.stderr
-    assert killed["left"] == []
-    assert checksum(done.stdout)
-
-
-def test_what_happened_is_recorded(killed):
-    first, end, restart, second, last, finished = events(killed["run_dir"])
-    kinds = [event["kind"] for event in (first, end, restart, second, last, finished)]
-    assert kinds == ["start", "end", "restart", "start", "end", "finished"]
-    assert first["hosts"] == second["hosts"] == {"localhost": 2}
-    assert first["nic"] == "lo"
-    assert first["command"][:3] == ["python", "-m", "hvd_nmt.train"]
-    assert first["start_id"] != second["start_id"]
-    assert end["exit_code"] in (5, 137)
-    assert "Rank 1 on " in end["sentence"]
-    assert end["saved_step"] % 10 == 0
-    assert 25 <= end["step"] < STEPS
-    assert end["killed"] == {}  # nobody had to be, and the report lives on
-    assert (last["exit_code"], last["step"], last["saved_step"]) == (0, STEPS, STEPS)
-    assert last["resumed_step"] == end["saved_step"]
-    assert restart["pause_s"] == 1.0
-
-
-def test_a_secret_of_the_environment_is_nowhere(killed):
-    assert killed["seen"] == set()
-    done = killed["done"]
-    require_no_secret(done.stdout + done.stderr, killed["run_dir"])
-
-
-def test_sigterm_saves_and_ends_with_75(toy_data, tmp_path):
-    run_dir = tmp_path / "run"
-    run = launch("train", *toy.train_options(toy_data, "run", 100_000), cwd=tmp_path)
-    try:
-        run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
-        run.process.send_signal(signal.SIGTERM)
-        done = run.finished()
-    finally:
-        run.kill()
+def test_sigterm_saves_and_ends_with_75(stopped):
+    done, saved, reached, left = stopped["ends"][0]
     assert done.returncode == 75, done.stderr
-    assert events(run_dir)[-1] == {
-        "time_s": events(run_dir)[-1]["time_s"], "kind": "stopped", "exit_code": 75,
-    }  # fmt: skip
-    saved = newest_step(run_dir)
-    assert saved == toy.steps_done(run_dir)
+    assert saved == reached
     assert f"the newest checkpoint is of step {saved:,}: " in done.stderr.splitlines()[-1]
-    assert run.left_behind() == []
+    assert left == []
 
 
-def test_the_ranks_of_a_launcher_that_was_killed_save_and_end(toy_data, tmp_path):
-    run_dir = tmp_path / "run"
-    run = launch("train", *toy.train_options(toy_data, "run", 100_000), cwd=tmp_path)
-    try:
-        run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
-        run.process.kill()
-        assert run.left_behind(300) == []
-    finally:
-        run.kill()
-    assert newest_step(run_dir) == toy.steps_done(run_dir)
+def test_the_same_command_goes_on_to_the_end(stopped):
+    (_, saved, *_), (done, last, reached, left) = stopped["ends"]
+    assert done.returncode == 0, done.stderr
+    assert last == reached == saved + 3
+    assert checksum(done.stdout)
+    assert left == []
+
+
+def test_what_happened_is_recorded(stopped):
+    found = events(stopped["run_dir"])
+    kinds = ["start", "end", "stopped", "start", "end", "finished"]
+    assert [event["kind"] for event in found] == kinds
+    first, first_end, end_of_first, second, last, finished = found
+    assert first["hosts"] == second["hosts"] == {"localhost": 2}
+    assert (first["nic"], first["command"][:3]) == ("lo", ["python", "-m", "hvd_nmt.train"])
+    assert first["start_id"] != second["start_id"]
+    (_, saved, *_), (_, steps, *_) = stopped["ends"]
+    assert (first_end["saved_step"], first_end["step"]) == (saved, saved)
+    codes = [event["exit_code"] for event in (first_end, end_of_first, last, finished)]
+    assert codes == [75, 75, 0, 0]
+    assert (last["resumed_step"], last["step"], last["saved_step"]) == (saved, steps, steps)
+    assert first_end["killed"] == last["killed"] == {}  # nobody had to be
+
+
+def test_a_secret_of_the_environment_is_nowhere(stopped):
+    assert stopped["seen"] == set()
+    for done, *_ in stopped["ends"]:
+        require_no_secret(done.stdout + done.stderr, stopped["run_dir"])
 
 
 def test_what_would_fail_again_is_not_started_again(tmp_path):
@@ -119,89 +129,106 @@ def test_what_would_fail_again_is_not_started_again(tmp_path):
     assert done.returncode == 3, done.stderr
     assert "hvd_nmt.train: It is wrong." in done.stderr.splitlines()
     assert done.stderr.count("starting 2 ranks") == 1
-    assert run.left_behind() == []
+    assert run.left_behind(600) == []
 
 
-# Deaf to the first signal, as a rank that saves a large model.
-DEAF = """
-import pathlib, signal, time
-for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda *_: None)
-pathlib.Path("ready").touch()
-time.sleep(600)
-"""
+def test_a_host_that_does_not_answer_ends_the_launcher_at_once(capsys):
+    assert main(["-H", "nowhere.invalid:2", "--timeout-s", "600", "--", "true"]) == 5
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("hvd_nmt.launch: nowhere.invalid: ssh: ")
 
 
+@pytest.mark.long
 def test_the_second_ctrl_c_ends_all_at_once(tmp_path):
     (tmp_path / "deaf.py").write_text(DEAF)
     run = launch("--", "python", "deaf.py", cwd=tmp_path)
     try:
-        run.wait_for((tmp_path / "ready").exists)
-        run.process.send_signal(signal.SIGINT)
-        time.sleep(1)
-        assert run.process.poll() is None
-        run.process.send_signal(signal.SIGINT)
+        for ready in ("ready", "asked"):
+            run.wait_for((tmp_path / ready).exists)
+            run.process.send_signal(signal.SIGINT)
         done = run.finished()
+        assert run.left_behind(600) == []
     finally:
         run.kill()
     assert done.returncode == 130, done.stderr
-    assert run.left_behind() == []
 
 
-def test_a_signal_between_two_starts_ends_the_launcher(tmp_path):
-    """The second restart of an hour has to wait for long."""
-    (tmp_path / "killed.py").write_text("import os; os.kill(os.getpid(), 9)")
-    run = launch("--restarts-per-hour", "1", "--", "python", "killed.py", cwd=tmp_path)
+@pytest.mark.long
+def test_the_ranks_of_a_launcher_that_was_killed_save_and_end(toy_data, tmp_path):
+    run_dir = tmp_path / "run"
+    run = launch("train", *toy.train_options(toy_data, "run", 100_000), cwd=tmp_path)
     try:
-        run.wait_for(lambda: re.search(r"starting again in 5\d min", run.stderr))
-        run.process.send_signal(signal.SIGTERM)
-        done = run.finished()
+        run.wait_for(lambda: toy.steps_done(run_dir) >= 12)
+        run.process.kill()
+        assert run.left_behind(600) == []
     finally:
         run.kill()
-    assert done.returncode == 75, done.stderr
+    assert newest_step(run_dir) == toy.steps_done(run_dir)
 
 
-def test_horovodruns_way_to_give_the_command_is_explained(tmp_path, capsys):
-    assert main(["-H", "a:1", "python", "-m", "hvd_nmt.train"]) == 2
-    assert "write it after --, or train, as in python -m hvd_nmt.launch" in capsys.readouterr().err
-
-
-def test_a_host_that_does_not_answer_ends_the_launcher_at_once(tmp_path):
-    command = [sys.executable, "-m", "hvd_nmt.launch", "-H", "nowhere.invalid:2", "--", "true"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=toy.environment(tmp_path), capture_output=True, text=True,
-        timeout=120,
+@pytest.fixture(scope="module")
+def faulty(toy_data, tmp_path_factory):
+    """A run of which one rank was stuck, and later killed."""
+    cwd = tmp_path_factory.mktemp("faulty")
+    python = cwd / "python-with-faults"
+    python.write_text(FAULTY_TRAIN)
+    python.chmod(0o755)
+    options = toy.train_options(
+        toy_data, "run", STEPS, "--checkpoints.every-steps", "10", "--telemetry.report",
+        "--training.stuck-after-s", "15",
     )  # fmt: skip
-    assert done.returncode == 5, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("hvd_nmt.launch: nowhere.invalid: ssh: ")
+    run = launch("--", os.fspath(python), "-m", "hvd_nmt.train", *options, cwd=cwd)
+    try:
+        done = run.finished()
+        assert run.left_behind(600) == []
+    finally:
+        run.kill()
+    assert done.returncode == 0, done.stderr
+    return cwd / "run", done
 
 
-def test_the_report_of_a_run_that_ends_outlives_its_start(tmp_path):
-    """It is no process of the start any more, so nobody kills it."""
-    marker = os.fspath(tmp_path / "no-such-run")
-    code = "import pathlib, sys; from hvd_nmt import train; "
-    code += "train._write_report(pathlib.Path(sys.argv[1]), in_background=True)"
-    environment = toy.environment(tmp_path) | {START_ID: "of-a-test.1"}
-    subprocess.run([sys.executable, "-c", code, marker], env=environment, check=True)
-    found = []
-    deadline = time.monotonic() + 30
-    while not found and time.monotonic() < deadline:
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.cmdline()[-1:] == [marker]:
-                    found.append(process.environ())
-    assert found
-    assert START_ID not in found[0]
+@pytest.mark.long
+def test_a_stuck_rank_is_named_and_killed_and_the_run_goes_on(faulty):
+    """The others wait for it, in a collective that has no limit."""
+    run_dir, done = faulty
+    said = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
+    host = socket.gethostname()
+    stuck = rf"Rank 1 on {host} has done nothing for \d+ s in the section 'callbacks after a step'"
+    assert any(re.search(stuck, line) for line in said), done.stderr
+    assert "in after_step" in done.stderr  # its stack
+    assert not any("Rank 0 on" in line for line in said)
+    (end, *_) = (event for event in events(run_dir) if event["kind"] == "end")
+    assert (end["step"], end["killed"]) == (STUCK_STEP, {})
 
 
-def test_the_report_tells_of_restarts(killed):
+@pytest.mark.long
+def test_a_killed_rank_is_named_and_the_run_is_explained(faulty):
+    run_dir, done = faulty
+    _, end, last = (event for event in events(run_dir) if event["kind"] == "end")
+    found = re.search(
+        rf"Rank 1 on {socket.gethostname()} is gone \(killed, or out of memory\): the run ends "
+        r"after step (\d+); the same command goes on from the checkpoint of step (\d+)\.$",
+        end["sentence"],
+    )
+    assert found, done.stderr
+    step, saved = map(int, found.groups())
+    assert (end["step"], end["saved_step"], last["resumed_step"]) == (step, saved, saved)
+    assert KILLED_STEP - 1 <= step <= KILLED_STEP
+    assert saved in (10, 20)  # the newest may have been being written
+    assert end["exit_code"] in (5, 137)
+    assert "stopping" not in done.stderr + done.stdout  # nothing is saved any more
+    assert "Traceback" not in done.stderr
+    assert (last["exit_code"], last["step"], last["saved_step"]) == (0, STEPS, STEPS)
+
+
+@pytest.mark.long
+def test_the_report_tells_of_restarts(faulty):
     """The report that the run itself has written, before its launcher knew of the end."""
-    end, last = (event for event in events(killed["run_dir"]) if event["kind"] == "end")
-    (restart,) = availability(read_run(killed["run_dir"]).launches).restarts
-    assert restart.lost_steps == end["step"] - end["saved_step"]
-    assert restart.idle_s == last["first_s"] - end["last_s"]
-    report = (killed["run_dir"] / "report.md").read_text(encoding="utf-8")
-    assert "launch started the ranks 2 times" in report
-    assert f"{restart.lost_steps:,} step" in report
+    run_dir, _ = faulty
+    kinds = [event["kind"] for event in events(run_dir)]
+    assert kinds == [*["start", "end", "restart"] * 2, "start", "end", "finished"]
+    *ends, _ = (event for event in events(run_dir) if event["kind"] == "end")
+    report = (run_dir / "report.md").read_text(encoding="utf-8")
+    assert "launch started the ranks 3 times" in report
+    assert f"{sum(end['step'] - end['saved_step'] for end in ends):,} steps" in report
     assert "Rank 1 on " in report
