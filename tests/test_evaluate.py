@@ -112,6 +112,7 @@ def test_what_went_wrong_in_translating_is_told(folder, capsys, monkeypatch):
     assert more == "copy: and 4 such lines more"
 
 
+@pytest.mark.long
 def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
     shutil.copytree("run", "other")
     found = told(capsys, *OURS, "other/copy", "copy", "short", "--keep", "kept")

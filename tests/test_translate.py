@@ -289,6 +289,7 @@ def test_reader_that_has_enough_ends_the_command_quietly(forked):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_full_disk_behind_stdout_is_one_sentence(forked):
     done = forked(FULL_STDOUT, input="dog\n")
     said = "hvd_nmt.translate: stdout cannot be written: No space left on device.\n"
@@ -323,6 +324,7 @@ file_job._translate_share = counted
     assert not (tmp_path / "out.gz.part.json").exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_says_what_is_kept(forked, tmp_path):
     (tmp_path / "in").write_text("dog\n" * 30)
     change = "reader.CHUNK_LINES = 7\n" + KILLED.replace("SIGKILL", "SIGINT")

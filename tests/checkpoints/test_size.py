@@ -78,9 +78,8 @@ def test_frozen_and_averaged_to_the_byte(tmp_path, freeze, averaged):
 
 
 @pytest.mark.parametrize("freeze", ["", "embedding", "source_embedding"])
-@pytest.mark.parametrize("others", [{}, {"positions": "learned", "biases": "all"}])
-def test_a_matrix_of_the_source_to_the_byte(tmp_path, others, freeze):
-    model = dataclasses.replace(TINY, **others)
+def test_a_matrix_of_the_source_to_the_byte(tmp_path, freeze):
+    model = dataclasses.replace(TINY, positions="learned", biases="all")
     found = assert_predicted(tmp_path, model, 40, "float16", freeze, averaged=True, source=4000)
     joint = size.predict(model, 40)
     assert found.parameters == joint.parameters + 4000 * 16

@@ -258,7 +258,7 @@ def test_equals_plain_search(K, vocabulary_size, options):
         assert_same(hypotheses(quick, i)[:1], expected[:1])  # ending early loses only the others
 
 
-@pytest.mark.parametrize("alpha", [0.5, 2.0])
+@pytest.mark.parametrize("alpha", [0.5, pytest.param(2.0, marks=pytest.mark.long)])
 def test_marian_normalization_ends_as_generate_does(alpha):
     table, seeds = make_table(11, 16, sharpness=1.5, eos_bonus=1.5), list(range(30))
     decoding = Decoding(beam_size=3, n_best=3, normalization="marian", length_penalty=alpha)

@@ -26,6 +26,10 @@ IMPORTED = {
     "both": dataclasses.replace(MARIAN, start="openseq2seq", activation="gelu"),
 }
 KINDS = OWN | IMPORTED
+MOST_KINDS = [
+    pytest.param(kind, marks=pytest.mark.long if kind in ("openseq2seq", "marian") else ())
+    for kind in KINDS
+]  # "both" is both of them
 
 
 def tiny(kind="sinusoidal", dtype="float32"):
@@ -109,7 +113,7 @@ def test_a_row_of_padding_alone_is_finite_and_disturbs_no_other(dtype):
 # The cached step
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOST_KINDS)
 def test_the_cached_step_equals_the_full_decoder_at_every_position(kind):
     """Hypotheses change places before every position, as they do in a beam search."""
     model, source, length, room, beams = tiny(kind), ids([6, 9]), 8, 11, 3
@@ -153,11 +157,8 @@ def test_a_step_shows_where_each_layer_looks():
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-# Precision
-
-
 @pytest.mark.parametrize(("dtype", "bits"), [("bfloat16", 8), ("float16", 11)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MOST_KINDS)
 def test_half_precision_is_close_and_its_logits_are_float32(dtype, bits, kind):
     source, target = ids([5, 9]), ids([7, 8], seed=6)
     exact = tiny(kind)(source, target).numpy()
@@ -169,9 +170,6 @@ def test_half_precision_is_close_and_its_logits_are_float32(dtype, bits, kind):
     assert all(weight.dtype == tf.float32 for weight in model.variables)
     error = np.sqrt(np.mean((logits.numpy() - exact) ** 2)) / exact.std()
     assert 0 < error < (4 if kind in OWN else 6) * 2.0**-bits
-
-
-# Initial weights
 
 
 def test_a_seed_decides_the_initial_weights():
@@ -213,9 +211,6 @@ def test_initial_distributions():
         if len(weight.shape) == 1:
             name = weight.name.rpartition("/")[-1]
             np.testing.assert_array_equal(weight, float(name.startswith("scale")))
-
-
-# What imported weights need
 
 
 def test_the_loss_adds_the_bias_of_the_softmax_and_every_weight_has_a_gradient(imported):

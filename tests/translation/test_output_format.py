@@ -51,6 +51,7 @@ def test_a_row_with_everything():
     assert output_format.rows([line, line], 7, Columns(scores=True), names) == ["-1.2500\tthe dog"]
 
 
+@pytest.mark.long
 def test_given_beginnings(translated, tmp_path, dev):
     free = translated()
     prefixes = ["Mann sieht" if number % 2 else "" for number in range(len(dev))]
