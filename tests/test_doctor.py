@@ -4,7 +4,6 @@ import copy
 import json
 import re
 import socket
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -159,39 +158,19 @@ def test_json_has_everything(capsys, cluster):
     assert found["hosts"][1]["facts"]["names"] == {"v100a": ["192.0.2.7"], "v100b": ["192.0.2.7"]}
 
 
-WHEEL = ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"]
-
-
-@pytest.mark.parametrize(
-    ("card", "cudnn", "line"),
-    [
-        (("Tesla V100", (7, 0)), "9.3.0.75",
-         "OK {tf} and cuDNN 9.3.0.75 have code for Tesla V100 (7.0)"),
-        (("Tesla V100", (7, 0)), "9.12.0.46",
-         "WARN cuDNN 9.12.0.46 has no code for Tesla V100 (7.0)"),
-        (("Tesla K80", (3, 7)), "9.12.0.46", "FAIL {tf} has no code for Tesla K80 (3.7)"),
-    ],
-)  # fmt: skip
-def test_a_gpu_for_which_tensorflow_or_cudnn_has_no_code(
-    capsys, cluster, nvml_library, monkeypatch, tmp_path, card, cudnn, line
-):
+def test_a_gpu_for_which_cudnn_has_no_code(capsys, cluster, nvml_library, monkeypatch, tmp_path):
     """The GPU speaks through nvidia-ml-py, cuDNN through what pip wrote of it."""
-    nvml_library.gpus, nvml_library.models[0] = 1, card
-    installed = tmp_path / "site" / f"nvidia_cudnn_cu12-{cudnn}.dist-info"
+    nvml_library.gpus = 1
+    installed = tmp_path / "site" / "nvidia_cudnn_cu12-9.12.0.46.dist-info"
     installed.mkdir(parents=True)
-    (installed / "METADATA").write_text(f"Name: nvidia-cudnn-cu12\nVersion: {cudnn}\n")
+    (installed / "METADATA").write_text("Name: nvidia-cudnn-cu12\nVersion: 9.12.0.46\n")
     monkeypatch.syspath_prepend(installed.parent)
-    facts, measured = cluster
-    facts["v100a"] = facts["v100b"] = {"cuda_architectures": WHEEL}
+    facts, _ = cluster
+    facts["v100a"] = facts["v100b"] = {"cuda_architectures": ["sm_60", "sm_70", "compute_90"]}
     doctor.main(["-H", "v100a:1,v100b:1"])
     text = capsys.readouterr().out
-    status, found = line.format(tf=f"TensorFlow {version('tensorflow')}").split(" ", 1)
-    (told,) = (row for row in text.splitlines() if row.split()[1:3] == ["compute", "capability"])
-    assert told.startswith(f"{status} ")
-    assert found in told
-    assert ("TF=2.18 make install on every host" in text) == (status == "WARN")
-    assert (measured == []) == (status == "FAIL")
-    assert ("not measured: compute capability of v100a fails" in text) == (status == "FAIL")
+    assert "cuDNN 9.12.0.46 has no code for Tesla V100-SXM2-16GB (7.0)" in text
+    assert "TF=2.18 make install on every host" in text
 
 
 def test_gpus_that_tensorflow_does_not_see(cluster):
@@ -214,7 +193,6 @@ def test_gpus_that_tensorflow_does_not_see(cluster):
         (["-H", "a:1", "--hostfile", "f"], "not with both"),
         (["--hostfile", "nowhere"], "host file nowhere cannot be read"),
         (["--timeout-s", "0"], "must be above 0"),
-        (["--compute-s", "-1"], "must not be negative"),
         (["--price-per-hour", "cheap"], "--price-per-hour is 'cheap'"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],

@@ -40,18 +40,6 @@ def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
     ]
 
 
-def test_in_a_file_a_remark_has_a_line_of_its_own(monkeypatch):
-    log = io.StringIO()
-    monkeypatch.setattr("sys.stderr", log)
-    bar = progress.progress(None, "lines", done=7)
-    bar.display()
-    progress.print_line("line 9: too long")
-    bar.close()
-    first, second = log.getvalue().splitlines()
-    assert first.startswith("7 lines [")
-    assert second == "line 9: too long"
-
-
 def test_other_ranks_are_silent(monkeypatch):
     said = Terminal()
     monkeypatch.setattr("sys.stderr", said)

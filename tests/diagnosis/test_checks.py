@@ -202,6 +202,8 @@ RUNS = {
     "no GPU tells its capability": on_both(**cards(SILENT, SILENT)),
     "TensorFlow without CUDA": on_both(cuda_architectures=[]),
     "TensorFlow without CUDA, no GPUs": on_both(cuda_architectures=[], gpu=gpu(0)),
+    "cuDNN has no code":
+        on_both(packages=good_facts("", "")["packages"] | {"nvidia-cudnn-cu12": "9.12.0.46"}),
     "cuDNN is unknown": planned(packages={"nvidia-cudnn-cu12": None}),
     "another program fills a GPU":
         planned(gpu={"gpus": [card(0), card(1, used_GB=14)]}),

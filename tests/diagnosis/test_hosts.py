@@ -85,34 +85,28 @@ def test_this_machine_is_known_by_its_names():
     assert not hosts.is_here("192.0.2.1")  # kept for documentation: nobody's
 
 
-def test_remote_hosts_get_the_same_folder_and_python(monkeypatch, tmp_path):
+def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(monkeypatch, tmp_path):
+    """Of a choice of GPUs only numbers: names are each host's own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "/a b")
+    given = {"PYTHONPATH": "/a b", "HOROVOD_CYCLE_TIME": "7", "CUDA_VISIBLE_DEVICES": "1",
+             "MY_TOKEN": "canary"}  # fmt: skip
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
     *options, name, command = hosts.command_there("192.0.2.1", hosts.PROBE, 20)
     assert options[:1] == ["ssh"]
     assert {"BatchMode=yes", "ConnectTimeout=10"} <= set(options)
     assert name == "192.0.2.1"
     assert command.startswith(f"cd {tmp_path} && env ")
-    assert " 'PYTHONPATH=/a b' " in command
-    assert command.endswith(f" {sys.executable} -m hvd_nmt.diagnosis.probe")
-
-
-def test_a_probe_sees_the_environment_of_a_rank(monkeypatch):
-    """Of a choice of GPUs only numbers: names are each host's own."""
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "7")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setenv("MY_TOKEN", "canary")
-    command = hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
-    assert " HOROVOD_CYCLE_TIME=7 " in command
-    assert " CUDA_VISIBLE_DEVICES=1 " in command
+    for words in (" 'PYTHONPATH=/a b' ", " HOROVOD_CYCLE_TIME=7 ", " CUDA_VISIBLE_DEVICES=1 "):
+        assert words in command
     assert "canary" not in command
-    (answer,) = hosts.ask([Host("localhost", 1)], {}, timeout_s=600.0)
-    assert answer.facts["gpu"]["visible_devices"] == "1"
+    assert command.endswith(f" {sys.executable} -m hvd_nmt.diagnosis.probe")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a1b")
     assert "CUDA_VISIBLE_DEVICES" not in hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
 
 
-def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh):
+def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     wanted = [Host(name, 1) for name in ("here", "one", "other", "refuses", "bare", "dies")]
     answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=600.0)
     here, one, other, refuses, bare, dies = answers
@@ -120,6 +114,7 @@ def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh):
     for answer in (here, one, other):
         assert answer.error is None
         assert answer.facts["host"] == socket.gethostname()
+        assert answer.facts["gpu"]["visible_devices"] == "1"
         assert set(answer.facts["names"]) >= {host.name for host in wanted}
         assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
     assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")

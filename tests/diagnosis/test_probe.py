@@ -11,7 +11,6 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import pynvml
 import pytest
 
 from hvd_nmt import config as configuration
@@ -72,44 +71,34 @@ def test_the_architectures_of_tensorflow_are_those_it_tells_when_it_is_imported(
     assert probe._cuda_architectures({}) == list(told.get("cuda_compute_capabilities", []))
 
 
-@pytest.mark.parametrize(
-    ("built", "found"),
-    [
-        ("{'cuda_compute_capabilities': ['sm_70', 'compute_90']}", ["sm_70", "compute_90"]),
-        ("{'is_cuda_build': False}", []),
-    ],
-)
-def test_the_architectures_of_tensorflow_are_read_from_its_build(
-    tmp_path, monkeypatch, built, found
-):
+def test_the_architectures_of_tensorflow_are_read_from_its_build(tmp_path, monkeypatch):
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
     monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: spec)
-    folder = tmp_path / "python" / "platform"
-    folder.mkdir(parents=True)
-    (folder / "build_info.py").write_text(f"build_info = {built}\n")
-    assert probe._cuda_architectures({}) == found
+    build = tmp_path / "python" / "platform" / "build_info.py"
+    build.parent.mkdir(parents=True)
+    build.write_text("build_info = {'cuda_compute_capabilities': ['sm_70', 'compute_90']}\n")
+    assert probe._cuda_architectures({}) == ["sm_70", "compute_90"]
+    build.write_text("build_info = {'is_cuda_build': False}\n")
+    assert probe._cuda_architectures({}) == []
     monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="not installed"):
         probe._cuda_architectures({})
 
 
-def test_gpus_tell_name_and_compute_capability_through_nvml(nvml_library):
-    nvml_library.gpus, nvml_library.models[1] = 2, ("NVIDIA H100 80GB HBM3", (9, 0))
-    told = [(gpu["name"], gpu["capability"]) for gpu in probe.gpu({})["gpus"]]
-    assert told == [("Tesla V100-SXM2-16GB", [7, 0]), ("NVIDIA H100 80GB HBM3", [9, 0])]
-    nvml_library.codes["CudaComputeCapability"] = pynvml.NVML_ERROR_NOT_SUPPORTED
-    assert [gpu["capability"] for gpu in probe.gpu({})["gpus"]] == [None, None]
-
-
-def test_a_gpu_that_does_not_answer_is_told_with_its_error(nvml_library, monkeypatch):
-    nvml_library.gpus, nvml_library.dead, nvml_library.lost_after = 2, 1, {0: 0}
+def test_gpus_tell_what_they_are_and_whether_they_answer(nvml_library, monkeypatch):
+    nvml_library.gpus, nvml_library.dead = 2, 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     found = probe.gpu({})
-    (only,) = found["gpus"]
-    assert (only["index"], only["error"]) == (0, "GPU is lost")
-    assert only["memory_total_bytes"] == 16 << 30
+    assert found["gpus"] == [{
+        "index": 0, "name": "Tesla V100-SXM2-16GB", "uuid": found["gpus"][0]["uuid"],
+        "capability": [7, 0], "memory_total_bytes": 16 << 30, "memory_used_bytes": 10 << 30,
+        "error": None,
+    }]  # fmt: skip
     assert (found["driver"], found["visible_devices"]) == ("535.161.08", "0")
     assert found["problems"] == ["GPU 1 does not answer: GPU is lost"]
+    nvml_library.lost_after = {0: nvml_library.questions["UtilizationRates", 0]}
+    (lost,) = probe.gpu({})["gpus"]
+    assert (lost["error"], lost["capability"]) == ("GPU is lost", None)
 
 
 def test_names_and_routes():
@@ -161,10 +150,8 @@ def test_data_and_the_step_that_needs_most_memory(toy_data, tmp_path):
 
 def test_damaged_data_are_found(toy_data, tmp_path):
     copy = shutil.copytree(toy_data, tmp_path / "data")
-    victim = copy / "spm.model"
-    content = bytearray(victim.read_bytes())
-    content[100] ^= 1
-    victim.write_bytes(content)
+    content = (copy / "spm.model").read_bytes()
+    (copy / "spm.model").write_bytes(bytes([content[0] ^ 1]) + content[1:])
     found = probe._data({"data": str(copy)})
     assert "is damaged" in found["error"]
     assert found["exists"]

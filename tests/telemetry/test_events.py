@@ -105,17 +105,6 @@ def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path):
     assert tensorboard_scalars(logdir, "eval_loss") == []
 
 
-def test_resuming_at_the_last_step_drops_nothing(tmp_path):
-    for first in (1, 3, 5):
-        with EventStore(tmp_path) as store:
-            assert store.truncate_after(first - 1) == 0
-            store.scalars(first, {"train_loss": 1.0})
-            store.scalars(first + 1, {"train_loss": 1.0})
-    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4, 5, 6]
-    steps = [step for step, _ in tensorboard_scalars(tmp_path / "tensorboard", "train_loss")]
-    assert steps == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_resumed_run_s_file_sorts_last_even_when_the_clock_was_set_back(tmp_path):
     late = tmp_path / "events.out.tfevents.4000000000.host.1"
     late.touch()
@@ -135,22 +124,15 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     (tmp_path / "metrics.jsonl").unlink()  # conftest reads such files to their end
 
 
-WRITE_AND_LIST_MODULES = """
+def test_telemetry_never_loads_tensorflow(run_python, tmp_path):
+    script = f"""
 import json, sys
 from pathlib import Path
-from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.telemetry import gpu, host, network, sampler, steps
-with EventStore(Path({run_dir!r})) as store:
-    store.scalars(1, {{"train_loss": 0.5}})
-    store.text(1, "sample", "text")
-    store.truncate_after(0)
+from hvd_nmt.telemetry.events import EventStore
+with EventStore(Path({str(tmp_path)!r})) as store:
     store.scalars(1, {{"train_loss": 0.25}})
-assert [line["train_loss"] for line in read_metrics(Path({run_dir!r}))] == [0.25]
-print(json.dumps(sys.modules.get("tensorflow") is not None))
+print(json.dumps("tensorflow" in sys.modules))
 """
-
-
-def test_it_never_loads_tensorflow(run_python, tmp_path):
-    script = WRITE_AND_LIST_MODULES.format(run_dir=str(tmp_path))
     assert run_python(script) is False
     assert tensorboard_scalars(tmp_path / "tensorboard", "train_loss") == [(1, 0.25)]

@@ -97,14 +97,6 @@ def test_the_dear_question_goes_to_one_gpu_at_a_time(nvml_library):
     assert [sum(gpu) for gpu in zip(*asked, strict=True)] == [2, 2, 2]
 
 
-def test_a_gpu_that_is_dead_from_the_start_does_not_hide_the_others(nvml_library):
-    nvml_library.gpus, nvml_library.dead = 2, 0
-    probe = GpuProbe()
-    assert probe.problems == ["GPU 0 does not answer: GPU is lost"]
-    assert [gpu.index for gpu in probe.gpus] == [1]
-    assert [sample.uuid[-1] for sample in probe.sample()] == ["1"]
-
-
 def test_without_a_driver_or_its_library_the_reason_is_told(nvml_library, run_python, tmp_path):
     nvml_library.gpus, nvml_library.init = 2, pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     probe = GpuProbe()

@@ -1,6 +1,5 @@
 """The host probe: real work, real memory, real writes."""
 
-import os
 import subprocess
 import sys
 import time
@@ -119,22 +118,14 @@ def test_swapping_shows_as_a_rate(monkeypatch, clock):
     assert seen.swapped_out_MB_per_s == 0
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "error", "unknown"),
-    [
-        (os, "getloadavg", OSError("Load averages are unobtainable"), "load_1min"),
-        (psutil, "disk_io_counters", NotImplementedError(), "disk_read_MB_per_s"),
-    ],
-)
-def test_what_a_system_hides_costs_only_that(monkeypatch, module, name, error, unknown):
+def test_what_a_system_hides_costs_only_that(monkeypatch):
     def hidden(**_):
-        raise error
+        raise NotImplementedError
 
-    monkeypatch.setattr(module, name, hidden)
+    monkeypatch.setattr(psutil, "disk_io_counters", hidden)
     seen = HostProbe().sample()
-    assert getattr(seen, unknown) is None
+    assert seen.disk_read_MB_per_s is None
     assert seen.memory_used_bytes > 0
-    assert seen.process_tree_bytes >= psutil.Process(os.getpid()).memory_info().rss // 2
 
 
 def test_memory_of_children_counts():

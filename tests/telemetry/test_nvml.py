@@ -14,10 +14,8 @@ from hvd_nmt.telemetry.gpu import GpuProbe, memory_of
     [
         (0x0, []),
         (0x1, []),  # idle: nothing waits
-        (0x2, ["application clocks"]),
         (0x4 | 0x1, ["power cap"]),
         (0x8 | 0x40, ["hardware slowdown", "thermal, by hardware"]),
-        (0x20, ["thermal"]),
         (0x8 | 0x80, ["hardware slowdown", "power brake"]),
         (0x4 | 0x2000 | 0x8000, ["power cap", "reason 0xa000"]),
     ],
@@ -69,14 +67,6 @@ def test_functions_that_an_old_driver_lacks_cost_their_own_values(nvml_library, 
         assert (sample.temperature_c, sample.error) == (celsius, None)
         assert sample.utilisation_percent == 97 + sample.index
         assert sample.throttle_reasons == ["thermal"]
-
-
-def test_a_driver_that_lacks_the_older_name_too_costs_no_more(nvml_library):
-    nvml_library.gpus = 1
-    for name in ("CurrentClocksEventReasons", "CurrentClocksThrottleReasons"):
-        del nvml_library.answers[name]
-    (gpu,) = GpuProbe().sample()
-    assert (gpu.throttle_reasons, gpu.error, gpu.power_w) == (None, None, 250.5)
 
 
 def test_memory_of_the_gpu_that_cuda_names(nvml_library):

@@ -204,30 +204,6 @@ def test_a_server_that_never_answers_holds_nobody(
     assert out.count("\n") == 1
 
 
-@pytest.mark.long
-def test_a_full_disk_stops_nothing(use, tmp_path, capsys, monkeypatch):
-    trackers.require("mlflow")
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small tmpfs")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk]).returncode:
-        pytest.skip("may not mount a tmpfs here")
-    try:
-        said = []
-        use(trackers.Library("mlflow", disk).environment)
-        monkeypatch.setattr(tracker_module, "END_S", 2.0)
-        with started("mlflow", tmp_path / "run"), EventStore(tmp_path / "run") as store:
-            train(store, range(1, 20))
-            wait_until(lambda: said.append(capsys.readouterr().out) or "fails" in "".join(said))
-    finally:
-        subprocess.run(["umount", disk], check=True)
-    first, last = ("".join(said) + capsys.readouterr().out).splitlines()[-2:]
-    assert first.startswith("tracker     mlflow fails (")
-    assert "No space left on device" in first
-    assert "did not take all" in last
-
-
 def test_a_lock_that_cannot_be_opened_is_said(tmp_path):
     """Here a directory has its name."""
     (tmp_path / ".tracker.lock").mkdir()
