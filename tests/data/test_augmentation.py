@@ -9,9 +9,7 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import DataConfig
 from hvd_nmt.data.augmentation import Augmentation
-from hvd_nmt.data.batch_plan import BatchPlan, Position
-from hvd_nmt.data.batches import batches
-from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import Sentences
 from hvd_nmt.preparation import subwords
 
 WORDS = itertools.product(["lower", "Garten"], ["wide", "new"], ["best", "lowest"], ["newer"] * 40)
@@ -43,25 +41,10 @@ def lists(sentences):
     return [sentence.tolist() for sentence in sentences]
 
 
-def text(pieces, ids):
-    return "".join(pieces[i][0] for i in ids)
-
-
 def test_without_dropout_the_ids_are_those_of_sentencepiece(pieces, sentences):
     """Its pieces, taken apart and put together again: an oracle for every merge."""
     dropout = Augmentation(pieces, 0.0, 1, 128)
     assert lists(dropout.sentences(sentences, ALL, 0, 0)) == lists(sentences)
-
-
-def test_the_text_stays_and_the_pieces_differ(pieces, sentences):
-    dropout = Augmentation(pieces, 0.1, 1, 1000)
-    epochs = [lists(dropout.sentences(sentences, ALL, epoch, 0)) for epoch in range(3)]
-    for ids in epochs:
-        assert [text(pieces, i) for i in ids] == [text(pieces, i) for i in lists(sentences)]
-    other_side = lists(dropout.sentences(sentences, ALL, 0, 1))
-    other_seed = lists(Augmentation(pieces, 0.1, 2, 1000).sentences(sentences, ALL, 0, 0))
-    for one, other in itertools.combinations([*epochs, other_side, other_seed], 2):
-        assert sum(a != b for a, b in zip(one, other, strict=True)) > 0.8 * len(ALL)
 
 
 def test_sentences_are_as_long_as_with_sentencepiece(model, pieces, sentences):
@@ -84,30 +67,6 @@ def test_a_sentence_that_would_be_too_long_keeps_its_own_ids(pieces, sentences):
     assert not over.all()
     for i in ALL:
         assert found[i].tolist() == (sentences if over[i] else free)[i].tolist()
-
-
-def test_ranks_agree_and_a_resumed_run_sees_the_same(pieces, sentences):
-    corpus = ParallelCorpus(sentences, sentences)
-    plan = BatchPlan.of(corpus, 600, seed=3)
-
-    def take(start, rank, size, n):
-        dropout = Augmentation(pieces, 0.1, 3, 60)
-        return list(itertools.islice(batches(corpus, plan, start, rank, size, dropout), n))
-
-    n_batches = 2 * plan.steps_per_epoch
-    whole = take(Position(), 0, 1, n_batches)
-    by_rank = [take(Position(), rank, 3, n_batches) for rank in range(3)]
-    for one, *step in zip(whole, *by_rank, strict=True):
-        assert len({(b.source_BxS.shape, b.target_BxT.shape) for b in step}) == 1
-        rows = [row[row > 0].tolist() for batch in step for row in batch.source_BxS if row.any()]
-        assert sorted(rows) == sorted(row[row > 0].tolist() for row in one.source_BxS)
-        for batch in step:
-            assert batch.target_tokens == sum(np.count_nonzero(b.target_BxT) for b in step)
-            assert batch[2:6] == one[2:6]
-    at = plan.steps_per_epoch + 2
-    for a, b in zip(whole[at:], take(plan.position(at), 0, 1, 3), strict=False):
-        np.testing.assert_array_equal(a.source_BxS, b.source_BxS)
-        np.testing.assert_array_equal(a.target_BxT, b.target_BxT)
 
 
 def test_golden_segmentation(pieces, sentences):

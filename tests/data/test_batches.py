@@ -59,7 +59,7 @@ def assert_equal(a: Batch, b: Batch):
 
 @property_test
 @given(worlds())
-def test_every_rank_has_the_same_steps_and_shapes(world):
+def test_every_rank_has_the_same_steps_and_shapes_and_knows_the_tokens_of_each(world):
     corpus, plan, size = world
     n_batches = 2 * plan.steps_per_epoch + 1
     by_rank = [take(corpus, plan, Position(), rank, size, n_batches) for rank in range(size)]
@@ -69,6 +69,10 @@ def test_every_rank_has_the_same_steps_and_shapes(world):
         assert len({batch[2:7] for batch in step}) == 1
         assert step[0].source_BxS.dtype == step[0].target_BxT.dtype == np.int32
         assert len(step[0].source_BxS) == len(step[0].target_BxT)
+        assert step[0].source_tokens == sum(np.count_nonzero(b.source_BxS) for b in step)
+        of_each = tuple(np.count_nonzero(batch.target_BxT) for batch in step)
+        assert step[0].rank_target_tokens == of_each
+        assert step[0].target_tokens == sum(of_each)
     assert by_rank[0][-1].epoch == 2
 
 
@@ -110,19 +114,6 @@ def test_resuming_gives_the_same_continuation(world, done, rank):
 
 @property_test
 @given(worlds())
-def test_every_rank_knows_the_tokens_of_each_and_of_all(world):
-    corpus, plan, size = world
-    by_rank = [take(corpus, plan, Position(), r, size, plan.steps_per_epoch) for r in range(size)]
-    for step in zip(*by_rank, strict=True):
-        assert step[0].source_tokens == sum(np.count_nonzero(b.source_BxS) for b in step)
-        by_rank_tokens = tuple(np.count_nonzero(batch.target_BxT) for batch in step)
-        assert {batch.rank_target_tokens for batch in step} == {by_rank_tokens}
-        assert step[0].target_tokens == sum(by_rank_tokens)
-    assert sum(batch.target_tokens for batch in by_rank[0]) == corpus.target.lengths.sum()
-
-
-@property_test
-@given(worlds())
 def test_evaluation_sees_each_sentence_once_in_equal_shapes(world):
     corpus, plan, size = world
     by_rank = [
@@ -141,9 +132,6 @@ def test_evaluation_sees_each_sentence_once_in_equal_shapes(world):
                 assert source_row[source_row != 0].tolist() == corpus.source[index].tolist()
                 assert target_row[target_row != 0].tolist() == corpus.target[index].tolist()
     assert sorted(seen) == list(range(len(corpus)))
-
-
-def test_evaluating_nothing_gives_no_batches():
     nothing = sentences([], 4)
     assert list(evaluation_batches(ParallelCorpus(nothing, nothing), 100, 0, 2)) == []
 

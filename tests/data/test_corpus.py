@@ -51,6 +51,11 @@ def test_what_is_written_is_read(directory):
             assert side.lengths.tolist() == [len(sentence) for sentence in ids]
             assert side.ids.dtype == np.uint16
     assert len(data.train) == 3
+    assert isinstance(data.train.source.ids.base, np.memmap)
+    with SentencesWriter(directory / "x", 65_544) as writer:
+        writer.append(np.array([65_543, 1]), np.array([2]))
+    ids = np.load(directory / "x.ids.npy")
+    assert (ids.dtype, ids.tolist()) == (np.int32, [65_543, 1])
     assert data.text("dev") == (["Hello there"], ["Grüß Gott"])
     assert data.text_path("dev", "de") == directory / "dev.de"
     assert data.spm_path.read_bytes() == b"model"
@@ -59,25 +64,6 @@ def test_what_is_written_is_read(directory):
     for part in ("train", "test"):
         with pytest.raises(DataError, match=f"has no text of a {part} part"):
             data.text(part)
-
-
-def test_ids_are_mapped_not_read_and_have_no_index_outside(directory):
-    source = corpus.load(directory).train.source
-    assert isinstance(source.ids.base, np.memmap)
-    with pytest.raises(ValueError, match="read-only"):
-        source.ids[0] = 1
-    for index in (-1, 3):
-        with pytest.raises(IndexError):
-            source[index]
-
-
-@pytest.mark.parametrize(("size", "dtype"), [(65_536, np.uint16), (65_544, np.int32)])
-def test_the_type_of_ids_follows_the_vocabulary(tmp_path, size, dtype):
-    with SentencesWriter(tmp_path / "x", size) as writer:
-        writer.append(np.array([size - 1, 1]), np.array([2]))
-    ids = np.load(tmp_path / "x.ids.npy")
-    assert ids.dtype == dtype
-    assert ids.tolist() == [size - 1, 1]
 
 
 def test_the_hash_follows_names_and_contents(directory):

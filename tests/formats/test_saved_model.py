@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.text import plain
 from hvd_nmt.formats import saved_model
 from hvd_nmt.model.decoding import Decoding
@@ -99,11 +98,3 @@ def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
     text = WRONG_BYTES.decode("utf-8", "replace")
     assert strangers["wrong"] == [ours.translate([text]).lines[0][0].text]
     assert (np.diff(strangers["n_best_scores"], axis=1) <= 0).all()
-
-
-def test_what_cannot_be_done_is_one_sentence(exported, toy_run, tmp_path):
-    with pytest.raises(ConfigError, match="is there already"):
-        saved_model.convert(toy_run, "best", exported)
-    with pytest.raises(ConfigError, match="leave --sample out"):
-        saved_model.convert(toy_run, "best", tmp_path / "x", Decoding(sample=True))
-    assert not list(tmp_path.iterdir())
