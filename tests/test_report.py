@@ -3,14 +3,12 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hvd_nmt import config, report
 from hvd_nmt.telemetry.events import EventStore
 
-RECIPE_LOG = Path(__file__).resolve().parents[2] / "shared" / "data" / "openseq2seq" / "nohup.out"
 LOG = "*** Global step 1: ***     Train loss: 8.3090\ntime per step = 0:00:0.148\n"
 
 
@@ -49,26 +47,6 @@ def test_a_run_directory_gets_its_report_inside(run_dir, capsys):
     text = page_of(run_dir)
     assert "at step 30 of 40" in text
     assert "at 2.50 EUR per host and hour" in text
-
-
-def test_a_run_that_was_killed_in_mid_line_is_reported(run_dir, tmp_path):
-    with (run_dir / "metrics.jsonl").open("ab") as stream:
-        stream.write(b'{"step":40,"time_s":17')
-    out = tmp_path / "out"
-    assert report.main([str(run_dir), "--output", str(out)]) == 0
-    assert "at step 30 of 40" in page_of(out)
-
-
-@pytest.mark.parametrize("damage", ['{"kind":"start","hosts":5,"time_s":[],"first_step":{}}', "x"])
-def test_a_start_that_cannot_be_believed_costs_itself_and_no_traceback(run_dir, damage, capsys):
-    path = run_dir / "metrics.jsonl"
-    _, *rest = path.read_text().splitlines(keepends=True)
-    path.write_text(damage + "\n" + "".join(rest))
-    assert report.main([str(run_dir)]) == 0
-    assert capsys.readouterr().err == ""
-    text = page_of(run_dir)
-    assert "at step 30 of 40" in text
-    assert "left out" in text
 
 
 def test_several_go_side_by_side_into_the_working_directory(run_dir, tmp_path, monkeypatch):
@@ -110,12 +88,3 @@ def test_a_report_needs_no_tensorflow(run_dir, tmp_path):
         text=True,
     )
     assert done.stdout.splitlines()[-1:] == ["False False"], done.stderr
-
-
-@pytest.mark.skipif(not RECIPE_LOG.exists(), reason="needs ../shared: a log of the recipe itself")
-def test_the_recipe_s_own_log_is_answered_as_far_as_it_goes(tmp_path):
-    assert report.main([str(RECIPE_LOG), "--output", str(tmp_path)]) == 0
-    text = page_of(tmp_path)
-    for words in ("23,365,648 bytes", "equal to the byte", "for 1,600 steps",
-                  "no measure of translation quality"):  # fmt: skip
-        assert words in text

@@ -128,14 +128,9 @@ def test_advice_is_sorted_and_only_what_helps():
     assert bottleneck.verdict(run()).advice == ()
 
 
-@pytest.mark.parametrize("hosts", [("a",), ("a", "a")])
-def test_ranks_of_one_host_send_nothing_over_its_card(hosts):
-    found = bottleneck.verdict(run(hosts=hosts, telemetry=(card("a", 1e6),)))
+def test_ranks_of_one_host_send_nothing_over_its_card_and_are_not_bound_by_a_network():
+    found = bottleneck.verdict(run(hosts=("a", "a"), telemetry=(card("a", 1e6),), **CUT))
     assert (found.seen_bytes, found.predicted_bytes, found.interface) == (None, None, None)
-
-
-def test_ranks_of_one_host_are_not_bound_by_a_network():
-    found = bottleneck.verdict(run(hosts=("a", "a"), communication_s=1.2))
     assert found.kind == bottleneck.LOCAL == "communication-bound"
     assert set(found.per_interval) == {bottleneck.LOCAL}
     assert found.advice

@@ -33,11 +33,6 @@ def measured(ratio, ranks_by_host=(2, 2), latency_s=0.0, compute_s=0.5):
     )  # fmt: skip
 
 
-def speed(exchange, found):
-    """Compared with no network at all."""
-    return found.compute_s / found.step_s(exchange)
-
-
 @pytest.mark.parametrize(
     ("exchange", "ranks_by_host", "share"),
     [
@@ -68,18 +63,6 @@ def test_one_host_sends_nothing():
 
 def test_plain_is_the_ring():
     assert sent_bytes_per_step(PLAIN, G, (2, 2)) == ring_bytes(G, 4)
-
-
-@pytest.mark.parametrize(
-    ("exchange", "percent"),
-    [
-        (PLAIN, 21), (BOTH, 47), (islands(16), 92), (islands(32), 96),
-        (islands(8, streaming=True), 100), (islands(8), 86),
-    ],
-)  # fmt: skip
-def test_speed_where_a_plain_all_reduce_takes_four_times_the_computing(exchange, percent):
-    """Two hosts with two ranks each; the speed without any network is 100 %."""
-    assert round(100 * speed(exchange, measured(4.0))) == percent
 
 
 def test_latency_is_paid_by_each_exchange_and_no_wire_shortens_it():

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain import learning, learning_rate
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
@@ -277,16 +276,6 @@ def test_what_is_said_of_schedules(golden_page):
         for name, training in SCHEDULES.items()
     ]
     golden_page("learning-rates.txt", "\n".join(said))
-
-
-@pytest.mark.parametrize("name", ["cosine", "linear", "inverse_sqrt", "constant", "stable"])
-def test_other_schedules_agree(name):
-    training = SCHEDULES[name]
-    schedule = Schedule(5e-4, 512, 100, training["cooldown_steps"], 400, decay=training["decay"])
-    rates = np.vectorize(lambda step: schedule.rate(int(step) - 1))
-    found = explained(training, rate=rates, last=400)
-    assert found.peak_planned == (100, pytest.approx(5e-4))
-    assert abs(found.largest_deviation[1]) < 1e-6
 
 
 def test_a_schedule_that_is_not_known_is_not_guessed_at():

@@ -1,8 +1,9 @@
-"""launch.jsonl read back, whole, going on and damaged: the lines are those of a real run."""
+"""The lines of a real run in launch.jsonl read back: whole, going on and damaged."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,25 +12,10 @@ from hvd_nmt.records import launches
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import restarts
 
-GONE = (
-    "hvd_nmt.train: Rank 1 on vm is gone (killed, or out of memory): the run ends after step 120; "
-    "the same command goes on from the checkpoint of step 100."
-)
 LEFT_OUT = {"time_s": 1795392404.76, "kind": "left out", "why": {"v100b": "v100b: ssh: off."}}
 LINES = [
-    {"time_s": 1795392335.63, "kind": "start", "start_id": "d1068b20bc000ffe.1", "nic": "lo",
-     "command": ["python", "-m", "hvd_nmt.train"], "hosts": {"localhost": 2}},
-    {"time_s": 1795392402.49, "kind": "end", "exit_code": 137, "sentence": GONE, "resumed_step": 0,
-     "first_s": 1795392366.66, "last_s": 1795392400.59, "step": 120, "killed": {}, "left": {},
-     "silent": [], "saved_step": 100},
-    {"time_s": 1795392402.49, "kind": "restart", "pause_s": 1.0},
-    {"time_s": 1795392404.77, "kind": "start", "start_id": "d1068b20bc000ffe.2", "nic": "lo",
-     "command": ["python", "-m", "hvd_nmt.train"], "hosts": {"localhost": 2}},
-    {"time_s": 1795392563.01, "kind": "end", "exit_code": 0, "sentence": "", "resumed_step": 100,
-     "first_s": 1795392459.02, "last_s": 1795392539.81, "step": 400, "killed": {}, "left": {},
-     "silent": [], "saved_step": 400},
-    {"time_s": 1795392563.01, "kind": "finished", "exit_code": 0, "why": ""},
-]  # fmt: skip
+    json.loads(line) for line in Path(__file__).with_name("launch.jsonl").read_text().splitlines()
+]
 
 
 def read(folder, lines, metrics=()):
@@ -42,7 +28,7 @@ def read(folder, lines, metrics=()):
 def test_two_starts_and_what_lies_between_them(tmp_path):
     (first, second), problems = read(tmp_path, [*LINES[:3], LEFT_OUT, *LINES[3:]])
     assert problems == []
-    assert (first.exit_code, first.sentence, first.last_step) == (137, GONE, 120)
+    assert (first.exit_code, first.sentence, first.last_step) == (137, LINES[1]["sentence"], 120)
     assert first.ranks_by_host == {"localhost": 2}
     assert (first.left_out, second.left_out) == ((), ("v100b",))
     assert (second.exit_code, second.resumed_step, second.saved_step) == (0, 100, 400)

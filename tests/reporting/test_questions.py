@@ -90,17 +90,12 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
         "another schedule": (6, training(learning_rate=1e-3, decay="warmup_stable_decay",
                                          cooldown_steps=5000), {}),
         "within the warm-up": (6, {"max_steps": 300, **training(max_steps=300)}, {}),
-        "the rate without a configuration": (6, {"config": {}}, {}),
         "data elsewhere": (7, {"config": {"data": {"directory": "data/there"}}}, {}),
-        "no checkpoint": (8, {}, {"anatomy_problem": "there is none."}),
-        "its predicted size": (9, {}, {"anatomy_problem": "there is none."}),
         "exchanges of weights": (10, cured, {}),
         "resumed": (10, resumed, {}),
         "a log without step times": (10, {"intervals": losses, "source": "OpenSeq2Seq"}, {}),
-        "a run without step times": (10, {"intervals": losses}, {}),
         "traffic after a resume": (11, resumed, {}),
         "traffic on one host": (11, {"hosts": ("v100a",) * 4}, {}),
-        "traffic of unknown hosts": (11, {"hosts": ("unknown",) * 4, "telemetry": ()}, {}),
     }  # fmt: skip
 
 

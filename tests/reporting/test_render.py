@@ -4,6 +4,7 @@ import dataclasses
 import html.parser
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,27 +29,7 @@ MANIFEST = {
     "source_language": "en", "target_language": "de", "max_length": 128, "parts": {"train": PART},
     "files": {"train.en.ids.npy": {"n_bytes": 500_000}, "dev.en": {"n_bytes": 7}},
 }  # fmt: skip
-LOG = """*** Training config:
-{'eval_steps': 101,
- 'lr_policy': <function transformer_policy at 0x7f2b2d7dd560>,
- 'lr_policy_params': {'d_model': 128, 'learning_rate': 0.5, 'warmup_steps': 50},
- 'max_steps': 301,
- 'use_horovod': True}
-*** Building graph in Horovod rank: 0
-*** Building graph in Horovod rank: 1
-*** Total trainable parameters: 60880896
-*** Running evaluation on a validation set:
-***     EVAL Source[0]:     <s> ▁a </s>
-***     EVAL Target[0]:     <s> ▁b </s>
-***     EVAL Prediction[0]: <s> ▁c </s>
-***     Validation loss: 8.5000 \n***     Eval BLUE score: 0.9
-*** Global step 1: ***     Train loss: 8.3090
-time per step = 0:00:0.148
-*** Global step 101: ***     Train loss: 5.0386
-time per step = 0:00:1.600
-*** Global step 201: ***     Train loss: 4.0386
-time per step = 0:00:1.640
-"""
+LOG = Path(__file__).resolve().parents[1] / "records" / "nohup.out"
 
 
 class Page(html.parser.HTMLParser):
@@ -129,7 +110,7 @@ def test_the_report_of_two_hosts(two_host_run, golden_page):
 
 
 def test_the_report_of_a_log(tmp_path, golden_page):
-    (tmp_path / "nohup.out").write_text(LOG, encoding="utf-8")
+    shutil.copyfile(LOG, tmp_path / "nohup.out")
     page, _, markdown = rendered(read_any_run(tmp_path / "nohup.out"))
     golden_page("log.md", without_version(markdown).replace(str(tmp_path), ""))
     assert page.problems == []

@@ -40,24 +40,3 @@ def test_what_the_comparison_shows_and_warns_of(two_host_run, golden_page):
     table = scaling.table(gathered, [f"{20 + number}.0" for number in range(len(gathered))])
     rows = [" | ".join(row) for row in (table.head, *table.rows)]
     golden_page("side-by-side.txt", "\n".join([*rows, "", *scaling.notes(gathered), ""]))
-
-
-def test_without_another_exchange_none_is_shown(two_host_run):
-    gathered = [questions.gather(run) for run in made_runs(two_host_run)[:2]]
-    assert "between hosts" not in scaling.table(gathered, ["21.0", "20.0"]).head
-    assert len(scaling.notes(gathered)) == 1
-
-
-def test_efficiency_is_that_of_a_rank(two_host_run):
-    """Twice the tokens with four times the ranks."""
-    four, one, *_ = (questions.gather(run) for run in made_runs(two_host_run))
-    table = scaling.table([four, one], ["", ""])
-    column = table.head.index("efficiency")
-    assert [row[column] for row in table.rows] == ["50 %", "100 %"]
-
-
-def test_ranks_share_cores_only_on_one_host_without_gpus(two_host_run):
-    noted = [scaling.notes([questions.gather(run)]) for run in made_runs(two_host_run)[2:7]]
-    assert [len(notes) for notes in noted] == [1, 2, 2, 2, 1]
-    crowded = ["more ranks than cores" in notes[-1] for notes in noted]
-    assert crowded == [False, True, True, False, False]
