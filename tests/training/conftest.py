@@ -29,10 +29,11 @@ sys.exit(train.main())
 def run_on_ranks(toy_commands):
     """A function that runs a script and returns the lines of OUT/RANK.jsonl, by rank."""
 
-    def run(script, ranks, out, *arguments):
+    def run(script, ranks, out, *arguments, eager=False):
         start = toy_commands.command(os.fspath(HERE / script))
         command = [*toy.horovodrun(ranks), *start, *map(os.fspath, (out, *arguments))]
-        done = toy.Run(command, out, toy.environment(out)).finished()
+        environment = toy.environment(out) | ({EAGER: "1"} if eager else {})
+        done = toy.Run(command, out, environment).finished()
         assert done.returncode == 0, done.stdout + done.stderr
         texts = ((out / f"{rank}.jsonl").read_text(encoding="utf-8") for rank in range(ranks))
         return [[json.loads(line) for line in text.splitlines()] for text in texts]

@@ -1,6 +1,6 @@
 """Worker of test_horovod.py: real runs of hvd_nmt.train in which one rank is made to fail.
 
-    horovodrun -np 2 -H localhost:2 python faulty_runs.py OUT DATA
+    horovodrun -np 2 -H localhost:2 python faulty_runs.py OUT DATA FAULT...
 
 Runs `hvd_nmt.train.main` once per fault, in one process to save TensorFlow's start. What `main`
 returns and prints becomes one JSON line of OUT/RANK.jsonl; the run directories are OUT/FAULT.
@@ -40,15 +40,15 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def main(out, data):
+def main(out, data, names):
     rank = horovod.init(2)
     # Each `main` would end Horovod for good; the next fault needs it.
     horovod.shutdown, shutdown = (lambda: None), horovod.shutdown
     with open(out / f"{rank.index}.jsonl", "w", encoding="utf-8") as file:
-        for name, fault in FAULTS.items():
+        for name in names:
             printed = io.StringIO(), io.StringIO()
             options = [*OPTIONS, "--data.directory", str(data), "--run-dir", str(out / name)]
-            with fault(rank, options), toy.printing_to(*printed):
+            with FAULTS[name](rank, options), toy.printing_to(*printed):
                 code = train.main(options)
             answer = {"fault": name, "code": code, "out": printed[0].getvalue()}
             answer |= {"err": printed[1].getvalue(), "checksums": CHECKSUMS[:]}
@@ -210,4 +210,4 @@ class Late:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))

@@ -1,5 +1,6 @@
 """Whole runs on two ranks in which one rank fails: all ranks decide alike, and say why."""
 
+import functools
 import json
 import math
 import os
@@ -19,28 +20,31 @@ from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting import questions
 from hvd_nmt.telemetry import jsonl
 
-pytestmark = pytest.mark.long
 HOST = socket.gethostname()
 NAN_STEP, NAN_AGAIN_STEP, MAX_STEPS, SLOW_S = 6, 8, 8, 0.4  # as in faulty_runs.py
+SHORT = ("another_configuration", "another_code", "optimizer_not_wrapped", "nan_on_one_rank")
+LONG = (
+    "nan_twice_in_an_epoch", "nan_before_the_first_checkpoint", "overflows_in_every_second_step",
+    "slow_input_on_one_rank",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def runs(run_on_ranks, toy_data, tmp_path_factory):
-    """Where faulty_runs.py ran, a run directory per fault, and the lines that each rank wrote."""
-    out = tmp_path_factory.mktemp("faulty_runs")
-    return out, run_on_ranks("faulty_runs.py", 2, out, toy_data)
+def out(tmp_path_factory):
+    """Where faulty_runs.py runs: a run directory per fault."""
+    return tmp_path_factory.mktemp("faulty_runs")
 
 
 @pytest.fixture(scope="module")
-def out(runs):
-    return runs[0]
+def answers(out, run_on_ranks, toy_data):
+    """Fault -> what each rank's `main` returned and printed; made when it is asked for."""
 
+    @functools.cache
+    def by_rank(faults):
+        lines = run_on_ranks("faulty_runs.py", 2, out, toy_data, *faults, eager=faults == SHORT)
+        return [{line["fault"]: line for line in each} for each in lines]
 
-@pytest.fixture(scope="module")
-def answers(runs):
-    """Fault -> what each rank's `main` returned and printed."""
-    by_rank = [{line["fault"]: line for line in lines} for lines in runs[1]]
-    return lambda name: [found[name] for found in by_rank]
+    return lambda name: [found[name] for found in by_rank(SHORT if name in SHORT else LONG)]
 
 
 @pytest.mark.parametrize(
@@ -49,27 +53,27 @@ def answers(runs):
         ("another_configuration", 5, "The configuration differs between hosts"),
         ("another_code", 5, "The code of hvd_nmt differs between hosts"),
         ("optimizer_not_wrapped", 6, "Gradients do not add up: on rank 0"),
-        (
-            "nan_twice_in_an_epoch",
-            6,
+        pytest.param(
+            "nan_twice_in_an_epoch", 6,
             f"At step {NAN_AGAIN_STEP} the loss became NaN or Inf on rank 0 ({HOST}), after the "
             f"run had gone back for step {NAN_STEP} of this epoch. No weight was changed",
+            marks=pytest.mark.long,
         ),
-        (
-            "overflows_in_every_second_step",
-            6,
-            "At step 34 the gradient became NaN or Inf in float16",
+        pytest.param(
+            "overflows_in_every_second_step", 6,
+            "At step 34 the gradient became NaN or Inf in float16", marks=pytest.mark.long,
         ),
     ],
-)
+)  # fmt: skip
 def test_all_ranks_leave_with_the_same_code_and_one_says_why(out, answers, fault, code, sentence):
     first, second = answers(fault)
 
     assert (first["code"], second["code"]) == (code, code)
     assert f"hvd_nmt.train: {sentence}" in first["err"]
     assert "Traceback" not in first["err"] + second["err"]
-    assert second["out"] == second["err"] == ""
-    if code == 5 or fault == "optimizer_not_wrapped":  # nothing was trained before
+    assert second["out"] == ""
+    assert "hvd_nmt.train: " not in second["err"]
+    if fault in SHORT:  # nothing was trained before
         assert not list((out / fault).glob("model.ckpt-*"))
         assert not (out / fault / "metrics.jsonl").exists()
 
@@ -88,6 +92,7 @@ def test_a_run_goes_back_and_leaves_out_the_step_of_a_nan_and_its_neighbours(ans
     assert again[4] not in first[:-1]
 
 
+@pytest.mark.long
 def test_before_the_first_checkpoint_a_run_begins_anew(answers):
     first, second = (answer["checksums"] for answer in answers("nan_before_the_first_checkpoint"))
     assert first == second
@@ -120,7 +125,8 @@ def test_the_sentences_of_a_nan_are_named(out, answers, toy_data):
     assert said.endswith("goes back to step 3 and leaves out steps 5, 6, 7")
 
 
-def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, toy_data):
+def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, answers, toy_data):
+    answers("nan_on_one_rank")
     run_dir = out / "nan_on_one_rank"
     assert [line["step"] for line in toy.metrics(run_dir)] == [1, 2, 3, 4, 8]
     assert all(math.isfinite(line["train_loss"]) for line in toy.metrics(run_dir))
@@ -136,15 +142,16 @@ def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, toy_data):
     assert any(said in sentence for sentence in answer.evidence)
 
 
-def test_a_later_start_leaves_out_the_same_steps(out, toy_commands, tmp_path):
+def test_a_later_start_leaves_out_the_same_steps(out, answers, toy_commands, tmp_path):
     """As if it had been killed right after it went back; without the NaN, which is not needed."""
+    answers("nan_on_one_rank")
     run_dir = tmp_path / "nan_on_one_rank"
     shutil.copytree(out / "nan_on_one_rank", run_dir)
     for path in run_dir.rglob("*-*"):
         if path.is_file() and ("model.ckpt-3." not in path.name) and path.suffix != ".jsonl":
             path.unlink()
     options = ["--config", f"{run_dir.name}/config.yaml", "--run-dir", run_dir.name]
-    done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
+    done = toy_commands.train(*options, ranks=2, cwd=tmp_path, eager=True)
     assert done.returncode == 0, done.stderr
     assert f"resuming    from {run_dir.name}/model.ckpt-3" in done.stdout
     assert "not finite" not in done.stdout
@@ -154,6 +161,7 @@ def test_a_later_start_leaves_out_the_same_steps(out, toy_commands, tmp_path):
     assert [line["step"] for line in toy.metrics(run_dir)] == [1, 2, 3, 4, 8]
 
 
+@pytest.mark.long
 def test_the_loss_scale_and_the_steps_it_skipped_are_recorded(out, answers):
     """It goes back at step 32, and leaves out 31 to 33, which do not touch the scale."""
     first, _ = answers("overflows_in_every_second_step")
@@ -167,16 +175,12 @@ def test_the_loss_scale_and_the_steps_it_skipped_are_recorded(out, answers):
     assert skipped == [*(number // 2 for number in range(1, 31)), 19]
     assert "  loss scale 1 (19 skipped)  " in first["out"]
     assert "the lowest, after the run had gone back for step 32 of this epoch; 19" in first["err"]
-    assert "loss_scale" not in str(toy.metrics(out / "nan_on_one_rank"))
 
 
-@pytest.mark.parametrize(
-    ("fault", "steps"),
-    [("nan_on_one_rank", {3, 6, 8}), ("nan_twice_in_an_epoch", {3, 6})],
-)
-def test_no_checkpoint_holds_a_nan(out, fault, steps):
-    run_dir = out / fault
-    assert {names.step_of(p) for p in names.prefixes(run_dir)} == steps
+def test_no_checkpoint_holds_a_nan(out, answers):
+    answers("nan_on_one_rank")
+    run_dir = out / "nan_on_one_rank"
+    assert {names.step_of(p) for p in names.prefixes(run_dir)} == {3, 6, 8}
     for prefix in [*names.prefixes(run_dir), *names.prefixes(run_dir / "best_models")]:
         tensors = [t for t in tensors_of(prefix).values() if t.dtype.kind == "f"]
         assert len(tensors) > 30
@@ -193,6 +197,7 @@ def tensors_of(prefix):
     }
 
 
+@pytest.mark.long
 def test_one_slow_rank_shows_as_waiting_for_it_and_not_as_network(out, answers):
     """Rank 1 waits for its input, so half of the ranks' time there is waiting for rank 1."""
     first, second = answers("slow_input_on_one_rank")

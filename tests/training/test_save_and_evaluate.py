@@ -246,6 +246,7 @@ sys.exit(train.main())
 """
 
 
+@pytest.mark.long
 def test_a_kill_in_the_last_evaluation_costs_no_step(toy_commands, toy_data, tmp_path):
     """The next start evaluates and trains nothing; the one after it does nothing."""
     options = toy.train_options(toy_data, "run", 4)
