@@ -84,7 +84,7 @@ def toy_data(
     command += ["--vocabulary", os.fspath(vocabulary)] if vocabulary else _OWN_VOCABULARY
     command += ["--max-length", "32", *more]
     done = subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, timeout=120
+        command, env=environment(folder), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return out
@@ -118,7 +118,7 @@ def mixed_data(folder: Path) -> Path:
         "--corpora", os.fspath(file), "--max-length", "32", *_OWN_VOCABULARY,
     ]  # fmt: skip
     done = subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, timeout=120
+        command, env=environment(folder), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return folder / "data"
@@ -265,7 +265,7 @@ class Run:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(alive, 5)
-        self.process.wait(10)
+        self.process.wait(600)
 
 
 @contextlib.contextmanager

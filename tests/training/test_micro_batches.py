@@ -106,6 +106,17 @@ def test_the_graph_does_not_grow_with_the_slices():
     assert many < 3 * operations(1)
 
 
+@pytest.mark.parametrize("slices", [1, 3])
+def test_the_norm_in_float16_is_that_without_the_loss_scale(slices):
+    """By which gradients are clipped, and what is logged."""
+    norms = []
+    for precision in ("float32", "float16"):
+        model = build(slices, precision)
+        values = model.train_step(next(stream()), tf.zeros([2], tf.float64))
+        norms.append(float(values[-len(model._OWN)]))
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)
+
+
 def test_gradients_of_float16_have_one_scale():
     """The tied matrix too, with its sparse gradient of the look-up."""
     model, batch = build(precision="float16"), next(stream())
