@@ -34,37 +34,33 @@ class TwoHosts:
         self.changed = False
         """the link is not as it was"""
 
-    def run(
-        self, command: Sequence[str], cwd: Path | None = None, timeout_s: float = 600.0
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on v100a, with this Python's programs first on PATH, to its end.
+    def start(self, command: Sequence[str], cwd: Path, **variables: str) -> toy.Run:
+        """Starts a command on v100a, with this Python's programs first on PATH.
 
-        Raises:
-            TimeoutError: it ran over `timeout_s` and was stopped; the message has its output.
+        By the mark in its environment its processes are found on both hosts, but for forks.
         """
-        process = self._start(command, cwd)
-        try:
-            stdout, stderr = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            stdout, stderr = _stop(process)
-            raise TimeoutError(f"over {timeout_s} s: {command}\n{stdout}\n{stderr}") from None
-        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+        return toy.Run([os.fspath(RIG), "run", *command], cwd, _environment(cwd) | variables)
+
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_s: float = 600.0
+    ) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        return self.start(command, cwd).finished(timeout_s)
 
     @contextlib.contextmanager
-    def running(self, command: Sequence[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-        """Starts a command on v100a, and ends it when the block ends."""
-        process = self._start(command, cwd)
+    def running(self, command: Sequence[str], cwd: Path, **variables: str) -> Iterator[toy.Run]:
+        """Starts it, and ends it when the block ends."""
+        run = self.start(command, cwd, **variables)
         try:
-            yield process
+            yield run
         finally:
-            _stop(process)
-
-    def command(self, *words: str) -> list[str]:
-        """The words that run some words on v100a; the process becomes theirs."""
-        return [os.fspath(RIG), "run", *words]
+            run.process.terminate()  # horovodrun then stops its ranks, and clients their forks
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                run.process.wait(60)
+            run.kill()
 
     def on(self, host: str) -> list[str]:
-        """The words before those that run on a host; the process becomes theirs, too."""
+        """The words before those that run on a host; the process becomes theirs."""
         ip = shutil.which("ip") or "ip"  # not on every PATH
         name = ("unshare", "--uts", "bash", "-c", 'hostname "$0" && exec "$@"', host)
         return [ip, "netns", "exec", host, *name]
@@ -73,13 +69,6 @@ class TwoHosts:
         """The words that start a command on the ranks of hosts, such as v100a:2,v100b:1."""
         ranks = sum(int(host.split(":")[1]) for host in hosts.split(","))
         return [*toy.HOROVODRUN, "-np", str(ranks), "-H", hosts]
-
-    def _start(self, command: Sequence[str], cwd: Path | None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*command), cwd=cwd, env=_environment(), text=True,
-            errors="backslashreplace", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
 
     def limit(self, rate: str) -> None:
         """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
@@ -151,24 +140,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _rig(*arguments: str) -> str:
     done = subprocess.run(
-        [RIG, *arguments], env=_environment(), capture_output=True, text=True, timeout=600,
+        [RIG, *arguments], env=_environment(Path("/")), capture_output=True, text=True, timeout=600,
         start_new_session=True,  # Ctrl-C would end the hosts before the link is mended
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "VENV": sys.prefix}
-
-
-def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:
-    process.terminate()  # horovodrun then stops its ranks
-    try:
-        return process.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.communicate()
+def _environment(home: Path) -> dict[str, str]:
+    return toy.environment(home) | {"PATH": os.environ["PATH"], "VENV": sys.prefix}
 
 
 def _wait_for(lock: int, timeout_s: float = 3600.0) -> None:

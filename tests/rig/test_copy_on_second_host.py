@@ -3,6 +3,7 @@
 import shutil
 
 import toy
+from forks import EAGER
 from hvd_nmt.checkpoints import find
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.names import SUFFIXES
@@ -17,7 +18,7 @@ sys.exit(train.main())
 """both hosts are one machine, so each works in the folder of its name"""
 
 
-def train(two_hosts, folder, data, steps):
+def train(two_hosts, host_commands, folder, data, steps):
     script = folder / "train_here.py"
     script.write_text(DISKS_OF_THEIR_OWN, encoding="utf-8")
     for host in HOSTS:
@@ -25,15 +26,15 @@ def train(two_hosts, folder, data, steps):
     options = toy.train_options(
         data, "run", steps, "--checkpoints.every-steps", "2", "--evaluation.every-steps", "20"
     )
-    command = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options)
-    done = two_hosts.run(command, cwd=folder, timeout_s=900)
+    launcher = ("env", f"{EAGER}=1", *two_hosts.horovodrun("v100a:1,v100b:1"))
+    done = two_hosts.run((*launcher, *host_commands.command(str(script)), *options), cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_first_host_loses_its_disk(two_hosts, toy_data, tmp_path):
+def test_the_first_host_loses_its_disk(two_hosts, host_commands, toy_data, tmp_path):
     """`test_copies.py` has the weights at the end."""
-    said = train(two_hosts, tmp_path, toy_data, 5)
+    said = train(two_hosts, host_commands, tmp_path, toy_data, 5)
     assert "copies      of each checkpoint are kept on v100a, v100b" in said
     first, second = (newest_first(tmp_path / host / "run") for host in HOSTS)
     assert [c.step for c in first] == [c.step for c in second] == [5, 4, 2]
@@ -42,6 +43,6 @@ def test_the_first_host_loses_its_disk(two_hosts, toy_data, tmp_path):
         assert theirs.manifest.files[SUFFIXES[0]] == ours.manifest.files[SUFFIXES[0]]
 
     shutil.rmtree(tmp_path / "v100a" / "run")
-    said = train(two_hosts, tmp_path, toy_data, 8)
+    said = train(two_hosts, host_commands, tmp_path, toy_data, 8)
     assert "found       the checkpoint of step 5 on v100b: brought to v100a" in said
     assert [line["step"] for line in toy.metrics(tmp_path / "v100a" / "run")] == [*range(1, 9)]

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +20,16 @@ from hvd_nmt.explain.exchange_cost import sent_bytes_per_step
 from hvd_nmt.telemetry.events import read_metrics
 
 HERE = Path(__file__).parent
-WITH_TOY = ("env", f"PYTHONPATH={toy.ROOT}:{toy.ROOT / 'tests'}")
-ON_TWO_HOSTS = (*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1")
 LAYOUTS = {"v100a:2,v100b:2": (2, 2), "v100a:2,v100b:1": (2, 1)}
 VALUES = 1000 * 512 + 7 + 300 * 33 + 1 + 2_000_000
 
 
 @pytest.fixture(scope="module", params=LAYOUTS, ids=["2+2", "2+1"])
-def sums(two_hosts, request, tmp_path_factory):
+def sums(two_hosts, host_commands, request, tmp_path_factory):
     """What each rank found, by rank, and the number of ranks on each host."""
     ranks_by_host = LAYOUTS[request.param]
-    script = os.fspath(HERE / "exchanged_sums.py")
-    np_ = str(sum(ranks_by_host))
-    command = (*WITH_TOY, *toy.HOROVODRUN, "-np", np_, "-H", request.param, "python", script)
+    script = host_commands.command(os.fspath(HERE / "exchanged_sums.py"))
+    command = (*two_hosts.horovodrun(request.param), *script)
     done = two_hosts.run(command, cwd=tmp_path_factory.mktemp("sums"))
     assert done.returncode == 0, done.stderr
     lines = [line.partition("RESULT ")[2] for line in done.stdout.splitlines()]
@@ -83,12 +79,12 @@ def test_islands_meet_where_their_tokens_weigh_them(sums, streamed):
 
 
 @pytest.fixture(scope="module")
-def runs(two_hosts, toy_data, tmp_path_factory):
+def runs(two_hosts, host_commands, toy_data, tmp_path_factory):
     """Name -> run directory, exit code and what rank 0 said, of the runs of the worker."""
     out = tmp_path_factory.mktemp("exchanging")
-    script = os.fspath(HERE / "exchanging_runs.py")
-    command = (*WITH_TOY, *ON_TWO_HOSTS, "python", script)
-    done = two_hosts.run((*command, os.fspath(out), os.fspath(toy_data)), timeout_s=900, cwd=out)
+    script = host_commands.command(os.fspath(HERE / "exchanging_runs.py"))
+    command = (*two_hosts.horovodrun("v100a:1,v100b:1"), *script)
+    done = two_hosts.run((*command, os.fspath(out), os.fspath(toy_data)), cwd=out)
     assert done.returncode == 0, done.stderr
     lines = (out / "runs-0.jsonl").read_text(encoding="utf-8").splitlines()
     return {one["name"]: (out / one["name"], one["code"], one["said"])
@@ -105,27 +101,27 @@ def losses(run_dir):
     return np.array([line["train_loss"] for line in lines])
 
 
-@pytest.mark.parametrize("name", ["float16", "at-once", "streamed"])
-def test_a_killed_run_ends_at_the_same_bits(runs, name):
-    _, _, said = runs[f"{name}-killed"]
+@pytest.mark.parametrize("name", ["at-once", "streamed"])
+def test_a_run_that_goes_on_from_a_checkpoint_ends_at_the_same_bits(runs, name):
+    _, _, said = runs[f"{name}-again"]
     assert "resuming " in said
     assert checksum(said) == checksum(runs[name][2])
 
 
 def test_float16_on_the_wire_leaves_the_loss_curve_as_it_is(runs):
     plain, narrow = (losses(runs[name][0]) for name in ("plain", "float16"))
-    assert len(plain) == 60
+    assert len(plain) == 40
     assert np.abs(narrow / plain - 1).max() < 1e-3
     assert narrow[-1] != plain[-1]  # it did travel so
 
 
 def test_islands_train_in_float16_with_one_loss_scale(runs):
-    run_dir, code, said = runs["narrow"]
+    run_dir, code, said = runs["at-once"]
     assert code == 0
     assert checksum(said)
     tag = "Loss_Optimization/loss_scale"
     scales = [line[tag] for line in read_metrics(run_dir) if tag in line]
-    assert len(scales) == 10
+    assert len(scales) == 24
     assert min(scales) > 0
 
 
@@ -143,7 +139,7 @@ def test_a_host_s_gradient_is_divided_by_its_own_tokens(runs):
     """By those of all hosts it would be half as long at step 1, where the weights are the same."""
     norms = [
         next(line for line in read_metrics(runs[name][0]) if line.get("step") == 1)
-        ["Loss_Optimization/global_gradient_norm"] for name in ("plain", "at-once")
+        ["Loss_Optimization/global_gradient_norm"] for name in ("plain", "broken-twice")
     ]  # fmt: skip
     assert norms[1] > 0.8 * norms[0]
 
@@ -170,7 +166,7 @@ def test_a_host_that_goes_wrong_twice_ends_the_run(runs):
 
 @pytest.mark.parametrize("layout", ["one rank", "v100a:2,v100b:1"])
 def test_islands_go_on_on_other_hosts_with_the_same_sentences(
-    runs, two_hosts, toy_data, tmp_path, layout
+    runs, two_hosts, host_commands, toy_data, tmp_path, layout
 ):
     run_dir = shutil.copytree(runs["streamed"][0], tmp_path / "run")
     for path in run_dir.glob("model.ckpt-24*"):
@@ -179,11 +175,9 @@ def test_islands_go_on_on_other_hosts_with_the_same_sentences(
         toy_data, run_dir, 24, "--training.islands", "hosts", "--training.sync-every", "4",
         "--training.streaming", "on", "--training.ema-decay", "0.9", "--model.dropout", "0",
     )  # fmt: skip
-    if layout == "one rank":
-        done = toy.run_train(*options, cwd=tmp_path)
-    else:
-        command = (*toy.HOROVODRUN, "-np", "3", "-H", layout, "python", "-m", "hvd_nmt.train")
-        done = two_hosts.run((*command, *options), cwd=tmp_path)
+    launcher = two_hosts.horovodrun(layout) if ":" in layout else []
+    command = (*launcher, *host_commands.command("hvd_nmt.train"), *options)
+    done = two_hosts.run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "model.ckpt-20" in done.stdout
     before, after = (
@@ -195,7 +189,7 @@ def test_islands_go_on_on_other_hosts_with_the_same_sentences(
 
 
 def test_auto_takes_islands_on_a_slow_link_and_chooses_again_when_it_changes(
-    two_hosts, toy_data, tmp_path
+    two_hosts, host_commands, toy_data, tmp_path
 ):
     run_dir = tmp_path / "run"
     options = toy.train_options(
@@ -205,43 +199,34 @@ def test_auto_takes_islands_on_a_slow_link_and_chooses_again_when_it_changes(
     )  # fmt: skip
 
     def start():
-        return two_hosts.running(
-            (*ON_TWO_HOSTS, "python", "-m", "hvd_nmt.train", *options), tmp_path
-        )
+        train = (*host_commands.command("hvd_nmt.train"), *options)
+        return two_hosts.running((*two_hosts.horovodrun("v100a:1,v100b:1"), *train), tmp_path)
+
+    def usual_after(choice):
+        """Each fragment twice until transfers take their usual time, which is then measured."""
+        return choice["step"] + 2 * choice["sync_every"] + 20
 
     def lines(kind):
         found = read_metrics(run_dir) if (run_dir / "metrics.jsonl").exists() else []
         return [line for line in found if line["kind"] == kind]
 
-    def wait(done, run):
-        deadline = time.monotonic() + 240
-        while not done():
-            assert run.poll() is None, run.communicate()
-            assert time.monotonic() < deadline, lines("train")[-3:]
-            time.sleep(0.2)
-
-    two_hosts.limit("40mbit")
+    two_hosts.limit("100mbit")
     with start() as run:
-        wait(lambda: lines("exchange"), run)
+        run.wait_for(lambda: lines("exchange"))
         chosen = configuration.load(run_dir / "config.yaml").training
         assert (chosen.islands, chosen.wire) == ("hosts", "float16")
-        # Each fragment twice until transfers take their usual time, which is then measured.
-        wait(lambda: toy.steps_done(run_dir) > 20 + 2 * int(chosen.sync_every) + 20, run)
+        run.wait_for(lambda: toy.steps_done(run_dir) > usual_after(lines("exchange")[-1]))
         two_hosts.limit("4mbit")
-        wait(lambda: len(lines("exchange")) > 1, run)
-        run.send_signal(signal.SIGTERM)
-        stdout, _ = run.communicate(timeout=120)
+        before = lines("exchange")
+        run.wait_for(lambda: len(lines("exchange")) > len(before))
+        two_hosts.unlimit()
+        run.process.send_signal(signal.SIGTERM)
+        stdout = run.finished().stdout
     assert re.search(r"link +step \d+: an exchange between hosts takes .* times as long", stdout)
     again = configuration.load(run_dir / "config.yaml").training
-    assert again.sync_every > chosen.sync_every
-    assert [line["sync_every"] for line in lines("exchange")] == [
-        chosen.sync_every, again.sync_every
-    ]  # fmt: skip
+    assert again.sync_every == lines("exchange")[-1]["sync_every"] > before[-1]["sync_every"]
 
-    two_hosts.unlimit()
-    done, wanted = toy.steps_done(run_dir), f"exchange    islands, sync every {again.sync_every:,}"
+    done = toy.steps_done(run_dir)
     with start() as run:
-        wait(lambda: toy.steps_done(run_dir) > done, run)
-        run.send_signal(signal.SIGTERM)
-        stdout, _ = run.communicate(timeout=120)
-    assert wanted in stdout
+        run.wait_for(lambda: toy.steps_done(run_dir) > done)
+        assert f"exchange    islands, sync every {again.sync_every:,}" in run.stdout

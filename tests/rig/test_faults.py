@@ -15,7 +15,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ FAULTS = os.environ.get("HVD_NMT_FAULTS", "saving=1")
 CUTS = os.environ.get("HVD_NMT_CUTS", "cut=1")
 SEED = int(os.environ.get("HVD_NMT_FAULTS_SEED", "1"))
 INTERVAL, STUCK_S = 10, 8
+FOUR = "v100a:2,v100b:2"
 PATIENCE_S = 15
 """from the limit of a section, or from a kill, until no process is left"""
 STEPS_FOR_A_FAULT = 20
@@ -73,17 +73,16 @@ def options(data, steps: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def launch(two_hosts, cwd, data, steps, *words) -> toy.Run:
-    """Two ranks on each host, which loop when they are told to."""
+def launch(two_hosts, hosts, cwd, data, steps, *words) -> toy.Run:
+    """Ranks that loop when they are told to."""
     (cwd / "site").mkdir(parents=True)
     (cwd / "site" / "sitecustomize.py").write_text(SITE, encoding="utf-8")
-    environment = toy.environment(cwd) | {"PATH": os.environ["PATH"], "VENV": sys.prefix}
-    environment["PYTHONPATH"] = f"{cwd / 'site'}:{environment['PYTHONPATH']}"
-    command = two_hosts.command(
-        sys.executable, "-m", "hvd_nmt.launch", "-H", "v100a:2,v100b:2", "--restarts-per-hour",
-        "1000", *words, "train", *options(data, steps),
+    found_first = f"{cwd / 'site'}:{toy.environment(cwd)['PYTHONPATH']}"
+    command = (
+        "python", "-m", "hvd_nmt.launch", "-H", hosts, "--restarts-per-hour", "1000", *words,
+        "train", *options(data, steps),
     )  # fmt: skip
-    return toy.Run(command, cwd, environment)
+    return two_hosts.start(command, cwd, PYTHONPATH=found_first)
 
 
 def suffered(run: toy.Run, faults: Faults, wanted: list[str]) -> str:
@@ -104,16 +103,16 @@ def checksum(stdout: str) -> str:
     return re.findall(r"weights     checksum (0x[0-9a-f]+) equal on", stdout)[-1]
 
 
-def test_it_ends_at_the_weights_of_an_unkilled_run(two_hosts, toy_data, tmp_path):
+def test_it_ends_at_the_weights_of_an_unkilled_run(two_hosts, host_commands, toy_data, tmp_path):
     wanted = kinds(FAULTS)
     steps = STEPS_FOR_A_FAULT * len(wanted) + 40
-    whole = launch(two_hosts, tmp_path / "whole", toy_data, steps)
-    unkilled = suffered(whole, Faults(whole, tmp_path / "whole" / "run", SEED), [])
+    train = (*host_commands.command("hvd_nmt.train"), *options(toy_data, steps))
+    unkilled = two_hosts.run((*two_hosts.horovodrun(FOUR), *train), tmp_path, 3600)
     run_dir = tmp_path / "killed" / "run"
-    run = launch(two_hosts, tmp_path / "killed", toy_data, steps)
+    run = launch(two_hosts, FOUR, tmp_path / "killed", toy_data, steps)
     faults = Faults(run, run_dir, SEED)
     stdout = suffered(run, faults, wanted)
-    assert checksum(stdout) == checksum(unkilled)
+    assert checksum(stdout) == checksum(unkilled.stdout)
     for felt in faults.felt:
         limit_s = 2 * STUCK_S if felt.kind in ("stop", "loop") else 0
         assert felt.gone_s <= limit_s + PATIENCE_S, felt
@@ -130,11 +129,12 @@ def test_it_goes_on_without_the_other_host_and_takes_it_in_again(two_hosts, toy_
     wanted = [kind for cut in kinds(CUTS) for kind in (cut, "kill")]
     run_dir = tmp_path / "run"
     steps = STEPS_FOR_A_FAULT * len(wanted) + 40
-    run = launch(two_hosts, tmp_path, toy_data, steps, "--min-ranks", "2", "--timeout-s", "10")
+    words = ("--min-ranks", "1", "--timeout-s", "10")
+    run = launch(two_hosts, "v100a:1,v100b:1", tmp_path, toy_data, steps, *words)
     cuts = {"cut": two_hosts.cut, "hole": lose_all}
     two_hosts.changed = True
     suffered(run, Faults(run, run_dir, SEED, cuts, lambda: mend(two_hosts)), wanted)
-    both, alone = {"v100a": 2, "v100b": 2}, {"v100a": 2}
+    both, alone = {"v100a": 1, "v100b": 1}, {"v100a": 1}
     started = [event["hosts"] for event in events_of(run_dir, "start")]
     assert started == [both, *[alone, both] * (len(wanted) // 2)]
     assert coverage(read_run(run_dir)).faults == ()

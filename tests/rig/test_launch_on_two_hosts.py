@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
-import sys
-from pathlib import Path
 
 import psutil
 
@@ -15,20 +12,7 @@ import toy
 from hvd_nmt.checkpoints.manifest import newest_step
 from launched import SECRETS, command_lines_read, events, require_no_secret
 
-
-def launch(two_hosts, *words: str, cwd: Path, **variables: str) -> toy.Run:
-    """On v100a; by the mark in its environment the ranks of both hosts are found."""
-    environment = toy.environment(cwd) | {"PATH": os.environ["PATH"], "VENV": sys.prefix}
-    command = two_hosts.command(sys.executable, "-m", "hvd_nmt.launch", *words)
-    return toy.Run(command, cwd, environment | variables)
-
-
-def wait_for_start(run: toy.Run, run_dir: Path, number: int) -> None:
-    """Until that start has done steps."""
-    records = run_dir / "metrics.jsonl"
-    run.wait_for(lambda: records.exists() and len(toy.metrics(run_dir, "start")) == number)
-    done = toy.steps_done(run_dir)
-    run.wait_for(lambda: toy.steps_done(run_dir) >= done + 6)
+LAUNCH = ("python", "-m", "hvd_nmt.launch")
 
 
 # Ranks that start in no time, and never end by themselves.
@@ -51,8 +35,7 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
         return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
 
     words = ("-H", "v100a:1,v100b:1", "--min-ranks", "1", "--", "python", "rank.py")
-    run = launch(two_hosts, *words, cwd=tmp_path, HVD_NMT_GRACE_S="2")
-    try:
+    with two_hosts.running((*LAUNCH, *words), tmp_path, HVD_NMT_GRACE_S="2") as run:
         (remote,) = ranks("v100b", 1)
         two_hosts.cut()
         ranks("v100a", 1)[-1].kill()
@@ -65,8 +48,6 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
         run.process.send_signal(signal.SIGTERM)
         done = run.finished()
         left = run.left_behind()
-    finally:
-        run.kill()
     assert done.returncode == 75, done.stderr
     assert left == []
     said = re.findall(r"hvd_nmt.launch: (starting \d.*|without v100b: v100b: ssh|v100b: ended \d)",
@@ -87,15 +68,12 @@ def test_a_stop_reaches_ranks_that_are_all_on_other_hosts(two_hosts, toy_data, t
     options = toy.train_options(toy_data, "run", 100_000)
     # Tests that nohup has started would hand on that it is ignored, as the launcher then does.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    with command_lines_read() as seen:
-        run = launch(two_hosts, "-H", "v100b:2", "train", *options, cwd=tmp_path, **SECRETS)
-        try:
-            wait_for_start(run, run_dir, 1)
-            run.process.send_signal(signal.SIGHUP)
-            done = run.finished(300)
-            left = run.left_behind(5)
-        finally:
-            run.kill()
+    command = (*LAUNCH, "-H", "v100b:1", "train", *options)
+    with command_lines_read() as seen, two_hosts.running(command, tmp_path, **SECRETS) as run:
+        run.wait_for(lambda: toy.steps_done(run_dir) >= 6)
+        run.process.send_signal(signal.SIGHUP)
+        done = run.finished()
+        left = run.left_behind(5)
     assert done.returncode == 75, done.stderr
     assert left == []
     saved = newest_step(run_dir)

@@ -35,21 +35,21 @@ def trained(two_hosts, tmp_path_factory):
     """The run directory, what the command printed, and eth0's bytes of each host meanwhile."""
     cwd = tmp_path_factory.mktemp("fresh")
     (cwd / "hvd_nmt.yaml").write_text(SHORT, encoding="utf-8")
-    before = counters(two_hosts)
+    before = counters(two_hosts, cwd)
     done = two_hosts.run((*ON_A_SLOW_MACHINE, *COMMAND), cwd=cwd)
-    after = counters(two_hosts)
+    after = counters(two_hosts, cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     moved = {host: [b - a for a, b in zip(before[host], after[host], strict=True)]
              for host in two_hosts.names}  # fmt: skip
     return cwd / "runs" / "demo", done.stdout, moved
 
 
-def counters(two_hosts):
+def counters(two_hosts, cwd):
     """eth0's sent and received bytes of each host, since it was made."""
     read = "cat /sys/class/net/eth0/statistics/tx_bytes /sys/class/net/eth0/statistics/rx_bytes"
     return {
-        "v100a": [int(n) for n in two_hosts.run(["sh", "-c", read]).stdout.split()],
-        "v100b": [int(n) for n in two_hosts.run(["ssh", "v100b", read]).stdout.split()],
+        "v100a": [int(n) for n in two_hosts.run(["sh", "-c", read], cwd).stdout.split()],
+        "v100b": [int(n) for n in two_hosts.run(["ssh", "v100b", read], cwd).stdout.split()],
     }
 
 

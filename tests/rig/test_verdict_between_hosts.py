@@ -8,7 +8,6 @@ what was made is given more steps, twice at most, and the last ones count.
 
 import dataclasses
 import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -39,28 +38,29 @@ OPTIONS = (
 
 
 @pytest.fixture(scope="module")
-def cases(two_hosts, tmp_path_factory):
+def cases(two_hosts, host_commands, tmp_path_factory):
     """Each case's part of the run, as a run."""
     cwd = tmp_path_factory.mktemp("verdict")
     data = toy.toy_data(cwd, pairs=3000)
-    script = str(Path(__file__).with_name("slowed_train.py"))
+    script = host_commands.command(str(Path(__file__).with_name("slowed_train.py")))
     options = toy.train_options(data, "run", 100_000, *OPTIONS)
-    command = [*toy.HOROVODRUN, "-np", "2", "-H", "v100a:1,v100b:1", "python", script, *options]
-    bounds = {}
-    with two_hosts.running(command, cwd) as process:
-        wait_for_step(process, cwd / "run", 8)
+    command = [*two_hosts.horovodrun("v100a:1,v100b:1"), *script, *options]
+    bounds, run_dir = {}, cwd / "run"
+    with two_hosts.running(command, cwd) as started:
+        started.wait_for(lambda: toy.steps_done(run_dir) >= 8)
         for name, (link, slow, wanted) in CASES.items():
             two_hosts.unlimit()
             if link:
                 two_hosts.limit(link)
             (cwd / "slow").write_text(slow, encoding="utf-8")
             for _ in range(ATTEMPTS):
-                begin = steps_done(cwd / "run") + 2  # one step is under way while things change
-                wait_for_step(process, cwd / "run", begin + STEPS)
-                bounds[name] = begin, begin + STEPS
-                if bottleneck.verdict(part(read_run(cwd / "run"), *bounds[name])).kind == wanted:
+                begin = toy.steps_done(run_dir) + 2  # one step is under way while things change
+                end = begin + STEPS
+                started.wait_for(lambda end=end: toy.steps_done(run_dir) >= end)
+                bounds[name] = begin, end
+                if bottleneck.verdict(part(read_run(run_dir), begin, end)).kind == wanted:
                     break
-        run = read_run(cwd / "run")
+        run = read_run(run_dir)
     return {name: part(run, *of) for name, of in bounds.items()}
 
 
@@ -68,20 +68,6 @@ def part(run, begin, end):
     """The steps after `begin` to `end`, as a run."""
     kept = tuple(one for one in run.intervals if begin < one.step <= end)
     return dataclasses.replace(run, intervals=kept)
-
-
-def steps_done(run_dir):
-    path = run_dir / "metrics.jsonl"
-    return path.read_text().count('"kind":"train"') if path.exists() else 0
-
-
-def wait_for_step(process, run_dir, step, timeout_s=300.0):
-    deadline = time.monotonic() + timeout_s
-    while steps_done(run_dir) < step:
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.terminate()
-            pytest.fail(f"no step {step} after {timeout_s} s: {process.communicate()}")
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("name", CASES)
