@@ -13,22 +13,24 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Host
 
+HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS = (f"192.0.2.{n}" for n in range(1, 9))
+"""addresses that are kept for documentation, for names would be looked up"""
 SSH = f"""#!{sys.executable}
 import os, sys, time
 options, name, command = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
 assert "BatchMode=yes" in options, options
-if name == "hangs":
+if name == "{HANGS}":
     time.sleep(600)
-elif name in ("one", "other"):  # each goes on when both have begun
+elif name in ("{ONE}", "{OTHER}"):  # each goes on when both have begun
     folder = os.path.dirname(sys.argv[0])
     open(os.path.join(folder, name + ".begun"), "w").close()
-    while not all(os.path.exists(f"{{folder}}/{{each}}.begun") for each in ("one", "other")):
+    while not all(os.path.exists(f"{{folder}}/{{each}}.begun") for each in ("{ONE}", "{OTHER}")):
         time.sleep(0.01)
-elif name == "refuses":
+elif name == "{REFUSES}":
     sys.exit(print("x@refuses: Permission denied (publickey).", file=sys.stderr) or 255)
-elif name == "bare":
+elif name == "{BARE}":
     sys.exit(print("No module named hvd_nmt", file=sys.stderr) or 1)
-elif name == "dies":
+elif name == "{DIES}":
     sys.exit(3)
 print("Welcome to", name, flush=True)
 os.execl("/bin/sh", "sh", "-c", command)
@@ -43,7 +45,7 @@ def fake_ssh(tmp_path, monkeypatch):
     program.write_text(SSH)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(hosts, "is_here", lambda name: name == "here")
+    monkeypatch.setattr(hosts, "is_here", lambda name: name == HERE)
 
 
 def test_the_list_of_horovodrun():
@@ -107,7 +109,7 @@ def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(monkeypatch
 
 def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    wanted = [Host(name, 1) for name in ("here", "one", "other", "refuses", "bare", "dies")]
+    wanted = [Host(name, 1) for name in (HERE, ONE, OTHER, REFUSES, BARE, DIES)]
     answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=600.0)
     here, one, other, refuses, bare, dies = answers
     assert [answer.host for answer in answers] == wanted
@@ -123,7 +125,7 @@ def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
 
 
 def test_a_host_that_hangs_costs_its_limit(fake_ssh):
-    (hangs,) = hosts.ask([Host("hangs", 1)], {}, timeout_s=0.5)
+    (hangs,) = hosts.ask([Host(HANGS, 1)], {}, timeout_s=0.5)
     assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 0.5 s")
 
 
@@ -142,7 +144,7 @@ def test_an_interrupt_ends_ssh(fake_ssh, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(hosts.threading.Thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            hosts.ask([Host("hangs", 1)], {}, timeout_s=600.0)
+            hosts.ask([Host(HANGS, 1)], {}, timeout_s=600.0)
     assert psutil.wait_procs(begun(), timeout=500)[1] == []
 
 
@@ -153,6 +155,6 @@ def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
         "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
-    (answer,) = hosts.ask([Host("far", 1)], {}, timeout_s=600.0)
+    (answer,) = hosts.ask([Host(FAR, 1)], {}, timeout_s=600.0)
     assert answer.error is None, json.dumps(answer.facts.get("problems"))
     assert answer.clock_offset_s == pytest.approx(3600, abs=answer.clock_error_s + 0.05)
