@@ -32,9 +32,8 @@ class Route:
     """What the server does with one path."""
 
     body: bytes = b""
-    version: str | None = "1"
+    version: str = "1"
     """its ETag"""
-    ranges: bool = True
     heeds_if_range: bool = True
     statuses: list[int] = field(default_factory=list)
     """answered first, one for each request, instead of the body"""
@@ -42,11 +41,6 @@ class Route:
     """what these answers ask for"""
     cuts: list[int] = field(default_factory=list)
     """bytes after which the connection ends, one for each request"""
-    location: str | None = None
-    chunked: bool = False
-    hold_at: int | None = None
-    """byte before which the server is silent until `goes_on` is set"""
-    goes_on: threading.Event = field(default_factory=threading.Event)
 
 
 class Server(ThreadingHTTPServer):
@@ -75,8 +69,6 @@ def serving(routes: dict[str, Route]) -> Iterator[Server]:
         try:
             yield server
         finally:
-            for route in server.routes.values():
-                route.goes_on.set()
             server.shutdown()
             thread.join()
 
@@ -147,8 +139,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain(404)
         elif route.statuses:
             self._plain(route.statuses.pop(0), ("Retry-After", route.retry_after))
-        elif route.location is not None:
-            self._plain(302, ("Location", route.location))
         else:
             self._file(route)
 
@@ -169,27 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
         body, etag = route.body, f'"{route.version}"'
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
         other_version = self.headers.get("If-Range", etag) != etag
-        if not route.ranges or (route.heeds_if_range and other_version):
+        if route.heeds_if_range and other_version:
             start = 0
-        if start > len(body):
-            self._plain(416)
-            return
         self.send_response(206 if start else 200)
-        if route.version is not None:
-            self.send_header("ETag", etag)
+        self.send_header("ETag", etag)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        if route.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-        else:
-            self.send_header("Content-Length", str(len(body) - start))
+        self.send_header("Content-Length", str(len(body) - start))
         self.end_headers()
-        end = max(start, route.cuts.pop(0) if route.cuts else len(body))
-        held = end if route.hold_at is None else max(start, min(end, route.hold_at))
-        for piece in (body[start:held], body[held:end]):
-            if piece:
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if route.chunked else piece)
-            if route.hold_at is not None:
-                route.goes_on.wait()
-        if route.chunked and end == len(body):
-            self.wfile.write(b"0\r\n\r\n")
+        self.wfile.write(body[start : route.cuts.pop(0) if route.cuts else len(body)])

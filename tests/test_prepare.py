@@ -3,9 +3,6 @@
 import errno
 import gzip
 import json
-import multiprocessing
-import os
-import random
 import re
 import shlex
 import shutil
@@ -20,11 +17,10 @@ import sentencepiece
 
 import mirrors
 from hvd_nmt import prepare
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data import corpus, vocabulary
 from hvd_nmt.data.batch_plan import BatchPlan
-from hvd_nmt.preparation import embedded, encoding, parts, subwords, workers
+from hvd_nmt.preparation import embedded, encoding, parts, subwords
 
 ROOT = Path(__file__).resolve().parent.parent
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
@@ -197,7 +193,6 @@ def test_what_is_not_fatal_is_left_out_as_pairs_and_counted(toy):
 
 
 def test_a_side_that_normalisation_leaves_nothing_of_is_empty(toy):
-    """As --dataset-dir says of the pieces of the same text."""
     pairs = toy_pairs(300)
     for i, mark in enumerate("\u200b\ufeff\u2581\ufffd\u200f\u2060\u00ad"):
         pairs[10 * i] = (pairs[10 * i][0], mark) if i % 2 else (f" {mark}{mark} ", pairs[10 * i][1])
@@ -208,24 +203,6 @@ def test_a_side_that_normalisation_leaves_nothing_of_is_empty(toy):
     assert len(data.train) == 300 - sum(data.manifest.parts["train"].removed.values()) < 297
     packed = (toy.out / "removed.tsv.gz").read_bytes()
     assert len(data.train) == 300 - len(gzip.decompress(packed).splitlines())
-    assert toy.run(write_recipe=(recipe := toy.directory / "recipe")) == 0
-    out = ["--out", str(toy.directory / "again"), "--max-length", "25"]
-    assert prepare.main(["--dataset-dir", str(recipe), *out]) == 0
-    again = corpus.load(toy.directory / "again").manifest.parts["train"]
-    assert (again.pairs, again.removed) == (len(data.train), {})
-
-
-def test_noise_that_is_left_out_takes_no_pieces(toy):
-    pairs, lines = toy_pairs(1500), 60  # of which many characters are within the usual coverage
-    noise = ["".join(map(chr, range(at, at + 30))) for at in range(0x4E00, 0x4E00 + 30 * lines, 30)]
-    toy.write("train", [*pairs, *((line, f"{line}.") for line in noise)])
-    assert toy.run(out=toy.directory / "noisy") == 0
-    noisy = corpus.load(toy.directory / "noisy").manifest
-    assert noisy.parts["train"].removed == {"too long": lines}
-    toy.write("train", pairs)
-    assert toy.run() == 0
-    assert noisy.vocabulary_hash == corpus.load(toy.out).manifest.vocabulary_hash
-    assert "learning" not in noisy.request, "or data from before are not known to be done"
 
 
 def test_sentencepieces_options(toy, capsys):
@@ -375,8 +352,6 @@ def spoil_gz(toy):
         (spoil_gz, r"dev\.gz is not a whole gzip file"),
         (lambda toy: toy.options.update({"dev-target": "/dev/null"}),
          "/dev/null is a pipe or a device, and the text is read more than once: give a"),
-        (lambda toy: toy.options.update({"dev-target": "/proc/self/mem"}),
-         r"/proc/self/mem cannot be read: Input/output error\."),
         (lambda toy: toy.write("train", [("", "x"), ("y", "")]),
          r"No training pair is left of 2: 2 a side is empty\.$"),
         (lambda toy: toy.options.update(
@@ -384,8 +359,6 @@ def spoil_gz(toy):
          "--dev-size 151 is more than half of the 300"),
         (lambda toy: toy.options.update({"separate-vocabularies": True, "vocabulary-size": 8}),
          r"\(at least \d+\) with --source-vocabulary-size\.$"),
-        (lambda toy: toy.options.update({"max-length": 2}),
-         "No training pair is left of 300: 300 too long"),
     ],
 )  # fmt: skip
 def test_wrong_data_is_one_sentence_with_code_3_and_leaves_nothing(toy, capsys, spoil, message):
@@ -416,16 +389,12 @@ def test_a_file_that_changes_after_its_fingerprint_is_named(toy, monkeypatch, ca
         ({"train_target": None}, "Give both --train-source and --train-target"),
         ({"dev_size": 5}, "Give either --dev-source"),
         ({"corpus": "embedded"}, "brings its own dev and test"),
-        ({"dataset": "multi30k-en-de"}, "no text files or --dev-size"),
         ({"corpora": __file__}, "--corpora names all files"),
         ({"dataset": "wmt16-en-fr"}, "wmt16-en-de"),
         ({"max_length": 1}, "--max-length must be at least 2"),
         ({"vocabulary": __file__}, "--vocabulary-size would have no effect: --vocabulary is"),
         ({"max_words": 50}, "--max-words would have no effect: these rules need --clean moses"),
-        ({"write_recipe": "."}, "--write-recipe is the working directory"),
         ({"source_vocabulary_size": 96}, "it needs --separate-vocabularies"),
-        ({"source_vocabulary": __file__}, "belongs to --vocabulary"),
-        ({"separate_vocabularies": True, "write_recipe": "recipe"}, "have one joint vocabulary"),
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):
@@ -437,12 +406,6 @@ def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):
     words = re.sub("[\u2500-\u257f]", " ", capsys.readouterr().err).split()  # without a drawn box
     assert message in " ".join(words)
     assert toy.left() == []
-
-
-@pytest.mark.parametrize("recipe", ["y/../x", "x/recipe", "../"])
-def test_the_recipe_s_place_must_be_another(recipe):
-    with pytest.raises(ConfigError, match="must be another directory than --out, and neither in"):
-        prepare.Options(Path("x"), corpus="embedded", write_recipe=Path(recipe))
 
 
 def fake_generate(seed, **_):
@@ -472,62 +435,29 @@ def test_two_processes_at_once_prepare_once(toy):
     assert toy.left() == ["out"]
 
 
-def contents(directory):
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def stages(journal):
-    """Names of the finished stages in a journal."""
-    return [json.loads(line)["stage"] for line in journal.read_bytes().splitlines()[1:]]
-
-
-@pytest.fixture(scope="module")
-def larger(tmp_path_factory):
-    """A corpus of several blocks, its command line without --out, and its result."""
-    toy = Toy(tmp_path_factory.mktemp("larger"))
-    toy.write("train", [(f"{s} {i}", f"{t} {i}") for i in range(75) for s, t in toy_pairs(300)])
-    assert toy.run() == 0
-    assert toy.left() == ["out"]
-    return toy, contents(toy.out)
-
-
-KILLS = """
-import os, signal, sys
+KILLED = """
+import os, signal
 from hvd_nmt import prepare
+from hvd_nmt.preparation.quality import Quality
 
-name, last, calls, pid = sys.argv.pop(), int(sys.argv.pop()), 0, os.getpid()
-
-def count(frame, *_):
-    global calls
-    calls += name in frame.f_code.co_name
-    if calls == last:
-        os.kill(pid, signal.SIGKILL)
-
-sys.setprofile(count)
-code = prepare.main()
-sys.setprofile(None)
-print(calls)
-sys.exit(code)
+Quality.counted = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+prepare.main()
 """
 
 
-def killed(argv, last, name=""):
-    """Runs the command, which kills itself at a call or return of functions of a name."""
-    command = [sys.executable, "-c", KILLS, *argv, str(last), name]
-    return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=600)
-
-
-def test_a_killed_process_goes_on_behind_the_last_finished_stage(larger, tmp_path):
+def test_a_killed_process_goes_on_behind_the_last_finished_stage(toy, monkeypatch):
     """Killed when the files of a stage are written, and not yet that it is finished."""
-    toy, whole = larger
-    out = tmp_path / "out"
-    assert killed(toy.argv(out=out), 1, "counted").returncode == -signal.SIGKILL
-    assert not out.exists()
-    done = stages(tmp_path / "out.work" / "journal.jsonl")
-    assert done == ["read dev", "read train", "vocabulary"]
-    assert toy.run(out=out) == 0
-    assert contents(out) == whole
-    assert os.listdir(tmp_path) == ["out"]
+    toy.write("train", [(f"{s} {i}", f"{t} {i}") for i in range(75) for s, t in toy_pairs(300)])
+    assert toy.run() == 0
+    whole = {path.name: path.read_bytes() for path in toy.out.iterdir()}
+    shutil.rmtree(toy.out)
+    done = subprocess.run([sys.executable, "-c", KILLED, *toy.argv()], cwd=ROOT, timeout=600)
+    assert done.returncode == -signal.SIGKILL
+    assert not toy.out.exists()
+    monkeypatch.setattr(subwords, "train", None)  # the last finished stage
+    assert toy.run() == 0
+    assert {path.name: path.read_bytes() for path in toy.out.iterdir()} == whole
+    assert toy.left() == ["out"]
 
 
 def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
@@ -547,26 +477,6 @@ def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
     assert out.count("(before)") == 6
     assert corpus.load(toy.out, verify=True).manifest.max_length == 24
     assert toy.left() == ["out"]
-
-
-def kill_yourself(*_):
-    assert multiprocessing.parent_process(), "only a worker may"
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_worker_that_the_machine_kills_costs_one_stage(larger, tmp_path, monkeypatch, capsys):
-    toy, whole = larger
-    out = tmp_path / "out"
-    monkeypatch.setattr(workers, "cores", lambda: 2)
-    monkeypatch.setattr(encoding, "_encode", kill_yourself)
-    assert toy.run(out=out) == 3
-    assert "the same command goes on after the last finished stage" in capsys.readouterr().err
-    assert stages(tmp_path / "out.work" / "journal.jsonl")[-1] == "vocabulary"
-    monkeypatch.undo()
-    monkeypatch.setattr(subwords, "train", None)
-    assert toy.run(out=out) == 0
-    assert contents(out) == whole
-    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_vocabulary_that_is_no_model_or_has_other_marks(toy, capfd):
@@ -617,40 +527,6 @@ def test_a_dataset_by_its_name(wmt, tmp_path, capsys):
     capsys.readouterr()
     assert prepare.main(argv) == 0
     assert "already prepared" in capsys.readouterr().out
-
-
-@pytest.mark.long
-def test_ten_deaths_at_any_call_of_any_function(wmt, tmp_path):
-    whole, torn = tmp_path / "whole", tmp_path / "torn"
-    chance, calls = random.Random(1), int(killed(dataset_argv(whole, wmt), 0).stdout.split()[-1])
-    codes = []
-    for _ in range(10):
-        codes.append(killed(dataset_argv(torn, wmt), chance.randrange(1, calls)).returncode)
-    assert codes[0] == -signal.SIGKILL
-    assert {*codes} <= {0, -signal.SIGKILL}
-    assert prepare.main(dataset_argv(torn, wmt)) == 0
-    assert contents(torn / "out") == contents(whole / "out")
-    assert [path.name for path in torn.iterdir() if path.name.startswith("out")] == ["out"]
-
-
-@pytest.mark.long
-def test_memory_does_not_grow_with_the_corpus(toy):
-    """36,000 pairs more of 100 characters a side: in lists they would take 12 MB."""
-    code = (
-        "from hvd_nmt import prepare; from hvd_nmt.data import text;"
-        "text._BLOCK_BYTES = 200_000;"  # small, for a few of them are in memory at any size
-        "assert prepare.main() == 0;"
-        # Not ru_maxrss, which begins with the size of the process that started this one.
-        "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
-    )
-    peaks_kb = []
-    for times in (30, 150):
-        pairs = toy_pairs(300 * times)
-        toy.write("train", [(f"{s} {s} {s}", f"{t} {t} {t}") for s, t in pairs])
-        command = toy.argv(overwrite=True, vocabulary_sample=2000, max_length=99)
-        out = subprocess.check_output([sys.executable, "-c", code, *command], cwd=ROOT)
-        peaks_kb.append(int(out.splitlines()[-1]))
-    assert peaks_kb[1] - peaks_kb[0] < 7_000
 
 
 def test_no_tensorflow_is_imported():

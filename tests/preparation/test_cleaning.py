@@ -255,15 +255,3 @@ def test_leaks_on_either_side():
     assert Memory(Rules(), held_out).rules_of(train) == [None] * 5
     assert Rules(remove_leaks=True).stateful
     assert not Rules().stateful
-
-
-def test_many_keys_in_little_memory():
-    memory = Memory(Rules(remove_duplicates=True), {})
-    keys = np.random.default_rng(1).integers(0, 2**64, (200_000, 2), np.uint64)
-    removed = 0
-    for start in range(0, len(keys), 20_000):
-        removed += sum(rule is not None for rule in memory.rules_of(keys[start : start + 20_000]))
-    assert removed == 0
-    assert all(memory.rules_of(keys[::7]))
-    assert sum(run.nbytes for run in memory._seen._runs) == 8 * len(keys)
-    assert len(memory._seen._runs) < 10

@@ -14,8 +14,6 @@ from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation.download import datasets, fetch
 from hvd_nmt.preparation.download.http_file import Limits
 
-ROOT = Path(__file__).resolve().parents[3]
-MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
 PATIENT = Limits(connect_s=600.0, silence_s=600.0, attempts=2, wait_s=0.01)
 PAIRS = {
     "train": [(f"line {number}", f"Zeile {number}") for number in range(30)],
@@ -137,13 +135,3 @@ def test_the_original_place_must_give_the_known_lines(wmt, tmp_path, monkeypatch
     monkeypatch.setattr(fetch, "_retrieve", lambda *_: None)  # all is in the cache
     with pytest.raises(DataError, match=r"commoncrawl.*has 10 lines instead of 2,399,123"):
         datasets.download("wmt16-en-de", tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
-def test_multi30k_is_the_known_one(tmp_path, capsys):
-    parts = datasets.download("multi30k-en-de", tmp_path, str(MULTI30K))
-    assert {part: len(read(files)) for part, files in parts.items()} == {
-        "train": 29_000, "dev": 1_014, "test": 1_000,
-    }  # fmt: skip
-    assert capsys.readouterr().err == "", "every digest is the known one"
