@@ -87,7 +87,7 @@ def test_the_largest_wait_gives_the_kind(parts, kind):
 
 def test_a_rank_that_is_late_because_its_input_is_late_is_an_input_problem():
     found = bottleneck.verdict(run(
-        input_s=0.25, straggler_s=0.75, rank_ready_s=(0.4, 0.4, 0.4, 1.4),
+        input_s=0.25, straggler_s=0.75, rank_ready_s=(0.4, 0.4, 0.4, 1.5),
         rank_input_wait_s=(0.0, 0.0, 0.0, 1.0),
     ))  # fmt: skip
     assert found.kind == bottleneck.INPUT
