@@ -29,6 +29,8 @@ def test_whole_numbers_zeros_and_powers_of_two_are_exact():
     x = np.zeros(wire.BLOCK, np.float32)
     x[:9] = [1, -3, 2047, 0.5, 2**-10, 0, -0.25, 7, 1024]
     assert there_and_back(x).tolist() == x.tolist()
+    x[0] = np.nextafter(2048, 0, dtype=np.float32)  # which is rounded up to the power
+    assert there_and_back(x)[0] == 2048
     assert not there_and_back(np.zeros(wire.BLOCK)).any()
     payload = wire.encoded(tf.constant(NORMAL))  # half the bytes, and two numbers a block
     assert (payload.dtype, payload.shape) == (tf.float16, [3, wire.BLOCK + 2])
