@@ -112,42 +112,24 @@ def test_what_went_wrong_in_translating_is_told(folder, capsys, monkeypatch):
     assert more == "copy: and 4 such lines more"
 
 
-@pytest.mark.long
-def test_checkpoints_of_one_name_are_told_apart(folder, capsys):
-    shutil.copytree("run", "other")
-    found = told(capsys, *OURS, "other/copy", "copy", "short", "--keep", "kept")
-    assert [row["name"] for row in found["systems"]] == ["other/copy", "run/copy", "short"]
-    kept = sorted(path.name for path in Path("kept").iterdir())
-    assert kept == ["other_copy.txt", "run_copy.txt", "short.txt"]
-
-
-RUN = OURS[:-1]
 FILES = ("--reference", "source", "--hypotheses")
 
 
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((), 2, "Nothing to score: give --run, --hypotheses, or both."),
         ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
-        ((*RUN, "--beam-size", "0"), 2, "--beam-size is 0"),
-        ((*OURS, "copy", "run/copy.index"), 2, "--checkpoint names run/copy twice"),
         ((*OURS, "copy", "--keep", "kept", "--hypotheses", "kept/copy.txt"), 2,
          "--keep would write over kept/copy.txt"),
-        ((*FILES, "empty"), 3, "empty is empty: it needs one sentence per line."),
         ((*FILES, "latin"), 3, "latin, line 1: byte 0xe4 at column 2 is not UTF-8"),
         ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
-        (("--run", "run", "--source", "long", "--reference", "source"), 3,
-         "long has 31 lines, but source has 30"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
         ((*FILES, "nowhere"), 2, "The environment variable SACREBLEU_SEED is 'none'"),
-        (("--run", "none"), 4, "none is no run directory: it has no config.yaml."),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence(words, code, says, folder, capsys, monkeypatch):
     if "SACREBLEU_SEED" in says:  # refused before anything is read
         monkeypatch.setenv("SACREBLEU_SEED", "none")
-    Path("empty").touch()
     Path("latin").write_bytes(b"h\xe4tte\n")
     write("long", [*copying.LINES, "dog"])
     Path("kept").mkdir()

@@ -209,14 +209,6 @@ def test_in_mixed_precision_the_master_copy_counts(rows, spm, tmp_path):
     np.testing.assert_array_equal(model.moments.m["embedding"], values[EMBEDDING] / 100)
 
 
-def test_another_optimizer_leaves_the_weights(rows, spm, tmp_path):
-    values = variables(rows)
-    named = {f"ForwardPass/{name}": value for name, value in values.items()}
-    named |= {f"Loss_Optimization/ForwardPass/{name}/Momentum": v for name, v in values.items()}
-    model = openseq2seq.read(save(tmp_path / "momentum", named), spm, HEADS)
-    assert (model.moments, model.step) == (None, 0)
-
-
 def test_what_does_not_fit_is_named(rows, spm, tmp_path, capsys):
     values = variables(rows)
     name = f"transformer_encoder/layer_0/{FFN}filter_layer/bias"

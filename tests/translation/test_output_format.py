@@ -5,9 +5,8 @@ import pytest
 
 from hvd_nmt import translate
 from hvd_nmt.config import EOS
-from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.translator import Translation
-from hvd_nmt.translation import engine, output_format, reader
+from hvd_nmt.translation import output_format
 from hvd_nmt.translation.engine import Line
 from hvd_nmt.translation.output_format import Columns
 
@@ -51,17 +50,6 @@ def test_a_row_with_everything():
     assert output_format.rows([line, line], 7, Columns(scores=True), names) == ["-1.2500\tthe dog"]
 
 
-@pytest.mark.long
-def test_given_beginnings(translated, tmp_path, dev):
-    free = translated()
-    prefixes = ["Mann sieht" if number % 2 else "" for number in range(len(dev))]
-    (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n")
-    forced = translated("--prefix", str(tmp_path / "prefix"))
-    for was, now, prefix in zip(free, forced, prefixes, strict=True):
-        assert now.startswith(prefix)
-        assert prefix or now == was
-
-
 def test_scoring_gives_the_log_probability_of_pairs(
     toy_run, toy_data, translated, tmp_path, capsys
 ):
@@ -84,37 +72,9 @@ def test_scoring_gives_the_log_probability_of_pairs(
     assert same
 
 
-def test_blank_lines_are_scored_too_and_by_one_graph(toy_run, tmp_path, capsys, monkeypatch):
-    made = []
-    monkeypatch.setattr(engine, "Scorer", lambda models: made.append(0) or Scorer(models))
-    monkeypatch.setattr(reader, "CHUNK_LINES", 1)
-    (tmp_path / "source").write_text("\nthe dog\n\n")
-    (tmp_path / "target").write_text("\n\nder Hund\n")
-    files = ("--input", str(tmp_path / "source"), "--target", str(tmp_path / "target"))
-    assert translate.main(["--run", str(toy_run), "--score", *files]) == 0
-    found = capsys.readouterr().out.splitlines()
-    assert len(found) == 3
-    assert all(float(logp) < 0 for logp in found)
-    assert len(made) == 1
-
-
 def pieces(tokens):
     return [token.rpartition("=")[0] for token in tokens.split(" ")]
 
 
 def logps(tokens):
     return [float(token.rpartition("=")[2]) for token in tokens.split(" ")]
-
-
-@pytest.mark.long
-def test_several_checkpoints_translate_together(translated, dev):
-    def rows(*checkpoints):
-        return [row.split("\t") for row in translated("--scores", "--checkpoint", *checkpoints)]
-
-    one, twice = rows("model.ckpt-20"), rows("model.ckpt-20", "model.ckpt-20")
-    for (score, text), (of_both, text_of_both) in zip(one, twice, strict=True):
-        assert text == text_of_both
-        assert float(score) == pytest.approx(float(of_both), abs=1e-3)
-    both = rows("model.ckpt-20", "model.ckpt-40")
-    assert len(both) == len(dev)
-    assert both != one

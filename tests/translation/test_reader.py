@@ -1,12 +1,10 @@
 """Lines of input, in chunks or as they come."""
 
 import gzip
-import io
 import os
 
 import pytest
 
-from hvd_nmt.common.errors import DataError
 from hvd_nmt.translation import reader
 
 
@@ -32,18 +30,6 @@ def test_what_has_come_is_given_at_once():
         os.close(writes)
         assert next(chunks) == ["half a line"]
         assert list(chunks) == []
-
-
-def test_what_goes_wrong_in_reading_is_raised_behind_the_lines_before_it():
-    class Broken(io.BytesIO):
-        def __iter__(self):
-            yield b"a\n"
-            raise DataError("broken")
-
-    chunks = reader.from_stream(Broken())
-    assert next(chunks) == ["a"]
-    with pytest.raises(DataError, match="broken"):
-        next(chunks)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\n", b"\xff\r\n\n\nb"])

@@ -1,9 +1,5 @@
 """The Python interface: what the command says, as Python values."""
 
-import math
-
-import pytest
-
 import hvd_nmt
 from hvd_nmt import translate
 from hvd_nmt.model.decoding import Decoding
@@ -27,9 +23,3 @@ def test_translations_and_scores_are_those_of_the_command(toy_run, toy_data, tmp
     assert any(lines)
     shown = (tmp_path / "scores").read_text().splitlines()
     assert shown == [f"{score:.4f}" for score in scores]
-
-
-def test_a_translation_that_is_too_long_is_cut_and_scored(toy_run):
-    with pytest.warns(UserWarning, match="line 1: the target has"):
-        (score,) = hvd_nmt.load(toy_run).score([("dog", "hund " * 400)])
-    assert math.isfinite(score)
