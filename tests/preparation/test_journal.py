@@ -2,7 +2,8 @@
 
 import pytest
 
-from hvd_nmt.preparation.journal import JOURNAL, Journal
+from hvd_nmt.common.errors import DataError
+from hvd_nmt.preparation.journal import JOURNAL, Journal, discard
 
 
 def never():
@@ -30,3 +31,12 @@ def test_a_finished_stage_of_the_same_request_is_not_done_again(path):
     journal = Journal(path, {"a": "another request"})
     assert [file.name for file in path.iterdir()] == [JOURNAL]
     assert journal.stage("one", lambda: "new") == "new"
+
+
+def test_a_directory_of_something_else_is_never_removed(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("precious")
+    discard(path)
+    with pytest.raises(DataError, match=r"x\.work is wanted for unfinished work and holds"):
+        Journal(path, {"a": 1})
+    assert [file.name for file in path.iterdir()] == ["thesis.tex"]
