@@ -72,9 +72,9 @@ def test_links_lead_somewhere(path):
 
 @pytest.fixture(scope="module")
 def options():
-    """Command -> its options, by its own --help; "" -> all of them, and those of the launchers."""
+    """Command -> its options, by its own --help; "" -> all, those of the launchers and of the tests."""
     found = {"": set(FOREIGN_OPTIONS)}
-    for path in [*ROOT.glob("launch/*"), ROOT / "Makefile"]:
+    for path in [*ROOT.glob("launch/*"), ROOT / "Makefile", ROOT / "tests/conftest.py"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
     for name in COMMANDS:
         found[name] = _options_of(name, "--help")
