@@ -72,7 +72,7 @@ def test_links_lead_somewhere(path):
 
 @pytest.fixture(scope="module")
 def options():
-    """Command -> its options, by its own --help; "" -> all, those of the launchers and of the tests."""
+    """Command -> its options, by its own --help; "" -> all, with those of launchers and tests."""
     found = {"": set(FOREIGN_OPTIONS)}
     for path in [*ROOT.glob("launch/*"), ROOT / "Makefile", ROOT / "tests/conftest.py"]:
         found[""] |= set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", path.read_text("utf-8")))
