@@ -389,6 +389,12 @@ def facts_that_differ(rank):
 
 
 @check
+def gather_of_unequal_lengths(rank):
+    values = [None, "ü" * 1000, {"deep": [1.5, []]}]
+    return {"right": horovod.gather(values[rank.index]) == values}
+
+
+@check
 def errors_are_shared(rank):
     """Each kind of error, raised on one rank, and then by two ranks at once."""
     errors = []

@@ -63,6 +63,7 @@ def answers(run_on_ranks, tmp_path_factory):
         # Seven gradients in twelve orders. With three ranks the order of additions matters.
         ("sums_do_not_depend_on_arrival", {"different_sums": 1}),
         ("clipping_with_unequal_thread_counts", {"error": None}),
+        ("gather_of_unequal_lengths", {"right": True}),
         # Loss scale, its counter, iterations and step are among what is broadcast.
         ("broadcast_reaches_everything_that_is_saved",
          {"equal": True, "named": True, "slots": True, "error": None}),
