@@ -1,5 +1,6 @@
 """Which checkpoint a run goes on from, or a name means, whatever has been damaged."""
 
+import dataclasses
 import os
 import random
 import shutil
@@ -9,8 +10,11 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully
+from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints.names import file, manifest_file
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.transformer import Transformer
 from marked_run import FACTS, SUFFIXES, mark, marked, names, newest
@@ -69,6 +73,20 @@ def test_flipped_bits(saved, tmp_path):
         except AssertionError as error:
             raise AssertionError(f"bit {bit} of byte {where} of {path.name}") from error
         shutil.rmtree(run_dir)
+
+
+def test_tensors_that_were_damaged_before_the_manifest_was_written(run_dir):
+    """Its digest is that of the damaged file: TensorFlow's own sums of the tensors tell."""
+    prefix = run_dir / "model.ckpt-30"
+    path = file(prefix, SUFFIXES[0])
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    manifest = Checkpoint.at(prefix).manifest
+    files = manifest.files | {SUFFIXES[0]: dataclasses.asdict(fingerprint(path))}
+    text = dataclasses.replace(manifest, files=files).text()
+    manifest_file(prefix).write_text(text, encoding="utf-8")
+    assert_put_aside(run_dir)
 
 
 def test_two_checkpoints_with_each_others_names(run_dir):
