@@ -34,9 +34,10 @@ CONFIG = Config(
 
 def main(out, data):
     rank = horovod.init()
-    evaluator, decoded = evaluator_of(data_of(data), rank)
+    directory = data_of(data)
+    evaluator, decoded = evaluator_of(directory, rank)
     answer = {"scores": evaluator()._asdict(), "decoded": decoded[:]}
-    evaluator, _ = evaluator_of(data_of(data), rank, sentences=1)
+    evaluator, _ = evaluator_of(directory, rank, sentences=1)
     answer["one_sentence"] = evaluator().hypotheses
     (out / f"{rank.index}.jsonl").write_text(json.dumps(answer))
     horovod.shutdown()

@@ -172,13 +172,9 @@ def test_meta_graph_holds_the_average(tuned: dict) -> None:
 
 
 def test_what_a_checkpoint_holds_may_not_change(tuned: dict) -> None:
-    for option, value, words in (
-        ("--training.ema-decay", "0", "training.ema_decay 0.7, not 0.0"),
-        ("--training.freeze", "encoder", "training.freeze encoder,embedding, not encoder"),
-    ):
-        done = tuned["train"]("whole", 9, option, value)
-        assert (done.returncode, done.stderr.count("\n")) == (4, 1)
-        assert words in done.stderr
+    done = tuned["train"]("whole", 9, "--training.ema-decay", "0")
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    assert "training.ema_decay 0.7, not 0.0" in done.stderr
 
 
 def test_weights_of_another_vocabulary_or_model(

@@ -188,7 +188,10 @@ sys.exit(train.main())
 """
 
 
-@pytest.mark.parametrize(("step", "words"), [(30, "they go to step 30"), (None, "there are none")])
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [(30, "they go to step 30"), pytest.param(None, "there are none", marks=pytest.mark.long)],
+)
 def test_an_older_checkpoint_of_rank_0_never_wins_over_another_host_s(
     toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path, step: int | None, words: str
 ) -> None:
