@@ -1,9 +1,9 @@
 """Commands and ranks that start in milliseconds: forks of a process that has imported TensorFlow.
 
 What a test or horovodrun starts is a small client. It asks the server for a fork, hands it its
-environment, its working directory and its output, and ends as that fork ends. For tests of what
-ranks do; those of how they start and die use real processes (`toy.start_train`). Reach it as
-`toy_commands`.
+environment, its working directory and its output, and ends as that fork ends; if the client is
+killed, so is the fork. For tests of what ranks do; those of how they start and die use real
+processes (`toy.start_train`). Reach it as `toy_commands`.
 
 Each host has a server of its own, as network namespaces are hosts, too: a fork is on the host of
 the client that asks.
@@ -119,7 +119,7 @@ sys.exit(code)
 """
 
 _SERVER = """
-import importlib, json, logging, os, runpy, signal, socket, sys
+import importlib, json, logging, os, runpy, select, signal, socket, sys
 import hvd_nmt  # first: picks tf_keras
 import tensorflow, sacrebleu, hvd_nmt.train, hvd_nmt.translate
 from hvd_nmt.checkpoints import saver, weights
@@ -169,6 +169,9 @@ while True:
         link.close()
         become(json.loads(text), files)
     link.sendall(pid.to_bytes(4, "big"))
+    ended = os.pidfd_open(pid)
+    if ended not in select.select([link, ended], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)  # the client is gone
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     link.sendall(code.to_bytes(2, "big", signed=True))
     os._exit(0)

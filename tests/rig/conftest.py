@@ -35,10 +35,7 @@ class TwoHosts:
         """the link is not as it was"""
 
     def start(self, command: Sequence[str], cwd: Path, **variables: str) -> toy.Run:
-        """Starts a command on v100a, with this Python's programs first on PATH.
-
-        By the mark in its environment its processes are found on both hosts, but for forks.
-        """
+        """Starts a command on v100a, with this Python's programs first on PATH."""
         return toy.Run([os.fspath(RIG), "run", *command], cwd, _environment(cwd) | variables)
 
     def run(
@@ -49,14 +46,11 @@ class TwoHosts:
 
     @contextlib.contextmanager
     def running(self, command: Sequence[str], cwd: Path, **variables: str) -> Iterator[toy.Run]:
-        """Starts it, and ends it when the block ends."""
+        """Starts it, and kills what is left of it on both hosts when the block ends."""
         run = self.start(command, cwd, **variables)
         try:
             yield run
         finally:
-            run.process.terminate()  # horovodrun then stops its ranks, and clients their forks
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                run.process.wait(60)
             run.kill()
 
     def on(self, host: str) -> list[str]:

@@ -23,7 +23,7 @@ from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.islands import Islands
 
-SHAPES = [(1000, 512), (7,), (300, 33), (), (2_000_000,)]
+SHAPES = [(1000, 512), (7,), (300, 33), (), (500_000,)]
 ROUNDS = 3
 
 
@@ -88,7 +88,7 @@ def not_finite(groups, rank):
 
 def islands(groups, rank, streaming):
     """Hosts walk apart and are joined: where they are then, and the bytes that it takes."""
-    weights = [tf.Variable(tf.zeros([4000, 512])), tf.Variable(tf.zeros([70]))]
+    weights = [tf.Variable(tf.zeros([1000, 512])), tf.Variable(tf.zeros([70]))]
     scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam())
     scale = tf.train.TrackableView.children(scaled)["loss_scale"]
     numbers = tf.train.TrackableView.children(scale)

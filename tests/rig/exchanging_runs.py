@@ -37,9 +37,8 @@ RUNS = [
     ("float16", 40, FLOAT16, {}),
     ("at-once", 24, NARROW, {}),
     ("at-once-again", 24, NARROW, {}),
-    ("streamed", 24, STREAMED, {}),
+    ("streamed", 24, STREAMED, {"v100b": [5]}),
     ("streamed-again", 24, STREAMED, {}),
-    ("broken-once", 12, STREAMED, {"v100b": [5]}),
     ("broken-twice", 12, AT_ONCE, {"v100b": [5, 9]}),
 ]
 

@@ -33,6 +33,7 @@ FAULTS = os.environ.get("HVD_NMT_FAULTS", "saving=1")
 CUTS = os.environ.get("HVD_NMT_CUTS", "cut=1")
 SEED = int(os.environ.get("HVD_NMT_FAULTS_SEED", "1"))
 INTERVAL, STUCK_S = 10, 8
+EVALUATED_EVERY = "25" if "evaluating" in FAULTS else "100000"
 FOUR = "v100a:2,v100b:2"
 PATIENCE_S = 15
 """from the limit of a section, or from a kill, until no process is left"""
@@ -69,7 +70,8 @@ def kinds(text: str) -> list[str]:
 def options(data, steps: int) -> tuple[str, ...]:
     return toy.train_options(
         data, "run", steps, "--checkpoints.every-steps", str(INTERVAL),
-        "--evaluation.every-steps", "25", "--training.stuck-after-s", str(STUCK_S), *SAME_BITS
+        "--evaluation.every-steps", EVALUATED_EVERY,
+        "--training.stuck-after-s", str(STUCK_S), *SAME_BITS,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import toy
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.records.read import read_run
 
-STEPS = 12
+STEPS = 9
 ATTEMPTS = 3
 CASES = {
     "1 Gbit/s": ("1gbit", "", bottleneck.COMPUTE),
