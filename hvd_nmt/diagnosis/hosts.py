@@ -139,11 +139,12 @@ def ask(
     """
     answers: dict[str, Answer] = {}
     started: list[subprocess.Popen[str]] = []
+    over = threading.Event()
     request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * timeout_s}
 
     def one(host: Host) -> None:
         command = command_there(host.name, module, timeout_s)
-        answers[host.name] = _ask_one(host, command, request, timeout_s, started)
+        answers[host.name] = _ask_one(host, command, request, timeout_s, started, over)
 
     # Threads that nobody has to wait for: resolving a name cannot be interrupted.
     threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
@@ -154,6 +155,7 @@ def ask(
         for thread in threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
     finally:
+        over.set()
         for process in started:  # none is left, unless the person has had enough
             if process.returncode is None:
                 _kill(process)
@@ -167,6 +169,7 @@ def _ask_one(
     request: dict[str, Any],
     timeout_s: float,
     started: list[subprocess.Popen[str]],
+    over: threading.Event,
 ) -> Answer:
     started_s = time.monotonic()
     with tempfile.TemporaryFile() as errors_file:
@@ -178,6 +181,8 @@ def _ask_one(
         except OSError as error:
             return Answer(host, error=f"{command[0]}: {error.strerror}", reached=False)
         started.append(process)
+        if over.is_set():  # meanwhile: nobody else ends it
+            _kill(process)
         timer = threading.Timer(timeout_s, _kill, [process])
         timer.daemon = True
         timer.start()
