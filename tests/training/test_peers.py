@@ -74,6 +74,15 @@ def test_a_rank_that_ends_without_leave_is_lost_and_the_others_are_told(
     assert peers.died_silently(2, 0.0) == (by == "the kernel")
 
 
+def test_the_first_that_was_lost_is_named_and_not_who_went_after_it(connected) -> None:
+    peers, others = connected
+    others[2].close()
+    assert others[1].recv(5) == LOST_2
+    others[1].close()
+    assert peers.died_silently(1, 600)
+    assert peers.lost == 2
+
+
 def test_a_rank_that_takes_leave_is_not_lost(connected) -> None:
     peers, others = connected
     others[2].sendall(LEAVING)
