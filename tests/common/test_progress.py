@@ -38,11 +38,3 @@ def test_a_file_gets_a_line_now_and_then_of_long_work(monkeypatch):
         "train.en.gz: 60 %, 600k of 1.00MB [02:00<01:20, 5.00kB/s]",
         "train.en.gz: 90 %, 900k of 1.00MB [03:00<00:20, 5.00kB/s]",
     ]
-
-
-def test_other_ranks_are_silent(monkeypatch):
-    said = Terminal()
-    monkeypatch.setattr("sys.stderr", said)
-    with progress.progress(10, "lines", show=False) as bar:
-        bar.update(10)
-    assert said.getvalue() == ""
