@@ -1,9 +1,9 @@
 """Ranks are killed at bad moments, and hvd_nmt.launch finishes the run as if nothing had been.
 
     HVD_NMT_FAULTS="kill=70 saving=20 evaluating=10 stop=10 loop=10" pytest -s -k unkilled FILE
-    HVD_NMT_CUTS="cut=10 hole=10" pytest -s -k without_the_other_host FILE
+    HVD_NMT_CUTS=10 pytest -s -k without_the_other_host FILE
 
-Half a minute for each; without the variables there are a few. HVD_NMT_FAULTS_SEED chooses others.
+Half a minute for each; without the variables there is one. HVD_NMT_FAULTS_SEED chooses others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import os
 import random
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from hvd_nmt.records.read import read_run
 from launched import events
 
 FAULTS = os.environ.get("HVD_NMT_FAULTS", "saving=1")
-CUTS = os.environ.get("HVD_NMT_CUTS", "cut=1")
+CUTS = int(os.environ.get("HVD_NMT_CUTS", "1"))
 SEED = int(os.environ.get("HVD_NMT_FAULTS_SEED", "1"))
 INTERVAL, STUCK_S = 10, 8
 EVALUATED_EVERY = "25" if "evaluating" in FAULTS else "100000"
@@ -112,7 +111,7 @@ def test_it_ends_at_the_weights_of_an_unkilled_run(two_hosts, host_commands, toy
     unkilled = two_hosts.run((*two_hosts.horovodrun(FOUR), *train), tmp_path, 3600)
     run_dir = tmp_path / "killed" / "run"
     run = launch(two_hosts, FOUR, tmp_path / "killed", toy_data, steps)
-    faults = Faults(run, run_dir, SEED)
+    faults = Faults(run, run_dir)
     stdout = suffered(run, faults, wanted)
     assert checksum(stdout) == checksum(unkilled.stdout)
     for felt in faults.felt:
@@ -128,32 +127,16 @@ def test_it_ends_at_the_weights_of_an_unkilled_run(two_hosts, host_commands, toy
 
 
 def test_it_goes_on_without_the_other_host_and_takes_it_in_again(two_hosts, toy_data, tmp_path):
-    wanted = [kind for cut in kinds(CUTS) for kind in (cut, "kill")]
+    wanted = ["cut", "kill"] * CUTS
     run_dir = tmp_path / "run"
     steps = STEPS_FOR_A_FAULT * len(wanted) + 40
     words = ("--min-ranks", "1", "--timeout-s", "10")
     run = launch(two_hosts, "v100a:1,v100b:1", tmp_path, toy_data, steps, *words)
-    cuts = {"cut": two_hosts.cut, "hole": lose_all}
-    two_hosts.changed = True
-    suffered(run, Faults(run, run_dir, SEED, cuts, lambda: mend(two_hosts)), wanted)
+    suffered(run, Faults(run, run_dir, two_hosts), wanted)
     both, alone = {"v100a": 1, "v100b": 1}, {"v100a": 1}
     started = [event["hosts"] for event in events_of(run_dir, "start")]
-    assert started == [both, *[alone, both] * (len(wanted) // 2)]
+    assert started == [both, *[alone, both] * CUTS]
     assert coverage(read_run(run_dir)).faults == ()
-
-
-def lose_all() -> None:
-    """Every packet between the hosts, of which neither is told: nobody has that address."""
-    for host, other in ("v100a", "10.77.0.2"), ("v100b", "10.77.0.1"):
-        words = ("lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
-        subprocess.run(["ip", "-n", host, "neigh", "replace", other, *words], check=True)
-
-
-def mend(two_hosts) -> None:
-    for host in two_hosts.names:
-        words = ("neigh", "flush", "dev", "eth0", "nud", "permanent")
-        subprocess.run(["ip", "-n", host, *words], check=True)
-    two_hosts.heal()
 
 
 @dataclasses.dataclass
@@ -176,30 +159,24 @@ class Faults:
     Args:
         run: the launcher, on the first host.
         run_dir: run directory.
-        seed: of what is left to chance.
-        cut: pulls the cable between the hosts, in one of several ways.
-        heal: plugs it in.
+        two_hosts: whose cable is pulled.
     """
 
-    def __init__(
-        self, run: toy.Run, run_dir: Path, seed: int,
-        cut: dict[str, Callable[[], Any]] | None = None, heal: Callable[[], Any] | None = None,
-    ) -> None:  # fmt: skip
-        self._run, self._run_dir = run, run_dir
-        self._chance = random.Random(seed)
-        self._cut, self._heal = cut or {}, heal
+    def __init__(self, run: toy.Run, run_dir: Path, two_hosts: Any = None) -> None:
+        self._run, self._run_dir, self._two_hosts = run, run_dir, two_hosts
+        self._chance = random.Random(SEED)
         self.felt: list[Felt] = []
 
     def do(self, kind: str) -> Felt:
-        """One of kill, saving, evaluating (killed meanwhile), stop, loop, or the name of a cut."""
+        """One of kill, saving, evaluating (killed meanwhile), stop, loop, cut."""
         start_id = self._wait_for_steps()
         self._wait_for_moment(kind)
         ranks = self._run.ranks()
         rank = self._chance.randrange(len(ranks))
         felt = Felt(kind, rank, toy.steps_done(self._run_dir))
         began_s = time.monotonic()
-        if kind in self._cut:
-            self._cut[kind]()
+        if kind == "cut":
+            self._two_hosts.cut()
         else:
             number = {"stop": signal.SIGSTOP, "loop": LOOP}.get(kind, signal.SIGKILL)
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -208,8 +185,8 @@ class Faults:
         felt.gone_s = time.monotonic() - began_s
         self._run.wait_for(lambda: self._steps_of_newest(start_id))
         felt.on_s = time.monotonic() - began_s
-        if kind in self._cut and self._heal is not None:
-            self._heal()
+        if kind == "cut":
+            self._two_hosts.heal()
         self.felt.append(felt)
         return felt
 
@@ -220,19 +197,18 @@ class Faults:
         return str(events_of(self._run_dir, "start")[-1]["start_id"])
 
     def _wait_for_moment(self, kind: str) -> None:
-        if kind == "saving":
-            self._wait(lambda: any(self._run_dir.glob(f"{PRIVATE}model*")))
-        elif kind == "evaluating":
-            self._wait((self._run_dir / "evaluating.json").exists)
-            time.sleep(self._chance.random() * 0.3)
-
-    def _wait(self, what: Callable[[], Any]) -> None:
-        """As `Run.wait_for`, for what lasts some milliseconds."""
-        deadline = time.monotonic() + 300
-        while not what():
+        """For what lasts some milliseconds."""
+        when = {
+            "saving": lambda: any(self._run_dir.glob(f"{PRIVATE}model*")),
+            "evaluating": (self._run_dir / "evaluating.json").exists,
+        }.get(kind, lambda: True)
+        deadline = time.monotonic() + 600
+        while not when():
             assert time.monotonic() < deadline
             assert self._run.process.poll() is None, self._run.stderr
             time.sleep(0.0005)
+        if kind == "evaluating":
+            time.sleep(self._chance.random() * 0.3)
 
     def _steps_of_newest(self, other_than: str = "") -> int:
         """How many steps the newest start has done; 0 if it is the other one."""
