@@ -126,7 +126,7 @@ def test_what_is_answered_where_a_run_differs(two_host_run, golden_page):
         for name, (number, fields, changes) in variants(two_host_run).items()
     }
     pages = [f"## {name}\n\n{text_of(of)}\n" for name, of in found.items()]
-    golden_page("answers.md", "\n".join(pages))
+    golden_page("answers.txt", "\n".join(pages))
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_the_report_of_two_hosts(two_host_run, golden_page):
     prices = cost.Prices(cost.price("3.60EUR", "--a"), cost.price("$ 0.5", "--b"))
     run = two_host_run(path=GOLDEN_RUN, manifest=MANIFEST)
     page, _, markdown = rendered(run, prices=prices)
-    golden_page("two-hosts.md", without_version(markdown))
+    golden_page("two-hosts.txt", without_version(markdown))
     # The other page has the same.
     assert all(heading in page.headings for heading in re.findall("### [0-9]+. (.*)", markdown))
 
@@ -112,14 +112,14 @@ def test_the_report_of_two_hosts(two_host_run, golden_page):
 def test_the_report_of_a_log(tmp_path, golden_page):
     shutil.copyfile(LOG, tmp_path / "nohup.out")
     page, _, markdown = rendered(read_any_run(tmp_path / "nohup.out"))
-    golden_page("log.md", without_version(markdown).replace(str(tmp_path), ""))
+    golden_page("log.txt", without_version(markdown).replace(str(tmp_path), ""))
     assert page.problems == []
 
 
 def test_the_report_of_nothing(tmp_path, golden_page):
     page, text, markdown = rendered(Run("empty", tmp_path, "hvd_nmt"))
     path = markup.markdown_text(str(tmp_path))
-    golden_page("nothing.md", without_version(markdown).replace(path, "empty"))
+    golden_page("nothing.txt", without_version(markdown).replace(path, "empty"))
     assert page.problems == []
     assert "svg" not in page.tags
     assert text.count('class="unknown"') == 12  # the questions, and the energy
