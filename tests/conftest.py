@@ -18,7 +18,7 @@ import toy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "tests" / "golden" / "pages"
-MOST_TRAININGS = 60
+MOST_TRAININGS = 60 if "HVD_NMT_FAULTS" not in os.environ else 10_000  # a campaign of faults
 START = b'"process_started_s"'
 
 
@@ -53,7 +53,7 @@ def _trainings(config: pytest.Config) -> int:
     folder = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     starts = set()
     for path in folder.rglob("metrics.jsonl"):
-        if path.is_file():  # and no link to a device
+        if path.with_name("config.yaml").exists():  # it is a run, and not made for a reader's test
             starts |= {line for line in path.read_bytes().splitlines() if START in line}
     return len(starts)
 

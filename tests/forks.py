@@ -101,15 +101,18 @@ EAGER = "HVD_NMT_TOY_EAGER"
 
 
 _CLIENT = """
-import json, os, signal, socket, sys
+import contextlib, json, os, signal, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect(f"{sys.argv[1]}/{socket.gethostname()[:40]}.socket")
 job = json.dumps({"argv": sys.argv[2:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
 socket.send_fds(link, [len(job).to_bytes(4, "big")], [0, 1, 2])
 link.sendall(job)
-pid = int.from_bytes(link.recv(4), "big")
+pid = int.from_bytes(link.recv(4), "big") or sys.exit("the server of forks ended")
+def pass_on(number, _):
+    with contextlib.suppress(ProcessLookupError):  # it has just ended, with a code of its own
+        os.kill(pid, number)
 for number in (signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, lambda number, _: os.kill(pid, number))
+    signal.signal(number, pass_on)
 code = int.from_bytes(link.recv(2) or bytes([0, 1]), "big", signed=True)
 if code < 0:
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -151,8 +154,10 @@ def become(job, files):
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 listener = socket.socket(socket.AF_UNIX)
-listener.bind(f"{sys.argv[1]}/{socket.gethostname()[:40]}.socket")
+place = f"{sys.argv[1]}/{socket.gethostname()[:40]}"
+listener.bind(f"{place}.new")
 listener.listen(16)
+os.rename(f"{place}.new", f"{place}.socket")  # whoever sees it can connect
 while True:
     link, _ = listener.accept()
     if os.fork():

@@ -20,6 +20,7 @@ def test_two_real_hosts_with_a_link_of_200_mbit(two_hosts, tmp_path):
     assert bad == []
     assert {check["host"] for check in found["checks"]} == {"v100a", "v100b", ""}
     network = [check for check in found["checks"] if check["name"] == "network"]
+    assert network
     assert all("eth0" in check["found"] for check in network)
     predicted = found["prediction"]
     assert predicted["ranks"] == 4
