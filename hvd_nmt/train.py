@@ -12,6 +12,7 @@ For example:
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -76,4 +77,7 @@ def _write_report(run_dir: Path, in_background: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # The launcher asks the ranks that are left to end when one has: each keeps its own exit code.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(code)

@@ -207,11 +207,11 @@ install_system_packages() {
 
 create_venv() {
     local has
+    mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
+    lock "$venv" # another may be making it just now
     if [[ -d $venv && ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 ! -name 'setup.*' -print -quit) ]]; then
         die "$venv exists and is no virtual environment; name a new directory."
     fi
-    mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
-    lock "$venv"
     : >"$log"
     # An environment that was moved or whose interpreter is gone cannot be mended, only made again.
     if ! grep -qsx "command = .* $venv" "$venv/pyvenv.cfg" || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then

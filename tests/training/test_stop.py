@@ -45,6 +45,7 @@ def test_the_second_ctrl_c_ends_at_once(toy_commands, toy_data, tmp_path):
 def test_after_an_error_sigterm_does_nothing_and_ctrl_c_what_it_did_before(capfd):
     """A launcher sends it to the ranks when one has ended: each still says its sentence."""
     with signals.restored():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever ran here before
         request = StopRequest(announces=True)
         request.listen()
         request.hold_back()
