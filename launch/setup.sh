@@ -209,7 +209,7 @@ create_venv() {
     local has
     mkdir -p "$venv" 2>/dev/null || die "$venv cannot be made; name a place that can be written: make install VENV=/path/to/venv"
     lock "$venv" # another may be making it just now
-    if [[ -d $venv && ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 ! -name 'setup.*' -print -quit) ]]; then
+    if [[ ! -f $venv/pyvenv.cfg && $(find "$venv" -mindepth 1 ! -name 'setup.*' -print -quit) ]]; then
         die "$venv exists and is no virtual environment; name a new directory."
     fi
     : >"$log"
