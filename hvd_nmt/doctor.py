@@ -25,6 +25,7 @@ from hvd_nmt.common.units import data_size
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import allreduce, checks, hosts, network_checks, planned_run, prediction
 from hvd_nmt.diagnosis.findings import Findings
+from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
 from hvd_nmt.diagnosis.table import FAIL, WARN, Check
@@ -105,8 +106,9 @@ def diagnose(config: DoctorConfig) -> Findings:
     if config.run is not None and compute_s is None:
         compute_s = prediction.compute_s_of(config.run, config, ranks)
     _say(f"asking {', '.join(host.name for host in wanted)} ...")
-    run = planned_run.ask(config, wanted, config.timeout_s)
-    found = checks.examine(run)
+    with Links(config.timeout_s) as links:
+        run = planned_run.ask(config, wanted, links)
+        found = checks.examine(run)
     if ranks == 1 or not config.all_reduce:
         return Findings(run.answers, found, None)
     more, predicted = _measure(config, run, found, compute_s)

@@ -11,7 +11,6 @@ For example:
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 
 from hvd_nmt.common import signals, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
-from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
 
@@ -41,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         tensorflow_import.import_tensorflow()
         from hvd_nmt.training import run
 
-        run.train(config, _write_report)
+        run.train(config, write_report)
     return outcome.exit_code
 
 
-def _write_report(run_dir: Path, in_background: bool = False) -> None:
+def write_report(run_dir: Path, in_background: bool = False) -> None:
     """Explain the run, however it ended; what goes wrong here spoils no training.
 
     Args:
@@ -54,11 +52,9 @@ def _write_report(run_dir: Path, in_background: bool = False) -> None:
     """
     if in_background:
         code = "import pathlib, sys; from hvd_nmt import train; "
-        code += "train._write_report(pathlib.Path(sys.argv[1]))"
-        # Not of the start that ends: the launcher kills what is left of that.
-        environment = {name: text for name, text in os.environ.items() if name != START_ID}
+        code += "train.write_report(pathlib.Path(sys.argv[1]))"
         subprocess.Popen(
-            [sys.executable, "-c", code, run_dir], start_new_session=True, env=environment,
+            [sys.executable, "-c", code, run_dir], start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         return
@@ -78,6 +74,6 @@ def _write_report(run_dir: Path, in_background: bool = False) -> None:
 
 if __name__ == "__main__":
     code = main()
-    # The launcher asks the ranks that are left to end when one has: each keeps its own exit code.
+    # horovodrun asks the ranks that are left to end when one has: each keeps its own exit code.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(code)

@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
+from hvd_nmt.common.rank_environment import START_ID
+
 
 class UserError(Exception):
     """An error that a person can mend: printed as one sentence, without a traceback."""
@@ -157,5 +159,9 @@ def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
 
 
 def let_first_rank_speak() -> None:
-    """Wait, on another rank, before its own mistake is said: rank 0 may have the same."""
-    time.sleep(_FIRST_SPEAKS_S)
+    """Wait, on another rank, before its own mistake is said: rank 0 may have the same.
+
+    `hvd_nmt.launch` shows only what rank 0 does not say.
+    """
+    if START_ID not in os.environ:
+        time.sleep(_FIRST_SPEAKS_S)

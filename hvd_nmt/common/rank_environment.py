@@ -34,14 +34,16 @@ PASSED = (
 OF_ANOTHER_JOB = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*", "HOROVOD_CROSS_*", "HOROVOD_HOSTNAME",
     "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_GLOO_IFACE", "HOROVOD_ELASTIC", "HOROVOD_CONTROLLER",
-    "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_LAUNCHER_PID",
+    "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_HEARTBEAT", "HVD_NMT_TERMINAL",
 )  # fmt: skip
 """patterns of names that, left from another job, would override what every rank is told"""
 
 START_ID = "HVD_NMT_START_ID"
 """which start of `hvd_nmt.launch` a process belongs to; random, and no secret"""
-LAUNCHER = "HVD_NMT_LAUNCHER_PID"
-"""the `hvd_nmt.launch` that started horovodrun, which keeps it from the ranks"""
+HEARTBEAT = "HVD_NMT_HEARTBEAT"
+"""number of the open file that a rank shares with its agent, see `training.heartbeat`"""
+TERMINAL = "HVD_NMT_TERMINAL"
+"""set where what the ranks print is seen on a terminal"""
 
 
 def passed(environment: Mapping[str, str]) -> dict[str, str]:

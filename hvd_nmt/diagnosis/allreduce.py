@@ -150,7 +150,7 @@ def _take_part(n_bytes: int) -> None:
         float(horovod.sum_over_ranks(tensor, name=name)[0])  # fetched: a GPU works behind our back
         return time.perf_counter() - started_s
 
-    with horovod.report_lost_peers():
+    with horovod.end_when_ranks_are_lost(_COMMAND):
         one, big = tf.ones([1]), tf.ones([n_bytes // 4])
         latency_s = statistics.median(seconds(one, "one") for _ in range(_LATENCY_ROUNDS))
         rounds = [max(horovod.gather(seconds(big, "big")))]

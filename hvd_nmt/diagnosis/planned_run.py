@@ -14,8 +14,8 @@ from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import Config, as_plain
 from hvd_nmt.data.batches import PaddedBatch
-from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.link import Links
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ def batch_in(fact: dict[str, Any] | None) -> PaddedBatch | None:
     return PaddedBatch(**{name: fact[name] for name in PaddedBatch._fields})
 
 
-def ask(config: Config, wanted: Sequence[Host], timeout_s: float) -> PlannedRun:
+def ask(config: Config, wanted: Sequence[Host], links: Links) -> PlannedRun:
     """Ask the hosts of a run that is to come.
 
     Args:
         config: all settings of the run.
         wanted: the hosts and their slots, in the order of the ranks.
-        timeout_s: for each host.
+        links: to the agents of the hosts.
     """
     request = {
         "run_dir": str(config.run_dir),
@@ -110,13 +110,13 @@ def ask(config: Config, wanted: Sequence[Host], timeout_s: float) -> PlannedRun:
         "seed": config.training.seed,
         "ranks": sum(host.slots for host in wanted),
     }
-    answers = hosts.ask(wanted, request, timeout_s)
+    answers = links.ask(wanted, request)
     with_data = [a.host for a in answers if (a.facts.get("data") or {}).get("hash")][:1]
 
     @functools.cache
     def worst_step(tokens_per_step: int) -> dict[str, Any] | None:
         again = request | {"tokens_per_step": tokens_per_step}
-        for answer in hosts.ask(with_data, again, timeout_s):
+        for answer in links.ask(with_data, again):
             return (answer.facts.get("data") or {}).get("worst_batch")
         return None
 

@@ -1,9 +1,8 @@
-"""What one host says about itself; `hosts.ask` runs it on each host over ssh.
+"""What one host says about itself; its agent runs it.
 
     echo '{}' | python -m hvd_nmt.diagnosis.probe
 
-A line "clock" on standard input is answered with this host's time; the first other line is the
-request, a JSON object, and its answer ends the process. Answers are single lines: MARK and JSON.
+Standard input is the request, a JSON object, and standard output the answer, another.
 
 Every fact is found in a thread of its own with a time limit. What fails or hangs, such as a name
 server or a lost file server, is missing in the answer and named in `problems`. No TensorFlow here.
@@ -33,8 +32,6 @@ from typing import Any
 from hvd_nmt.common import horovod_build
 from hvd_nmt.common.version import code_hash
 
-MARK = "hvd_nmt.probe "
-CLOCK = "clock"
 PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
     "sacrebleu", "numba", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
@@ -42,24 +39,6 @@ PACKAGES = (
 """those whose versions are compared between hosts"""
 VERIFY_BYTES = 1_000_000_000
 """data of at most this size are read in full and compared with their sha256"""
-
-
-def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the lines of standard input up to the request.
-
-    Args:
-        answer: from the request to what is said to it.
-    """
-    for line in iter(sys.stdin.readline, ""):
-        if line.strip() == CLOCK:
-            _say({"time_s": time.time()})
-        elif line.strip():
-            _say(answer(json.loads(line)))
-            break
-
-
-def _say(answer: dict[str, Any]) -> None:
-    print(MARK + json.dumps(answer), flush=True)
 
 
 def facts(request: dict[str, Any]) -> dict[str, Any]:
@@ -302,6 +281,6 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 if __name__ == "__main__":
-    serve(facts)
+    print(json.dumps(facts(json.load(sys.stdin))), flush=True)
     sys.stdout.flush()
     os._exit(0)  # a fact that hangs must not hold the process

@@ -14,6 +14,7 @@ from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import checks, network_checks, planned_run, probe
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
+from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.table import FAIL, WARN, Check
 from hvd_nmt.launching.command import Command
@@ -75,19 +76,19 @@ def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[H
 
 
 def look(
-    command: Command, wanted: Wanted, timeout_s: float, known_step: int, is_restart: bool
+    command: Command, wanted: Wanted, links: Links, known_step: int, is_restart: bool
 ) -> Outlook:
     """Ask all hosts, and find out where the ranks can run.
 
     Args:
         command: what they are to run.
         wanted: on what.
-        timeout_s: for each host.
+        links: to the agents of the hosts.
         known_step: of the newest checkpoint that is known of; -1: none.
         is_restart: hosts that answer, but on which a rank would fail, are left out, too. Before
             that they are what somebody has to mend.
     """
-    asked = planned_run.ask(command.config or Config(), wanted.hosts, timeout_s)
+    asked = planned_run.ask(command.config or Config(), wanted.hosts, links)
     reached = [checks.reached(answer) for answer in asked.answers]
     out = {check.host: sentence(check) for check in reached if check.status == FAIL}
     hosts, nic, found = _judged(command, wanted, asked, out)
@@ -145,7 +146,7 @@ def _judged(
 
 
 def card(answers: Sequence[Answer], given: str) -> str | None:
-    """The network card to name to horovodrun; None: none is known.
+    """The network card for Horovod; None: none is known.
 
     Args:
         answers: of the hosts.
@@ -158,7 +159,7 @@ def card(answers: Sequence[Answer], given: str) -> str | None:
         return given
     if len(names) > 1:
         return network_checks.used_nic(answers)
-    return probe.routes({"hosts": names})[names[0]]["nic"]  # one, and horovodrun is not on it
+    return probe.routes({"hosts": names})[names[0]]["nic"]  # one, and this is another
 
 
 def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import queue
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from hvd_nmt.checkpoints.run_files import LAUNCHES
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
+from hvd_nmt.diagnosis.channel import Message
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.launching import aftermath, policy, preflight, ranks_start
-from hvd_nmt.launching.aftermath import Aftermath
+from hvd_nmt.diagnosis.link import Link, LinkError, Links
+from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.command import Command
 from hvd_nmt.launching.launch_log import LaunchLog
+from hvd_nmt.launching.output import Output
 from hvd_nmt.launching.policy import Decision, End
 from hvd_nmt.launching.preflight import Outlook, Wanted
-from hvd_nmt.launching.ranks_start import StopSignals
+from hvd_nmt.launching.start import Outcome, Rendezvous, Start, Where
+from hvd_nmt.launching.stop import StopSignals
 
 _INTERRUPTED = 130
 _HOUR_S = 3600.0
+_REPORT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,14 @@ def dry_run(job: Job) -> list[str]:
     Raises:
         ClusterError: something hinders it.
     """
-    outlook = _first_outlook(job)
-    variables = ranks_start.environment(outlook.hosts, "")
+    with Links(job.timeout_s) as links:
+        outlook = _first_outlook(job, links, _say)
+    ranks = sum(host.slots for host in outlook.hosts)
     lines = [
-        f"hosts       {ranks_start.named(outlook.hosts)}",
-        f"ranks       {sum(host.slots for host in outlook.hosts)}",
+        f"hosts       {_named(outlook.hosts)}",
+        f"ranks       {ranks}",
         f"card        {outlook.nic}",
-        f"variables   {' '.join(sorted(variables))}",
+        f"variables   {' '.join(sorted({*rank_environment(ranks), START_ID}))}",
         f"command     {' '.join(job.command.words)}",
     ]
     if job.command.config is not None:
@@ -72,14 +80,14 @@ def dry_run(job: Job) -> list[str]:
     return lines
 
 
-def _first_outlook(job: Job) -> Outlook:
-    outlook = preflight.look(job.command, job.wanted, job.timeout_s, -1, is_restart=False)
+def _first_outlook(job: Job, links: Links, say: Callable[[str], None]) -> Outlook:
+    outlook = preflight.look(job.command, job.wanted, links, -1, is_restart=False)
     for warning in outlook.warnings:
-        _say(f"warning: {warning}")
+        say(f"warning: {warning}")
     if outlook.hindrances:
         *others, last = outlook.hindrances
         for hindrance in others:
-            _say(hindrance)
+            say(hindrance)
         raise ClusterError(last)
     return outlook
 
@@ -94,6 +102,10 @@ class _Supervision:
         self._run_dir = None if config is None else config.run_dir
         self._log = LaunchLog(None if self._run_dir is None else self._run_dir / LAUNCHES)
         self._stop = StopSignals()
+        self._shown = Output()
+        self._events: queue.SimpleQueue[tuple[Link | None, Message | None]] = queue.SimpleQueue()
+        self._links = Links(job.timeout_s, self._hear)
+        self._rendezvous = Rendezvous()
         self._id = secrets.token_hex(8)
         self._ends: list[End] = []
         """of the starts until now"""
@@ -101,17 +113,19 @@ class _Supervision:
         """of the newest checkpoint that is known of; -1: none"""
         self._silent: set[str] = set()
         """hosts that have not said that nothing is left of earlier starts"""
-        self._said: set[str] = set()
+        self._told: set[str] = set()
         """warnings and hindrances: each is said once"""
 
     def run(self) -> int:
         self._stop.listen()
         try:
-            return self._run()
+            with self._links:
+                return self._run()
         except KeyboardInterrupt:  # between two starts
             return self._stopped(_INTERRUPTED if self._stop.at_once else Preempted.exit_code)
         finally:
             self._log.close()
+            self._shown.flush()
 
     def _run(self) -> int:
         while True:
@@ -119,36 +133,47 @@ class _Supervision:
                 outlook = self._outlook()
             if outlook is None:
                 return self._ends[-1].exit_code
-            code, sentence = self._start(outlook)
-            self._note_end(outlook, code, sentence)
+            self._note_end(self._start(outlook))
             if self._stop.at_once:
                 return self._stopped(_INTERRUPTED)
             decision = policy.decide(self._ends, self._job.restarts_per_hour, self._stop.requested)
             if not decision.restarts:
-                return self._finish(decision)
+                code = self._finish(decision)
+                self._report(outlook)
+                return code
             self._log.append("restart", pause_s=decision.pause_s)
-            _say(f"ended with code {code}; starting again in {duration(decision.pause_s)}.")
+            code = self._ends[-1].exit_code
+            self._shown.say(
+                f"ended with code {code}; starts again in {duration(decision.pause_s)}."
+            )
             with self._stop.interrupting():
                 time.sleep(decision.pause_s)
+
+    def _hear(self, link: Link, message: Message | None) -> None:
+        """In the threads that read what agents tell."""
+        if message is not None and message.get("tell") == "output":
+            rank, stream, text = (message[name] for name in ("rank", "stream", "text"))
+            self._shown.hear(rank, stream, text, lambda size: link.tell("printed", size=size))
+        else:
+            self._events.put((link, message))
 
     def _outlook(self) -> Outlook | None:
         """What the hosts say, once enough can be used; None: they could not for too long."""
         if not self._ends:
-            outlook = _first_outlook(self._job)
-            self._saved_step, self._said = outlook.saved_step, set(outlook.warnings)
+            outlook = _first_outlook(self._job, self._links, self._shown.say)
+            self._saved_step, self._told = outlook.saved_step, set(outlook.warnings)
             return outlook
         failures, waited_from_s = 0, time.monotonic()
         while True:
             self._clear_up_silent()
             outlook = preflight.look(
-                self._job.command, self._job.wanted, self._job.timeout_s, self._saved_step,
-                is_restart=True,
-            )  # fmt: skip
+                self._job.command, self._job.wanted, self._links, self._saved_step, is_restart=True
+            )
             self._note_saved(outlook.saved_step)
             for text in (*outlook.warnings, *outlook.hindrances):
-                if text not in self._said:
-                    _say(text)
-            self._said |= {*outlook.warnings, *outlook.hindrances}
+                if text not in self._told:
+                    self._shown.say(text)
+            self._told |= {*outlook.warnings, *outlook.hindrances}
             if not outlook.hindrances:
                 return outlook
             failures += 1
@@ -160,38 +185,36 @@ class _Supervision:
                 return None
             time.sleep(pause_s)
 
-    def _start(self, outlook: Outlook) -> tuple[int, str]:
-        """One start; its exit code and what it said last."""
+    def _start(self, outlook: Outlook) -> Outcome:
         hosts, nic = outlook.hosts, outlook.nic or ""
         if outlook.left_out:
             self._log.append("left out", why=outlook.left_out)
             for host, why in outlook.left_out.items():
-                _say(f"without {host}: {why}")
+                self._shown.say(f"without {host}: {why}")
         words = self._job.command.words
+        where = Where(hosts, nic, self._id, f"{self._id}.{len(self._ends) + 1}", self._run_dir)
         self._log.append(
-            "start", start_id=self._start_id, nic=nic, command=list(words),
+            "start", start_id=where.start_id, nic=nic, command=list(words),
             hosts={host.name: host.slots for host in hosts},
         )  # fmt: skip
         ranks = count(sum(host.slots for host in hosts), "rank")
-        _say(f"starting {ranks} on {ranks_start.named(hosts)}, network card {nic}.")
-        return ranks_start.run(
-            ranks_start.words(hosts, nic, words),
-            ranks_start.environment(hosts, self._start_id),
-            self._stop,
-        )
+        self._shown.say(f"starting {ranks} on {_named(hosts)}, network card {nic}.")
+        start = Start(words, where, self._links, self._events, self._shown, self._stop)
+        return start.run(self._rendezvous)
 
-    @property
-    def _start_id(self) -> str:
-        return f"{self._id}.{len(self._ends) + 1}"
-
-    def _note_end(self, outlook: Outlook, code: int, sentence: str) -> None:
-        """End what is left of the start, and see how far it came."""
-        # A checkpoint may be being written, whatever ended the other ranks.
-        found = self._clear_up(outlook.hosts, 0.0 if self._stop.at_once else signals.grace_s())
-        event = aftermath.as_event(found)
-        self._log.append("end", exit_code=code, sentence=sentence, **event)
-        self._ends.append(End(code, False, time.monotonic()))
-        self._note_saved(found.saved_step)
+    def _note_end(self, outcome: Outcome) -> None:
+        event = dataclasses.asdict(outcome)
+        self._log.append("end", **event.pop("reached"), **event)
+        self._ends.append(End(outcome.exit_code, False, time.monotonic()))
+        self._note_saved(outcome.saved_step)
+        for host, number in outcome.killed.items():
+            self._shown.say(f"{host}: killed {count(number, 'process', 'processes')} of the start.")
+        for host, number in outcome.left.items():
+            still = count(number, "process", "processes")
+            self._shown.say(f"warning: {host}: {still} of the start cannot be killed.")
+        self._silent |= {*outcome.silent}
+        for host in outcome.silent:
+            self._links.drop(host)
 
     def _note_saved(self, step: int | None) -> None:
         """Of the newest checkpoint; a host may say later than the end what the start had saved."""
@@ -199,21 +222,21 @@ class _Supervision:
             self._saved_step = step
             self._ends[-1] = dataclasses.replace(self._ends[-1], progressed=True)
 
-    def _clear_up(self, hosts: Sequence[Host], patience_s: float) -> Aftermath:
-        found = aftermath.clear_up(hosts, self._id, self._start_id, self._run_dir, patience_s)
-        for host, number in found.killed.items():
-            _say(f"{host}: ended {count(number, 'process', 'processes')} of the start before.")
-        for host, number in found.left.items():
-            still = count(number, "process", "processes")
-            _say(f"warning: {host}: {still} of the start before cannot be ended.")
-        self._silent = self._silent - {host.name for host in hosts} | {*found.silent}
-        return found
-
     def _clear_up_silent(self) -> None:
         """Hosts that did not answer after a start may do so now."""
-        again = [host for host in self._job.wanted.hosts if host.name in self._silent]
-        if again:
-            self._clear_up(again, 0.0)
+        run_dir = None if self._run_dir is None else os.fspath(self._run_dir)
+        for host in self._job.wanted.hosts:
+            if host.name in self._silent:
+                try:
+                    found = self._links.to(host).ask(
+                        "end", self._job.timeout_s + signals.grace_s(), launch_id=self._id,
+                        start_id="", run_dir=run_dir, patience_s=signals.grace_s(), asks=False,
+                    )  # fmt: skip
+                except LinkError:
+                    self._links.drop(host.name)
+                    continue
+                self._silent.discard(host.name)
+                self._note_saved(found["saved_step"])
 
     def _finish(self, decision: Decision) -> int:
         """Nothing is started any more."""
@@ -222,16 +245,36 @@ class _Supervision:
         kind = "given up" if decision.exit_code else "finished"
         self._log.append(kind, exit_code=decision.exit_code, why=decision.why)
         if decision.why:
-            _say(decision.why)
+            self._shown.say(decision.why)
         return decision.exit_code
+
+    def _report(self, outlook: Outlook) -> None:
+        """Have the host of rank 0 write it: it has the records."""
+        config = self._job.command.config
+        if config is None or not config.telemetry.report:
+            return
+        self._shown.say("writing the report ...")
+        try:
+            reply = self._links.to(outlook.hosts[0]).ask(
+                "report", _REPORT_S, run_dir=os.fspath(config.run_dir), limit_s=_REPORT_S
+            )
+        except LinkError as error:
+            reply = {"said": f"The report could not be written ({error})."}
+        if reply["said"]:
+            self._shown.say(reply["said"])
 
     def _stopped(self, code: int) -> int:
         self._log.append("stopped", exit_code=code)
         saved = "; there is no checkpoint yet" if self._ends else " before the ranks were started"
         if self._saved_step >= 0:
             saved = f"; the newest checkpoint is of step {self._saved_step:,}"
-        _say(f"stopped by a signal{saved}: the same command goes on.")
+        self._shown.say(f"stopped by a signal{saved}: the same command goes on.")
         return code
+
+
+def _named(hosts: Sequence[Host]) -> str:
+    """Hosts and slots, as for -H."""
+    return ",".join(f"{host.name}:{host.slots}" for host in hosts)
 
 
 def _say(text: str) -> None:

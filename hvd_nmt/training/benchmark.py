@@ -90,7 +90,7 @@ def measure(
         with_ceiling: measure right after them what products alone reach, on all ranks at once.
     """
     rank = horovod.init(config.ranks, with_groups=may_group_ranks(config.training))
-    with horovod.report_lost_peers(), devices.explain_memory(rank):
+    with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
         return _measure(config, rank, steps, warmup_steps, with_ceiling)
 
 

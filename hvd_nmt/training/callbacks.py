@@ -20,29 +20,10 @@ from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster, horovod
-from hvd_nmt.training.ending import Ending
 from hvd_nmt.training.going_back import GoingBack
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.step import LOWEST_LOSS_SCALE
 from hvd_nmt.training.step_callback import StepCallback
-
-
-class NoteStep(StepCallback):
-    """Tells the ending how far the run has come.
-
-    Args:
-        start_step: steps done before `fit`.
-        ending: of the run.
-    """
-
-    def __init__(self, start_step: int, ending: Ending) -> None:
-        super().__init__(start_step)
-        self._ending = ending
-        ending.step = start_step
-
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """Note it."""
-        self._ending.step = step
 
 
 class LearningRate(StepCallback):

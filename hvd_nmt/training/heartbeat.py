@@ -1,4 +1,4 @@
-"""What a rank does, and until when it may: written into a page that its watchdog reads.
+"""What a rank does, and until when it may: written into a page that its agent reads.
 
 A rank that hangs, in a loop, in a driver or on a file server that is gone, cannot say so, and the
 others wait for it without end. So each section of a run has a limit, learned from the run itself:
@@ -6,43 +6,89 @@ others wait for it without end. So each section of a run has a limit, learned fr
     10 times the longest it took before in this start, at least 2 minutes and at most 30
     30 minutes until it has ended once, and of a checkpoint always, for file servers stall, and of
     a step in which XLA compiles, for programs differ
-    twice that where a rank waits for others, so that the one they wait for is found first: one that
-    is stopped (SIGSTOP) has no longer than if it did not wait
+    twice that where a rank waits for others, so that the one they wait for is found first
 
-Every collective outside of a step is a sign of life: the time of its section begins anew.
+A rank that is stopped (SIGSTOP) has the shortest limit, whatever it does. Every collective outside
+of a step is a sign of life: the time of its section begins anew. Without an agent nobody reads.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import math
 import mmap
+import os
+import signal
+import struct
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from hvd_nmt.training.watchdog import DEADLINES, PAGE_BYTES, SECONDS
+from hvd_nmt.common.rank_environment import HEARTBEAT
 
 START, INPUT, STEP, CALLBACKS = "start-up", "input of a step", "step", "callbacks after a step"
 CHECKPOINT, EVALUATION, EXCHANGE, END = "checkpoint", "evaluation", "exchange", "end"
 COMPILATION = "step in which XLA compiles a program"
-_TEXT_BYTES = PAGE_BYTES - DEADLINES.size
-_FACTOR, _SHORTEST_S, _LONGEST_S = 10.0, 120.0, 1800.0
+LOST = "loss of another rank"
+"""the last section of a rank that ends because another did"""
+STACKS = signal.SIGUSR2
+"""has a rank print where its threads are, once its page has a section"""
+SHORTEST_S, LONGEST_S = 120.0, 1800.0
+PAGE = struct.Struct("3d?63p")
+"""a `State`"""
+_FACTOR = 10.0
 _PATIENCE_WITH_OTHERS = 2.0
 
 
+class State(NamedTuple):
+    """What a page says; times are of the host's monotonic clock."""
+
+    deadline_s: float
+    """when the rank must have come further"""
+    stopped_deadline_s: float
+    """when it must, if it is stopped"""
+    began_s: float
+    """when it came to where it is"""
+    waits: bool
+    """for other ranks"""
+    section: str
+    """"" before the first"""
+
+
+def read(page: mmap.mmap) -> State:
+    """What a page says; never half of it."""
+    data = page[: PAGE.size]
+    while data != (again := page[: PAGE.size]):
+        data = again
+    deadline_s, stopped_deadline_s, began_s, waits, section = PAGE.unpack(data)
+    return State(deadline_s, stopped_deadline_s, began_s, waits, section.decode(errors="replace"))
+
+
 class Heartbeat:
-    """The signs of life of this rank; without a page nobody is told of them."""
+    """The signs of life of this rank."""
 
     def __init__(self) -> None:
-        self.page: mmap.mmap | None = None
-        """shared with the watchdog"""
         self.limit_s: float | None = 0.0
         """of each section that has ended once; 0: none, as outside of a run. None: it is learned"""
-        self.who = "A rank"
-        """rank and host, as a sentence begins"""
+        self._page: mmap.mmap | None = None
         self._section, self._waits, self._began_s = START, False, time.monotonic()
         self._longest_s: dict[str, float] = {}
         self._ended: set[str] = set()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an agent reads it, which then also says why a run ends."""
+        return self._page is not None
+
+    def begin(self) -> None:
+        """Use the page that an agent has given to this process, if one has."""
+        if self._page is None and HEARTBEAT in os.environ:
+            file = int(os.environ.pop(HEARTBEAT))
+            self._page = mmap.mmap(file, PAGE.size)
+            os.close(file)
+            faulthandler.register(STACKS)
+            self.sign()
 
     def enter(self, section: str, waits: bool = False) -> None:
         """A section begins, and the one before has ended.
@@ -99,25 +145,20 @@ class Heartbeat:
         longest_s = self._longest_s.get(self._section, 0.0)
         self._longest_s[self._section] = max(longest_s, now_s - self._began_s)
         self._section, self._waits, self._began_s = section, waits, now_s
-        if self.page is None:
+        if self._page is None:
             return
         limit_s = self._limit_s()
         patience = _PATIENCE_WITH_OTHERS if waits else 1.0
-        times_s = now_s + limit_s * patience, now_s + limit_s, now_s
-        self.page[: DEADLINES.size] = DEADLINES.pack(*times_s)
-        if limit_s < math.inf:
-            text = (
-                f"{self.who} has done nothing for {SECONDS} in the section {section!r}, "
-                "where it should long be done: it counts as stuck and is killed."
-            ).encode()
-            self.page[DEADLINES.size :] = text[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+        stopped_s = min(limit_s, self.limit_s or SHORTEST_S)
+        times_s = now_s + limit_s * patience, now_s + stopped_s, now_s
+        self._page[: PAGE.size] = PAGE.pack(*times_s, waits, section.encode())
 
     def _limit_s(self) -> float:
         if self.limit_s == 0:
             return math.inf
         learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)
-        limit_s = self.limit_s or min(max(_SHORTEST_S, learned_s), _LONGEST_S)
+        limit_s = self.limit_s or min(max(SHORTEST_S, learned_s), LONGEST_S)
         stalls = self._section == CHECKPOINT and self.limit_s is None
         if stalls or self._section == COMPILATION or self._section not in self._ended:
-            limit_s = max(limit_s, _LONGEST_S)
+            limit_s = max(limit_s, LONGEST_S)
         return limit_s

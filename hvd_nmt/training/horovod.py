@@ -6,7 +6,6 @@ collectives unpickle what a peer sends.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import json
@@ -16,19 +15,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common import signals
-from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError
+from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError, reported
 from hvd_nmt.common.rank_environment import integer
-from hvd_nmt.training import launcher, peers, terminate
-from hvd_nmt.training.heartbeat import Heartbeat
-from hvd_nmt.training.peers import Peers
-from hvd_nmt.training.watchdog import Watchdog
+from hvd_nmt.training import other_launchers
+from hvd_nmt.training.heartbeat import LOST, Heartbeat
 
 try:
     import horovod.tensorflow as hvd
@@ -49,17 +45,11 @@ except ImportError as error:
         f"Horovod cannot be imported ({error}): `make install` builds it for this TensorFlow."
     ) from error
 
-_NEWS_S = 5.0
-"""from an error of Gloo, which may come of a host's silence, until that silence is noticed here"""
-
-_WORD_S = 3.0
-"""what the first rank has, of the 5 s until horovodrun kills it, to say that another is lost"""
+_GLOO_TIMEOUT_S = "300"
+"""Gloo's own 30 s are less than a busy or cold host takes, or a network that is away for a while"""
 
 heartbeat = Heartbeat()
 """of this rank"""
-_peers: Peers | None = None
-_watchdog: Watchdog | None = None
-_hosts: list[str] = []
 
 
 class Group(NamedTuple):
@@ -104,7 +94,7 @@ def init(
 
     Args:
         expected_ranks: how many there must be; 0: as many as were started, or the number in
-            HVD_NMT_RANKS, which launch/horovodrun.sh sets.
+            HVD_NMT_RANKS, which `hvd_nmt.launch` sets.
         with_timeline: whether `start_timeline` will be called.
         with_groups: whether `group` will be called.
 
@@ -112,24 +102,20 @@ def init(
         ClusterError: another number of ranks was started, or a launcher started several processes
             that Horovod does not know of, or some ranks did not come.
     """
-    global _watchdog
+    heartbeat.begin()
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
     if with_timeline:
         os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
     if not tf.config.list_physical_devices("GPU"):  # its own cycle of 1 ms costs a tenth of a core
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")  # ms
     if with_groups:
-        launcher.let_ranks_group()
-    if _watchdog is None and "HOROVOD_RANK" in os.environ:
-        _watchdog = Watchdog(signals.grace_s())
-        heartbeat.page = _watchdog.page
-        heartbeat.who = f"Rank {integer('HOROVOD_RANK')} on {socket.gethostname()}"
-        terminate.stay_alive_if(lambda: rank_is_gone(_NEWS_S))
-    launcher.meet()
-    hvd.init()
+        other_launchers.let_ranks_group()
+    with heartbeat.waiting():
+        hvd.init()
     rank = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
     expected = expected_ranks or integer("HVD_NMT_RANKS")
-    launcher.require_one_run(rank.size)
+    other_launchers.require_one_run(rank.size)
     if expected and rank.size != expected:
         raise ClusterError(
             f"{expected} ranks were asked for and {rank.size} were started: horovodrun fills every "
@@ -138,42 +124,8 @@ def init(
     return rank
 
 
-def meet_peers(rank: Rank) -> None:
-    """From now on a rank that is lost has a name, see `peers`. A collective, so after `devices`."""
-    global _peers, _hosts
-    leave_peers()
-    if rank.size == 1:
-        return
-    _hosts = gather(rank.host)
-    found = peers.connect(rank.index, rank.size, gather)
-    if isinstance(found, Peers):
-        _peers = found
-        if _watchdog is not None:
-            _watchdog.watch(_peers.connections)
-        # Before Horovod's own, which was registered in `hvd.init`.
-        atexit.register(leave_peers)
-    elif rank.is_first:
-        without = ", ".join(f"{number} ({_hosts[number]})" for number in found)
-        print(
-            f"peers       rank {without} cannot connect to a port of {rank.host} (a firewall?): a "
-            "rank that is lost will have no name, and others may wait for it",
-            flush=True,
-        )
-
-
-def leave_peers() -> None:
-    """Tell the other ranks that this one ends by itself, and has said why."""
-    global _peers
-    if _peers is not None:
-        _peers.close()
-        _peers = None
-
-
 def shutdown() -> None:
     """Finish: no collective may follow."""
-    if _watchdog is not None:
-        _watchdog.watch([])  # the others finish too, and this process may live on
-    leave_peers()
     hvd.shutdown()
 
 
@@ -318,55 +270,32 @@ def raise_on_all_ranks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def report_lost_peers(
-    outlook: Callable[[], str] = lambda: "start the same command again.",
-    leave: Callable[[ClusterError], NoReturn] | None = None,
+def end_when_ranks_are_lost(
+    command: str, before_end: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Say in one sentence which rank is gone, where Horovod says a page, or nothing at all.
+    """Where a collective in the block fails, another rank is gone: this process ends with code 5.
+
+    At once, for Horovod waits at its end for the other ranks. Under `hvd_nmt.launch` that says who
+    was lost; without it rank 0 says what there is to say.
 
     Args:
-        outlook: gives the end of the sentence, what follows from it.
-        leave: ends this process with the error. Called in another thread where a collective waits
-            for the lost rank all the same. None: the error is raised, and nothing ends a wait.
-
-    Raises:
-        ClusterError: a collective failed because a rank or its host is gone.
+        command: its name, put before the sentence.
+        before_end: what this rank has to finish.
     """
-    if _peers is not None and leave is not None:
-        _peers.when_stuck = lambda: leave(ClusterError(peers.loss(_peers, _hosts) + outlook()))
     try:
         yield
     except (tf.errors.OpError, HorovodInternalError) as error:
         of_memory = isinstance(error, tf.errors.ResourceExhaustedError)
         if of_memory or not any(word in str(error) for word in ("Horovod", "gloo", "NCCL")):
             raise
-        if _peers is not None:
-            _peers.wait_for_news(_NEWS_S)
-        loss = ClusterError(peers.loss(_peers, _hosts) + outlook())
-        if leave is not None:
-            leave(loss)
-        raise loss.of_all_ranks() from error
-    finally:
-        if _peers is not None:
-            _peers.when_stuck = None  # whoever has an error of its own says it, and is not stuck
-
-
-def rank_is_gone(news_s: float = 0.3) -> bool:
-    """Whether a rank has ended, however, as far as this one knows or hears in so many seconds."""
-    if _peers is None:
-        return False
-    _peers.wait_for_news(news_s)
-    return _peers.lost is not None or bool(_peers.left)
-
-
-def speaks_for_lost_rank(rank: Rank) -> bool:
-    """Whether this rank says what happened: the first, or the next if the first is gone, too.
-
-    Gloo may abort the first because of a loss. The next waits until it took leave, having said it.
-    """
-    return rank.is_first or (
-        rank.index == 1 and _peers is not None and _peers.died_silently(0, _WORD_S)
-    )
+        heartbeat.enter(LOST)
+        with reported(command, speak=hvd.rank() == 0 and not heartbeat.is_read):
+            raise ClusterError(
+                "Another rank is gone, and what it said is above: start the same command again."
+            ).of_all_ranks() from error
+        before_end()
+        sys.stdout.flush()
+        os._exit(ClusterError.exit_code)
 
 
 def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:

@@ -58,8 +58,6 @@ class Plan:
     """in which each rank computes its share of a step; None: in one"""
     compilation: Compilation | None = None
     """what XLA compiles; None: nothing, and nobody asked"""
-    asked_ranks: int | None = None
-    """number of ranks that horovodrun was asked for with -np; None: not known"""
 
     @property
     def ranks(self) -> int:
@@ -133,13 +131,8 @@ class Plan:
             f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU and "
             "the best models are of"
         ]
-        not_asked = [
-            f"-np         {self.asked_ranks} asked for, {self.ranks} started: horovodrun fills "
-            "every slot of its hosts; for fewer ranks give it fewer slots (-H host:slots)"
-        ]
         return [
             f"ranks       {self.ranks} on " + ", ".join(f"{h}:{n}" for h, n in counts.items()),
-            *(not_asked if self.asked_ranks not in (None, self.ranks) else []),
             f"devices     {self._devices()}",
             f"model       {self.parameters:,} parameters{trained}, {config.model.encoder_layers}+"
             f"{config.model.decoder_layers} layers, {config.model.width} wide, vocabulary "

@@ -41,7 +41,6 @@ from hvd_nmt.training import (
     setup,
 )
 from hvd_nmt.training.early_end import EarlyEnd
-from hvd_nmt.training.ending import Ending, WriteReport
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.going_back import GoBack, GoingBack, LeaveOut
@@ -53,8 +52,12 @@ from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
+from hvd_nmt.training.stop import StopRequest
 
 Log = Callable[[str], None]
+WriteReport = Callable[[Path, bool], None]
+"""gets the run directory, and whether a process of its own is to do it, which outlives this one"""
+_COMMAND = "hvd_nmt.train"
 
 
 def train(config: Config, write_report: WriteReport) -> None:
@@ -80,25 +83,21 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     log: Log = print if rank.is_first else _silent
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
-    with horovod.report_lost_peers():
+    with horovod.end_when_ranks_are_lost(_COMMAND), devices.explain_memory(rank):
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
             lock = run_directory.claim(config.run_dir, rank)
-        horovod.meet_peers(rank)
-    ending = Ending(config, rank, write_report)
-    with (
-        tracker,
-        horovod.report_lost_peers(ending.outlook, ending.leave),
-        devices.explain_memory(rank),
-    ):
-        _set_up_and_fit(config, rank, ending, log, tracker)
+        with tracker:
+            _set_up_and_fit(config, rank, write_report, log, tracker)
     horovod.shutdown()
     if lock is not None:
         lock.close()
 
 
-def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log, tracker: Tracker) -> None:
+def _set_up_and_fit(
+    config: Config, rank: Rank, write_report: WriteReport, log: Log, tracker: Tracker
+) -> None:
     directories = host_directories.agree(config, rank, log)
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
@@ -138,11 +137,26 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log, tracke
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     started_s = time.monotonic()
+    stop_request = StopRequest(announces=is_first)
     stopped = True
+
+    def report() -> None:
+        """Of a run that ends early by itself: launchers kill those who take long."""
+        if is_first and config.telemetry.report and not horovod.heartbeat.is_read:
+            write_report(config.run_dir, stopped and rank.size > 1)
+
     try:
         writers = directories.writers
         while not _fit(
-            model, state, run_setup, plan, ending, choice, writers=writers, going_back=going_back
+            model,
+            state,
+            run_setup,
+            plan,
+            stop_request,
+            choice,
+            report,
+            writers=writers,
+            going_back=going_back,
         ):
             with horovod.heartbeat.section(heartbeat.CHECKPOINT):
                 _restore(state, config, run_setup, log)
@@ -152,8 +166,7 @@ def _set_up_and_fit(config: Config, rank: Rank, ending: Ending, log: Log, tracke
             choice.begin()
         stopped = False
     finally:
-        if rank.is_first:
-            ending.report(stopped)
+        report()
     step = int(model.step)
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
@@ -229,8 +242,9 @@ def _fit(
     state: tf.train.Checkpoint,
     run_setup: RunSetup,
     plan: Plan,
-    ending: Ending,
+    stop_request: StopRequest,
     choice: ExchangeChoice,
+    report: Callable[[], None],
     *,
     writers: tuple[int, ...],
     going_back: GoingBack,
@@ -242,15 +256,14 @@ def _fit(
     choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
-    ending.background, going_back.settle = saving.background, saving.wait
+    going_back.settle = saving.wait
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
         config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
-        sentences=sentences, early_end=early_end, stop_request=ending.stop_request,
+        sentences=sentences, early_end=early_end, stop_request=stop_request,
     )  # fmt: skip
     every_step = [
-        callbacks.NoteStep(start, ending),
         telemetry,
         callbacks.Timeline(config, start),
         callbacks.LearningRate(start, Schedule.of(config)),
@@ -263,16 +276,22 @@ def _fit(
         choice,  # last: what is due after this step is decided by the exchange that it had
     ]
     steps = config.training.max_steps - start
+
+    def before_end() -> None:
+        saving.background.has_ended()
+        report()
+
     try:
-        ends = stop_save_evaluate.make_up(model.exchange.sync_every)
-        if steps > 0 and not ends:
-            data = setup.dataset(run_setup, start, steps, plan.few_shapes)
-            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
-        stop_save_evaluate.on_train_end()  # `fit` may not have been called
-        saving.wait()
-        horovod.heartbeat.enter(heartbeat.END)
-        _note_end(store, early_end.record(int(model.step)))
-        saving.send_records()
+        with horovod.end_when_ranks_are_lost(_COMMAND, before_end):
+            ends = stop_save_evaluate.make_up(model.exchange.sync_every)
+            if steps > 0 and not ends:
+                data = setup.dataset(run_setup, start, steps, plan.few_shapes)
+                model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
+            stop_save_evaluate.on_train_end()  # `fit` may not have been called
+            saving.wait()
+            horovod.heartbeat.enter(heartbeat.END)
+            _note_end(store, early_end.record(int(model.step)))
+            saving.send_records()
         return True
     except GoBack:  # and listen to signals all the while
         return False

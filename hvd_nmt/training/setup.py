@@ -22,7 +22,7 @@ from hvd_nmt.data.feed import feed
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import cluster, compilation, devices, horovod, launcher, optimizer, slicing
+from hvd_nmt.training import cluster, compilation, devices, horovod, optimizer, slicing
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
@@ -175,7 +175,6 @@ def check(
         latency_s=cluster.latency_s(),
         exchange=Exchange() if run_setup.groups is None else exchange or decided(config.training),
         frozen=parameters - count_parameters(model.trained),
-        asked_ranks=launcher.asked_ranks(),
         slices=slices,
         compilation=compiled,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from hvd_nmt.common.rank_environment import TERMINAL
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
@@ -125,6 +127,7 @@ class StepLog(StepCallback):
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
             f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
+            end="\r" if TERMINAL in os.environ else "\n",  # there the next one replaces it
             flush=True,
         )
 

@@ -91,7 +91,7 @@ class StopRequest:
                 with contextlib.suppress(OSError):
                     os.write(_STDERR, _AT_ONCE.encode())
                 os._exit(_INTERRUPTED)
-            if number in _SIGNALS and not horovod.rank_is_gone():  # then nothing is saved
+            if number in _SIGNALS:
                 self.announce()
         os.close(woken)
 

@@ -42,7 +42,7 @@ def join(threads: int = 0) -> Iterator[RankGroup]:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank)
         use_threads(group.threads(threads))  # later is too late: ranks that talk compute
-    with horovod.report_lost_peers():
+    with horovod.end_when_ranks_are_lost("hvd_nmt.translate"):
         yield group
     horovod.shutdown()
 

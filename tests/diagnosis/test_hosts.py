@@ -1,51 +1,12 @@
-"""Naming hosts, and asking them: a fake ssh stands for hosts that fail, hang or are slow."""
+"""Naming hosts."""
 
-import json
-import os
 import socket
-import sys
-import time
 
-import psutil
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.diagnosis import hosts
 from hvd_nmt.diagnosis.hosts import Host
-
-HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS = (f"192.0.2.{n}" for n in range(1, 9))
-"""addresses that are kept for documentation, for names would be looked up"""
-SSH = f"""#!{sys.executable}
-import os, sys, time
-options, name, command = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
-assert "BatchMode=yes" in options, options
-if name == "{HANGS}":
-    time.sleep(600)
-elif name in ("{ONE}", "{OTHER}"):  # each goes on when both have begun
-    folder = os.path.dirname(sys.argv[0])
-    open(os.path.join(folder, name + ".begun"), "w").close()
-    while not all(os.path.exists(f"{{folder}}/{{each}}.begun") for each in ("{ONE}", "{OTHER}")):
-        time.sleep(0.01)
-elif name == "{REFUSES}":
-    sys.exit(print("x@refuses: Permission denied (publickey).", file=sys.stderr) or 255)
-elif name == "{BARE}":
-    sys.exit(print("No module named hvd_nmt", file=sys.stderr) or 1)
-elif name == "{DIES}":
-    sys.exit(3)
-print("Welcome to", name, flush=True)
-os.execl("/bin/sh", "sh", "-c", command)
-"""
-
-
-@pytest.fixture
-def fake_ssh(tmp_path, monkeypatch):
-    """A program ssh that runs the command here, or does not."""
-    program = tmp_path / "bin" / "ssh"
-    program.parent.mkdir()
-    program.write_text(SSH)
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(hosts, "is_here", lambda name: name == HERE)
 
 
 def test_the_list_of_horovodrun():
@@ -85,76 +46,3 @@ def test_this_machine_is_known_by_its_names():
     assert hosts.is_here("127.0.0.1")
     assert hosts.is_here(socket.gethostname())
     assert not hosts.is_here("192.0.2.1")  # kept for documentation: nobody's
-
-
-def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(monkeypatch, tmp_path):
-    """Of a choice of GPUs only numbers: names are each host's own."""
-    monkeypatch.chdir(tmp_path)
-    given = {"PYTHONPATH": "/a b", "HOROVOD_CYCLE_TIME": "7", "CUDA_VISIBLE_DEVICES": "1",
-             "MY_TOKEN": "canary"}  # fmt: skip
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    *options, name, command = hosts.command_there("192.0.2.1", hosts.PROBE, 20)
-    assert options[:1] == ["ssh"]
-    assert {"BatchMode=yes", "ConnectTimeout=10"} <= set(options)
-    assert name == "192.0.2.1"
-    assert command.startswith(f"cd {tmp_path} && env ")
-    for words in (" 'PYTHONPATH=/a b' ", " HOROVOD_CYCLE_TIME=7 ", " CUDA_VISIBLE_DEVICES=1 "):
-        assert words in command
-    assert "canary" not in command
-    assert command.endswith(f" {sys.executable} -m hvd_nmt.diagnosis.probe")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a1b")
-    assert "CUDA_VISIBLE_DEVICES" not in hosts.command_there("192.0.2.1", hosts.PROBE, 20)[-1]
-
-
-def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    wanted = [Host(name, 1) for name in (HERE, ONE, OTHER, REFUSES, BARE, DIES)]
-    answers = hosts.ask(wanted, {"run_dir": "runs/x"}, timeout_s=600.0)
-    here, one, other, refuses, bare, dies = answers
-    assert [answer.host for answer in answers] == wanted
-    for answer in (here, one, other):
-        assert answer.error is None
-        assert answer.facts["host"] == socket.gethostname()
-        assert answer.facts["gpu"]["visible_devices"] == "1"
-        assert set(answer.facts["names"]) >= {host.name for host in wanted}
-        assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
-    assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
-    assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
-    assert (dies.reached, dies.error) == (True, "exit code 3")
-
-
-def test_a_host_that_hangs_costs_its_limit(fake_ssh):
-    (hangs,) = hosts.ask([Host(HANGS, 1)], {}, timeout_s=0.5)
-    assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 0.5 s")
-
-
-def test_an_interrupt_ends_ssh(fake_ssh, monkeypatch):
-    before = {child.pid for child in psutil.Process().children()}
-
-    def begun():
-        return [child for child in psutil.Process().children() if child.pid not in before]
-
-    def interrupted(thread, timeout=None):
-        deadline_s = time.monotonic() + 600
-        while not begun() and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(hosts.threading.Thread, "join", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            hosts.ask([Host(HANGS, 1)], {}, timeout_s=600.0)
-    assert psutil.wait_procs(begun(), timeout=500)[1] == []
-
-
-def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
-    """The far host's Python adds an hour to its clock."""
-    (tmp_path / "late").mkdir()
-    (tmp_path / "late" / "sitecustomize.py").write_text(
-        "import time\nnow = time.time\ntime.time = lambda: now() + 3600\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
-    (answer,) = hosts.ask([Host(FAR, 1)], {}, timeout_s=600.0)
-    assert answer.error is None, json.dumps(answer.facts.get("problems"))
-    assert answer.clock_offset_s == pytest.approx(3600, abs=answer.clock_error_s + 0.05)

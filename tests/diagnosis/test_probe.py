@@ -18,18 +18,15 @@ from hvd_nmt.data import corpus
 from hvd_nmt.diagnosis import probe
 
 
-def test_the_process_answers_its_clock_and_then_the_request_without_tensorflow(tmp_path):
+def test_the_process_answers_the_request_without_tensorflow(tmp_path):
     request = {"hosts": ["localhost"], "run_dir": str(tmp_path / "runs" / "x")}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-X", "importtime", "-m", "hvd_nmt.diagnosis.probe"],
-        input=f"clock\nclock\n{json.dumps(request)}\nclock\n",
+        input=json.dumps(request),
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert all(line.startswith(probe.MARK) for line in lines)
-    first, second, found = (json.loads(line.removeprefix(probe.MARK)) for line in lines)
-    assert first["time_s"] <= second["time_s"]
+    found = json.loads(done.stdout)
     assert found["host"] == socket.gethostname()
     assert found["problems"] == {}
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))

@@ -22,14 +22,14 @@ import os, signal, sys, time
 from pathlib import Path
 import hvd_nmt
 from hvd_nmt import train
-from hvd_nmt.training import callbacks
+from hvd_nmt.training import sentence_log
 
 def first_time(name):
     there = Path(name).exists()
     Path(name).touch()
     return not there
 
-def after_step(self, step, logs, real=callbacks.NoteStep.after_step):
+def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
     real(self, step, logs)
     if os.environ["HOROVOD_RANK"] == "1":
         if step == {STUCK_STEP} and first_time("stuck"):
@@ -37,7 +37,7 @@ def after_step(self, step, logs, real=callbacks.NoteStep.after_step):
         if step == {KILLED_STEP} and first_time("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-callbacks.NoteStep.after_step = after_step
+sentence_log.SentenceLog.after_step = after_step
 sys.exit(train.main(sys.argv[3:]))
 """
 """in place of `python`: rank 1 of hvd_nmt.train is stuck once, and kills itself once"""

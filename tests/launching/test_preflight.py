@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from hvd_nmt.diagnosis import hosts, planned_run
 from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.launching import command, preflight
 from hvd_nmt.launching.preflight import Wanted, place
 
@@ -24,7 +24,8 @@ def test_the_first_slots_are_taken():
 
 @pytest.fixture(scope="module")
 def own_facts():
-    (answer,) = hosts.ask([Host("localhost", 1)], {}, 60.0)
+    with Links(60.0) as links:
+        (answer,) = links.ask([Host("localhost", 1)], {})
     assert answer.error is None
     return answer.facts
 
@@ -44,17 +45,17 @@ def answers(own_facts, monkeypatch):
         facts["run_dir"] |= {"saved_step": None}
         told[name] = Answer(Host(name, 2), facts)
 
-    def ask(wanted, request, timeout_s, module=hosts.PROBE):
+    def ask(links, wanted, request):
         return [dataclasses.replace(told[host.name], host=host) for host in wanted]
 
-    monkeypatch.setattr(planned_run.hosts, "ask", ask)
+    monkeypatch.setattr(Links, "ask", ask)
     monkeypatch.setattr(preflight, "is_here", lambda name: False)
     monkeypatch.setattr(preflight.psutil, "net_if_stats", dict)  # this one's cards
     return told
 
 
 def look(wanted, known_step=-1, is_restart=False, words=("train",)):
-    return preflight.look(command.parse(words), wanted, 1.0, known_step, is_restart)
+    return preflight.look(command.parse(words), wanted, Links(1.0), known_step, is_restart)
 
 
 def lose(answers, name):

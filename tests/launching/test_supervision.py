@@ -8,13 +8,18 @@ import pytest
 from hvd_nmt.common import signals
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.launching import aftermath, preflight, ranks_start, supervision
-from hvd_nmt.launching.aftermath import Aftermath
+from hvd_nmt.diagnosis.link import LinkError, Links
+from hvd_nmt.launching import preflight, supervision
 from hvd_nmt.launching.command import Command
 from hvd_nmt.launching.preflight import Outlook, Wanted
+from hvd_nmt.launching.start import Outcome, Start
 from launched import events
 
 HOST = Host("gpu", 2)
+
+
+def unreachable(links, host):
+    raise LinkError("no route", reached=False)
 
 
 @pytest.fixture
@@ -28,13 +33,14 @@ def supervised(tmp_path, monkeypatch):
         def look(*_, is_restart):
             return Outlook((HOST,), "lo", (), (), {}, next(steps) if is_restart else -1)
 
-        def clear_up(*_):
+        def start(*_):
             step = next(told)
-            return Aftermath({}, {}, () if step is not None else ("gpu",), step, {})
+            silent = ("gpu",) if step is None else ()
+            return Outcome(next(ended), "", silent=silent, saved_step=step)
 
         monkeypatch.setattr(preflight, "look", look)
-        monkeypatch.setattr(ranks_start, "run", lambda *_: (next(ended), ""))
-        monkeypatch.setattr(aftermath, "clear_up", clear_up)
+        monkeypatch.setattr(Start, "run", start)
+        monkeypatch.setattr(Links, "to", unreachable)
         monkeypatch.setattr(supervision.time, "sleep", pause)
         command = Command(("python",), Config(run_dir=tmp_path))
         wanted = Wanted((HOST,), 2, 2)

@@ -18,7 +18,7 @@ import numpy as np
 
 import toy
 from hvd_nmt import train
-from hvd_nmt.training import callbacks, horovod
+from hvd_nmt.training import horovod, sentence_log
 
 DROPOUT_0 = ("--model.dropout", "0")
 PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off", "--training.islands",
@@ -65,18 +65,17 @@ def run(rank, options, broken):
     """The exit code of a run and what it said."""
 
     def after_step(self, step, logs):
-        self._ending.step = step
         if step in broken.get(rank.host, ()):
             weight = self.model.trainable_variables[0]
             weight.assign(np.full(weight.shape, np.nan, np.float32))
 
-    before, callbacks.NoteStep.after_step = callbacks.NoteStep.after_step, after_step
+    before, sentence_log.SentenceLog.after_step = sentence_log.SentenceLog.after_step, after_step
     printed = io.StringIO()
     try:
         with toy.printing_to(printed, printed):
             return train.main(options), printed.getvalue()
     finally:
-        callbacks.NoteStep.after_step = before
+        sentence_log.SentenceLog.after_step = before
 
 
 if __name__ == "__main__":

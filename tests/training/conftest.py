@@ -14,13 +14,13 @@ HERE = Path(__file__).parent
 UNTIL = """
 import os, signal, sys
 from hvd_nmt import train
-from hvd_nmt.training import callbacks
+from hvd_nmt.training import sentence_log
 
 def after_step(self, step, logs):
     if step == int(os.environ["LAST_STEP"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
 
-callbacks.NoteStep.after_step = after_step
+sentence_log.SentenceLog.after_step = after_step
 sys.exit(train.main())
 """
 

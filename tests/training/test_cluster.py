@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DivergedError
-from hvd_nmt.training import cluster, horovod, launcher
+from hvd_nmt.training import cluster, horovod, other_launchers
 
 pytestmark = pytest.mark.both_tensorflows
 RANKS = 3
@@ -132,7 +132,7 @@ def test_what_horovod_does_silently_is_used_nowhere():
 @pytest.fixture
 def one_process(monkeypatch):
     """Nothing of a launcher in the environment."""
-    for variable in ("HVD_NMT_RANKS", "HOROVOD_SIZE", *launcher._OTHER_LAUNCHERS):
+    for variable in ("HVD_NMT_RANKS", "HOROVOD_SIZE", *other_launchers._OTHER_LAUNCHERS):
         monkeypatch.delenv(variable, raising=False)
     return monkeypatch
 

@@ -2,11 +2,11 @@
 
 import math
 import mmap
+import os
 
 import pytest
 
 from hvd_nmt.training import heartbeat
-from hvd_nmt.training.watchdog import DEADLINES, PAGE_BYTES, SECONDS
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ def clock(monkeypatch):
 @pytest.fixture
 def beat(clock):
     heart = heartbeat.Heartbeat()
-    heart.page, heart.who, heart.limit_s = mmap.mmap(-1, PAGE_BYTES), "Rank 3 on v100b", None
+    heart._page, heart.limit_s = mmap.mmap(-1, heartbeat.PAGE.size), None
     return heart
 
 
 def allowed_s(beat, clock):
-    return DEADLINES.unpack(beat.page[: DEADLINES.size])[0] - clock[0]
+    return heartbeat.read(beat._page).deadline_s - clock[0]
 
 
 def test_limits_are_learned_between_a_floor_and_a_ceiling(beat, clock):
@@ -56,8 +56,7 @@ def test_whoever_waits_for_others_has_twice_as_long(beat, clock):
             assert allowed_s(beat, clock) == 400
     beat.enter(heartbeat.STEP, waits=True)
     assert allowed_s(beat, clock) == 2 * 1800
-    if_stopped_s = DEADLINES.unpack(beat.page[: DEADLINES.size])[1]
-    assert if_stopped_s - clock[0] == 1800
+    assert heartbeat.read(beat._page).stopped_deadline_s - clock[0] == 120
 
 
 @pytest.mark.parametrize(
@@ -82,14 +81,24 @@ def test_a_checkpoint_has_the_longest_time_however_short_it_was(beat, clock):
         assert allowed_s(beat, clock) == 9
 
 
-def test_a_whole_sentence_is_on_the_page(beat):
-    beat.limit_s = 312.0
-    for section in (heartbeat.EVALUATION, heartbeat.CALLBACKS, heartbeat.EVALUATION):
-        beat.enter(section)
-    assert beat.page[DEADLINES.size :].rstrip(b"\0").decode() == (
-        f"Rank 3 on v100b has done nothing for {SECONDS} in the section 'evaluation', where it "
-        "should long be done: it counts as stuck and is killed."
-    )
+def test_the_page_says_what_the_rank_does(beat, clock):
+    assert heartbeat.read(beat._page).section == ""
+    beat.enter(heartbeat.COMPILATION, waits=True)
+    deadline_s, _, began_s, *rest = heartbeat.read(beat._page)
+    assert (deadline_s, began_s, *rest) == (4600, 1000, True, heartbeat.COMPILATION)
+
+
+def test_an_agent_gives_the_page_by_its_number(monkeypatch):
+    file = os.memfd_create("page")
+    os.truncate(file, heartbeat.PAGE.size)
+    page = mmap.mmap(file, heartbeat.PAGE.size)
+    monkeypatch.setenv("HVD_NMT_HEARTBEAT", str(file))
+    beat = heartbeat.Heartbeat()
+    assert not beat.is_read
+    beat.begin()
+    assert beat.is_read
+    assert heartbeat.read(page).section == heartbeat.START
+    assert "HVD_NMT_HEARTBEAT" not in os.environ  # what a rank starts has no page
 
 
 def test_a_section_has_not_ended_where_another_is_inside_of_it(beat, clock):

@@ -72,12 +72,8 @@ def test_the_plan_as_it_is_printed(base, golden_page):
         "on two processors, with another schedule and an average": make(
             dataclasses.replace(base, training=other), hosts=["a", "b"], steps_per_epoch=1000
         ),
-        "on unlike devices, of which two were asked for": dataclasses.replace(
-            make(base, devices=[V100, V100, T4, CPU]), asked_ranks=2
-        ),
-        "as many as asked for, in one slice": dataclasses.replace(
-            recipe, asked_ranks=4, slices=Slices(1, 10**9, 10**9)
-        ),
+        "on unlike devices": make(base, devices=[V100, V100, T4, CPU]),
+        "in one slice": dataclasses.replace(recipe, slices=Slices(1, 10**9, 10**9)),
         "with frozen weights, in slices": dataclasses.replace(
             recipe, frozen=20_880_896, slices=slices
         ),

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.training import horovod, launcher
+from hvd_nmt.training import horovod, other_launchers
 from hvd_nmt.training.exchange import wire
 from hvd_nmt.training.horovod import Group
 
@@ -62,7 +62,7 @@ def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
     names = list(dict.fromkeys(host_of_rank))
     members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}
     parts = max(map(len, members.values()))
-    if parts > 1 and not launcher.ranks_can_group():
+    if parts > 1 and not other_launchers.ranks_can_group():
         return None
     together = {name: horovod.group(members[name]) for name in names}
     across = [

@@ -1,0 +1,298 @@
+"""A host that can be asked: an agent runs there, as a child of this process or through ssh.
+
+What the agent gets, its environment too, comes on its standard input: any user of a host can read
+the command lines there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+from hvd_nmt.common.rank_environment import gpus_of_all_hosts, passed
+from hvd_nmt.diagnosis.channel import Channel, Message
+from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
+
+AGENT = "hvd_nmt.launching.agent"
+SILENCE_S = 360.0
+"""after which a host is lost; Gloo gives its peers 300 s"""
+_PING_S = 15
+_SSH_FAILED = 255
+"""ssh's exit code where ssh itself failed, not the command"""
+_CLOCK_ROUNDS = 5
+_END_S = 2.0
+# Reads one line with its environment and no byte more, and becomes the agent.
+_BECOME_AGENT = (
+    "import json,os,sys;"
+    'line=b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"));'
+    f'os.execve(sys.executable,[sys.executable,"-m","{AGENT}"],{{**os.environ,**json.loads(line)}})'
+)
+
+Hear = Callable[["Link", Message | None], None]
+
+
+class LinkError(Exception):
+    """No answer, and why.
+
+    Args:
+        why: in words.
+        reached: whether the host was reached, and the agent failed there.
+    """
+
+    def __init__(self, why: str, reached: bool) -> None:
+        super().__init__(why)
+        self.reached = reached
+
+
+class Link:
+    """An agent on a host, from now until `close`.
+
+    Args:
+        host: where.
+        timeout_s: for ssh to connect.
+        hear: gets what the agent tells unasked, in a thread; None: it is gone.
+    """
+
+    def __init__(
+        self, host: Host, timeout_s: float, hear: Hear = lambda link, message: None
+    ) -> None:
+        self.host = host
+        self.is_open = True
+        self.is_remote = not is_here(host.name)
+        self.heard_s = time.monotonic()
+        """when it last told anything"""
+        self.why_ended = ""
+        """in words, once it has"""
+        self._reached = True
+        self._hear = hear
+        self._numbers = count()
+        self._unanswered: dict[int, Future[Message]] = {}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        words, first, environment = _start(host.name, timeout_s, self.is_remote)
+        try:
+            self._process = subprocess.Popen(
+                words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._errors, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self._errors.close()
+            raise LinkError(f"{words[0]}: {error.strerror}", reached=False) from None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(first)
+            self._process.stdin.flush()
+        self._channel = Channel(self._process.stdout, self._process.stdin, self._receive)
+
+    def tell(self, do: str, **values: Any) -> None:
+        """A request that has no answer."""
+        self._channel.send({"do": do, **values})
+
+    def request(self, do: str, **values: Any) -> Future[Message]:
+        """Ask without waiting; the answer, or a LinkError."""
+        answer: Future[Message] = Future()
+        number = next(self._numbers)
+        self._unanswered[number] = answer
+        self._channel.send({"do": do, "id": number, **values})
+        if not self.is_open:
+            self._fail_all()
+        return answer
+
+    def ask(self, do: str, timeout_s: float, **values: Any) -> Message:
+        """Ask and wait.
+
+        Raises:
+            LinkError: no answer in time, or no agent any more.
+        """
+        try:
+            return self.request(do, **values).result(timeout_s)
+        except TimeoutError:
+            raise LinkError(f"no answer within {timeout_s:g} s", reached=False) from None
+
+    def answer(self, request: dict[str, Any], timeout_s: float) -> Answer:
+        """What the host says of itself, and of its clock.
+
+        Args:
+            request: for `probe.facts`.
+            timeout_s: for all of it.
+        """
+        began_s = time.monotonic()
+        try:
+            clock = self._compare_clocks(began_s + timeout_s)
+            left_s = max(0.0, began_s + timeout_s - time.monotonic())
+            reply = self.ask("facts", left_s, request=request, limit_s=left_s)
+        except LinkError as error:
+            why = str(error) if not self.is_open else f"no answer within {timeout_s:g} s"
+            return Answer(self.host, {}, why, error.reached, time.monotonic() - began_s)
+        seconds = time.monotonic() - began_s
+        if "error" in reply:
+            return Answer(self.host, {}, reply["error"], True, seconds)
+        return Answer(self.host, reply["facts"], None, True, seconds, *clock)
+
+    def close(self, patience_s: float = _END_S) -> None:
+        """The agent ends what it started, and itself; it is killed after the patience."""
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the agent, or the ssh to it, at once."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._channel.close()
+        self._channel.join(_END_S)
+
+    def _note_end(self) -> None:
+        """Why: the last that ssh or the agent said, or its exit code."""
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self.why_ended = "the connection was closed"
+            return
+        self._reached = code != _SSH_FAILED
+        with self._errors:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
+        self.why_ended = said[-1].strip() if said else f"exit code {code}"
+        if code < 0:
+            self.why_ended = f"ended by {signal.Signals(-code).name}"
+
+    def _compare_clocks(self, until_s: float) -> tuple[float, float]:
+        """The other clock minus ours and half of the round trip, of the shortest of some rounds."""
+        rounds: list[tuple[float, float]] = []
+        for _ in range(_CLOCK_ROUNDS + 1):  # the first includes the start of ssh and Python
+            sent_s, before_s = time.time(), time.monotonic()
+            reply = self.ask("clock", max(0.0, until_s - before_s))
+            half_s = (time.monotonic() - before_s) / 2
+            rounds.append((half_s, reply["time_s"] - (sent_s + half_s)))
+        half_s, offset_s = min(rounds[1:])
+        return offset_s, half_s
+
+    def _receive(self, message: Message | None) -> None:
+        self.heard_s = time.monotonic()
+        if message is None:
+            self._note_end()
+            self.is_open = False
+            self._fail_all()
+        elif "id" in message:
+            answer = self._unanswered.pop(message["id"], None)
+            if answer is not None:
+                answer.set_result(message)
+            return
+        self._hear(self, message)
+
+    def _fail_all(self) -> None:
+        while self._unanswered:
+            with contextlib.suppress(KeyError):  # another thread does the same
+                _, answer = self._unanswered.popitem()
+                answer.set_exception(LinkError(self.why_ended, self._reached))
+
+
+class Links:
+    """The agents of some hosts: each is started when its host is asked first, or again.
+
+    Args:
+        timeout_s: for each host, from the start of ssh to its whole answer.
+        hear: see `Link`.
+    """
+
+    def __init__(self, timeout_s: float, hear: Hear = lambda link, message: None) -> None:
+        self.timeout_s = timeout_s
+        self._hear = hear
+        self._links: dict[str, Link] = {}
+        self._closed = False
+
+    def __enter__(self) -> Links:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all agents, and what they started."""
+        self._closed = True
+        for link in self._links.values():
+            link.close()
+
+    def to(self, host: Host) -> Link:
+        """The agent of a host.
+
+        Raises:
+            LinkError: it cannot be started.
+        """
+        link = self._links.get(host.name)
+        if link is None or not link.is_open:
+            link = self._links[host.name] = Link(host, self.timeout_s, self._hear)
+            if self._closed:
+                link.kill()
+        return link
+
+    def drop(self, name: str) -> None:
+        """Forget a host's agent: the next question starts another."""
+        link = self._links.pop(name, None)
+        if link is not None:
+            link.kill()
+
+    def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
+        """Ask all hosts at the same time what they are.
+
+        Args:
+            hosts: whom to ask.
+            request: what `probe.facts` gets; the names of all hosts are added.
+
+        Returns:
+            One answer per host, in their order; a host that hangs has an error.
+        """
+        limit_s = self.timeout_s
+        request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * limit_s}
+        answers: dict[str, Answer] = {}
+
+        def one(host: Host) -> None:
+            try:
+                answers[host.name] = self.to(host).answer(request, limit_s)
+            except LinkError as error:
+                answers[host.name] = Answer(host, {}, str(error), error.reached)
+
+        # Threads that nobody has to wait for: resolving a name cannot be interrupted.
+        threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
+        for thread in threads:
+            thread.start()
+        deadline_s = time.monotonic() + limit_s + 2.0
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        late = f"no answer within {limit_s:g} s"
+        found = [answers.get(host.name) or Answer(host, {}, late, False, limit_s) for host in hosts]
+        for answer in found:
+            if answer.error is not None:
+                self.drop(answer.host.name)
+        return found
+
+
+def _start(name: str, timeout_s: float, is_remote: bool) -> tuple[list[str], bytes, dict[str, str]]:
+    """What starts the agent of a host: words, what it first reads, and variables of the words."""
+    variables = passed(os.environ)
+    if not is_remote:
+        return [sys.executable, "-m", AGENT], b"", variables
+    there = dict(variables)
+    if gpus_of_all_hosts(there) is None:
+        there.pop("CUDA_VISIBLE_DEVICES", None)
+    program = shlex.join([sys.executable, "-c", _BECOME_AGENT])
+    words = [
+        "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
+        "-o", "ConnectionAttempts=1", "-o", "ControlPath=none",
+        "-o", f"ServerAliveInterval={_PING_S}",
+        "-o", f"ServerAliveCountMax={int(SILENCE_S / _PING_S)}",
+        name, f"cd {shlex.quote(os.getcwd())} && exec {program}",
+    ]  # fmt: skip
+    return words, json.dumps(there).encode() + b"\n", variables

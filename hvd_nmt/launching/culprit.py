@@ -1,0 +1,144 @@
+"""Who was the first to fail, and what follows: a pure function of what all hosts told.
+
+Ranks that end because another did are never named: those that say so (the section LOST), and those
+that C++ aborts when a connection ends.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.units import duration
+from hvd_nmt.training.heartbeat import LOST
+
+OF_A_SIGNAL, _OF_SSH = 128, 255
+_KILLED = OF_A_SIGNAL + signal.SIGKILL
+_LATE_S = 60.0
+"""in its start-up, after which a rank that others wait for is late"""
+OWN_END_S = 5.0
+"""for ranks to end by themselves after another ended with an error of its own"""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a rank ended; in the order in which they did."""
+
+    rank: int
+    host: str
+    code: int
+    """as of `subprocess`: below 0 it is that of a signal"""
+    section: str
+    """what it did last"""
+
+    @property
+    def exit_code(self) -> int:
+        """As shells say it."""
+        return self.code if self.code >= 0 else OF_A_SIGNAL - self.code
+
+    @property
+    def follows(self) -> bool:
+        """Whether it ended because another rank did."""
+        return self.section == LOST or self.code == -signal.SIGABRT
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said and done when a start has failed."""
+
+    sentence: str
+    """who was the first; "" where the ranks have said it themselves"""
+    exit_code: int
+    patience_s: float = 0.0
+    """for the other ranks to end by themselves"""
+    asks: bool = False
+    """whether they are asked to save and end"""
+
+
+def find(
+    ends: Sequence[End],
+    states: Mapping[int, Mapping[str, Any]],
+    hosts: Mapping[int, str],
+    lost_hosts: Mapping[str, str],
+    grace_s: float,
+) -> Verdict | None:
+    """The first to fail; None: what is known are consequences, and more may come.
+
+    Args:
+        ends: of ranks, in their order.
+        states: rank -> what it does (`agent`), of those that live.
+        hosts: rank -> its host.
+        lost_hosts: host -> why it is lost.
+        grace_s: what ranks have to save.
+    """
+    for end in ends:
+        if not end.follows and end.code not in (0, Preempted.exit_code):
+            return _of_end(end)
+    for host, why in lost_hosts.items():
+        sentence = f"{host} is lost: {why}; its ranks save and end by themselves if they still run."
+        return Verdict(sentence, _OF_SSH, OWN_END_S, asks=True)
+    stuck = {rank: state for rank, state in states.items() if state["stuck"] or state["stopped"]}
+    for rank in sorted(stuck, key=lambda rank: (not stuck[rank]["stopped"], stuck[rank]["waits"])):
+        return Verdict(f"{_stuck(rank, hosts[rank], stuck[rank])}; it is killed.", _KILLED)
+    if any(end.code == Preempted.exit_code for end in ends):
+        return Verdict("", Preempted.exit_code, grace_s)
+    return None
+
+
+def without_cause(
+    ends: Sequence[End], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
+) -> Verdict:
+    """The verdict where nobody is known to be the first, after a while.
+
+    Args:
+        ends: see `find`.
+        states: likewise.
+        hosts: likewise.
+    """
+    late = {
+        rank: state["seconds"] for rank, state in states.items()
+        if not state["section"] and state["seconds"] > _LATE_S
+    }  # fmt: skip
+    for rank, seconds in late.items():
+        sentence = (
+            f"rank {rank} on {hosts[rank]} did not join the others: it still starts after "
+            f"{duration(seconds)}; see what the host does (a cold disk, a folder that hangs)."
+        )
+        return Verdict(sentence, ClusterError.exit_code)
+    early = [end for end in ends if end.code == 0]
+    if early and len(early) < len(ends):
+        first = early[0]
+        sentence = f"rank {first.rank} on {first.host} ended with code 0 before the others."
+        return Verdict(sentence, ClusterError.exit_code)
+    failed = [end for end in ends if end.code]
+    if failed and all(end.code == -signal.SIGABRT for end in failed):
+        return _of_end(failed[0])
+    names = sorted({hosts[rank] for rank in hosts})
+    between = f"between {' and '.join(names)}" if len(names) > 1 else f"on {names[0]}"
+    sentence = (
+        f"the ranks {between} lost their connections, though all of them and their hosts are "
+        "there: see the network, and what they said above."
+    )
+    return Verdict(sentence, ClusterError.exit_code)
+
+
+def _of_end(end: End) -> Verdict:
+    where = f"rank {end.rank} on {end.host}"
+    during = f" (section {end.section!r})" if end.section else ""
+    if end.code < 0:
+        name = signal.Signals(-end.code).name
+        maybe = "; the kernel kills so when memory is short" if end.code == -signal.SIGKILL else ""
+        return Verdict(f"{where} was killed by {name}{during}{maybe}.", end.exit_code)
+    return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)
+
+
+def _stuck(rank: int, host: str, state: Mapping[str, Any]) -> str:
+    where = f"rank {rank} on {host}"
+    during = f"in the section {state['section']!r}" if state["section"] else "during its imports"
+    seconds = duration(state["seconds"])
+    if state["stopped"]:
+        return f"{where} is stopped (SIGSTOP) {during} and has done nothing for {seconds}"
+    return f"{where} hangs {during} for {seconds}, and where its threads are stands above"

@@ -1,0 +1,183 @@
+"""What is seen of the ranks' output: rank 0's as it is, of others what rank 0 does not say."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import queue
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import final
+
+_STDOUT, _STDERR = 1, 2
+_DELAY_S = 1.0
+"""until a line of another rank is shown: rank 0 may say the same"""
+_REMEMBERED = 10_000
+"""lines of rank 0"""
+_LONGEST_LINE = 1 << 16
+_MUCH = 1 << 18
+"""characters of other ranks, after which they are shown at once"""
+_TRANSIENT = "\r"
+"""ends a line that the next one replaces"""
+_SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
+
+Printed = Callable[[int], None]
+
+
+@final
+class Output:
+    """Prints in a thread of its own: who stops reading stops the ranks, and no signal."""
+
+    def __init__(self) -> None:
+        self.sentence = ""
+        """the last that a rank has said of an error"""
+        self._work: queue.SimpleQueue[tuple[int, int, str, Printed]]
+        self._work = queue.SimpleQueue()
+        self._names: dict[int, str] = {}
+        self._rests: dict[tuple[int, int], str] = {}
+        """what came of a line that has not ended, by rank and stream"""
+        self._said: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
+        self._known: collections.Counter[str] = collections.Counter()
+        self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
+        self._late_size = 0
+        self._transient = ""
+        self._closed: set[int] = set()
+        self._thread = threading.Thread(target=self._print_all, daemon=True)
+        self._thread.start()
+
+    def begin(self, hosts: dict[int, str]) -> None:
+        """A start: rank -> host."""
+        self._names = hosts
+        self.sentence = ""
+
+    def hear(self, rank: int, stream: int, text: str, printed: Printed) -> None:
+        """Something that a rank printed, any part of lines.
+
+        Args:
+            rank: who.
+            stream: 1 or 2.
+            text: what.
+            printed: gets its length, once it is.
+        """
+        self._work.put((rank, stream, text, printed))
+
+    def say(self, text: str) -> None:
+        """A line of the launcher itself, on stderr."""
+        self._work.put((-1, _STDERR, f"hvd_nmt.launch: {text}\n", lambda size: None))
+
+    def flush(self) -> None:
+        """All that was heard until now is printed, also lines that have not ended."""
+        done = threading.Event()
+        self._work.put((-2, _STDOUT, "", lambda size: done.set()))
+        while self._thread.is_alive() and not done.wait(0.1):
+            pass
+
+    def _print_all(self) -> None:
+        while True:
+            try:
+                rank, stream, text, printed = self._work.get(timeout=_DELAY_S / 4)
+            except queue.Empty:
+                self._show_late(time.monotonic() - _DELAY_S)
+                continue
+            if rank == -2:
+                self._finish_lines()
+            elif rank == -1:
+                self._write(stream, text)
+            else:
+                self._sort(rank, stream, text)
+            until_s = float("inf") if self._late_size > _MUCH or rank == -2 else None
+            self._show_late(until_s or time.monotonic() - _DELAY_S)
+            printed(len(text))
+
+    def _sort(self, rank: int, stream: int, text: str) -> None:
+        """Whole lines of rank 0 at once, of other ranks later; the rest stays."""
+        text = self._rests.pop((rank, stream), "") + text
+        end = text.rfind("\n") + 1
+        if rank == 0 and stream == _STDOUT:
+            end = max(end, text.rfind(_TRANSIENT) + 1)
+        if len(text) - end > _LONGEST_LINE:
+            end = len(text)
+        if rest := text[end:]:
+            self._rests[rank, stream] = rest
+        text = text[:end]
+        if not text:
+            return
+        whole = text.removesuffix("\n").split("\n")
+        lines = [line.rstrip(_TRANSIENT).rpartition(_TRANSIENT)[2] for line in whole]
+        if stream == _STDERR:
+            for line in lines:
+                if _SENTENCE.match(line):
+                    self.sentence = line
+        if rank == 0:
+            self._remember(lines)
+            self._write(stream, text)
+        else:
+            now_s = time.monotonic()
+            self._late.extend((now_s, rank, stream, line) for line in lines)
+            self._late_size += len(text)
+
+    def _remember(self, lines: list[str]) -> None:
+        for line in lines[-_REMEMBERED:]:
+            if len(self._said) == _REMEMBERED:
+                oldest = self._said[0]
+                self._known[oldest] -= 1
+                if not self._known[oldest]:
+                    del self._known[oldest]
+            self._said.append(line)
+            self._known[line] += 1
+
+    def _show_late(self, until_s: float) -> None:
+        """Lines of other ranks that came before, unless rank 0 has said them."""
+        shown: dict[int, list[str]] = {}
+        while self._late and self._late[0][0] <= until_s:
+            _, rank, stream, line = self._late.popleft()
+            self._late_size -= len(line) + 1
+            if line not in self._known:
+                name = f"rank {rank} ({self._names.get(rank, '?')})"
+                shown.setdefault(stream, []).append(f"{name}: {line}\n")
+        for stream, lines in shown.items():
+            self._write(stream, "".join(lines))
+
+    def _finish_lines(self) -> None:
+        """Of ranks that have ended."""
+        for rank, stream in list(self._rests):
+            self._sort(rank, stream, "\n")
+        if self._transient:
+            self._transient = ""
+            self._write(_STDOUT, "\n")  # the last one stays
+
+    def _write(self, stream: int, text: str) -> None:
+        """To a file or a terminal, on which a line that is to be replaced stays the last."""
+        if stream == _STDOUT and is_terminal() and (_TRANSIENT in text or self._transient):
+            text = self._with_transient(text)
+        data = text.encode(errors="backslashreplace")
+        while data and stream not in self._closed:
+            try:
+                data = data[os.write(stream, data) :]
+            except OSError as error:
+                self._closed.add(stream)
+                if stream == _STDOUT:
+                    self.say(f"goes on without stdout, which cannot be written ({error.strerror}).")
+
+    def _with_transient(self, text: str) -> str:
+        """The text, after which the last line that is to be replaced stands again."""
+        lines = text.splitlines(keepends=True)
+        for line in lines:
+            if line.endswith(_TRANSIENT):
+                self._transient = line.rstrip(_TRANSIENT)
+        stay = "".join(line for line in lines if not line.endswith(_TRANSIENT))
+        columns = shutil.get_terminal_size().columns
+        again = self._transient[: columns - 1]
+        return f"\r\x1b[K{stay}{again}"
+
+
+def is_terminal() -> bool:
+    """Whether somebody sees lines that replace each other."""
+    with contextlib.suppress(ValueError, AttributeError):
+        return sys.stdout.isatty()
+    return False

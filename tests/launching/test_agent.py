@@ -1,0 +1,219 @@
+"""An agent and the ranks that it starts, over the pipes that ssh would give it."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from hvd_nmt.diagnosis.channel import Channel
+
+RANK = """
+import os, sys
+def say(text):
+    print(text, flush=True)
+"""
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\n"
+LEFT_OVER = "import subprocess; subprocess.Popen(['bash', '-c', \"trap '' TERM; exec sleep 7772\"]"
+
+
+class Agent:
+    """A real one, and what it tells."""
+
+    def __init__(self, folder):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hvd_nmt.launching.agent"], cwd=folder,
+            env=os.environ | {"HVD_NMT_GRACE_S": "2"}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        self.told = queue.SimpleQueue()
+        self.channel = Channel(self.process.stdout, self.process.stdin, self.told.put)
+        self.output = ""
+
+    def ask(self, do, **values):
+        self.channel.send({"do": do, "id": do, **values})
+        return self.wait_for(lambda message: message.get("id") == do)
+
+    def start(self, *programs, **variables):
+        """A rank for each program, whose process ids come back."""
+        ranks = [[n, {"PROGRAM": RANK + text}] for n, text in enumerate(programs)]
+        words = [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
+        reply = self.ask("start", words=words, variables=variables, ranks=ranks)
+        assert "error" not in reply, reply
+
+    def wait_for(self, wanted):
+        """The first message that is wanted; output is gathered meanwhile."""
+        while True:
+            message = self.told.get(timeout=600)
+            assert message is not None, "the agent has ended"
+            if message.get("tell") == "output":
+                self.output += message["text"]
+                self.channel.send({"do": "printed", "size": len(message["text"])})
+            if wanted(message):
+                return message
+
+    def end_of(self, rank):
+        return self.wait_for(
+            lambda message: message.get("tell") == "ended" and message["rank"] == rank
+        )
+
+    def end(self, patience_s=0.0, asks=False, **values):
+        return self.ask("end", patience_s=patience_s, asks=asks, **values)
+
+    def says(self, text):
+        self.wait_for(lambda message: text in self.output)
+
+
+@pytest.fixture
+def agent(tmp_path):
+    started = Agent(tmp_path)
+    yield started
+    started.channel.close()
+    started.process.kill()
+    started.process.wait()
+
+
+def gone(pid):
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.02)
+    return not psutil.pid_exists(pid)
+
+
+def test_how_ranks_end_and_what_they_printed(agent):
+    agent.start(
+        "say('bad byte'); sys.stdout.buffer.write(b'\\xff\\xfe \\xe2\\x82'); sys.exit(3)",
+        "os.kill(os.getpid(), 9)",
+        "print('no end', end='')",
+    )
+    codes = {}
+    while len(codes) < 3:
+        message = agent.wait_for(lambda message: message.get("tell") == "ended")
+        codes[message["rank"]] = message["code"]
+    assert codes == {0: 3, 1: -9, 2: 0}
+    reply = agent.end()
+    assert (reply["killed"], reply["left"]) == (0, 0)
+    assert "bad byte\n\\xff\\xfe \\xe2\\x82" in agent.output
+    assert "no end" in agent.output
+
+
+def test_a_command_that_is_not_there(agent):
+    reply = agent.ask("start", words=["nowhere"], variables={}, ranks=[[0, {}]])
+    assert reply["error"] == "nowhere: No such file or directory"
+
+
+def test_nothing_is_left_of_what_ranks_started(agent):
+    """Not what is deaf, in a session of its own, without a parent, or holds the output."""
+    agent.start(
+        f"{LEFT_OVER})\n{LEFT_OVER}, start_new_session=True, env={{}})\nsay('started'); "
+        f"import time; time.sleep(600)",
+        DEAF + "say('deaf'); time.sleep(600)",
+    )
+    agent.says("started")
+    agent.says("deaf")
+    children = psutil.Process(agent.process.pid).children(recursive=True)
+    assert len(children) == 4
+    children[0].kill()  # the first rank: what it started is adopted
+    agent.end_of(0)
+    reply = agent.end(patience_s=0.3, asks=True)
+    assert (reply["killed"], reply["left"]) == (3, 0)
+    assert all(gone(child.pid) for child in children)
+
+
+def test_ranks_that_are_asked_have_their_patience_and_it_can_be_shortened(agent):
+    agent.start(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (say('saved'), sys.exit(75)))\n"
+        "say('ready'); time.sleep(600)",
+        DEAF + "say('deaf'); time.sleep(600)",
+    )
+    agent.says("ready")
+    agent.says("deaf")
+    agent.channel.send({"do": "end", "id": 1, "patience_s": 600, "asks": True})
+    assert agent.end_of(0)["code"] == 75
+    agent.channel.send({"do": "end", "id": 2, "patience_s": 0, "asks": False})
+    assert agent.end_of(1)["code"] == -signal.SIGKILL
+    first, second = (agent.wait_for(lambda message: message.get("id") in (1, 2)) for _ in range(2))
+    assert {first["id"], second["id"]} == {1, 2}
+    assert (first["killed"], first["left"]) == (1, 0)
+    assert "saved" in agent.output
+
+
+@pytest.mark.parametrize("how", ["launcher", "agent"])
+def test_ranks_end_where_launcher_or_agent_does(agent, how):
+    agent.start(DEAF + "say('deaf'); time.sleep(600)")
+    agent.says("deaf")
+    (rank,) = psutil.Process(agent.process.pid).children()
+    if how == "launcher":
+        agent.channel.close()
+    else:
+        agent.process.kill()
+    assert gone(rank.pid)
+    agent.process.wait(600)
+
+
+def test_what_an_earlier_agent_left_is_ended(agent, tmp_path):
+    """Its start is in the environment of all that it started."""
+    sleeper = subprocess.Popen(["sleep", "7772"], env=os.environ | {"HVD_NMT_START_ID": "abc.3"})
+    other = subprocess.Popen(["sleep", "7772"], env=os.environ | {"HVD_NMT_START_ID": "xyz.1"})
+    try:
+        reply = agent.end(launch_id="abc")
+        assert (reply["killed"], reply["left"]) == (1, 0)
+        assert sleeper.wait(60) == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        other.kill()
+        sleeper.kill()
+        other.wait()
+
+
+def test_a_rank_that_hangs_is_told_with_its_stacks_and_a_stopped_one_as_such(agent):
+    beat = (
+        "import time\nfrom hvd_nmt.training import heartbeat\nbeat = heartbeat.Heartbeat()\n"
+        "beat.limit_s = 0.5\nbeat.begin()\n"
+        "beat.enter(heartbeat.STEP); beat.enter(heartbeat.INPUT); beat.enter(heartbeat.STEP)\n"
+        "say('beats')\n"
+    )
+    agent.start(beat + "def hang():\n    while True: pass\nhang()", beat + "time.sleep(600)")
+    ranks = psutil.Process(agent.process.pid).children()
+    agent.wait_for(lambda message: message.get("tell") == "stuck" and message["rank"] == 0)
+    ranks[1].send_signal(signal.SIGSTOP)
+    states = {}
+    while not (states.get("1", {}).get("stopped") and states["1"]["stuck"]):
+        states = agent.ask("states")["states"]
+    assert states["0"]["section"] == states["1"]["section"] == "step"
+    assert not states["0"]["stopped"]
+    assert states["0"]["stuck"]
+    agent.end()
+    assert "in hang" in agent.output
+
+
+def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
+    """A million characters are on their way, and the rest waits in the rank."""
+    agent.start("while True: print('x' * 65535)")
+    size = 0
+    while size < 1 << 20:
+        message = agent.told.get(timeout=600)
+        size += len(message.get("text", ""))
+    assert agent.ask("clock")["time_s"] > 0
+    time.sleep(0.3)
+    waiting = 0
+    while not agent.told.empty():
+        waiting += len(agent.told.get().get("text", ""))
+    assert waiting < 1 << 20
+    assert agent.end()["killed"] == 1
+
+
+def test_facts_and_what_fails_in_asking(agent):
+    reply = agent.ask("facts", request={"hosts": ["localhost"]}, limit_s=600)
+    assert reply["facts"]["problems"] == {}
+    reply = agent.ask("facts", request={}, limit_s=0.0)
+    assert reply["error"]
+    assert json.dumps(reply)

@@ -1,0 +1,95 @@
+"""What is seen of the ranks' output."""
+
+import os
+import threading
+
+import pytest
+
+from hvd_nmt.launching import output
+from hvd_nmt.launching.output import Output
+
+
+@pytest.fixture
+def shown(capfd):
+    """A function: what is seen on stdout and stderr of (rank, stream, text) in this order."""
+
+    def show(*heard, rest_s=0.0):
+        out = Output()
+        out.begin({0: "a", 1: "a", 2: "b"})
+        sizes = []
+        for rank, stream, text in heard:
+            out.hear(rank, stream, text, sizes.append)
+        out.flush()
+        assert sum(sizes) == sum(len(text) for _, _, text in heard)
+        return tuple(capfd.readouterr())
+
+    return show
+
+
+def test_rank_0_as_it_is_and_others_with_their_names(shown):
+    heard = (0, 1, "step 1\n"), (2, 1, "hello\n"), (1, 2, "careful\n"), (0, 2, "warning\n")
+    assert shown(*heard) == ("step 1\nrank 2 (b): hello\n", "warning\nrank 1 (a): careful\n")
+
+
+def test_what_rank_0_says_too_is_said_once_whoever_is_first(shown):
+    heard = (1, 1, "same\nother\n"), (0, 1, "same\n"), (2, 1, "same\n")
+    assert shown(*heard)[0] == "same\nrank 1 (a): other\n"
+
+
+def test_a_rank_that_repeats_itself_is_not_cut(shown):
+    assert shown((1, 1, ".\n.\n"))[0] == "rank 1 (a): .\nrank 1 (a): .\n"
+
+
+def test_parts_of_lines_are_put_together(shown):
+    heard = (0, 1, "one "), (1, 1, "two "), (0, 1, "line\n"), (1, 1, "words\n")
+    assert shown(*heard)[0] == "one line\nrank 1 (a): two words\n"
+
+
+def test_a_line_without_an_end_is_shown_in_the_end(shown):
+    assert shown((0, 1, "no end"), (1, 1, "nor here"))[0] == "no end\nrank 1 (a): nor here\n"
+
+
+def test_a_line_of_ten_megabytes(shown):
+    text = "x" * 10_000_000
+    parts = [(0, 1, text[at : at + 65536]) for at in range(0, len(text), 65536)]
+    assert shown(*parts)[0] == text + "\n"
+
+
+def test_the_last_sentence_is_kept():
+    out = Output()
+    out.hear(0, 2, "hvd_nmt.train: It is wrong.\nmore\n", lambda size: None)
+    out.flush()
+    assert out.sentence == "hvd_nmt.train: It is wrong."
+    out.begin({0: "a"})
+    assert out.sentence == ""
+
+
+def test_a_terminal_shows_the_newest_of_lines_that_replace_each_other(shown, monkeypatch):
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    clear = "\r\x1b[K"
+    heard = (0, 1, "step 1\r"), (0, 1, "saved\n"), (0, 1, "step 2\r")
+    assert shown(*heard)[0] == (
+        f"{clear}step 1{clear}saved\nstep 1{clear}step 2\n"  # the last one stays
+    )
+
+
+def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
+    """What is heard is not printed, and hearing takes no time."""
+    reading, writing = os.pipe()
+    monkeypatch.setattr(output, "_STDOUT", writing)
+    printed = []
+    out = Output()
+    for _ in range(64):
+        out.hear(0, writing, "x" * 65535 + "\n", printed.append)
+    done = threading.Event()
+    threading.Thread(target=lambda: (out.flush(), done.set()), daemon=True).start()
+    assert not done.wait(0.2)
+    received = 0
+    while received < 64 * 65536:
+        received += len(os.read(reading, 65536))
+    assert done.wait(600)
+    assert sum(printed) == 64 * 65536
+    os.close(reading)
+    out.hear(0, writing, "to nobody\n", printed.append)
+    out.flush()  # does not wait
+    os.close(writing)
