@@ -16,7 +16,7 @@ corpus=data/embedded-en-de
 samples=10
 
 mkdir -p "$run/logs"
-launch/horovodrun.sh -n 2 -- python -m hvd_nmt.train --run-dir "$run" 2>&1 | tee -a "$run/logs/train.log"
+"$venv/bin/python" -m hvd_nmt.launch -np 2 train --run-dir "$run" 2>&1 | tee -ia "$run/logs/train.log"
 
 "$venv/bin/python" -m hvd_nmt.translate --run "$run" <"$corpus/test.en" >"$run/test.de"
 

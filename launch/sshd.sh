@@ -8,7 +8,7 @@
 # terminationGracePeriodSeconds in mpijob.yaml).
 set -euo pipefail
 
-# Prints the process ids of this container's ranks: horovodrun numbers them in their environment.
+# Prints the process ids of this container's ranks, which have their number in their environment.
 ranks() {
     local environment pid
     for environment in /proc/[0-9]*/environ; do

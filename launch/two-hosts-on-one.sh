@@ -3,7 +3,7 @@
 #
 #   launch/two-hosts-on-one.sh up                 make the hosts (again: nothing happens)
 #   launch/two-hosts-on-one.sh run COMMAND...     run a command on v100a, in this directory, e.g.
-#       run horovodrun -np 4 -H v100a:2,v100b:2 python -m hvd_nmt.train
+#       run python -m hvd_nmt.launch -H v100a:2,v100b:2 train
 #   launch/two-hosts-on-one.sh limit 200mbit      make the link slow, each way
 #   launch/two-hosts-on-one.sh unlimit            make it fast again
 #   launch/two-hosts-on-one.sh cut | heal         pull the cable, plug it in
@@ -54,7 +54,7 @@ up() {
 
 run() {
     need_up
-    (($#)) || die "say what to run, for example: run horovodrun -np 4 -H v100a:2,v100b:2 hostname"
+    (($#)) || die "say what to run, for example: run python -m hvd_nmt.launch -H v100a:2,v100b:2 train"
     on v100a env PATH="$path" HOSTNAME=v100a "$@"
 }
 

@@ -37,7 +37,9 @@ _END_S = 2.0
 _BECOME_AGENT = (
     "import json,os,sys;"
     'line=b"".join(iter(lambda:os.read(0,1)or b"\\n",b"\\n"));'
-    f'os.execve(sys.executable,[sys.executable,"-m","{AGENT}"],{{**os.environ,**json.loads(line)}})'
+    "own={n:v for n,v in os.environ.items() if n=='CUDA_VISIBLE_DEVICES'};"
+    f'os.execve(sys.executable,[sys.executable,"-m","{AGENT}"],'
+    "{**os.environ,**json.loads(line),**own})"
 )
 
 Hear = Callable[["Link", Message | None], None]

@@ -78,7 +78,7 @@ def find(
         if not end.follows and end.code not in (0, Preempted.exit_code):
             return _of_end(end)
     for host, why in lost_hosts.items():
-        sentence = f"{host} is lost: {why}; its ranks save and end by themselves if they still run."
+        sentence = f"{host} is lost: {why}; its ranks end by themselves if they still run."
         return Verdict(sentence, _OF_SSH, OWN_END_S, asks=True)
     stuck = {rank: state for rank, state in states.items() if state["stuck"] or state["stopped"]}
     for rank in sorted(stuck, key=lambda rank: (not stuck[rank]["stopped"], stuck[rank]["waits"])):
@@ -113,9 +113,8 @@ def without_cause(
         first = early[0]
         sentence = f"rank {first.rank} on {first.host} ended with code 0 before the others."
         return Verdict(sentence, ClusterError.exit_code)
-    failed = [end for end in ends if end.code]
-    if failed and all(end.code == -signal.SIGABRT for end in failed):
-        return _of_end(failed[0])
+    if ends[0].code == -signal.SIGABRT:
+        return _of_end(ends[0])
     names = sorted({hosts[rank] for rank in hosts})
     between = f"between {' and '.join(names)}" if len(names) > 1 else f"on {names[0]}"
     sentence = (

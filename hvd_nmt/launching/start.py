@@ -24,10 +24,10 @@ from hvd_nmt.common.units import duration
 from hvd_nmt.diagnosis.channel import Message
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links
-from hvd_nmt.launching import culprit, output
+from hvd_nmt.launching import culprit, rank_output
 from hvd_nmt.launching.culprit import End, Verdict
-from hvd_nmt.launching.output import Output
-from hvd_nmt.launching.stop import StopSignals
+from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.launching.stop_signals import StopSignals
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
@@ -38,7 +38,7 @@ _SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
 """from a failure to the verdict: others may have failed before; late, where the launcher stood"""
 _CAUSE_S = 5.0
 """where what failed first is a consequence: for its cause"""
-_ANSWER_S = 3.0
+_ANSWER_S = 10.0
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
 
@@ -59,7 +59,7 @@ class Outcome:
     saved_step: int | None = None
     """step of the newest complete checkpoint"""
     reached: dict[str, Any] = field(default_factory=dict)
-    """see `progress.reached`"""
+    """see `reached.reached`"""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Start:
         own = rank_environment(number)
         variables = {name: text for name, text in own.items() if os.environ.get(name) != text}
         variables |= {START_ID: where.start_id, "PYTHONUNBUFFERED": "1"}
-        variables |= {TERMINAL: "1"} if output.is_terminal() else {}
+        variables |= {TERMINAL: "1"} if rank_output.is_terminal() else {}
         answers: dict[str, Future[Message]] = {}
         for placed in where.hosts:
             try:

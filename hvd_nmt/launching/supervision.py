@@ -23,11 +23,11 @@ from hvd_nmt.diagnosis.link import Link, LinkError, Links
 from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.command import Command
 from hvd_nmt.launching.launch_log import LaunchLog
-from hvd_nmt.launching.output import Output
 from hvd_nmt.launching.policy import Decision, End
 from hvd_nmt.launching.preflight import Outlook, Wanted
+from hvd_nmt.launching.rank_output import Output
 from hvd_nmt.launching.start import Outcome, Rendezvous, Start, Where
-from hvd_nmt.launching.stop import StopSignals
+from hvd_nmt.launching.stop_signals import StopSignals
 
 _INTERRUPTED = 130
 _HOUR_S = 3600.0

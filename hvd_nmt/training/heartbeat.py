@@ -77,6 +77,11 @@ class Heartbeat:
         self._ended: set[str] = set()
 
     @property
+    def is_lost(self) -> bool:
+        """Whether another rank is gone, as far as this one knows."""
+        return self._section == LOST
+
+    @property
     def is_read(self) -> bool:
         """Whether an agent reads it, which then also says why a run ends."""
         return self._page is not None
@@ -149,7 +154,7 @@ class Heartbeat:
             return
         limit_s = self._limit_s()
         patience = _PATIENCE_WITH_OTHERS if waits else 1.0
-        stopped_s = min(limit_s, self.limit_s or SHORTEST_S)
+        stopped_s = limit_s if self.limit_s == 0 else min(limit_s, self.limit_s or SHORTEST_S)
         times_s = now_s + limit_s * patience, now_s + stopped_s, now_s
         self._page[: PAGE.size] = PAGE.pack(*times_s, waits, section.encode())
 

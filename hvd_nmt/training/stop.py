@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +16,8 @@ from hvd_nmt.training import horovod
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STDERR = 2
 _INTERRUPTED = 130
+_LOSS_S = 0.5
+"""for the loss of a rank to be noticed here"""
 _AT_ONCE = "hvd_nmt.train: interrupted; the same command goes on from the last checkpoint saved.\n"
 
 
@@ -92,6 +95,10 @@ class StopRequest:
                     os.write(_STDERR, _AT_ONCE.encode())
                 os._exit(_INTERRUPTED)
             if number in _SIGNALS:
+                # horovodrun sends it when another rank is gone; then nothing is saved.
+                time.sleep(_LOSS_S)
+                if horovod.heartbeat.is_lost:
+                    continue
                 self.announce()
         os.close(woken)
 

@@ -49,7 +49,7 @@ class Agent:
     def wait_for(self, wanted):
         """The first message that is wanted; output is gathered meanwhile."""
         while True:
-            message = self.told.get(timeout=600)
+            message = self.told.get(timeout=60)
             assert message is not None, "the agent has ended"
             if message.get("tell") == "output":
                 self.output += message["text"]
@@ -200,7 +200,7 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
     agent.start("while True: print('x' * 65535)")
     size = 0
     while size < 1 << 20:
-        message = agent.told.get(timeout=600)
+        message = agent.told.get(timeout=60)
         size += len(message.get("text", ""))
     assert agent.ask("clock")["time_s"] > 0
     time.sleep(0.3)

@@ -64,6 +64,11 @@ class TwoHosts:
         ranks = sum(int(host.split(":")[1]) for host in hosts.split(","))
         return [*toy.HOROVODRUN, "-np", str(ranks), "-H", hosts]
 
+    def do(self, *words: str) -> None:
+        """Has the script of the rig do something."""
+        self.changed = True
+        _rig(*words)
+
     def limit(self, rate: str) -> None:
         """Makes the link slow, each way; `rate` as for tc, such as 200mbit."""
         self.changed = True

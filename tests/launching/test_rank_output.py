@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from hvd_nmt.launching import output
-from hvd_nmt.launching.output import Output
+from hvd_nmt.launching import rank_output
+from hvd_nmt.launching.rank_output import Output
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_last_sentence_is_kept():
 
 
 def test_a_terminal_shows_the_newest_of_lines_that_replace_each_other(shown, monkeypatch):
-    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setattr(rank_output, "is_terminal", lambda: True)
     clear = "\r\x1b[K"
     heard = (0, 1, "step 1\r"), (0, 1, "saved\n"), (0, 1, "step 2\r")
     assert shown(*heard)[0] == (
@@ -76,7 +76,7 @@ def test_a_terminal_shows_the_newest_of_lines_that_replace_each_other(shown, mon
 def test_who_does_not_read_stops_the_printing_alone(monkeypatch):
     """What is heard is not printed, and hearing takes no time."""
     reading, writing = os.pipe()
-    monkeypatch.setattr(output, "_STDOUT", writing)
+    monkeypatch.setattr(rank_output, "_STDOUT", writing)
     printed = []
     out = Output()
     for _ in range(64):

@@ -1,0 +1,352 @@
+"""Faults at random ranks and times, and a table of what became of them.
+
+    sudo .venv/bin/python tests/rig/faults.py kill=20 stop=10 loop=10 saving=10 evaluating=10 \\
+        launcher=10 agent=10 ssh=10 link=10
+
+Two hosts on this machine (launch/two-hosts-on-one.sh), two ranks on each, and a run directory of
+its own on each. `hvd_nmt.launch` has to finish the run at the weights of an undisturbed one, to
+name the right culprit each time, and to leave no process. --seed N draws other ranks and times.
+
+kill        SIGKILL of a rank
+saving      the same while a checkpoint is written
+evaluating  the same in an evaluation
+stop        SIGSTOP of a rank
+loop        a rank in an endless loop of Python
+launcher    SIGKILL of the launcher; the same command goes on
+agent       SIGKILL of the agent of a host
+ssh         SIGKILL of the ssh to the other host
+link        the cable between the hosts is out for 5 to 28 s: nothing may end
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[1]))
+
+import toy
+from hvd_nmt.checkpoints.names import PRIVATE
+from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.explain.coverage import coverage
+from hvd_nmt.records.read import read_run
+from launched import events
+
+RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
+STATE = Path("/run/hvd_nmt-two-hosts")
+HOSTS, INTERVAL, STUCK_S, GRACE_S = ("v100a", "v100b"), 10, 8, 20
+KINDS = ("kill", "saving", "evaluating", "stop", "loop", "launcher", "agent", "ssh", "link")
+STEPS_FOR_A_FAULT, STEPS_AT_LAST = 40, 40
+STEPS_OF_A_START = (6, 30)
+"""after which a fault comes, at random: at least and at most"""
+LOOP = signal.SIGUSR1
+SITE = f"""
+import signal, time
+
+def loop(*_):
+    while True:
+        pass
+
+signal.signal(signal.Signals({int(LOOP)}), loop)
+"""
+"""of a sitecustomize.py: how every Python of the run answers to `LOOP`"""
+SAME_BITS = (
+    "--training.wire", "float32", "--training.hierarchical", "off", "--training.islands", "off",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a fault."""
+
+    kind: str
+    what: str
+    named: bool
+    """the launcher said who was the first, and named no other"""
+    gone_s: float
+    """until no process of the start was left on any host"""
+    on_s: float
+    """until the first new step"""
+    limit_s: float
+    lost_steps: int
+    orphans: int
+
+
+class Faulted:
+    """A run to which faults are done, one after the other.
+
+    Args:
+        folder: a new folder, of which each host sees its own.
+        data: prepared.
+        steps: of the run.
+        seed: draws ranks and times.
+        rig: runs the rig's script.
+    """
+
+    def __init__(
+        self, folder: Path, data: Path, steps: int, seed: int, rig: Callable[..., object]
+    ) -> None:
+        self._rig, self._chance = rig, random.Random(seed)
+        self.work = folder / "work"
+        self._others = folder / HOSTS[1]
+        for path in (self.work, self._others):
+            path.mkdir(parents=True)
+        in_its_namespace = ["nsenter", "-m", "-t", (STATE / f"{HOSTS[1]}.pid").read_text().strip()]
+        subprocess.run([*in_its_namespace, "mount", "--bind", self._others, self.work], check=True)
+        site = folder / "site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(SITE, encoding="utf-8")
+        self.run_dir = self.work / "run"
+        self._options = options(data, steps)
+        self._environment = toy.environment(folder) | {
+            "PATH": os.environ["PATH"], "VENV": sys.prefix, "HVD_NMT_GRACE_S": str(GRACE_S),
+            "PYTHONPATH": f"{site}:{toy.environment(folder)['PYTHONPATH']}",
+        }  # fmt: skip
+        self.run = self._launch()
+
+    def _launch(self) -> toy.Run:
+        words = ("-H", "v100a:2,v100b:2", "--restarts-per-hour", "10000")
+        command = ("python", "-m", "hvd_nmt.launch", *words, "train", *self._options)
+        return toy.Run([os.fspath(RIG), "run", *command], self.work, self._environment)
+
+    def do(self, kind: str) -> Done:
+        """One of `KINDS`."""
+        start_id = self._wait_for_steps()
+        self._wait_for_moment(kind)
+        rank = self._chance.randrange(4)
+        host = HOSTS[rank // 2] if kind != "ssh" else HOSTS[1]
+        step, said_before = toy.steps_done(self.run_dir), len(self.run.stderr)
+        began_s = time.monotonic()
+        if kind == "link":
+            return self._cut(start_id, step)
+        self._strike(kind, rank, host)
+        self._wait_for(lambda: not list(of_start(start_id)), may_end=kind == "launcher")
+        gone_s = time.monotonic() - began_s
+        reached = toy.steps_done(self.run_dir)
+        if kind == "launcher":
+            self.run.process.wait()
+            self.run, said_before = self._launch(), 0
+        self._wait_for(lambda: self._steps_of_newest(start_id))
+        on_s = time.monotonic() - began_s
+        begun = toy.metrics(self.run_dir, "start")[-1]
+        culprit = {
+            "stop": f"rank {rank} on {host} is stopped", "loop": f"rank {rank} on {host} hangs",
+            "agent": f"{host} is lost: ", "ssh": f"{host} is lost: ", "launcher": "",
+        }.get(kind, f"rank {rank} on {host} was killed by SIGKILL")  # fmt: skip
+        limit_s = {"stop": 2 * STUCK_S, "loop": 2 * STUCK_S, "launcher": GRACE_S}.get(kind, 0) + 5.0
+        return Done(
+            kind, f"rank {rank} on {host} after step {step}",
+            _names(self.run.stderr[said_before:], culprit), gone_s, on_s, limit_s,
+            max(0, reached - (begun["first_step"] - 1)), self._orphans(start_id),
+        )  # fmt: skip
+
+    def finished(self) -> subprocess.CompletedProcess[str]:
+        """The end of the run."""
+        done = self.run.finished(3600)
+        assert done.returncode == 0, done.stderr
+        assert self.run.left_behind(5) == []
+        return done
+
+    def _strike(self, kind: str, rank: int, host: str) -> None:
+        number = {"stop": signal.SIGSTOP, "loop": LOOP}.get(kind, signal.SIGKILL)
+        if kind in ("launcher", "agent", "ssh"):
+            (victim,) = (
+                process for process in self.run.processes()
+                if _is(process, kind) and (kind != "agent" or _host_of(process) == host)
+            )  # fmt: skip
+        else:
+            victim = self.run.ranks()[rank]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.send_signal(number)
+
+    def _cut(self, start_id: str, step: int) -> Done:
+        seconds = self._chance.uniform(5, 28)
+        self._rig("cut")
+        began_s = time.monotonic()
+        time.sleep(seconds)
+        self._rig("heal")
+        before = toy.steps_done(self.run_dir)
+        self._wait_for(lambda: toy.steps_done(self.run_dir) > before + 1)
+        on_s = time.monotonic() - began_s
+        same = events_of(self.run_dir, "start")[-1]["start_id"] == start_id
+        what = f"for {seconds:.0f} s after step {step}"
+        return Done("link", what, same, 0.0, on_s - seconds, 0.0, 0, 0)
+
+    def _wait_for(self, what: Callable[[], Any], *, may_end: bool = False) -> None:
+        deadline = time.monotonic() + 900
+        while not what():
+            ended = self.run.process.poll() is not None and not may_end
+            assert not ended, self.run.stderr[-3000:]
+            assert time.monotonic() < deadline, self.run.stderr[-3000:]
+            time.sleep(0.02)
+
+    def _wait_for_steps(self) -> str:
+        """Until the newest start has done some; its id."""
+        wanted = self._chance.randint(*STEPS_OF_A_START)
+        self._wait_for(lambda: self._steps_of_newest() >= wanted)
+        return str(events_of(self.run_dir, "start")[-1]["start_id"])
+
+    def _wait_for_moment(self, kind: str) -> None:
+        """For what lasts some milliseconds."""
+        when = {
+            "saving": lambda: any(self.run_dir.glob(f"{PRIVATE}model*")),
+            "evaluating": (self.run_dir / "evaluating.json").exists,
+        }.get(kind, lambda: True)
+        deadline = time.monotonic() + 600
+        while not when():
+            assert time.monotonic() < deadline
+            assert self.run.process.poll() is None, self.run.stderr
+            time.sleep(0.0005)
+        time.sleep(self._chance.random() * 0.05)
+
+    def _steps_of_newest(self, other_than: str = "") -> int:
+        """How many steps the newest start has done; 0 if it is the other one."""
+        started = events_of(self.run_dir, "start")[-1:]
+        if not started or started[0]["start_id"] == other_than:
+            return 0
+        if not (self.run_dir / "metrics.jsonl").exists():
+            return 0
+        begun = toy.metrics(self.run_dir, "start")[-1:]
+        if not begun or begun[0].get("start_id") != started[0]["start_id"]:
+            return 0
+        return toy.steps_done(self.run_dir) + 1 - int(begun[0]["first_step"])
+
+    def _orphans(self, start_id: str) -> int:
+        return len(list(of_start(start_id)))
+
+
+def options(data: Path, steps: int) -> tuple[str, ...]:
+    """Of a run with a checkpoint each ten steps, whose bits depend on nothing."""
+    return toy.train_options(
+        data, "run", steps, "--checkpoints.every-steps", str(INTERVAL),
+        "--evaluation.every-steps", "50", "--evaluation.sentences", "4",
+        "--training.stuck-after-s", str(STUCK_S), *SAME_BITS,
+    )  # fmt: skip
+
+
+def kinds(words: Sequence[str], seed: int) -> list[str]:
+    """Such as ["kill", "stop", "kill"] of "kill=2" and "stop=1"."""
+    pairs = (word.split("=") for word in words)
+    found = [kind for kind, number in pairs for _ in range(int(number))]
+    assert set(found) <= set(KINDS), found
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def events_of(run_dir: Path, kind: str) -> list[dict[str, Any]]:
+    """What the launcher has recorded of a kind."""
+    return [event for event in events(run_dir) if event["kind"] == kind]
+
+
+def of_start(start_id: str) -> Iterator[psutil.Process]:
+    """Every process of a start, on both hosts, its helpers included."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if (
+                process.environ().get(START_ID) == start_id
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                yield process
+
+
+def checksum(stdout: str) -> str:
+    """Of the weights, as the run says it at its end."""
+    return re.findall(r"weights     checksum (0x[0-9a-f]+) equal on", stdout)[-1]
+
+
+def table(done: Sequence[Done]) -> str:
+    """Of the faults, by kind."""
+    lines = [
+        "| kind | faults | right culprit | nothing left after s, median (longest) | limit s | "
+        "next step after s, median (longest) | steps lost, most | orphans |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for kind in KINDS:
+        these = [one for one in done if one.kind == kind]
+        if these:
+            gone, on = ([getattr(one, name) for one in these] for name in ("gone_s", "on_s"))
+            lines.append(
+                f"| {kind} | {len(these)} | {sum(one.named for one in these)} | "
+                f"{statistics.median(gone):.1f} ({max(gone):.1f}) | {these[0].limit_s:.0f} | "
+                f"{statistics.median(on):.1f} ({max(on):.1f}) | "
+                f"{max(one.lost_steps for one in these)} | {sum(one.orphans for one in these)} |"
+            )
+    return "\n".join(lines)
+
+
+def _names(said: str, culprit: str) -> bool:
+    """Whether that one alone is named in what the launcher said."""
+    named = re.findall(r"hvd_nmt\.launch: ((?:rank \d+ on \S+|\S+ is lost).*)", said)
+    return bool(culprit == "" or (named and all(one.startswith(culprit) for one in named)))
+
+
+def _is(process: psutil.Process, kind: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        words = process.cmdline()
+        if kind == "ssh":
+            return os.path.basename(words[0]) == "ssh"
+        module = {"launcher": "hvd_nmt.launch", "agent": "hvd_nmt.launching.agent"}[kind]
+        return words[1:3] == ["-m", module]
+    return False
+
+
+def _host_of(process: psutil.Process) -> str:
+    done = subprocess.run(
+        ["nsenter", "-u", "-t", str(process.pid), "hostname"], capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def main(words: Sequence[str]) -> int:
+    """Do them all, print the table, compare the weights."""
+    seed = int(words[words.index("--seed") + 1]) if "--seed" in words else 1
+    wanted = kinds([word for word in words if "=" in word], seed)
+    steps = STEPS_FOR_A_FAULT * len(wanted) + STEPS_AT_LAST
+
+    def rig(*arguments: str) -> None:
+        environment = {**os.environ, "VENV": sys.prefix}
+        subprocess.run([RIG, *arguments], check=True, capture_output=True, env=environment)
+
+    rig("up")
+    os.environ["PATH"] = f"{toy.BIN}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        data = toy.toy_data(Path(folder) / "data")
+        began_s, done = time.monotonic(), []
+        faulted = Faulted(Path(folder) / "faulted", data, steps, seed, rig)
+        try:
+            for number, kind in enumerate(wanted, 1):
+                done.append(one := faulted.do(kind))
+                print(f"{number}/{len(wanted)} {one}", flush=True)
+            said = faulted.finished().stdout
+        finally:
+            faulted.run.kill()
+            rig("down")
+        wall_s = time.monotonic() - began_s
+        print(table(done))
+        step_s = statistics.median(
+            line["step_time/total_s"] for line in toy.metrics(faulted.run_dir)
+        )
+        faults = coverage(read_run(faulted.run_dir)).faults
+        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s; coverage {faults}")
+        alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
+        same = checksum(said) == checksum(alone.stdout)
+        print(f"weights equal to those of an undisturbed run: {same}")
+    return 0 if same and all(one.named and not one.orphans for one in done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
