@@ -2,8 +2,8 @@
 
     python hvd_nmt/common/rank_environment.py RANKS     NAME=VALUE, each ended by a zero byte
 
-horovodrun copies its whole environment onto the command line of every rank on every host, where any
-user can read it with ps. So a variable that is not listed here stays behind. The launchers run this
+An environment may hold secrets, and horovodrun and mpirun copy theirs onto command lines, which
+any user can read. So a variable that is not listed here stays behind. launch/mpirun.sh runs this
 file as a script, so it imports nothing of the package.
 """
 
@@ -71,7 +71,7 @@ def rank_environment(ranks: int, environment: Mapping[str, str] = os.environ) ->
 def gpus_of_all_hosts(environment: Mapping[str, str]) -> str | None:
     """CUDA_VISIBLE_DEVICES where it can hold on every host: numbers, not the names of some GPUs.
 
-    horovodrun passes it to no other host, so the ranks there ask for it.
+    A host that has a value of its own keeps that.
     """
     value = environment.get("CUDA_VISIBLE_DEVICES")
     is_numbers = value is not None and re.fullmatch(r"(-?\d+(, *-?\d+)*)?", value)

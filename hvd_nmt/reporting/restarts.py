@@ -66,5 +66,5 @@ def _end(launch: Launch, finished: bool) -> str:
         return "done"
     if launch.ended_s is None:
         return "not recorded yet"
-    said = launch.sentence.partition(": ")[2]
+    said = launch.sentence.rpartition("hvd_nmt.train: ")[2]
     return f"code {launch.exit_code}" + (f": {said}" if said else "")

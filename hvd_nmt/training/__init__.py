@@ -2,15 +2,11 @@
 
 run                 the story, from a configuration to the last checkpoint
 setup               from a configuration to ranks that are ready for step 1
-horovod             ranks, hosts and collectives; the only module that imports Horovod
-launcher            the horovodrun above: what it was asked for, where ranks meet at first
+horovod             ranks, hosts and collectives; the only module of a rank that imports Horovod
+other_launchers     what mpirun and srun tell less than Horovod needs
 devices             GPU and thread settings of this rank, and its precision
 cluster             data, versions and weights equal on all hosts, and gradients that add up
-peers               which rank was lost, and when
-heartbeat           what a rank does, and until when it may, for its watchdog to read
-watchdog            ends a rank that is stuck, or that its launcher or its peers have left behind
-terminate           a rank that C++ would abort because a peer is gone lives on
-ending              how a run ends before its last step
+heartbeat           what a rank does, and until when it may, for its agent to read
 exchange            how hosts share what their ranks learn
 run_directory       the folder that explains a run, held by one run at a time
 plan                what the run is going to do, printed before step 1

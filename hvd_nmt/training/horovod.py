@@ -1,4 +1,4 @@
-"""Ranks, hosts and collectives. The only module that imports Horovod.
+"""Ranks, hosts and collectives. The only module of a rank that imports Horovod.
 
 Everything sent between ranks is a tensor of fixed type or JSON in bytes: Horovod's own object
 collectives unpickle what a peer sends.

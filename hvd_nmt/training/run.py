@@ -60,6 +60,34 @@ WriteReport = Callable[[Path, bool], None]
 _COMMAND = "hvd_nmt.train"
 
 
+class _Ends:
+    """How a rank ends before the last step.
+
+    Args:
+        config: of the run.
+        rank: this rank.
+        write_report: see `train`.
+    """
+
+    def __init__(self, config: Config, rank: Rank, write_report: WriteReport) -> None:
+        self.stop_request = StopRequest(announces=rank.is_first)
+        self.settle: Callable[[], object] = lambda: None
+        """waits for a checkpoint that is being written"""
+        self._config, self._rank, self._write_report = config, rank, write_report
+
+    def finish(self) -> None:
+        """Another rank is lost."""
+        self.settle()
+        self.report(stopped=True)
+
+    def report(self, stopped: bool) -> None:
+        """Write the report, unless the launcher does; in the background where ranks are killed."""
+        is_due = self._rank.is_first and self._config.telemetry.report
+        has_steps = (self._config.run_dir / METRICS_FILE).exists()
+        if is_due and has_steps and not horovod.heartbeat.is_read:
+            self._write_report(self._config.run_dir, stopped and self._rank.size > 1)
+
+
 def train(config: Config, write_report: WriteReport) -> None:
     """The whole run, on this rank.
 
@@ -83,21 +111,20 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     log: Log = print if rank.is_first else _silent
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
-    with horovod.end_when_ranks_are_lost(_COMMAND), devices.explain_memory(rank):
+    ends = _Ends(config, rank, write_report)
+    with horovod.end_when_ranks_are_lost(_COMMAND, ends.finish), devices.explain_memory(rank):
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
             lock = run_directory.claim(config.run_dir, rank)
         with tracker:
-            _set_up_and_fit(config, rank, write_report, log, tracker)
+            _set_up_and_fit(config, rank, ends, log, tracker)
     horovod.shutdown()
     if lock is not None:
         lock.close()
 
 
-def _set_up_and_fit(
-    config: Config, rank: Rank, write_report: WriteReport, log: Log, tracker: Tracker
-) -> None:
+def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: Tracker) -> None:
     directories = host_directories.agree(config, rank, log)
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
@@ -137,26 +164,11 @@ def _set_up_and_fit(
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     started_s = time.monotonic()
-    stop_request = StopRequest(announces=is_first)
     stopped = True
-
-    def report() -> None:
-        """Of a run that ends early by itself: launchers kill those who take long."""
-        if is_first and config.telemetry.report and not horovod.heartbeat.is_read:
-            write_report(config.run_dir, stopped and rank.size > 1)
-
     try:
         writers = directories.writers
         while not _fit(
-            model,
-            state,
-            run_setup,
-            plan,
-            stop_request,
-            choice,
-            report,
-            writers=writers,
-            going_back=going_back,
+            model, state, run_setup, plan, ends, choice, writers=writers, going_back=going_back
         ):
             with horovod.heartbeat.section(heartbeat.CHECKPOINT):
                 _restore(state, config, run_setup, log)
@@ -166,7 +178,7 @@ def _set_up_and_fit(
             choice.begin()
         stopped = False
     finally:
-        report()
+        ends.report(stopped)
     step = int(model.step)
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
@@ -242,9 +254,8 @@ def _fit(
     state: tf.train.Checkpoint,
     run_setup: RunSetup,
     plan: Plan,
-    stop_request: StopRequest,
+    ends: _Ends,
     choice: ExchangeChoice,
-    report: Callable[[], None],
     *,
     writers: tuple[int, ...],
     going_back: GoingBack,
@@ -256,12 +267,12 @@ def _fit(
     choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
-    going_back.settle = saving.wait
+    ends.settle, going_back.settle = saving.background.has_ended, saving.wait
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
         config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
-        sentences=sentences, early_end=early_end, stop_request=stop_request,
+        sentences=sentences, early_end=early_end, stop_request=ends.stop_request,
     )  # fmt: skip
     every_step = [
         telemetry,
@@ -276,22 +287,16 @@ def _fit(
         choice,  # last: what is due after this step is decided by the exchange that it had
     ]
     steps = config.training.max_steps - start
-
-    def before_end() -> None:
-        saving.background.has_ended()
-        report()
-
     try:
-        with horovod.end_when_ranks_are_lost(_COMMAND, before_end):
-            ends = stop_save_evaluate.make_up(model.exchange.sync_every)
-            if steps > 0 and not ends:
-                data = setup.dataset(run_setup, start, steps, plan.few_shapes)
-                model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
-            stop_save_evaluate.on_train_end()  # `fit` may not have been called
-            saving.wait()
-            horovod.heartbeat.enter(heartbeat.END)
-            _note_end(store, early_end.record(int(model.step)))
-            saving.send_records()
+        enough = stop_save_evaluate.make_up(model.exchange.sync_every)
+        if steps > 0 and not enough:
+            data = setup.dataset(run_setup, start, steps, plan.few_shapes)
+            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
+        stop_save_evaluate.on_train_end()  # `fit` may not have been called
+        saving.wait()
+        horovod.heartbeat.enter(heartbeat.END)
+        _note_end(store, early_end.record(int(model.step)))
+        saving.send_records()
         return True
     except GoBack:  # and listen to signals all the while
         return False

@@ -20,6 +20,10 @@ SKIPPED_STEPS_TAG = "Loss_Optimization/skipped_steps"
 """steps of the run until then whose gradient overflowed, so that they changed no weight"""
 
 
+_END = "\r" if TERMINAL in os.environ else "\n"
+"""of a line; on a terminal the next one replaces it"""
+
+
 class StepLog(StepCallback):
     """Writes and prints means over the last steps.
 
@@ -127,7 +131,7 @@ class StepLog(StepCallback):
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
             f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
-            end="\r" if TERMINAL in os.environ else "\n",  # there the next one replaces it
+            end=_END,
             flush=True,
         )
 

@@ -93,9 +93,9 @@ def check_files(job: FileJob) -> None:
         raise ConfigError("The standard output is closed: give --output.")
     if command_line.started_by_horovod():
         if job.input is None:
-            raise ConfigError("horovodrun does not hand its stdin to the ranks: give --input.")
+            raise ConfigError("ranks get no stdin: give --input.")
         if job.output is None:
-            raise ConfigError("horovodrun marks what a rank prints with its number: give --output.")
+            raise ConfigError("what several ranks print is no file: give --output.")
     for path in job.files():
         if not path.exists():
             raise DataError(f"There is no file {path}.")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -191,31 +189,24 @@ def faulty(toy_data, tmp_path_factory):
 def test_a_stuck_rank_is_named_and_killed_and_the_run_goes_on(faulty):
     """The others wait for it, in a collective that has no limit."""
     run_dir, done = faulty
-    said = [line for line in done.stderr.splitlines() if "hvd_nmt.train: " in line]
-    host = socket.gethostname()
-    stuck = rf"Rank 1 on {host} has done nothing for \d+ s in the section 'callbacks after a step'"
-    assert any(re.search(stuck, line) for line in said), done.stderr
+    stuck = "hvd_nmt.launch: rank 1 on localhost hangs in the section 'callbacks after a step' for "
+    assert stuck in done.stderr
     assert "in after_step" in done.stderr  # its stack
-    assert not any("Rank 0 on" in line for line in said)
+    assert "rank 0 on" not in done.stderr
     (end, *_) = (event for event in events(run_dir) if event["kind"] == "end")
-    assert (end["step"], end["killed"]) == (STUCK_STEP, {})
+    assert (end["step"], end["killed"]) == (STUCK_STEP, {"localhost": 2})
 
 
 @pytest.mark.long
 def test_a_killed_rank_is_named_and_the_run_is_explained(faulty):
     run_dir, done = faulty
     _, end, last = (event for event in events(run_dir) if event["kind"] == "end")
-    found = re.search(
-        rf"Rank 1 on {socket.gethostname()} is gone \(killed, or out of memory\): the run ends "
-        r"after step (\d+); the same command goes on from the checkpoint of step (\d+)\.$",
-        end["sentence"],
-    )
-    assert found, done.stderr
-    step, saved = map(int, found.groups())
-    assert (end["step"], end["saved_step"], last["resumed_step"]) == (step, saved, saved)
+    assert end["sentence"].startswith("rank 1 on localhost was killed by SIGKILL"), done.stderr
+    step, saved = end["step"], end["saved_step"]
+    assert last["resumed_step"] == saved
     assert KILLED_STEP - 1 <= step <= KILLED_STEP
     assert saved in (10, 20)  # the newest may have been being written
-    assert end["exit_code"] in (5, 137)
+    assert end["exit_code"] == 137
     assert "stopping" not in done.stderr + done.stdout  # nothing is saved any more
     assert "Traceback" not in done.stderr
     assert (last["exit_code"], last["step"], last["saved_step"]) == (0, STEPS, STEPS)
@@ -223,7 +214,6 @@ def test_a_killed_rank_is_named_and_the_run_is_explained(faulty):
 
 @pytest.mark.long
 def test_the_report_tells_of_restarts(faulty):
-    """The report that the run itself has written, before its launcher knew of the end."""
     run_dir, _ = faulty
     kinds = [event["kind"] for event in events(run_dir)]
     assert kinds == [*["start", "end", "restart"] * 2, "start", "end", "finished"]
@@ -231,4 +221,4 @@ def test_the_report_tells_of_restarts(faulty):
     report = (run_dir / "report.md").read_text(encoding="utf-8")
     assert "launch started the ranks 3 times" in report
     assert f"{sum(end['step'] - end['saved_step'] for end in ends):,} steps" in report
-    assert "Rank 1 on " in report
+    assert "rank 1 on " in report
