@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvd_nmt.common import signals, tensorflow_import
+from hvd_nmt.common import signals, spare, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
     first = command_line.is_first_rank()
+    spare.wait(_import)
     with (
         signals.restored(),
         outliving_readers("hvd_nmt.train"),
@@ -36,11 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv, prog="python -m hvd_nmt.train", description=__doc__ or "", quiet=not first
         )
         # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
-        tensorflow_import.import_tensorflow()
+        _import()
         from hvd_nmt.training import run
 
         run.train(config, write_report)
     return outcome.exit_code
+
+
+def _import() -> None:
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.training import run  # noqa: F401 - with all that it needs
 
 
 def write_report(run_dir: Path, in_background: bool = False) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from hvd_nmt import doctor
 from hvd_nmt.common.errors import ClusterError
-from hvd_nmt.diagnosis import allreduce, hosts, probe
+from hvd_nmt.diagnosis import allreduce, probe
 from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.link import Links
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,7 +23,7 @@ def cluster(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     facts, measured = {}, []
 
-    def ask(wanted, request, timeout_s):
+    def ask(links, wanted, request):
         names = {"hosts": [host.name for host in wanted]}
         answers, here = [], probe.facts(request | names)
         for host in wanted:
@@ -45,7 +46,7 @@ def cluster(monkeypatch, tmp_path):
         return {"bytes": n_bytes, "seconds": [0.2, 0.1, 0.3], "latency_s": 0.001,
                 "hosts": names, "gpus": [0] * len(names)}  # fmt: skip
 
-    monkeypatch.setattr(hosts, "ask", ask)
+    monkeypatch.setattr(Links, "ask", ask)
     monkeypatch.setattr(allreduce, "measure", measure)
     return facts, measured
 

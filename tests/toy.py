@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.telemetry import jsonl
 
@@ -247,13 +248,21 @@ class Run:
             time.sleep(0.1)
         return alive
 
-    def ranks(self, script: str = "hvd_nmt.train") -> list[psutil.Process]:
-        """The training processes, in the order of their ranks; `script`: what they run."""
+    def ranks(self, script: str = "hvd_nmt.train", start_id: str = "") -> list[psutil.Process]:
+        """The training processes, in the order of their ranks.
+
+        Args:
+            script: what they run.
+            start_id: of which start, where `hvd_nmt.launch` has spares for the next one.
+        """
         ranks = {}
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                environment = process.environ()
+                if environment.get(START_ID, "") != start_id and start_id:
+                    continue
                 if any(word.endswith(script) for word in process.cmdline()[1:3]):
-                    ranks[int(process.environ().get("HOROVOD_RANK", 0))] = process
+                    ranks[int(environment.get("HOROVOD_RANK", 0))] = process
         return [ranks[rank] for rank in sorted(ranks)]
 
     def kill(self) -> None:

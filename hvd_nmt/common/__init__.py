@@ -6,6 +6,7 @@ gradient           bytes of a step's gradients, and of their way around a ring o
 horovod_build      what Horovod was built with
 progress           how far long work is, on standard error
 rank_environment   the environment variables that reach the ranks
+spare              a process that has imported what takes long before it is a rank
 signals            what SIGTERM and SIGINT do to a command
 standard_streams   output that goes on when nobody reads it any more
 tensorflow_gpus    which GPUs TensorFlow can use, and what keeps it from the others

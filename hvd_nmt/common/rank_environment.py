@@ -34,7 +34,7 @@ PASSED = (
 OF_ANOTHER_JOB = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_*", "HOROVOD_CROSS_*", "HOROVOD_HOSTNAME",
     "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_GLOO_IFACE", "HOROVOD_ELASTIC", "HOROVOD_CONTROLLER",
-    "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_HEARTBEAT", "HVD_NMT_TERMINAL",
+    "HVD_NMT_RANKS", "HVD_NMT_START_ID", "HVD_NMT_HEARTBEAT", "HVD_NMT_SPARE", "HVD_NMT_TERMINAL",
 )  # fmt: skip
 """patterns of names that, left from another job, would override what every rank is told"""
 
@@ -42,6 +42,8 @@ START_ID = "HVD_NMT_START_ID"
 """which start of `hvd_nmt.launch` a process belongs to; random, and no secret"""
 HEARTBEAT = "HVD_NMT_HEARTBEAT"
 """number of the open file that a rank shares with its agent, see `training.heartbeat`"""
+SPARE = "HVD_NMT_SPARE"
+"""set in a process that waits until it is needed, see `spare`"""
 TERMINAL = "HVD_NMT_TERMINAL"
 """set where what the ranks print is seen on a terminal"""
 

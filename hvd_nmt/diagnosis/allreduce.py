@@ -29,6 +29,8 @@ _COMMAND = "hvd_nmt.diagnosis.allreduce"
 _ROUNDS = 5
 _BUDGET_S = 4.0
 _LATENCY_ROUNDS = 20
+_OF_TRACKERS = ("MLFLOW_", "WANDB_")
+"""their addresses may hold a password"""
 
 
 def measure(
@@ -50,7 +52,10 @@ def measure(
         ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """
     command = launch_command(hosts, n_bytes, nic)
-    environment = rank_environment(sum(host.slots for host in hosts))
+    environment = {
+        name: text for name, text in rank_environment(sum(host.slots for host in hosts)).items()
+        if not name.startswith(_OF_TRACKERS)  # horovodrun shows them to everybody
+    }  # fmt: skip
     try:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -43,6 +43,7 @@ from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.diagnosis.channel import Channel, Message
 from hvd_nmt.launching import reached
 from hvd_nmt.launching.rank_process import Allowance, RankProcess, end_with_parent
+from hvd_nmt.training import heartbeat
 
 _LOOK_S, _LOOK_AT_END_S = 1.0, 0.1
 _ALIVE_S = 5.0
@@ -53,6 +54,10 @@ _GONE_S = 10.0
 _LAST_WORDS_S = 2.0
 """for what ranks printed before their end to be read"""
 _STACKS_S = 0.5
+_SPARES_S = 5.0
+"""that ranks have trained, until spares are started"""
+_STARTING = ("", heartbeat.START)
+"""sections before training"""
 _PR_SET_CHILD_SUBREAPER = 36
 _PROBE = "hvd_nmt.diagnosis.probe"
 _REPORT = """
@@ -76,7 +81,13 @@ class Agent:
         self._allowance = Allowance()
         self._ranks: list[RankProcess] = []
         self._helpers: set[int] = set()
-        """process ids of children that are no ranks"""
+        """process ids of children that are no ranks, spares too"""
+        self._spares: list[RankProcess] = []
+        """for the next start"""
+        self._next_ranks: list[tuple[int, list[str], dict[str, str]]] = []
+        """of which there are no spares yet"""
+        self._trained_s: float | None = None
+        """when all ranks were first seen to train"""
         self._ending: dict[str, Any] | None = None
         """what is asked and known while everything is being ended"""
         self._leaves = False
@@ -157,16 +168,47 @@ class Agent:
         threading.Thread(target=finish, daemon=True).start()
 
     def _start(self, message: Message) -> Message:
-        self._ranks = []
-        for number, variables in message["ranks"]:
+        self._ranks, self._next_ranks, self._trained_s = [], [], None
+        for number, own in message["ranks"]:
+            words, variables = message["words"], message["variables"] | own
             try:
-                rank = RankProcess(number, message["words"], message["variables"] | variables)
+                rank = self._needed(number, words, variables) or RankProcess(
+                    number, words, variables
+                )
             except OSError as error:
-                return {"error": f"{message['words'][0]}: {error.strerror}"}
+                return {"error": f"{words[0]}: {error.strerror}"}
+            if message["next"]:
+                self._next_ranks.append((number, words, variables | message["next"]))
             self._ranks.append(rank)
             rank.read(self._allowance, partial(self._tell_output, number))
             threading.Thread(target=self._await, args=(rank,), daemon=True).start()
+        for spare in self._spares:  # of another start than this one
+            spare.process.kill()
+        self._spares = []
         return {}
+
+    def _needed(self, number: int, words: list[str], variables: dict[str, str]) -> Any:
+        """The spare that is this rank, if there is one."""
+        for spare in self._spares:
+            if (spare.number, spare.words, spare.variables) == (number, words, variables):
+                self._spares.remove(spare)
+                self._helpers.discard(spare.process.pid)
+                spare.need()
+                return spare if spare.lives else None
+        return None
+
+    def _start_spares(self) -> None:
+        """Once the ranks have trained for a while: their start needs the processors."""
+        training = all(rank.state()["section"] not in _STARTING for rank in self._ranks)
+        if self._trained_s is None and training:
+            self._trained_s = time.monotonic()
+        if self._trained_s is not None and time.monotonic() > self._trained_s + _SPARES_S:
+            for each in self._next_ranks:
+                with contextlib.suppress(OSError):  # the next start says it
+                    spare = RankProcess(*each, is_spare=True)
+                    self._helpers.add(spare.process.pid)
+                    self._spares.append(spare)
+            self._next_ranks = []
 
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
@@ -189,6 +231,8 @@ class Agent:
             self._looked_s = now_s
             if now_s > self._frozen_s + _AWAKE_S:
                 self._look_for_stuck()
+            if self._next_ranks:
+                self._start_spares()
         if now_s > self._told_s + _ALIVE_S:
             self._told_s = now_s
             self._channel.send({"tell": "alive"})
@@ -251,7 +295,8 @@ class Agent:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)
         alive = [process for process in found if _is_alive(process)]
-        return alive or [each for each in _of_earlier_agents(launch_id) if _is_alive(each)]
+        earlier = (each for each in _of_earlier_agents(launch_id) if each.pid not in self._helpers)
+        return alive or [each for each in earlier if _is_alive(each)]
 
 
 def _of_earlier_agents(launch_id: str | None) -> list[psutil.Process]:

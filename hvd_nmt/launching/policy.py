@@ -75,8 +75,8 @@ def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = Fa
 
 
 def pause_s(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: 1, 2, 4 and so on to 5 minutes."""
-    return min(LONGEST_PAUSE_S, 2.0 ** min(max(failures - 1, 0), 30))
+    """Seconds to wait after so many failures in a row: 0, 1, 2, 4 and so on to 5 minutes."""
+    return min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 30)) if failures else 0.0
 
 
 def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:

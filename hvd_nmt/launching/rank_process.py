@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ctypes
 import math
 import mmap
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, final
 
-from hvd_nmt.common.rank_environment import HEARTBEAT
+from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
@@ -55,24 +56,38 @@ class RankProcess:
         number: of the rank, among all.
         words: its command.
         variables: of its own.
+        is_spare: whether it waits until it is needed.
     """
 
-    def __init__(self, number: int, words: list[str], variables: dict[str, str]) -> None:
-        self.number = number
+    def __init__(
+        self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
+    ) -> None:
+        self.number, self.words, self.variables = number, words, variables
         self.told_stuck = False
         self._began_s = time.monotonic()
         file = os.memfd_create("heartbeat")
+        environment = {**os.environ, **variables, HEARTBEAT: str(file)}
+        environment |= {SPARE: "1"} if is_spare else {}
         os.truncate(file, heartbeat.PAGE.size)
         self._page = mmap.mmap(file, heartbeat.PAGE.size)
         try:
             self.process = subprocess.Popen(
-                words, env={**os.environ, **variables, HEARTBEAT: str(file)}, pass_fds=[file],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                words, pass_fds=[file],
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                stdin=subprocess.PIPE if is_spare else subprocess.DEVNULL,
                 start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
         finally:
             os.close(file)
         self._readers: list[threading.Thread] = []
+
+    def need(self) -> None:
+        """It is a spare, and becomes a rank now."""
+        self._began_s = time.monotonic()
+        with contextlib.suppress(OSError):  # it has ended
+            assert self.process.stdin is not None
+            self.process.stdin.write(b"needed\n")
+            self.process.stdin.close()
 
     @property
     def lives(self) -> bool:

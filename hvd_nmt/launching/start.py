@@ -71,6 +71,8 @@ class Where:
     launch_id: str
     start_id: str
     run_dir: Path | None
+    next_start_id: str
+    """"": there are no spares for the next start"""
 
 
 @final
@@ -172,7 +174,11 @@ class Start:
                 self._lost_hosts[placed.name] = str(error)
                 continue
             answers[placed.name] = link.request(
-                "start", words=self._words, variables=variables, ranks=ranks[placed.name]
+                "start",
+                words=self._words,
+                variables=variables,
+                ranks=ranks[placed.name],
+                next={START_ID: where.next_start_id} if where.next_start_id else {},
             )
         for name, answer in answers.items():
             try:

@@ -192,7 +192,11 @@ class _Supervision:
             for host, why in outlook.left_out.items():
                 self._shown.say(f"without {host}: {why}")
         words = self._job.command.words
-        where = Where(hosts, nic, self._id, f"{self._id}.{len(self._ends) + 1}", self._run_dir)
+        number = len(self._ends) + 1
+        is_training = self._job.command.config is not None
+        next_id = f"{self._id}.{number + 1}" if is_training and self._job.restarts_per_hour else ""
+        start_id = f"{self._id}.{number}"
+        where = Where(hosts, nic, self._id, start_id, self._run_dir, next_id)
         self._log.append(
             "start", start_id=where.start_id, nic=nic, command=list(words),
             hosts={host.name: host.slots for host in hosts},

@@ -46,9 +46,8 @@ def read(run_dir: Path, lines: Iterable[Line], problems: list[str]) -> tuple[Lau
             left_out = ()
         elif kind == "end" and found and found[-1].ended_s is None:
             found[-1] = _ended(found[-1], event)
-    if found and found[-1].ended_s is None:
-        found[-1] = _going_on(found[-1], lines)
-    return tuple(found)
+    lines = list(lines)
+    return tuple(each if each.ended_s is not None else _going_on(each, lines) for each in found)
 
 
 def _begun(event: dict[str, Any], left_out: tuple[str, ...]) -> Launch:
@@ -73,12 +72,13 @@ def _ended(begun: Launch, event: dict[str, Any]) -> Launch:
 
 
 def _going_on(begun: Launch, lines: Iterable[Line]) -> Launch:
-    """What its own records tell of a start that has not ended when the report is made."""
+    """What its own records tell of a start that goes on, or whose launcher was killed."""
     own: list[Line] = []
+    is_own = False
     for line in lines:
         if line.get("kind") == "start":
-            own = [line] if line.get("start_id") == begun.start_id else []
-        elif own:
+            is_own = line.get("start_id") == begun.start_id
+        if is_own:
             own.append(line)
     times = [line["time_s"] for line in own if "time_s" in line]
     if not times:

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import psutil
 
+from hvd_nmt.common import spare
 from hvd_nmt.telemetry.rates import megabytes_per_s
 
 # To find the children, every process of the host is read; 10 s keep that out of the cost.
@@ -50,8 +51,8 @@ def memory_bytes() -> tuple[int, int]:
 
 
 def process_started_s() -> float:
-    """Unix time, right to about a second, at which this process began to run."""
-    return psutil.Process().create_time()
+    """Unix time, right to about a second, at which this process began to run, or to be a rank."""
+    return spare.began_s() or psutil.Process().create_time()
 
 
 def _boot_id() -> str | None:

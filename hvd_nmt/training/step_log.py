@@ -131,9 +131,8 @@ class StepLog(StepCallback):
             f"{times.total_s:.3f} s/step (input {times.input_wait_s / times.total_s:.0%}, "
             f"slowest rank {times.straggler_wait_s / times.total_s:.0%}, "
             f"communication {times.communication_s / times.total_s:.0%})  {duration(left_s)} left",
-            end=_END,
-            flush=True,
-        )
+            end=_END, flush=True,
+        )  # fmt: skip
 
     def _compiled(self) -> tuple[dict[str, float], str]:
         """Of the programs that XLA compiled in these steps: values, and words for the line."""

@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -98,20 +98,18 @@ def test_a_host_that_hangs_costs_its_limit(fake_ssh):
 
 
 def test_an_interrupt_ends_ssh(fake_ssh):
-    before = {child.pid for child in psutil.Process().children()}
-
-    def begun():
-        return [child for child in psutil.Process().children() if child.pid not in before]
-
-    def interrupt():
-        while not begun():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        asked([Host(HANGS, 1)], {}, timeout_s=60.0)
-    assert psutil.wait_procs(begun(), timeout=60)[1] == []
+    code = f"""
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.diagnosis.link import Links
+with Links(60.0) as links:
+    links.ask([Host("{HANGS}", 1)], {{}})
+"""
+    asker = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    while not (begun := psutil.Process(asker.pid).children()):
+        time.sleep(0.01)
+    asker.send_signal(signal.SIGINT)
+    assert asker.wait(60) != 0
+    assert psutil.wait_procs(begun, timeout=60)[1] == []
 
 
 def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):

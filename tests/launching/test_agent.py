@@ -43,7 +43,7 @@ class Agent:
         """A rank for each program, whose process ids come back."""
         ranks = [[n, {"PROGRAM": RANK + text}] for n, text in enumerate(programs)]
         words = [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
-        reply = self.ask("start", words=words, variables=variables, ranks=ranks)
+        reply = self.ask("start", words=words, variables=variables, ranks=ranks, next={})
         assert "error" not in reply, reply
 
     def wait_for(self, wanted):
@@ -105,7 +105,7 @@ def test_how_ranks_end_and_what_they_printed(agent):
 
 
 def test_a_command_that_is_not_there(agent):
-    reply = agent.ask("start", words=["nowhere"], variables={}, ranks=[[0, {}]])
+    reply = agent.ask("start", words=["nowhere"], variables={}, ranks=[[0, {}]], next={})
     assert reply["error"] == "nowhere: No such file or directory"
 
 

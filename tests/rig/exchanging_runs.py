@@ -64,12 +64,15 @@ def main(out, data):
 def run(rank, options, broken):
     """The exit code of a run and what it said."""
 
+    before = sentence_log.SentenceLog.after_step
+
     def after_step(self, step, logs):
+        before(self, step, logs)
         if step in broken.get(rank.host, ()):
             weight = self.model.trainable_variables[0]
             weight.assign(np.full(weight.shape, np.nan, np.float32))
 
-    before, sentence_log.SentenceLog.after_step = sentence_log.SentenceLog.after_step, after_step
+    sentence_log.SentenceLog.after_step = after_step
     printed = io.StringIO()
     try:
         with toy.printing_to(printed, printed):

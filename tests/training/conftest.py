@@ -16,7 +16,8 @@ import os, signal, sys
 from hvd_nmt import train
 from hvd_nmt.training import sentence_log
 
-def after_step(self, step, logs):
+def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
+    real(self, step, logs)
     if step == int(os.environ["LAST_STEP"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
 

@@ -17,7 +17,8 @@ from hvd_nmt.training.exchange import gradient_sums
 
 gradient_sums.GROUP_BYTES = 4096  # several groups of a tiny model
 
-def after_step(self, step, logs):
+def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
+    real(self, step, logs)
     if step == int(os.environ["DIES"]) and os.environ["HOROVOD_RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
 

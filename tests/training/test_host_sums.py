@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.training import horovod, launcher
+from hvd_nmt.training import horovod, other_launchers
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.horovod import Group
 
@@ -13,7 +13,7 @@ from hvd_nmt.training.horovod import Group
 def test_a_vector_comes_together_as_it_was_cut(layout, monkeypatch):
     """Each host has the same vector, so any sum over hosts of a part is that part."""
     monkeypatch.setattr(horovod, "group", lambda ranks: Group(tuple(ranks), None))
-    monkeypatch.setattr(launcher, "ranks_can_group", lambda: True)
+    monkeypatch.setattr(other_launchers, "ranks_can_group", lambda: True)
     monkeypatch.setattr(host_sums, "sum_in", lambda group, x_N, name, narrow: x_N)
     by_rank = [host_sums.meet(layout, rank) for rank in range(len(layout))]
     x_N = tf.range(10.0)

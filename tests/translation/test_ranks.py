@@ -47,8 +47,8 @@ def test_threads_are_set_before_the_ranks_talk(monkeypatch):
 
 
 @pytest.mark.parametrize(("options", "says"), [
-    ((), "horovodrun does not hand its stdin to the ranks: give --input."),
-    (("--input", __file__), "horovodrun marks what a rank prints with its number: give --output."),
+    ((), "ranks get no stdin: give --input."),
+    (("--input", __file__), "what several ranks print is no file: give --output."),
 ])  # fmt: skip
 def test_ranks_need_files(monkeypatch, capsys, options, says):
     monkeypatch.setenv("HOROVOD_RANK", "0")

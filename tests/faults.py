@@ -1,6 +1,6 @@
 """Faults at random ranks and times, and a table of what became of them.
 
-    sudo .venv/bin/python tests/rig/faults.py kill=20 stop=10 loop=10 saving=10 evaluating=10 \\
+    sudo .venv/bin/python tests/faults.py kill=20 stop=10 loop=10 saving=10 evaluating=10 \\
         launcher=10 agent=10 ssh=10 link=10
 
 Two hosts on this machine (launch/two-hosts-on-one.sh), two ranks on each, and a run directory of
@@ -36,8 +36,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[1]))
 
 import toy
 from hvd_nmt.checkpoints.names import PRIVATE
@@ -133,7 +131,7 @@ class Faulted:
         began_s = time.monotonic()
         if kind == "link":
             return self._cut(start_id, step)
-        self._strike(kind, rank, host)
+        self._strike(kind, rank, host, start_id)
         self._wait_for(lambda: not list(of_start(start_id)), may_end=kind == "launcher")
         gone_s = time.monotonic() - began_s
         reached = toy.steps_done(self.run_dir)
@@ -161,7 +159,7 @@ class Faulted:
         assert self.run.left_behind(5) == []
         return done
 
-    def _strike(self, kind: str, rank: int, host: str) -> None:
+    def _strike(self, kind: str, rank: int, host: str, start_id: str) -> None:
         number = {"stop": signal.SIGSTOP, "loop": LOOP}.get(kind, signal.SIGKILL)
         if kind in ("launcher", "agent", "ssh"):
             (victim,) = (
@@ -169,7 +167,7 @@ class Faulted:
                 if _is(process, kind) and (kind != "agent" or _host_of(process) == host)
             )  # fmt: skip
         else:
-            victim = self.run.ranks()[rank]
+            victim = self.run.ranks(start_id=start_id)[rank]
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(number)
 
