@@ -144,11 +144,12 @@ class Link:
         return Answer(self.host, reply["facts"], None, True, seconds, *clock)
 
     def close(self, patience_s: float = _END_S) -> None:
-        """The agent ends what it started, and itself; it is killed after the patience."""
+        """The agent ends what it started, and itself; where that takes long, nobody waits."""
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
-        self.kill()
+        if self.is_remote or self._process.returncode is not None:
+            self.kill()  # of ssh; the agent goes on with what it does
 
     def kill(self) -> None:
         """End the agent, or the ssh to it, at once."""

@@ -80,6 +80,8 @@ class Agent:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._allowance = Allowance()
         self._ranks: list[RankProcess] = []
+        self._waiting: list[threading.Thread] = []
+        """for the end of each rank"""
         self._helpers: set[int] = set()
         """process ids of children that are no ranks, spares too"""
         self._spares: list[RankProcess] = []
@@ -127,6 +129,8 @@ class Agent:
                 self._run(message, [sys.executable, "-m", _PROBE], json.dumps(message["request"]))
             case "start":
                 self._reply(message, **self._start(message))
+                for waiting in self._waiting:
+                    waiting.start()
             case "states":
                 states = {rank.number: rank.state() for rank in self._ranks if rank.lives}
                 self._reply(message, states=states)
@@ -168,7 +172,8 @@ class Agent:
         threading.Thread(target=finish, daemon=True).start()
 
     def _start(self, message: Message) -> Message:
-        self._ranks, self._next_ranks, self._trained_s = [], [], None
+        self._ranks, self._waiting, self._next_ranks, self._trained_s = [], [], [], None
+        start_id = message["variables"].get(START_ID)
         for number, own in message["ranks"]:
             words, variables = message["words"], message["variables"] | own
             try:
@@ -181,7 +186,9 @@ class Agent:
                 self._next_ranks.append((number, words, variables | message["next"]))
             self._ranks.append(rank)
             rank.read(self._allowance, partial(self._tell_output, number))
-            threading.Thread(target=self._await, args=(rank,), daemon=True).start()
+            self._waiting.append(
+                threading.Thread(target=self._await, args=(rank, start_id), daemon=True)
+            )
         for spare in self._spares:  # of another start than this one
             spare.process.kill()
         self._spares = []
@@ -213,12 +220,13 @@ class Agent:
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
 
-    def _await(self, rank: RankProcess) -> None:
+    def _await(self, rank: RankProcess, start_id: str) -> None:
         """In a thread: the end of a rank."""
         code = rank.process.wait()
         section = rank.state()["section"]
         message = {"tell": "ended", "rank": rank.number, "code": code, "section": section}
-        self._work.put(partial(self._channel.send, message))  # and look at once
+        self._channel.send(message | {"start_id": start_id})
+        self._work.put(lambda: None)  # to look at once
 
     def _look(self) -> None:
         """At the ranks, at the clock, and at what is being ended."""
@@ -278,6 +286,8 @@ class Agent:
             return
         for rank in self._ranks:
             rank.join_readers(now_s + _LAST_WORDS_S)
+        for waiting in self._waiting:  # what they tell is of this start
+            waiting.join(_LAST_WORDS_S)
         self._ending = None
         answer = {"killed": len(ending["killed"]), "left": len(left), **_progress(ending)}
         for number in ending["ids"]:

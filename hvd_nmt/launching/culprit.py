@@ -81,7 +81,12 @@ def find(
         sentence = f"{host} is lost: {why}; its ranks end by themselves if they still run."
         return Verdict(sentence, _OF_SSH, OWN_END_S, asks=True)
     stuck = {rank: state for rank, state in states.items() if state["stuck"] or state["stopped"]}
-    for rank in sorted(stuck, key=lambda rank: (not stuck[rank]["stopped"], stuck[rank]["waits"])):
+    if stuck:
+        # Of those that wait, the one that is waited for came least far, and so is there longest.
+        rank = min(
+            stuck,
+            key=lambda n: (not stuck[n]["stopped"], stuck[n]["waits"], -stuck[n]["seconds"]),
+        )
         return Verdict(f"{_stuck(rank, hosts[rank], stuck[rank])}; it is killed.", _KILLED)
     if any(end.code == Preempted.exit_code for end in ends):
         return Verdict("", Preempted.exit_code, grace_s)

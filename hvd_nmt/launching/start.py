@@ -225,7 +225,7 @@ class Start:
         name = link.host.name
         if message is None:
             self._lost_hosts.setdefault(name, link.why_ended)
-        elif message.get("tell") == "ended":
+        elif message.get("tell") == "ended" and message["start_id"] == self._where.start_id:
             number = message["rank"]
             self._ends.append(End(number, name, message["code"], message["section"]))
         elif message.get("tell") == "stuck":
@@ -305,8 +305,10 @@ class Start:
         steps = [found["saved_step"] for found in replies.values()]
         reached = [found["reached"] for found in replies.values() if found["reached"]]
         code = verdict.exit_code or self._exit_code()
+        own = self._shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
+        sentence = own or verdict.sentence
         return Outcome(
-            code, (self._shown.sentence if code else "") or verdict.sentence,
+            code, sentence,
             killed={name: found["killed"] for name, found in replies.items() if found["killed"]},
             left={name: found["left"] for name, found in replies.items() if found["left"]},
             silent=tuple(name for name in self._open if name not in replies),

@@ -56,15 +56,16 @@ def _rows(run: Run, found: Availability) -> list[tuple[str, ...]]:
             steps = f"{launch.resumed_step + 1:,} to {launch.last_step:,}"
         lost = "" if restart.lost_steps is None else f"{restart.lost_steps:,}"
         idle = "" if restart.idle_s is None else duration(restart.idle_s)
-        rows.append((str(number), where, steps, _end(launch, run.finished), lost, idle))
+        is_newest = number == len(run.launches)
+        rows.append((str(number), where, steps, _end(launch, run.finished, is_newest), lost, idle))
     return rows
 
 
-def _end(launch: Launch, finished: bool) -> str:
-    """Of the newest start the launcher writes the end after the run has made its report."""
-    if launch.exit_code == 0 or (launch.ended_s is None and finished):
+def _end(launch: Launch, finished: bool, is_newest: bool) -> str:
+    """Without the launcher the newest start may be done before an end of it is recorded."""
+    if launch.exit_code == 0 or (launch.ended_s is None and finished and is_newest):
         return "done"
     if launch.ended_s is None:
-        return "not recorded yet"
+        return "not recorded yet" if is_newest else "its launcher was killed"
     said = launch.sentence.rpartition("hvd_nmt.train: ")[2]
     return f"code {launch.exit_code}" + (f": {said}" if said else "")

@@ -39,17 +39,19 @@ class Agent:
         self.channel.send({"do": do, "id": do, **values})
         return self.wait_for(lambda message: message.get("id") == do)
 
-    def start(self, *programs, **variables):
-        """A rank for each program, whose process ids come back."""
+    def start(self, *programs, following=None, **variables):
+        """A rank for each program."""
         ranks = [[n, {"PROGRAM": RANK + text}] for n, text in enumerate(programs)]
         words = [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
-        reply = self.ask("start", words=words, variables=variables, ranks=ranks, next={})
+        reply = self.ask(
+            "start", words=words, variables=variables, ranks=ranks, next=following or {}
+        )
         assert "error" not in reply, reply
 
     def wait_for(self, wanted):
         """The first message that is wanted; output is gathered meanwhile."""
         while True:
-            message = self.told.get(timeout=60)
+            message = self.told.get(timeout=300)
             assert message is not None, "the agent has ended"
             if message.get("tell") == "output":
                 self.output += message["text"]
@@ -200,7 +202,7 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
     agent.start("while True: print('x' * 65535)")
     size = 0
     while size < 1 << 20:
-        message = agent.told.get(timeout=60)
+        message = agent.told.get(timeout=300)
         size += len(message.get("text", ""))
     assert agent.ask("clock")["time_s"] > 0
     time.sleep(0.3)
@@ -209,6 +211,51 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
         waiting += len(agent.told.get().get("text", ""))
     assert waiting < 1 << 20
     assert agent.end()["killed"] == 1
+
+
+SPARE = """
+from hvd_nmt.common import spare
+from hvd_nmt.training import heartbeat
+spare.wait(lambda: say('imports ' + os.environ['START']))
+say('needed ' + os.environ['START'])
+beat = heartbeat.Heartbeat()
+beat.begin()
+beat.enter(heartbeat.STEP)
+import time
+time.sleep(600)
+"""
+
+
+def test_a_spare_waits_until_its_start_and_no_other(agent):
+    """The ranks have trained for some seconds when it is started."""
+
+    def spares():
+        children = psutil.Process(agent.process.pid).children()
+        return [child for child in children if "HVD_NMT_SPARE" in child.environ()]
+
+    agent.start(SPARE, START="1", following={"START": "2"})
+    agent.says("needed 1")
+    while not spares():
+        time.sleep(0.05)
+    (spare,) = spares()
+    assert agent.end()["killed"] == 1  # the rank, not the spare
+    assert "2" not in agent.output
+    agent.start(SPARE, START="2", following={"START": "3"})
+    agent.says("needed 2")
+    assert "imports 2" in agent.output
+    assert spare.is_running()
+    assert agent.end()["killed"] == 1
+    assert gone(spare.pid)
+
+    agent.start(SPARE, START="3", following={"START": "4"})
+    agent.says("needed 3")
+    while not spares():
+        time.sleep(0.05)
+    (spare,) = spares()
+    agent.end()
+    agent.start("say('something else')", START="4")
+    agent.says("something else")
+    assert gone(spare.pid)
 
 
 def test_facts_and_what_fails_in_asking(agent):

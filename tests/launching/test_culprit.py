@@ -70,6 +70,11 @@ def test_of_stuck_ranks_it_is_not_one_that_waits():
     assert found([], states).sentence.startswith(words)
 
 
+def test_if_all_wait_it_is_the_one_that_does_so_longest():
+    states = {n: state(stuck=True, seconds=17.0 + (n == 3) / 50) for n in range(4)}
+    assert found([], states).sentence.startswith("rank 3 on b hangs")
+
+
 def test_ranks_that_saved_have_their_grace():
     verdict = found([end(1, 75)])
     assert (verdict.sentence, verdict.exit_code, verdict.patience_s) == ("", 75, GRACE_S)

@@ -64,6 +64,21 @@ def test_a_start_that_goes_on_is_known_from_its_own_records(tmp_path):
     assert second.first_s is None
 
 
+def test_a_start_whose_launcher_was_killed_is_known_likewise(tmp_path):
+    own = [
+        {"kind": "start", "time_s": 1795392300.0, "first_step": 1,
+         "start_id": LINES[0]["start_id"]},
+        {"kind": "train", "time_s": 1795392330.0, "step": 14},
+        {"kind": "start", "time_s": 1795392459.02, "first_step": 15,
+         "start_id": LINES[3]["start_id"]},
+    ]  # fmt: skip
+    (first, second), _ = read(tmp_path, [LINES[0], *LINES[3:]], own)
+    assert (first.resumed_step, first.last_step, first.last_s) == (0, 14, 1795392330.0)
+    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=(first, second))
+    (table,) = restarts.tables(run)
+    assert table.rows[0][2:4] == ("1 to 14", "its launcher was killed")
+
+
 def test_damage_is_said_and_left_out(tmp_path):
     odd = LINES[1] | {"step": "many", "first_s": -1, "exit_code": None}
     found, problems = read(
