@@ -25,6 +25,14 @@ def grace_s() -> float:
     raise ConfigError(f"HVD_NMT_GRACE_S is {text!r}: set it to seconds.")
 
 
+def signal_name(number: int) -> str:
+    """Such as SIGKILL; those for real time have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """After the block the signals do what they did before it, whatever it changed."""

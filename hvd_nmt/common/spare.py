@@ -1,7 +1,7 @@
 """A spare: a process that imports what takes long, and becomes a rank when it is needed.
 
 Importing TensorFlow is the longest part of a restart. The agent of a host starts spares while ranks
-train; they use only what processor time is left, and read their configuration when they are needed.
+train; they read their configuration when they are needed, and where memory is short they go first.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from hvd_nmt.common.rank_environment import SPARE
 
 _NEEDED = b"needed\n"
+_FIRST, _AS_OTHERS = 1000, 0
 _began_s: float | None = None
 
 
@@ -27,11 +29,11 @@ def wait(imports: Callable[[], object]) -> None:
     global _began_s
     if os.environ.pop(SPARE, None) is None:
         return
-    _schedule(os.SCHED_IDLE)
+    _put_forward(_FIRST)
     imports()
     if sys.stdin.buffer.readline() != _NEEDED:
         os._exit(0)
-    _schedule(os.SCHED_OTHER)
+    _put_forward(_AS_OTHERS)
     _began_s = time.time()
 
 
@@ -40,8 +42,7 @@ def began_s() -> float | None:
     return _began_s
 
 
-def _schedule(policy: int) -> None:
-    """For all threads, also those of libraries."""
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended
-            os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+def _put_forward(score: int) -> None:
+    """To the kernel, which kills by that where memory is short."""
+    with contextlib.suppress(OSError):  # not every container lets it
+        Path("/proc/self/oom_score_adj").write_text(str(score))

@@ -22,13 +22,15 @@ from itertools import count
 from typing import Any
 
 from hvd_nmt.common.rank_environment import gpus_of_all_hosts, passed
+from hvd_nmt.common.signals import signal_name
 from hvd_nmt.diagnosis.channel import Channel, Message
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 
 AGENT = "hvd_nmt.launching.agent"
 SILENCE_S = 360.0
 """after which a host is lost; Gloo gives its peers 300 s"""
-_PING_S = 15
+_PING_S, _ALIVE_S = 15, 5.0
+"""of ssh, and between words to an agent"""
 _SSH_FAILED = 255
 """ssh's exit code where ssh itself failed, not the command"""
 _CLOCK_ROUNDS = 5
@@ -153,11 +155,13 @@ class Link:
 
     def kill(self) -> None:
         """End the agent, or the ssh to it, at once."""
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._channel.close()
         self._channel.join(_END_S)
+        self._errors.close()
 
     def _note_end(self) -> None:
         """Why: the last that ssh or the agent said, or its exit code."""
@@ -167,12 +171,11 @@ class Link:
             self.why_ended = "the connection was closed"
             return
         self._reached = code != _SSH_FAILED
-        with self._errors:
-            self._errors.seek(0)
-            said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
         self.why_ended = said[-1].strip() if said else f"exit code {code}"
         if code < 0:
-            self.why_ended = f"ended by {signal.Signals(-code).name}"
+            self.why_ended = f"ended by {signal_name(-code)}"
 
     def _compare_clocks(self, until_s: float) -> tuple[float, float]:
         """The other clock minus ours and half of the round trip, of the shortest of some rounds."""
@@ -194,7 +197,7 @@ class Link:
         elif "id" in message:
             answer = self._unanswered.pop(message["id"], None)
             if answer is not None:
-                answer.set_result(message)
+                answer.set_result(message | {"heard_s": self.heard_s})
             return
         self._hear(self, message)
 
@@ -217,15 +220,16 @@ class Links:
         self.timeout_s = timeout_s
         self._hear = hear
         self._links: dict[str, Link] = {}
-        self._closed = False
+        self._closed = threading.Event()
+        threading.Thread(target=self._keep_in_touch, daemon=True).start()
 
     def __enter__(self) -> Links:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End all agents, and what they started."""
-        self._closed = True
-        for link in self._links.values():
+        self._closed.set()
+        for link in list(self._links.values()):
             link.close()
 
     def to(self, host: Host) -> Link:
@@ -235,11 +239,22 @@ class Links:
             LinkError: it cannot be started.
         """
         link = self._links.get(host.name)
-        if link is None or not link.is_open:
-            link = self._links[host.name] = Link(host, self.timeout_s, self._hear)
-            if self._closed:
-                link.kill()
-        return link
+        if link is not None and link.is_open:
+            return link
+        new = Link(host, self.timeout_s, self._hear)
+        link = self._links.get(host.name)
+        if self._closed.is_set() or (link is not None and link.is_open):
+            new.kill()  # another thread was faster
+        else:
+            link = self._links[host.name] = new
+        return link or new
+
+    def _keep_in_touch(self) -> None:
+        """In a thread: an agent that hears nothing counts its launcher as lost."""
+        while not self._closed.wait(_ALIVE_S):
+            for link in list(self._links.values()):
+                if link.is_remote:
+                    link.tell("alive", limit_s=SILENCE_S)
 
     def drop(self, name: str) -> None:
         """Forget a host's agent: the next question starts another."""

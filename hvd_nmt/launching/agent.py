@@ -40,12 +40,13 @@ import psutil
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common import signals
 from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.common.version import code_hash
 from hvd_nmt.diagnosis.channel import Channel, Message
 from hvd_nmt.launching import reached
 from hvd_nmt.launching.rank_process import Allowance, RankProcess, end_with_parent
 from hvd_nmt.training import heartbeat
 
-_LOOK_S, _LOOK_AT_END_S = 1.0, 0.1
+_LOOK_S, _LOOK_AT_END_S = 1.0, 0.2
 _ALIVE_S = 5.0
 _FROZEN_S, _AWAKE_S = 10.0, 60.0
 """between two looks: this host was suspended; after that, for ranks to come further"""
@@ -56,6 +57,8 @@ _LAST_WORDS_S = 2.0
 _STACKS_S = 0.5
 _SPARES_S = 5.0
 """that ranks have trained, until spares are started"""
+_ROOM = 2.0
+"""times the memory of the ranks, which must be free for spares"""
 _STARTING = ("", heartbeat.START)
 """sections before training"""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -146,10 +149,14 @@ class Agent:
 
     def _run(self, message: Message, words: list[str], text: str) -> None:
         """Answer with what a command prints: JSON if facts are asked for."""
-        process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            preexec_fn=end_with_parent,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                preexec_fn=end_with_parent,
+            )  # fmt: skip
+        except OSError as error:
+            self._reply(message, error=str(error), said=str(error))
+            return
         self._helpers.add(process.pid)
 
         def finish() -> None:
@@ -162,7 +169,8 @@ class Agent:
             self._work.put(partial(self._helpers.discard, process.pid))
             said = errors.decode(errors="backslashreplace").strip()
             if message["do"] == "report":
-                return self._reply(message, said=said)
+                self._reply(message, said=said)
+                return
             try:
                 self._reply(message, facts=json.loads(out))
             except ValueError:
@@ -190,18 +198,20 @@ class Agent:
                 threading.Thread(target=self._await, args=(rank, start_id), daemon=True)
             )
         for spare in self._spares:  # of another start than this one
-            spare.process.kill()
+            spare.discard()
+            self._helpers.discard(spare.process.pid)
         self._spares = []
         return {}
 
     def _needed(self, number: int, words: list[str], variables: dict[str, str]) -> Any:
         """The spare that is this rank, if there is one."""
         for spare in self._spares:
-            if (spare.number, spare.words, spare.variables) == (number, words, variables):
+            wanted = (number, words, variables, code_hash())
+            if (spare.number, spare.words, spare.variables, spare.code) == wanted and spare.lives:
                 self._spares.remove(spare)
                 self._helpers.discard(spare.process.pid)
                 spare.need()
-                return spare if spare.lives else None
+                return spare
         return None
 
     def _start_spares(self) -> None:
@@ -210,7 +220,9 @@ class Agent:
         if self._trained_s is None and training:
             self._trained_s = time.monotonic()
         if self._trained_s is not None and time.monotonic() > self._trained_s + _SPARES_S:
-            for each in self._next_ranks:
+            used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
+            is_room = psutil.virtual_memory().available > _ROOM * used
+            for each in self._next_ranks if is_room else ():
                 with contextlib.suppress(OSError):  # the next start says it
                     spare = RankProcess(*each, is_spare=True)
                     self._helpers.add(spare.process.pid)
@@ -235,7 +247,7 @@ class Agent:
             self._go_on_ending(self._ending)
         elif now_s > self._looked_s + _LOOK_S:
             if now_s > self._looked_s + _FROZEN_S:
-                self._frozen_s = now_s
+                self._frozen_s = self._heard_s = now_s
             self._looked_s = now_s
             if now_s > self._frozen_s + _AWAKE_S:
                 self._look_for_stuck()
@@ -254,7 +266,8 @@ class Agent:
             if stuck and not rank.told_stuck:
                 rank.ask_for_stacks()
                 time.sleep(_STACKS_S)
-                self._channel.send({"tell": "stuck", "rank": rank.number})
+                start_id = rank.variables.get(START_ID)
+                self._channel.send({"tell": "stuck", "rank": rank.number, "start_id": start_id})
             rank.told_stuck = stuck
 
     def _leave(self) -> None:
@@ -265,6 +278,7 @@ class Agent:
 
     def _end(self, message: Message) -> None:
         """Begin to; a second request may shorten the patience of the first."""
+        self._next_ranks = []
         before = self._ending or {"ids": [], "kills_s": float("inf"), "killed": set()}
         self._ending = before | message | {
             "ids": before["ids"] + ([message["id"]] if "id" in message else []),
@@ -295,16 +309,17 @@ class Agent:
 
     def _left(self, launch_id: str | None) -> list[psutil.Process]:
         """What lives of all that was started: ranks, what they started, and of earlier agents."""
-        ranks, found = {rank.process.pid for rank in self._ranks}, []
-        for child in psutil.Process().children():
-            if child.pid in self._helpers:
-                continue
-            with contextlib.suppress(psutil.Error):
-                found += [child, *child.children(recursive=True)]
-            if child.pid not in ranks and not _is_alive(child):  # adopted
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(child.pid, os.WNOHANG)
-        alive = [process for process in found if _is_alive(process)]
+        ranks, helpers = {rank.process.pid for rank in self._ranks}, {*self._helpers}
+        alive = []
+        for process in psutil.Process().children(recursive=True):  # parents come first
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                parent = process.ppid()
+                if process.pid in helpers or parent in helpers:
+                    helpers.add(process.pid)
+                elif _is_alive(process):
+                    alive.append(process)
+                elif parent == os.getpid() and process.pid not in ranks:  # adopted
+                    os.waitpid(process.pid, os.WNOHANG)
         earlier = (each for each in _of_earlier_agents(launch_id) if each.pid not in self._helpers)
         return alive or [each for each in earlier if _is_alive(each)]
 
@@ -345,4 +360,4 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
         Agent(incoming, outgoing).serve()
-    os._exit(0)  # a thread that waits must not hold it
+        os._exit(0)  # a thread that reads or waits must not hold it

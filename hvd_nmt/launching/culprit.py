@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.signals import signal_name
 from hvd_nmt.common.units import duration
 from hvd_nmt.training.heartbeat import LOST
 
@@ -19,8 +20,9 @@ OF_A_SIGNAL, _OF_SSH = 128, 255
 _KILLED = OF_A_SIGNAL + signal.SIGKILL
 _LATE_S = 60.0
 """in its start-up, after which a rank that others wait for is late"""
-OWN_END_S = 5.0
-"""for ranks to end by themselves after another ended with an error of its own"""
+OWN_END_S, LOST_END_S = 5.0, 2.0
+"""for ranks to end by themselves after another ended with an error of its own, or was killed: one
+may be writing a checkpoint"""
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ def find(
         return Verdict(sentence, _OF_SSH, OWN_END_S, asks=True)
     stuck = {rank: state for rank, state in states.items() if state["stuck"] or state["stopped"]}
     if stuck:
-        # Of those that wait, the one that is waited for came least far, and so is there longest.
+        # Of those that wait, the one that is waited for came least far, so it came there first.
         rank = min(
             stuck,
-            key=lambda n: (not stuck[n]["stopped"], stuck[n]["waits"], -stuck[n]["seconds"]),
+            key=lambda n: (not stuck[n]["stopped"], stuck[n]["waits"], stuck[n]["began_s"]),
         )
         return Verdict(f"{_stuck(rank, hosts[rank], stuck[rank])}; it is killed.", _KILLED)
     if any(end.code == Preempted.exit_code for end in ends):
@@ -133,9 +135,10 @@ def _of_end(end: End) -> Verdict:
     where = f"rank {end.rank} on {end.host}"
     during = f" (section {end.section!r})" if end.section else ""
     if end.code < 0:
-        name = signal.Signals(-end.code).name
+        name = signal_name(-end.code)
         maybe = "; the kernel kills so when memory is short" if end.code == -signal.SIGKILL else ""
-        return Verdict(f"{where} was killed by {name}{during}{maybe}.", end.exit_code)
+        said = f"{where} was killed by {name}{during}{maybe}."
+        return Verdict(said, end.exit_code, LOST_END_S)
     return Verdict(f"{where} ended with code {end.code}{during}.", end.code, OWN_END_S)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import final
 
 _STDOUT, _STDERR = 1, 2
+_OWN, _FLUSH, _BEGIN = -1, -2, -3
+"""in place of a rank: a line of the launcher, and what is to be done in its turn"""
 _DELAY_S = 1.0
 """until a line of another rank is shown: rank 0 may say the same"""
 _REMEMBERED = 10_000
@@ -52,8 +54,7 @@ class Output:
 
     def begin(self, hosts: dict[int, str]) -> None:
         """A start: rank -> host."""
-        self._names = hosts
-        self.sentence = ""
+        self._work.put((_BEGIN, _STDOUT, "", lambda size: self._forget(hosts)))
 
     def hear(self, rank: int, stream: int, text: str, printed: Printed) -> None:
         """Something that a rank printed, any part of lines.
@@ -68,14 +69,24 @@ class Output:
 
     def say(self, text: str) -> None:
         """A line of the launcher itself, on stderr."""
-        self._work.put((-1, _STDERR, f"hvd_nmt.launch: {text}\n", lambda size: None))
+        self._work.put((_OWN, _STDERR, f"hvd_nmt.launch: {text}\n", lambda size: None))
 
-    def flush(self) -> None:
-        """All that was heard until now is printed, also lines that have not ended."""
+    def flush(self, gives_up: Callable[[], bool] = lambda: False) -> None:
+        """All that was heard until now is printed, also lines that have not ended.
+
+        Args:
+            gives_up: whether to wait no longer for whoever reads them.
+        """
         done = threading.Event()
-        self._work.put((-2, _STDOUT, "", lambda size: done.set()))
-        while self._thread.is_alive() and not done.wait(0.1):
+        self._work.put((_FLUSH, _STDOUT, "", lambda size: done.set()))
+        while self._thread.is_alive() and not done.wait(0.1) and not gives_up():
             pass
+
+    def _forget(self, hosts: dict[int, str]) -> None:
+        """What was said in an earlier start."""
+        self._names, self.sentence = hosts, ""
+        self._said.clear()
+        self._known.clear()
 
     def _print_all(self) -> None:
         while True:
@@ -84,13 +95,13 @@ class Output:
             except queue.Empty:
                 self._show_late(time.monotonic() - _DELAY_S)
                 continue
-            if rank == -2:
+            if rank == _FLUSH:
                 self._finish_lines()
-            elif rank == -1:
+            elif rank == _OWN:
                 self._write(stream, text)
-            else:
+            elif rank >= 0:
                 self._sort(rank, stream, text)
-            until_s = float("inf") if self._late_size > _MUCH or rank == -2 else None
+            until_s = float("inf") if self._late_size > _MUCH or rank in (_FLUSH, _BEGIN) else None
             self._show_late(until_s or time.monotonic() - _DELAY_S)
             printed(len(text))
 
@@ -159,6 +170,8 @@ class Output:
         while data and stream not in self._closed:
             try:
                 data = data[os.write(stream, data) :]
+            except BlockingIOError:
+                time.sleep(_DELAY_S / 100)
             except OSError as error:
                 self._closed.add(stream)
                 if stream == _STDOUT:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE
+from hvd_nmt.common.version import code_hash
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
@@ -25,6 +26,7 @@ _UNPRINTED = 1 << 20
 _PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_agent = os.getpid()
 
 
 @final
@@ -63,9 +65,11 @@ class RankProcess:
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
     ) -> None:
         self.number, self.words, self.variables = number, words, variables
+        self.code = code_hash()
+        """of the package that it has imported, or will"""
         self.told_stuck = False
         self._began_s = time.monotonic()
-        file = os.memfd_create("heartbeat")
+        file = os.memfd_create(heartbeat.MEMORY)
         environment = {**os.environ, **variables, HEARTBEAT: str(file)}
         environment |= {SPARE: "1"} if is_spare else {}
         os.truncate(file, heartbeat.PAGE.size)
@@ -88,6 +92,12 @@ class RankProcess:
             assert self.process.stdin is not None
             self.process.stdin.write(b"needed\n")
             self.process.stdin.close()
+
+    def discard(self) -> None:
+        """It is a spare, and nobody needs it."""
+        self.process.kill()
+        with self.process, self._page:  # closes all that is open
+            pass
 
     @property
     def lives(self) -> bool:
@@ -129,6 +139,8 @@ class RankProcess:
 def end_with_parent() -> None:
     """In a child: the kernel kills it when its parent ends, however that ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != _agent:  # it has ended before
+        os._exit(1)
 
 
 def _read(

@@ -23,7 +23,7 @@ def reached(run_dir: Path, start_id: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     damaged: list[int] = []
-    with contextlib.suppress(OSError, KeyError):
+    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
         for line in jsonl.read(run_dir / _METRICS, damaged):
             if line.get("kind") == "start":
                 found = {}

@@ -6,7 +6,7 @@ import os
 import queue
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,8 @@ from horovod.runner.gloo_run import create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 
 from hvd_nmt.common import signals
-from hvd_nmt.common.rank_environment import START_ID, TERMINAL, rank_environment
+from hvd_nmt.common.errors import ClusterError, Preempted
+from hvd_nmt.common.rank_environment import START_ID, TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import duration
 from hvd_nmt.diagnosis.channel import Message
 from hvd_nmt.diagnosis.hosts import Host
@@ -31,7 +32,6 @@ from hvd_nmt.launching.stop_signals import StopSignals
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
-_PING_S = 5.0
 _SILENT_S = 30.0
 """without a word of a host, after which that is said"""
 _SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
@@ -39,6 +39,7 @@ _SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
 _CAUSE_S = 5.0
 """where what failed first is a consequence: for its cause"""
 _ANSWER_S = 10.0
+_FLUSH_S = 5.0
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
 
@@ -129,11 +130,11 @@ class Start:
         self._open: dict[str, Link] = {}
         self._hosts: dict[int, str] = {}
         self._ends: list[End] = []
-        self._stuck = False
+        self._stuck, self._all_answered = False, True
         self._lost_hosts: dict[str, str] = {}
         self._silent: set[str] = set()
         """hosts of which it was said"""
-        self._ticked_s = self._pinged_s = time.monotonic()
+        self._ticked_s = time.monotonic()
         self._stood_s = float("-inf")
         """when this process last stood still for long"""
         stop.wake = partial(events.put, (None, None))
@@ -163,7 +164,8 @@ class Start:
             number += len(found)
         self._shown.begin(self._hosts)
         own = rank_environment(number)
-        variables = {name: text for name, text in own.items() if os.environ.get(name) != text}
+        theirs = passed(os.environ)
+        variables = {name: text for name, text in own.items() if theirs.get(name) != text}
         variables |= {START_ID: where.start_id, "PYTHONUNBUFFERED": "1"}
         variables |= {TERMINAL: "1"} if rank_output.is_terminal() else {}
         answers: dict[str, Future[Message]] = {}
@@ -202,14 +204,10 @@ class Start:
         if now_s > self._ticked_s + 10 * _TICK_S:
             self._stood_s = now_s
         self._ticked_s = now_s
-        if now_s > self._pinged_s + _PING_S:
-            self._pinged_s = now_s
-            for name, link in self._open.items():
-                self._keep_in_touch(name, link, now_s)
+        for name, link in self._open.items():
+            self._see_silence(name, link, now_s)
 
-    def _keep_in_touch(self, name: str, link: Link, now_s: float) -> None:
-        if link.is_remote:
-            link.tell("alive", limit_s=SILENCE_S)
+    def _see_silence(self, name: str, link: Link, now_s: float) -> None:
         silent_s = now_s - max(link.heard_s, self._stood_s)
         if silent_s > _SILENT_S and name not in self._silent and link.is_open:
             self._silent.add(name)
@@ -220,15 +218,19 @@ class Start:
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)
             self._shown.say(f"{name} answers again.")
+        if silent_s > SILENCE_S:
+            self._lost_hosts.setdefault(name, "it does not answer")
 
     def _note(self, link: Link, message: Message | None) -> None:
         name = link.host.name
         if message is None:
             self._lost_hosts.setdefault(name, link.why_ended)
-        elif message.get("tell") == "ended" and message["start_id"] == self._where.start_id:
+        elif message.get("start_id") != self._where.start_id:
+            return
+        elif message["tell"] == "ended":
             number = message["rank"]
             self._ends.append(End(number, name, message["code"], message["section"]))
-        elif message.get("tell") == "stuck":
+        elif message["tell"] == "stuck":
             self._stuck = True
 
     def _judge(self) -> Verdict | None:
@@ -244,10 +246,13 @@ class Start:
             states = self._states()
             if verdict := self._found(states):
                 return verdict
-            if self._stuck and not self._ends:  # it has gone on
+            gone_on = not any(state["stuck"] for state in states.values())
+            if gone_on and self._all_answered and not any(end.code for end in self._ends):
                 self._stuck = False
                 return None
-            if time.monotonic() > until_s or self._stop.requested:
+            if self._stop.requested:
+                return None
+            if time.monotonic() > until_s and any(end.code for end in self._ends):
                 return culprit.without_cause(self._ends, states, self._hosts)
             self._wait(_SETTLE_S)
 
@@ -265,25 +270,29 @@ class Start:
         answers = {name: link.request("states") for name, link in self._open.items()}
         until_s = time.monotonic() + _ANSWER_S
         states: dict[int, Any] = {}
+        self._all_answered = True
         for name, answer in answers.items():
             try:
                 reply = answer.result(max(0.0, until_s - time.monotonic()))
             except LinkError as error:
                 self._lost_hosts.setdefault(name, str(error))
             except TimeoutError:
+                self._all_answered = False
                 if any(end.code for end in self._ends):
                     self._lost_hosts.setdefault(name, "it does not answer")
             else:
-                states |= {int(rank): state for rank, state in reply["states"].items()}
+                for rank, state in reply["states"].items():
+                    began_s = reply["heard_s"] - state["seconds"]  # on this host's clock
+                    states[int(rank)] = state | {"began_s": began_s}
         return states
 
     def _end(self, verdict: Verdict) -> Outcome:
         """Have all agents end what is left; the start is over when they say so."""
-        self._shown.flush()
+        answers = self._ask_to_end(verdict.patience_s, verdict.asks)
+        self._shown.flush(self._gives_up(_FLUSH_S))
         own_error = 0 < verdict.exit_code < culprit.OF_A_SIGNAL
         if verdict.sentence and not (own_error and self._shown.sentence):
             self._shown.say(verdict.sentence)
-        answers = self._ask_to_end(verdict.patience_s, verdict.asks)
         until_s = time.monotonic() + verdict.patience_s + _GONE_S
         hurried = False
         while not all(answer.done() for answer in answers.values()):
@@ -297,7 +306,7 @@ class Start:
             self._next(0.2)
         while not self._events.empty():
             self._next(0.0)
-        self._shown.flush()
+        self._shown.flush(self._gives_up(_FLUSH_S))
         replies: dict[str, Message] = {
             name: answer.result() for name, answer in answers.items()
             if answer.done() and answer.exception() is None
@@ -305,6 +314,8 @@ class Start:
         steps = [found["saved_step"] for found in replies.values()]
         reached = [found["reached"] for found in replies.values() if found["reached"]]
         code = verdict.exit_code or self._exit_code()
+        if not code and len(self._ends) < len(self._hosts):
+            code = (Preempted if self._stop.requested else ClusterError).exit_code
         own = self._shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
         sentence = own or verdict.sentence
         return Outcome(
@@ -315,6 +326,11 @@ class Start:
             saved_step=max((step for step in steps if step is not None), default=None),
             reached=reached[0] if reached else {},
         )  # fmt: skip
+
+    def _gives_up(self, seconds: float) -> Callable[[], bool]:
+        """Whether nobody waits any more for whoever reads what is printed."""
+        until_s = time.monotonic() + seconds
+        return lambda: self._stop.requested or time.monotonic() > until_s
 
     def _exit_code(self) -> int:
         """The first code of a rank that is not 0."""

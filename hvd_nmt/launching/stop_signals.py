@@ -47,5 +47,6 @@ class StopSignals:
         self.requested = True
         self._interrupts += number == signal.SIGINT
         if self._interrupting:
+            self._interrupting = False
             raise KeyboardInterrupt
         self.wake()

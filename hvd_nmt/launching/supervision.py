@@ -125,7 +125,7 @@ class _Supervision:
             return self._stopped(_INTERRUPTED if self._stop.at_once else Preempted.exit_code)
         finally:
             self._log.close()
-            self._shown.flush()
+            self._shown.flush(gives_up=lambda: self._stop.requested)
 
     def _run(self) -> int:
         while True:
@@ -259,9 +259,12 @@ class _Supervision:
             return
         self._shown.say("writing the report ...")
         try:
-            reply = self._links.to(outlook.hosts[0]).ask(
-                "report", _REPORT_S, run_dir=os.fspath(config.run_dir), limit_s=_REPORT_S
-            )
+            with self._stop.interrupting():
+                reply = self._links.to(outlook.hosts[0]).ask(
+                    "report", _REPORT_S, run_dir=os.fspath(config.run_dir), limit_s=_REPORT_S
+                )
+        except KeyboardInterrupt:
+            return
         except LinkError as error:
             reply = {"said": f"The report could not be written ({error})."}
         if reply["said"]:

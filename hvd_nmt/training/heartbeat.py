@@ -35,6 +35,8 @@ LOST = "loss of another rank"
 STACKS = signal.SIGUSR2
 """has a rank print where its threads are, once its page has a section"""
 SHORTEST_S, LONGEST_S = 120.0, 1800.0
+MEMORY = "heartbeat"
+"""name of the open file of a page"""
 PAGE = struct.Struct("3d?63p")
 """a `State`"""
 _FACTOR = 10.0
@@ -65,6 +67,12 @@ def read(page: mmap.mmap) -> State:
     return State(deadline_s, stopped_deadline_s, began_s, waits, section.decode(errors="replace"))
 
 
+def _is_page(file: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{file}").startswith(f"/memfd:{MEMORY}")
+    return False
+
+
 class Heartbeat:
     """The signs of life of this rank."""
 
@@ -90,6 +98,8 @@ class Heartbeat:
         """Use the page that an agent has given to this process, if one has."""
         if self._page is None and HEARTBEAT in os.environ:
             file = int(os.environ.pop(HEARTBEAT))
+            if not _is_page(file):  # it was given to the process that started this one
+                return
             self._page = mmap.mmap(file, PAGE.size)
             os.close(file)
             faulthandler.register(STACKS)
@@ -122,7 +132,7 @@ class Heartbeat:
         try:
             yield
         finally:
-            self.limit_s = 0.0  # whoever called may live on
+            self.limit_s = LONGEST_S if self.is_read else 0.0  # whoever called may live on
             self.sign()
 
     @contextlib.contextmanager

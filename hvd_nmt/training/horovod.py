@@ -293,9 +293,11 @@ def end_when_ranks_are_lost(
             raise ClusterError(
                 "Another rank is gone, and what it said is above: start the same command again."
             ).of_all_ranks() from error
-        before_end()
-        sys.stdout.flush()
-        os._exit(ClusterError.exit_code)
+        try:
+            before_end()
+            sys.stdout.flush()
+        finally:
+            os._exit(ClusterError.exit_code)
 
 
 def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:

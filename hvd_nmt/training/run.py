@@ -16,6 +16,7 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find, newest_verified, step_to_resume
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.common import signals
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.units import count, duration
@@ -71,13 +72,13 @@ class _Ends:
 
     def __init__(self, config: Config, rank: Rank, write_report: WriteReport) -> None:
         self.stop_request = StopRequest(announces=rank.is_first)
-        self.settle: Callable[[], object] = lambda: None
-        """waits for a checkpoint that is being written"""
+        self.settle: Callable[[float], object] = lambda limit_s: None
+        """waits so many seconds for a checkpoint that is being written"""
         self._config, self._rank, self._write_report = config, rank, write_report
 
     def finish(self) -> None:
         """Another rank is lost."""
-        self.settle()
+        self.settle(signals.grace_s())
         self.report(stopped=True)
 
     def report(self, stopped: bool) -> None:

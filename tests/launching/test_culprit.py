@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from hvd_nmt.launching.culprit import OWN_END_S, End, find, without_cause
+from hvd_nmt.launching.culprit import LOST_END_S, OWN_END_S, End, find, without_cause
 from hvd_nmt.training import heartbeat
 
 HOSTS = {0: "a", 1: "a", 2: "b", 3: "b"}
@@ -20,8 +20,8 @@ def lost(rank):
 
 
 def state(section=heartbeat.STEP, **changes):
-    return {"section": section, "waits": True, "seconds": 30.0, "stopped": False, "stuck": False,
-            **changes}  # fmt: skip
+    return {"section": section, "waits": True, "seconds": 30.0, "began_s": 70.0,
+            "stopped": False, "stuck": False, **changes}  # fmt: skip
 
 
 def found(ends=(), states=None, lost_hosts=None):
@@ -42,7 +42,9 @@ def test_a_rank_that_ended_by_itself_is_named_whoever_followed(before, code, exi
     verdict = found([*before, end(3, code), lost(1)])
     assert verdict.sentence.startswith(words)
     assert verdict.exit_code == exit_code
-    assert verdict.patience_s == (OWN_END_S if code > 0 else 0)  # all may have the same error
+    assert verdict.patience_s == (
+        OWN_END_S if code > 0 else LOST_END_S
+    )  # all may have the same error
     assert not verdict.asks
 
 
@@ -71,7 +73,7 @@ def test_of_stuck_ranks_it_is_not_one_that_waits():
 
 
 def test_if_all_wait_it_is_the_one_that_does_so_longest():
-    states = {n: state(stuck=True, seconds=17.0 + (n == 3) / 50) for n in range(4)}
+    states = {n: state(stuck=True, began_s=80.0 - (n == 3) / 50) for n in range(4)}
     assert found([], states).sentence.startswith("rank 3 on b hangs")
 
 

@@ -61,6 +61,7 @@ def test_the_last_sentence_is_kept():
     out.flush()
     assert out.sentence == "hvd_nmt.train: It is wrong."
     out.begin({0: "a"})
+    out.flush()
     assert out.sentence == ""
 
 

@@ -1,14 +1,13 @@
 """One fault of each kind that takes no long limit; `faults.py` does hundreds."""
 
 import faults
-
 import toy
 
 
 def test_a_run_ends_at_the_weights_of_an_undisturbed_one(two_hosts, toy_data, tmp_path):
     wanted = ["saving", "ssh", "link"]
     steps = faults.STEPS_FOR_A_FAULT * len(wanted) + faults.STEPS_AT_LAST
-    faulted = faults.Faulted(tmp_path / "faulted", toy_data, steps, 1, two_hosts.do)
+    faulted = faults.Faulted(tmp_path / "faulted", toy_data, steps, 1, two_hosts.do, 120)
     try:
         done = [faulted.do(kind) for kind in wanted]
         said = faulted.finished().stdout

@@ -89,7 +89,7 @@ def test_the_page_says_what_the_rank_does(beat, clock):
 
 
 def test_an_agent_gives_the_page_by_its_number(monkeypatch):
-    file = os.memfd_create("page")
+    file = os.memfd_create(heartbeat.MEMORY)
     os.truncate(file, heartbeat.PAGE.size)
     page = mmap.mmap(file, heartbeat.PAGE.size)
     monkeypatch.setenv("HVD_NMT_HEARTBEAT", str(file))
@@ -109,4 +109,4 @@ def test_a_section_has_not_ended_where_another_is_inside_of_it(beat, clock):
         beat.enter(heartbeat.CALLBACKS)
         with beat.section(heartbeat.EXCHANGE):
             assert allowed_s(beat, clock) == 120
-    assert allowed_s(beat, clock) == math.inf  # outside of a run
+    assert allowed_s(beat, clock) == 1800  # it may hang at its exit, too
