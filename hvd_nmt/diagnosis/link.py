@@ -173,9 +173,11 @@ class Link:
         self._reached = code != _SSH_FAILED
         self._errors.seek(0)
         said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
-        self.why_ended = said[-1].strip() if said else f"exit code {code}"
-        if code < 0:
-            self.why_ended = f"ended by {signal_name(-code)}"
+        of_ssh = self.is_remote and (code < 0 or code == _SSH_FAILED)
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        self.why_ended = f"its {'ssh' if of_ssh else 'agent'} {how}"
+        if said and code > 0:
+            self.why_ended = said[-1].strip()
 
     def _compare_clocks(self, until_s: float) -> tuple[float, float]:
         """The other clock minus ours and half of the round trip, of the shortest of some rounds."""

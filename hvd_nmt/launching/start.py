@@ -182,9 +182,10 @@ class Start:
                 ranks=ranks[placed.name],
                 next={START_ID: where.next_start_id} if where.next_start_id else {},
             )
+        until_s = time.monotonic() + self._links.timeout_s
         for name, answer in answers.items():
             try:
-                reply = answer.result(self._links.timeout_s)
+                reply = answer.result(max(0.0, until_s - time.monotonic()))
             except (LinkError, TimeoutError) as error:
                 self._lost_hosts[name] = str(error) or "its agent does not answer"
                 continue
@@ -263,7 +264,7 @@ class Start:
         """Take note of what comes meanwhile."""
         until_s = time.monotonic() + seconds
         while (left_s := until_s - time.monotonic()) > 0 and not self._stop.requested:
-            self._next(left_s)
+            self._next(min(left_s, _TICK_S))
 
     def _states(self) -> dict[int, Any]:
         """What all ranks do; a host that does not say it is lost where others have failed."""

@@ -89,7 +89,7 @@ def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
         assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
     assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
     assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
-    assert (dies.reached, dies.error) == (True, "exit code 3")
+    assert (dies.reached, dies.error) == (True, "its agent ended with code 3")
 
 
 def test_a_host_that_hangs_costs_its_limit(fake_ssh):
