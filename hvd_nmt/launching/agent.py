@@ -220,14 +220,15 @@ class Agent:
         if self._trained_s is None and training:
             self._trained_s = time.monotonic()
         if self._trained_s is not None and time.monotonic() > self._trained_s + _SPARES_S:
-            used = sum(psutil.Process(rank.process.pid).memory_info().rss for rank in self._ranks)
-            is_room = psutil.virtual_memory().available > _ROOM * used
-            for each in self._next_ranks if is_room else ():
-                with contextlib.suppress(OSError):  # the next start says it
+            wanted, self._next_ranks = self._next_ranks, []
+            with contextlib.suppress(psutil.Error, OSError):  # a rank ends, or nothing can start
+                used = sum(psutil.Process(one.process.pid).memory_info().rss for one in self._ranks)
+                if psutil.virtual_memory().available < _ROOM * used:
+                    return
+                for each in wanted:
                     spare = RankProcess(*each, is_spare=True)
                     self._helpers.add(spare.process.pid)
                     self._spares.append(spare)
-            self._next_ranks = []
 
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})
@@ -245,6 +246,7 @@ class Agent:
         now_s = time.monotonic()
         if self._ending is not None:
             self._go_on_ending(self._ending)
+            self._looked_s = now_s
         elif now_s > self._looked_s + _LOOK_S:
             if now_s > self._looked_s + _FROZEN_S:
                 self._frozen_s = self._heard_s = now_s
