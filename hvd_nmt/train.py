@@ -21,6 +21,7 @@ from hvd_nmt.common import signals, spare, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
+from hvd_nmt.telemetry.events import METRICS_FILE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,12 +51,14 @@ def _import() -> None:
 
 
 def write_report(run_dir: Path, in_background: bool = False) -> None:
-    """Explain the run, however it ended; what goes wrong here spoils no training.
+    """Explain the run, however it ended, if it has begun; what goes wrong here spoils no training.
 
     Args:
         run_dir: run directory.
         in_background: in a process that belongs to nobody, so that no launcher kills it.
     """
+    if not (run_dir / METRICS_FILE).exists():
+        return
     if in_background:
         code = "import pathlib, sys; from hvd_nmt import train; "
         code += "train.write_report(pathlib.Path(sys.argv[1]))"

@@ -84,8 +84,7 @@ class _Ends:
     def report(self, stopped: bool) -> None:
         """Write the report, unless the launcher does; in the background where ranks are killed."""
         is_due = self._rank.is_first and self._config.telemetry.report
-        has_steps = (self._config.run_dir / METRICS_FILE).exists()
-        if is_due and has_steps and not horovod.heartbeat.is_read:
+        if is_due and not horovod.heartbeat.is_read:
             self._write_report(self._config.run_dir, stopped and self._rank.size > 1)
 
 
