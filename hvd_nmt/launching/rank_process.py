@@ -123,9 +123,12 @@ class RankProcess:
         state, now_s = heartbeat.read(self._page), time.monotonic()
         if not state.section:  # it imports, or is no rank of this package
             state = heartbeat.State(math.inf, math.inf, self._began_s, False, "")
-        stopped = _is_stopped(self.process.pid)
+        letter = _kernel_state(self.process.pid)
+        stopped = letter == "T"
+        # A rank may come out of a collective and then loop before it says that it waits no more.
+        waits = state.waits and letter == "S"
         return {
-            "section": state.section, "waits": state.waits, "seconds": now_s - state.began_s,
+            "section": state.section, "waits": waits, "seconds": now_s - state.began_s,
             "stopped": stopped,
             "stuck": now_s > (state.stopped_deadline_s if stopped else state.deadline_s),
         }  # fmt: skip
@@ -157,9 +160,10 @@ def _read(
     pipe.close()
 
 
-def _is_stopped(pid: int) -> bool:
+def _kernel_state(pid: int) -> str:
+    """Of the main thread, as ps says it: R runs, S sleeps, T is stopped; "" where it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] == "T"  # the name before may hold anything
+        return ""
+    return text.rpartition(")")[2].split()[0]  # the name before may hold anything
