@@ -211,6 +211,8 @@ class Faulted:
         when = {
             "saving": lambda: any(self.run_dir.glob(f"{PRIVATE}model*")),
             "evaluating": (self.run_dir / "evaluating.json").exists,
+            # A section that has not ended once may take half an hour.
+            "loop": lambda: 2 <= toy.steps_done(self.run_dir) % INTERVAL <= 6,
         }.get(kind, lambda: True)
         deadline = time.monotonic() + 600
         while not when():
