@@ -50,15 +50,13 @@ def test_a_host_that_is_gone_is_left_out_and_taken_in_again(two_hosts, tmp_path)
         left = run.left_behind()
     assert done.returncode == 75, done.stderr
     assert left == []
-    said = re.findall(r"hvd_nmt.launch: (starting \d.*|without v100b: v100b: ssh|v100b: ended \d)",
+    said = re.findall(r"hvd_nmt.launch: (starting \d.*|without v100b: v100b: ssh)",
                       done.stderr)  # fmt: skip
     assert said == [
         "starting 2 ranks on v100a:1,v100b:1, network card eth0.",
         "without v100b: v100b: ssh",
         "starting 1 rank on v100a:1, network card lo.",
-        "v100b: ended 1",
         "starting 2 ranks on v100a:1,v100b:1, network card eth0.",
-        "v100b: ended 1",  # it has no watchdog, as a rank that trains has
     ], done.stderr
 
 
