@@ -87,8 +87,10 @@ class Agent:
         """for the end of each rank"""
         self._helpers: set[int] = set()
         """process ids of children that are no ranks, spares too"""
-        self._spares: list[RankProcess] = []
-        """for the next start"""
+        self._spares: dict[int, RankProcess] = {}
+        """for the next start, by the number of the rank"""
+        self._spares_code = ""
+        """hash of the code that they have imported"""
         self._next_ranks: list[tuple[int, list[str], dict[str, str]]] = []
         """of which there are no spares yet"""
         self._trained_s: float | None = None
@@ -182,12 +184,12 @@ class Agent:
     def _start(self, message: Message) -> Message:
         self._ranks, self._waiting, self._next_ranks, self._trained_s = [], [], [], None
         start_id = message["variables"].get(START_ID)
+        is_their_code = bool(self._spares) and code_hash() == self._spares_code
         for number, own in message["ranks"]:
             words, variables = message["words"], message["variables"] | own
             try:
-                rank = self._needed(number, words, variables) or RankProcess(
-                    number, words, variables
-                )
+                spare = self._taken_spare(number, words, variables) if is_their_code else None
+                rank = spare or RankProcess(number, words, variables)
             except OSError as error:
                 return {"error": f"{words[0]}: {error.strerror}"}
             if message["next"]:
@@ -197,22 +199,23 @@ class Agent:
             self._waiting.append(
                 threading.Thread(target=self._await, args=(rank, start_id), daemon=True)
             )
-        for spare in self._spares:  # of another start than this one
-            spare.discard()
-            self._helpers.discard(spare.process.pid)
-        self._spares = []
+        for left in self._spares.values():  # of another start than this one
+            left.discard()
+            self._helpers.discard(left.process.pid)
+        self._spares = {}
         return {}
 
-    def _needed(self, number: int, words: list[str], variables: dict[str, str]) -> Any:
-        """The spare that is this rank, if there is one."""
-        for spare in self._spares:
-            wanted = (number, words, variables, code_hash())
-            if (spare.number, spare.words, spare.variables, spare.code) == wanted and spare.lives:
-                self._spares.remove(spare)
-                self._helpers.discard(spare.process.pid)
-                spare.need()
-                return spare
-        return None
+    def _taken_spare(
+        self, number: int, words: list[str], variables: dict[str, str]
+    ) -> RankProcess | None:
+        """The spare that is this rank, if there is one: it becomes it."""
+        spare = self._spares.get(number)
+        if spare is None or (spare.words, spare.variables) != (words, variables) or not spare.lives:
+            return None
+        del self._spares[number]
+        self._helpers.discard(spare.process.pid)
+        spare.need()
+        return spare
 
     def _start_spares(self) -> None:
         """Once the ranks have trained for a while: their start needs the processors."""
@@ -225,10 +228,11 @@ class Agent:
                 used = sum(psutil.Process(one.process.pid).memory_info().rss for one in self._ranks)
                 if psutil.virtual_memory().available < _ROOM * used:
                     return
+                self._spares_code = code_hash()
                 for each in wanted:
                     spare = RankProcess(*each, is_spare=True)
                     self._helpers.add(spare.process.pid)
-                    self._spares.append(spare)
+                    self._spares[spare.number] = spare
 
     def _tell_output(self, rank: int, stream: int, text: str) -> None:
         self._channel.send({"tell": "output", "rank": rank, "stream": stream, "text": text})

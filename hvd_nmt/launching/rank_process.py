@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any, final
 
 from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE
-from hvd_nmt.common.version import code_hash
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
@@ -65,8 +64,6 @@ class RankProcess:
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
     ) -> None:
         self.number, self.words, self.variables = number, words, variables
-        self.code = code_hash()
-        """of the package that it has imported, or will"""
         self.told_stuck = False
         self._began_s = time.monotonic()
         file = os.memfd_create(heartbeat.MEMORY)
