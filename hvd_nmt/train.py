@@ -21,7 +21,6 @@ from hvd_nmt.common import signals, spare, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
-from hvd_nmt.telemetry.events import METRICS_FILE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +56,8 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
         run_dir: run directory.
         in_background: in a process that belongs to nobody, so that no launcher kills it.
     """
+    from hvd_nmt.telemetry.events import METRICS_FILE  # brings TensorBoard; --help needs none
+
     if not (run_dir / METRICS_FILE).exists():
         return
     if in_background:
