@@ -69,9 +69,7 @@ class Link:
         hear: gets what the agent tells unasked, in a thread; None: it is gone.
     """
 
-    def __init__(
-        self, host: Host, timeout_s: float, hear: Hear = lambda link, message: None
-    ) -> None:
+    def __init__(self, host: Host, timeout_s: float, hear: Hear) -> None:
         self.host = host
         self.is_open = True
         self.is_remote = not is_here(host.name)
@@ -145,11 +143,11 @@ class Link:
             return Answer(self.host, {}, reply["error"], True, seconds)
         return Answer(self.host, reply["facts"], None, True, seconds, *clock)
 
-    def close(self, patience_s: float = _END_S) -> None:
+    def close(self) -> None:
         """The agent ends what it started, and itself; where that takes long, nobody waits."""
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience_s)
+            self._process.wait(_END_S)
         if self.is_remote or self._process.returncode is not None:
             self.kill()  # of ssh; the agent goes on with what it does
 
