@@ -16,7 +16,7 @@ from pathlib import Path
 from hvd_nmt.common.rank_environment import SPARE
 
 _NEEDED = b"needed\n"
-_FIRST, _AS_OTHERS = 1000, 0
+_FIRST = "1000"
 _began_s: float | None = None
 
 
@@ -29,11 +29,11 @@ def wait(imports: Callable[[], object]) -> None:
     global _began_s
     if os.environ.pop(SPARE, None) is None:
         return
-    _put_forward(_FIRST)
+    before = _put_forward(_FIRST)
     imports()
     if sys.stdin.buffer.readline() != _NEEDED:
         os._exit(0)
-    _put_forward(_AS_OTHERS)
+    _put_forward(before)
     _began_s = time.time()
 
 
@@ -42,7 +42,10 @@ def began_s() -> float | None:
     return _began_s
 
 
-def _put_forward(score: int) -> None:
-    """To the kernel, which kills by that where memory is short."""
+def _put_forward(score: str) -> str:
+    """To the kernel, which kills by that where memory is short; returns the score before."""
+    path, before = Path("/proc/self/oom_score_adj"), "0"
     with contextlib.suppress(OSError):  # not every container lets it
-        Path("/proc/self/oom_score_adj").write_text(str(score))
+        before = path.read_text()
+        path.write_text(score)
+    return before

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
+import math
 import os
 import queue
 import signal
@@ -191,7 +193,9 @@ class Agent:
                 spare = self._taken_spare(number, words, variables) if is_their_code else None
                 rank = spare or RankProcess(number, words, variables)
             except OSError as error:
-                return {"error": f"{words[0]}: {error.strerror}"}
+                passes = error.errno in (errno.EAGAIN, errno.ENOMEM)
+                return {"error": f"{words[0]}: {error.strerror}", "passes": passes}
+            rank.imports_s = message["imports_s"] or math.inf
             if message["next"]:
                 self._next_ranks.append((number, words, variables | message["next"]))
             self._ranks.append(rank)

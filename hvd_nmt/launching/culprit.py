@@ -148,4 +148,5 @@ def _stuck(rank: int, host: str, state: Mapping[str, Any]) -> str:
     seconds = duration(state["seconds"])
     if state["stopped"]:
         return f"{where} is stopped (SIGSTOP) {during} and has done nothing for {seconds}"
-    return f"{where} hangs {during} for {seconds}, and where its threads are stands above"
+    stacks = ", and where its threads are stands above" if state["section"] else ""
+    return f"{where} hangs {during} for {seconds}{stacks}"

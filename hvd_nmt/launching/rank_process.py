@@ -65,6 +65,8 @@ class RankProcess:
     ) -> None:
         self.number, self.words, self.variables = number, words, variables
         self.told_stuck = False
+        self.imports_s = math.inf
+        """until it says what it does"""
         self._began_s = time.monotonic()
         file = os.memfd_create(heartbeat.MEMORY)
         environment = {**os.environ, **variables, HEARTBEAT: str(file)}
@@ -119,7 +121,8 @@ class RankProcess:
         """What it does, since when, and whether that is too long."""
         state, now_s = heartbeat.read(self._page), time.monotonic()
         if not state.section:  # it imports, or is no rank of this package
-            state = heartbeat.State(math.inf, math.inf, self._began_s, False, "")
+            until_s = self._began_s + self.imports_s
+            state = heartbeat.State(until_s, until_s, self._began_s, False, "")
         letter = _kernel_state(self.process.pid)
         stopped = letter == "T"
         # A rank may come out of a collective and then loop before it says that it waits no more.

@@ -32,6 +32,8 @@ from hvd_nmt.launching.stop_signals import StopSignals
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
+_IMPORTS_S = 1800.0
+"""for a rank of hvd_nmt.train to import what it needs; a cold network disk takes minutes"""
 _SILENT_S = 30.0
 """without a word of a host, after which that is said"""
 _SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
@@ -181,6 +183,7 @@ class Start:
                 variables=variables,
                 ranks=ranks[placed.name],
                 next={START_ID: where.next_start_id} if where.next_start_id else {},
+                imports_s=None if where.run_dir is None else _IMPORTS_S,
             )
         until_s = time.monotonic() + self._links.timeout_s
         for name, answer in answers.items():
@@ -190,7 +193,9 @@ class Start:
                 self._lost_hosts[name] = str(error) or "its agent does not answer"
                 continue
             if "error" in reply:
-                return Verdict(f"{name}: {reply['error']}", _NOT_STARTED)
+                code = ClusterError.exit_code if reply["passes"] else _NOT_STARTED
+                return Verdict(f"{name}: {reply['error']}", code)
+        self._ticked_s = time.monotonic()
         return self._judge() if self._lost_hosts else None
 
     def _next(self, timeout_s: float = _TICK_S) -> None:

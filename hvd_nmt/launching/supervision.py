@@ -174,7 +174,8 @@ class _Supervision:
                 if text not in self._told:
                     self._shown.say(text)
             self._told |= {*outlook.warnings, *outlook.hindrances}
-            if not outlook.hindrances:
+            silent = self._silent & {host.name for host in outlook.hosts}
+            if not outlook.hindrances and not silent:
                 return outlook
             failures += 1
             pause_s = policy.pause_s(failures)
@@ -191,6 +192,7 @@ class _Supervision:
             self._log.append("left out", why=outlook.left_out)
             for host, why in outlook.left_out.items():
                 self._shown.say(f"without {host}: {why}")
+                self._links.drop(host)
         words = self._job.command.words
         number = len(self._ends) + 1
         is_training = self._job.command.config is not None

@@ -102,11 +102,15 @@ def test_an_interrupt_ends_ssh(fake_ssh):
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 with Links(60.0) as links:
-    links.ask([Host("{HANGS}", 1)], {{}})
+    link = links.to(Host("{HANGS}", 1))
+    print("asks", flush=True)
+    link.ask("clock", 60.0)
 """
-    asker = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    while not (begun := psutil.Process(asker.pid).children()):
-        time.sleep(0.01)
+    asker = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert asker.stdout.readline() == b"asks\n"
+    begun = psutil.Process(asker.pid).children()
     asker.send_signal(signal.SIGINT)
     assert asker.wait(60) != 0
     assert psutil.wait_procs(begun, timeout=60)[1] == []

@@ -39,13 +39,14 @@ class Agent:
         self.channel.send({"do": do, "id": do, **values})
         return self.wait_for(lambda message: message.get("id") == do)
 
-    def start(self, *programs, following=None, **variables):
+    def start(self, *programs, following=None, imports_s=None, **variables):
         """A rank for each program."""
         ranks = [[n, {"PROGRAM": RANK + text}] for n, text in enumerate(programs)]
         words = [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
         reply = self.ask(
-            "start", words=words, variables=variables, ranks=ranks, next=following or {}
-        )
+            "start", words=words, variables=variables, ranks=ranks, next=following or {},
+            imports_s=imports_s,
+        )  # fmt: skip
         assert "error" not in reply, reply
 
     def wait_for(self, wanted):
@@ -107,8 +108,17 @@ def test_how_ranks_end_and_what_they_printed(agent):
 
 
 def test_a_command_that_is_not_there(agent):
-    reply = agent.ask("start", words=["nowhere"], variables={}, ranks=[[0, {}]], next={})
-    assert reply["error"] == "nowhere: No such file or directory"
+    values = {"words": ["nowhere"], "variables": {}, "ranks": [[0, {}]], "next": {}}
+    reply = agent.ask("start", **values, imports_s=None)
+    assert (reply["error"], reply["passes"]) == ("nowhere: No such file or directory", False)
+
+
+def test_imports_that_hang(agent):
+    agent.start("import time; time.sleep(600)", imports_s=0.1)
+    agent.wait_for(lambda message: message.get("tell") == "stuck")
+    states = agent.ask("states")["states"]
+    assert (states["0"]["section"], states["0"]["stuck"]) == ("", True)
+    agent.end()
 
 
 def test_nothing_is_left_of_what_ranks_started(agent):
