@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -106,13 +105,12 @@ with Links(60.0) as links:
     print("asks", flush=True)
     link.ask("clock", 60.0)
 """
-    asker = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert asker.stdout.readline() == b"asks\n"
-    begun = psutil.Process(asker.pid).children()
-    asker.send_signal(signal.SIGINT)
-    assert asker.wait(60) != 0
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
+        assert asker.stdout.readline() == b"asks\n"
+        begun = psutil.Process(asker.pid).children()
+        asker.send_signal(signal.SIGINT)
+        assert asker.wait(60) != 0
     assert psutil.wait_procs(begun, timeout=60)[1] == []
 
 
