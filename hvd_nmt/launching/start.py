@@ -29,11 +29,10 @@ from hvd_nmt.launching import culprit, rank_output
 from hvd_nmt.launching.culprit import End, Verdict
 from hvd_nmt.launching.rank_output import Output
 from hvd_nmt.launching.stop_signals import StopSignals
+from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
-_IMPORTS_S = 1800.0
-"""for a rank of hvd_nmt.train to import what it needs; a cold network disk takes minutes"""
 _SILENT_S = 30.0
 """without a word of a host, after which that is said"""
 _SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
@@ -183,7 +182,7 @@ class Start:
                 variables=variables,
                 ranks=ranks[placed.name],
                 next={START_ID: where.next_start_id} if where.next_start_id else {},
-                imports_s=None if where.run_dir is None else _IMPORTS_S,
+                imports_s=None if where.run_dir is None else heartbeat.LONGEST_S,
             )
         until_s = time.monotonic() + self._links.timeout_s
         for name, answer in answers.items():
