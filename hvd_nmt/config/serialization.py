@@ -16,6 +16,10 @@ from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import AUTO, Config, Count
 from hvd_nmt.config.unique_keys import UniqueKeys
 
+_FORMER: frozenset[str] = frozenset()
+"""dotted names of options and sections that are gone, one a line: config.yaml of an older run has
+them still, and they are read over, whatever their value"""
+
 
 def load(path: Path, default: Config | None = None) -> Config:
     """Read a YAML file of configuration values, such as config.yaml of a run, over a default.
@@ -69,18 +73,20 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
             yield name, value, new_values[name]
 
 
-def _replaced(default: Any, values: Mapping[str, Any], where: str) -> Any:
+def _replaced(default: Any, values: Mapping[str, Any], where: str, section: str = "") -> Any:
     fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     types = get_type_hints(type(default))
     changes = {}
     for name, value in values.items():
         if name not in fields:
+            if f"{section}{name}" in _FORMER:
+                continue
             raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), fields)}.")
         old = fields[name]
         if dataclasses.is_dataclass(old):
             if not isinstance(value, dict):
                 raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
-            changes[name] = _replaced(old, value, f"{where}: {name}")
+            changes[name] = _replaced(old, value, f"{where}: {name}", f"{section}{name}.")
             continue
         changes[name] = _chosen(types[name], old, value, f"{where}: {name}")
     return dataclasses.replace(default, **changes)

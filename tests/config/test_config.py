@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS, END, Config, ModelConfig, Stage, command_line
+from hvd_nmt.config import AS_IS, END, Config, ModelConfig, Stage, command_line, serialization
 from hvd_nmt.config.schema import Count
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,6 +179,15 @@ def test_what_cannot_work_is_a_sentence(tmp_path, monkeypatch, golden_page):
         said.append(f"{options}\n    {caught.value}")
     assert [each for each in said if each.count("\n") != 1] == []
     golden_page("configuration-errors.txt", "\n".join(said) + "\n")
+
+
+def test_what_older_runs_could_choose_is_read_over(tmp_path, monkeypatch):
+    gone = frozenset({"training.gone", "data.section"})
+    monkeypatch.setattr(serialization, "_FORMER", gone)
+    text = "training: {gone: 5, seed: 7}\ndata: {section: {rate: 0.1}}"
+    assert load_text(tmp_path / "c", text).training.seed == 7
+    with pytest.raises(ConfigError, match="unknown key 'gone'"):
+        load_text(tmp_path / "c", "data: {gone: 5}")
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
