@@ -41,8 +41,6 @@ import psutil
 import toy
 from hvd_nmt.checkpoints.names import PRIVATE
 from hvd_nmt.common.rank_environment import START_ID
-from hvd_nmt.explain.coverage import coverage
-from hvd_nmt.records.read import read_run
 from launched import events
 
 RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
@@ -349,8 +347,7 @@ def main(words: Sequence[str]) -> int:
         step_s = statistics.median(
             line["step_time/total_s"] for line in toy.metrics(faulted.run_dir)
         )
-        faults = coverage(read_run(faulted.run_dir)).faults
-        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s; coverage {faults}")
+        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s")
         alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
         same = checksum(said) == checksum(alone.stdout)
         print(f"weights equal to those of an undisturbed run: {same}")

@@ -9,7 +9,6 @@ import pytest
 
 from hvd_nmt import bench
 from hvd_nmt.bench import BenchConfig
-from hvd_nmt.data.sentence_sum import SentenceSum
 from hvd_nmt.explain import model_flops
 from hvd_nmt.training.benchmark import Benchmark
 from hvd_nmt.training.memory import Slices
@@ -51,7 +50,7 @@ def test_the_slices_of_a_step_are_shown(slices, shown):
         input_wait_s=0.0, compute_s=1.0, straggler_wait_s=0.0, communication_s=0.0
     )
     step = {"step_s": 1.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
-            "sentences": SentenceSum(1)}  # fmt: skip
+            "sentences": 1}  # fmt: skip
     table = dict(Benchmark([step], plan, 10**9, 10**9).rows())
     assert table["slices of a step"] == shown
     needed = model_flops.of_step(plan.config.model, 8000, 5, 6, 1)

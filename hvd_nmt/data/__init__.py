@@ -13,7 +13,6 @@
 - `augmentation`        sentences that are not the same each time: BPE-dropout and noise
 - `noise`               capitals, typing errors and the like, compiled by Numba
 - `byte_pair_merges`    characters merged into pieces, compiled by Numba
-- `sentence_sum`        how many sentences and which, as numbers that add up
 - `mixing`              numbers as random-looking numbers
 - `throughput`          how fast the batches come
 """

@@ -10,7 +10,6 @@ model_flops      floating-point operations that a step needs
 machines         step times, GPUs, CPUs, energy
 availability     what restarts cost a run
 learning         whether the run is trained, whether it overfits
-coverage         every sentence exactly once in each epoch, proved
 stopping         when a run has learned enough to end before its last step
 learning_rate    the learning-rate plot explained
 student_t        quantiles for intervals

@@ -6,7 +6,6 @@ A damaged line, or a value of another type than this package writes, is left out
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,15 +13,11 @@ from typing import Any
 
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.data.sentence_sum import SentenceSum
 from hvd_nmt.records.record import (
-    DataOfStart,
     EarlyEnd,
     Evaluation,
     ExchangeInEffect,
-    Fed,
     Interval,
-    PlannedEpoch,
     Save,
 )
 from hvd_nmt.telemetry import events
@@ -205,60 +200,6 @@ def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
     return tuple(Save(*(line[name] for name in _SAVE)) for line in own)
 
 
-def fed(lines: Iterable[Line]) -> tuple[Fed, ...]:
-    """Which sentences the steps had, without those of steps that a resumed run did again."""
-    found: list[Fed] = []
-    start = -1
-    for line in lines:
-        if line.get("kind") == "start":
-            start += 1
-            done = line.get("first_step", 1) - 1
-            found = [each for each in found if each.step <= done]
-        elif line.keys() & {"sentences", "left_out"} and "step" in line:
-            by_epoch, left_out = (
-                {int(epoch): SentenceSum.recorded(each) for epoch, each in line.get(of, {}).items()}
-                for of in ("sentences", "left_out")
-            )
-            found.append(Fed(line["step"], by_epoch, left_out, max(0, start)))
-    return tuple(found)
-
-
-def planned(lines: Iterable[Line]) -> tuple[PlannedEpoch, ...]:
-    """The epochs that were begun on several corpora, as they were begun last."""
-    found: dict[int, PlannedEpoch] = {}
-    data_hash = None
-    for line in lines:
-        if line.get("kind") == "start":
-            done = line.get("first_step", 1) - 1
-            other = data_hash not in (None, line.get("data_hash"))
-            data_hash = line.get("data_hash", data_hash)
-            found = {
-                number: dataclasses.replace(
-                    each, was_cut=each.was_cut or (other and each.last_step > done)
-                )
-                for number, each in found.items()
-                if each.first_step <= done
-            }
-        elif {"number", "steps", "epoch_sentences", "step"} <= line.keys():
-            number, first, steps = line["number"], line["step"], line["steps"]
-            sentences = SentenceSum.recorded(line["epoch_sentences"])
-            found[number] = PlannedEpoch(number, first, first + steps - 1, sentences)
-    return tuple(found.values())
-
-
-def start_data(lines: Iterable[Line]) -> tuple[DataOfStart | None, ...]:
-    """What each start recorded of its training data."""
-    names = {"first_step", "steps_per_epoch", "epoch_sentences", "data_hash"}
-    return tuple(
-        DataOfStart(
-            line["first_step"], line["steps_per_epoch"],
-            SentenceSum.recorded(line["epoch_sentences"]), line["data_hash"],
-        )
-        if names <= line.keys() else None
-        for line in lines if line.get("kind") == "start"
-    )  # fmt: skip
-
-
 def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
     """How hosts exchanged what they learned; a resumed run goes on with what it had."""
     found: list[ExchangeInEffect] = []
@@ -293,9 +234,17 @@ def _interval(line: Line, steps: int, start: int) -> Interval:
         line["step"], steps, **{field: line.get(name) for field, name in _INTERVAL.items()},
         rank_ready_s=tuple(line.get("rank_ready_s", ())),
         rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())), start=start,
+        sentences=_sentences(line.get("sentences")),
         corpora={name.removeprefix(events.CORPUS_TAG): share for name, share in line.items()
                  if name.startswith(events.CORPUS_TAG) and _is_size(share)},
     )  # fmt: skip
+
+
+def _sentences(recorded: Any) -> int | None:
+    """Their number; formerly it was recorded by epoch, each with a digest."""
+    if isinstance(recorded, dict):
+        return sum(count for count, _ in recorded.values())
+    return recorded
 
 
 def _is_valid(name: str, value: Any) -> bool:
@@ -323,23 +272,6 @@ def _is_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
 
 
-def _is_sum(value: Any) -> bool:
-    """Whether a value can be what `SentenceSum.record` writes."""
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and isinstance(value[0], int)
-        and isinstance(value[1], str)
-        and re.fullmatch("[0-9a-f]{16}", value[1]) is not None
-    )
-
-
-def _is_fed(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        re.fullmatch("[1-9][0-9]{0,15}", epoch) and _is_sum(each) for epoch, each in value.items()
-    )
-
-
 def is_time(value: Any) -> bool:
     """Whether a value can be a unix time."""
     return _is_number(value) and 0 <= value <= _LAST_TIME_S
@@ -358,11 +290,8 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
     **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
     **dict.fromkeys(["steps", "first_step", "parameters", "sync_every", "copies"], _is_count),
-    "number": _is_count,
     **dict.fromkeys(["wait_s", "background_s"], _is_size),
-    "steps_per_epoch": _is_count,
-    "epoch_sentences": _is_sum,
-    **dict.fromkeys(["sentences", "left_out"], _is_fed),
+    "sentences": lambda value: isinstance(value, dict) or _is_size(value),
     **dict.fromkeys(["data_hash", "because", "reason"], lambda value: isinstance(value, str)),
     "trained_s": _is_size,
     **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),

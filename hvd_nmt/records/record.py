@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.data.sentence_sum import SentenceSum
 from hvd_nmt.records.left_out import LeftOut
 
 
@@ -56,6 +55,8 @@ class Interval:
     epoch: float | None = None
     start: int = 0
     """number of the run's start in which these steps were done, from 0"""
+    sentences: int | None = None
+    """that all ranks were fed in these steps"""
     corpora: dict[str, float] = dataclasses.field(default_factory=dict)
     """of each of several corpora, its share of the sentences"""
 
@@ -108,48 +109,6 @@ class EarlyEnd:
     """why, in words"""
     option: str
     """the value of the configuration that ended it, dotted"""
-
-
-@dataclass(frozen=True)
-class Fed:
-    """Sentences that all ranks together were fed in some steps, up to one."""
-
-    step: int
-    """the last of these steps"""
-    by_epoch: dict[int, SentenceSum]
-    """by the number of the epoch, from 1"""
-    left_out: dict[int, SentenceSum] = dataclasses.field(default_factory=dict)
-    """likewise, of the steps whose updates were left out: not in `by_epoch`"""
-    start: int = 0
-    """number of the run's start in which these steps were done, from 0"""
-
-
-@dataclass(frozen=True)
-class PlannedEpoch:
-    """Which sentences an epoch of several corpora was to have."""
-
-    number: int
-    """from 1"""
-    first_step: int
-    last_step: int
-    sentences: SentenceSum
-    was_cut: bool = False
-    """the run went on with other data before its end"""
-
-
-@dataclass(frozen=True)
-class DataOfStart:
-    """What a start of the run recorded of its training data."""
-
-    first_step: int
-    steps_per_epoch: int
-    epoch: SentenceSum
-    """what a whole epoch has"""
-    data_hash: str
-
-    def is_same(self, other: DataOfStart) -> bool:
-        """Whether two starts had the same data, in the same steps."""
-        return dataclasses.replace(self, first_step=other.first_step) == other
 
 
 @dataclass(frozen=True)
@@ -249,12 +208,6 @@ class Run:
     evaluations: tuple[Evaluation, ...] = ()
     saves: tuple[Save, ...] = ()
     """in their order"""
-    fed: tuple[Fed, ...] = ()
-    """which sentences the steps had, in the order of the run"""
-    start_data: tuple[DataOfStart | None, ...] = ()
-    """start by start; None where that is not recorded, or epochs differ"""
-    planned: tuple[PlannedEpoch, ...] = ()
-    """the epochs that were begun, where several corpora make each another one"""
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     """steps that changed no weight, because of NaN or Inf"""
     exchanges: tuple[ExchangeInEffect, ...] = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size, percent
-from hvd_nmt.explain import coverage
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
 _FLOAT_BYTES = 4
@@ -15,9 +14,7 @@ def training_set(facts: Facts) -> Answer:
     question = "How big is the training set (MB, lines)?"
     how = (
         "From the manifest that `hvd_nmt.prepare` wrote when it encoded the text: UTF-8 bytes and "
-        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes. Each "
-        "logged interval has the number of sentences that the ranks were fed, and a digest of "
-        "which: if they add up to those of the training set, an epoch had each exactly once."
+        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes."
     )
     manifest = facts.run.manifest
     train = manifest.get("parts", {}).get("train")
@@ -41,13 +38,9 @@ def training_set(facts: Facts) -> Answer:
     if on_disk:
         evidence.append(f"Encoded on disk (ids and offsets): {data_size(on_disk)}.")
     epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
-    if epochs is not None and not facts.run.planned:
+    if epochs is not None and not facts.run.config.get("data", {}).get("stages"):
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
-    covered = coverage.coverage(facts.run)
-    evidence += covered.sentences
     evidence += [event.sentence() for event in facts.run.left_out.events]
-    if covered.faults:
-        answer += " Not every sentence was trained on exactly once in each epoch, see below."
     languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
         (f"{part}, {name}" + f" ({language})" * (language != name), f"{content['pairs']:,}",
@@ -68,7 +61,7 @@ def _corpora(facts: Facts) -> Table | None:
         return None
     fed = [interval for interval in facts.run.intervals if interval.corpora]
     steps = sum(interval.steps for interval in fed)
-    sentences = sum(of.count for each in facts.run.fed for of in each.by_epoch.values())
+    sentences = sum(interval.sentences or 0 for interval in fed)
     scored = next((e.by_corpus for e in reversed(facts.run.evaluations) if e.by_corpus), {})
     rows = []
     for corpus in known:

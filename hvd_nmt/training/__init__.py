@@ -21,7 +21,6 @@ moving_average      of the weights
 step_callback       the base of callbacks that count the steps of a run
 callbacks           learning rate, guards against divergence, telemetry, timeline
 step_log            what is logged of the steps
-sentence_log        which sentences the steps were fed
 going_back          what follows NaN: sentences named, back to a checkpoint, a step left out
 save_and_evaluate   whether a run stops, saves or evaluates after a step
 saving              checkpoints beside the training, on all hosts that keep them

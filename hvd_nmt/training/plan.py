@@ -92,7 +92,7 @@ class Plan:
         """
         return model_flops.of_step(
             self.config.model, self.data.manifest.vocabulary_size, logs["source_tokens"],
-            logs["target_tokens"], logs["sentences"].count,
+            logs["target_tokens"], logs["sentences"],
         )  # fmt: skip
 
     def exchange_lines(self) -> list[str]:

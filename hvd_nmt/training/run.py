@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
@@ -23,7 +22,6 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.data import sentence_sum
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.host import process_started_s
@@ -49,7 +47,6 @@ from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
 from hvd_nmt.training.saving import Saving
-from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -269,18 +266,16 @@ def _fit(
     saving = Saving(config, rank, writers, saver, store)
     ends.settle, going_back.settle = saving.background.has_ended, saving.wait
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
-    sentences = SentenceLog(start, run_setup.batch_plan, store)
     stop_save_evaluate = SaveAndEvaluate(
         config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
-        sentences=sentences, early_end=early_end, stop_request=ends.stop_request,
+        early_end=early_end, stop_request=ends.stop_request,
     )  # fmt: skip
     every_step = [
         telemetry,
         callbacks.Timeline(config, start),
         callbacks.LearningRate(start, Schedule.of(config)),
         LeaveOut(start, going_back.left_out),
-        sentences,
-        StepLog(plan, sentences, store),
+        StepLog(plan, store),
         callbacks.StopIfNotFinite(start, rank, going_back),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
@@ -345,10 +340,6 @@ def _opened_store(
         "trained_s": trained_s,
         "data_hash": run_setup.data.manifest.hash,
     }
-    if run_setup.batch_plan.mixture is None:  # else each epoch is planned by itself
-        every = np.arange(len(run_setup.data.train))
-        start["steps_per_epoch"] = run_setup.batch_plan.steps_per_epoch
-        start["epoch_sentences"] = sentence_sum.of(every).record()
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]
     store.record("start", start)

@@ -16,7 +16,6 @@ from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.saving import Saving
-from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
 
@@ -42,7 +41,6 @@ class SaveAndEvaluate(StepCallback):
         evaluator: does the work on all ranks.
         saving: writes checkpoints.
         store: where scores go; None except on rank 0.
-        sentences: what the steps were fed, written down to the step of each checkpoint.
         early_end: decides on rank 0 whether the run ends before its last step.
         stop_request: of this rank.
     """
@@ -55,13 +53,12 @@ class SaveAndEvaluate(StepCallback):
         saving: Saving,
         store: EventStore | None,
         *,
-        sentences: SentenceLog,
         early_end: EarlyEnd,
         stop_request: StopRequest,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
-        self._saving, self._store, self._sentences = saving, store, sentences
+        self._saving, self._store = saving, store
         self._early_end = early_end
         self._stop_request = stop_request
         self._has_evaluated = False
@@ -155,9 +152,6 @@ class SaveAndEvaluate(StepCallback):
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
         self.model.join(step, Joined.EVERYTHING)
-        with horovod.raise_on_all_ranks():
-            if self._store is not None:
-                self._sentences.close(step)
         self._saving.save(step, in_background=in_background, read_back=not stop)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
@@ -191,8 +185,6 @@ class SaveAndEvaluate(StepCallback):
         self._saving.wait()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
-            if self._store is not None:
-                self._sentences.close(step)  # a best model is a checkpoint, too
             self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf, scores.ter)
             if self._store is not None:
                 samples = self._evaluator.samples(scores)

@@ -13,7 +13,6 @@ from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
-from hvd_nmt.data import sentence_sum
 from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
@@ -208,17 +207,16 @@ def dataset(
             tokens = [batch.source_tokens, batch.target_tokens, host_tokens]
             corpora = np.searchsorted(ends, batch.sentences, side="right")
             by_corpus = np.bincount(corpora, minlength=len(ends))[: len(ends)]
-            sentences = sentence_sum.vector(sentence_sum.of(batch.sentences))
             yield {
                 "source": batch.source_BxS,
                 "target": batch.target_BxT,
                 "tokens": np.array(tokens, np.float32),
-                "sentences": np.concatenate((sentences, by_corpus)).astype(np.float32),
+                "sentences": np.array([len(batch.sentences), *by_corpus], np.float32),
             }
 
     ids = tf.TensorSpec([None, None], tf.int32)
     tokens_3 = tf.TensorSpec([3], tf.float32)
-    counts = tf.TensorSpec([sentence_sum.LENGTH + len(ends)], tf.float32)
+    counts = tf.TensorSpec([1 + len(ends)], tf.float32)
     signature = {"source": ids, "target": ids, "tokens": tokens_3, "sentences": counts}
     # There is nothing to tune here, and destroying an iterator with autotuning may take a minute:
     # TensorFlow's `CancellationManager` calls its callbacks before `IsCancelled` is true, so the

@@ -17,7 +17,6 @@ from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.config.exchange import Exchange, Joined, joined_at
 from hvd_nmt.config.schema import AUTO
-from hvd_nmt.data import sentence_sum
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer
@@ -39,13 +38,12 @@ class TrainingModel(keras.Model):
     `compile` it with the optimizer of `optimizer.build` and `fit` it to batches, dictionaries of
     `source` int32 [B, S], `target` int32 [B, T], `tokens` float32 [3]: real source and target
     tokens of this step over all ranks, and target tokens over the ranks of this host; and
-    `sentences`, the vector of `sentence_sum` for the sentences in these rows, and behind it how
-    many are of each of several corpora.
+    `sentences` float32 [1 + corpora], how many are in these rows, and of each of several corpora.
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
     (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences`
-    (the `SentenceSum` of what all ranks were fed), `loss_scale` of this step (0: none),
+    and `by_corpus` (how many all ranks were fed), `loss_scale` of this step (0: none),
     `skipped_steps` of the run until now, `left_out` (it was to change no weight), and in seconds,
     one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of
     this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`; and
@@ -157,7 +155,7 @@ class TrainingModel(keras.Model):
             compiled: forward and backward pass as one program of XLA.
 
         Returns:
-            One float32 vector: `_SUMS`, the vector of the sentences, `rank_ready_s`,
+            One float32 vector: `_SUMS`, the numbers of sentences, `rank_ready_s`,
             `rank_input_wait_s`, with islands for each host its tokens and its ranks whose gradient
             is NaN or Inf, and `_OWN`.
         """
@@ -306,8 +304,7 @@ class TrainingModel(keras.Model):
         logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
         logs |= zip(self._OWN, values[-own:], strict=True)
         values = values[sums:]
-        logs["sentences"] = sentence_sum.from_vector(values[: sentence_sum.LENGTH])
-        values = values[sentence_sum.LENGTH :]
+        logs["sentences"], values = int(values[0]), values[1:]
         logs["by_corpus"], values = values[: self.corpora], values[self.corpora :]
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.

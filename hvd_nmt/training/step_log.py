@@ -11,7 +11,6 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training.plan import Plan
-from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.step_callback import StepCallback
 
 LOSS_SCALE_TAG = "Loss_Optimization/loss_scale"
@@ -29,16 +28,15 @@ class StepLog(StepCallback):
 
     Args:
         plan: of the run.
-        sentences: what the steps were fed.
         store: where values go; None except on rank 0.
     """
 
-    def __init__(self, plan: Plan, sentences: SentenceLog, store: EventStore | None) -> None:
+    def __init__(self, plan: Plan, store: EventStore | None) -> None:
         super().__init__(plan.start_step)
         self._plan = plan
         self._config, self._schedule = plan.config, Schedule.of(plan.config)
         self._corpora = [corpus.name for corpus in plan.data.manifest.corpora]
-        self._sentences, self._store = sentences, store
+        self._store = store
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
@@ -63,7 +61,7 @@ class StepLog(StepCallback):
 
     def _collect(self, logs: dict[str, Any]) -> None:
         self._newest = logs
-        for name in ("loss", "nll", "source_tokens", "target_tokens"):
+        for name in ("loss", "nll", "source_tokens", "target_tokens", "sentences"):
             self._sums[name] = self._sums.get(name, 0.0) + logs[name]
         self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
         self._sums["flops"] = self._sums.get("flops", 0.0) + self._plan.flops(logs)
@@ -78,6 +76,7 @@ class StepLog(StepCallback):
         assert self._store is not None
         assert times is not None
         mean = {name: total / steps for name, total in self._sums.items()}
+        sentences = round(self._sums["sentences"])
         by_corpus = self._rank_sums.pop("by_corpus")
         shares = {
             CORPUS_TAG + name: count / sum(by_corpus)
@@ -119,7 +118,7 @@ class StepLog(StepCallback):
             | shares
             | scale
             | exchanged,
-            more={**rank_means, "steps": steps, **programs, **self._sentences.take()},
+            more={**rank_means, "steps": steps, "sentences": sentences, **programs},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
         print(

@@ -113,6 +113,23 @@ def test_resuming_gives_the_same_continuation(world, done, rank):
 
 
 @property_test
+@given(worlds(), st.lists(st.tuples(st.integers(1, 12), st.integers(1, 5)), max_size=6))
+def test_each_epoch_has_every_sentence_exactly_once_whatever_interrupts_it(world, starts):
+    """Each start does some steps on some ranks; the next goes on with other ranks."""
+    corpus, plan, size = world
+    ends, done = 2 * plan.steps_per_epoch, 0
+    seen = [[], []]
+    for steps, ranks in [*starts, (ends, size)]:
+        steps = min(steps, ends - done)
+        fresh = BatchPlan.of(corpus, plan.tokens_per_step, plan.seed)
+        for rank in range(ranks):
+            for batch in take(corpus, fresh, fresh.position(done), rank, ranks, steps):
+                seen[batch.epoch] += batch.sentences.tolist()
+        done += steps
+    assert [sorted(epoch) for epoch in seen] == [[*range(len(corpus))]] * 2
+
+
+@property_test
 @given(worlds())
 def test_evaluation_sees_each_sentence_once_in_equal_shapes(world):
     corpus, plan, size = world

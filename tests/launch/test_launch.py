@@ -20,14 +20,14 @@ import os, signal, sys, time
 from pathlib import Path
 import hvd_nmt
 from hvd_nmt import train
-from hvd_nmt.training import sentence_log
+from hvd_nmt.training import step_log
 
 def first_time(name):
     there = Path(name).exists()
     Path(name).touch()
     return not there
 
-def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
+def after_step(self, step, logs, real=step_log.StepLog.after_step):
     real(self, step, logs)
     if os.environ["HOROVOD_RANK"] == "1":
         if step == {STUCK_STEP} and first_time("stuck"):
@@ -35,7 +35,7 @@ def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
         if step == {KILLED_STEP} and first_time("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-sentence_log.SentenceLog.after_step = after_step
+step_log.StepLog.after_step = after_step
 sys.exit(train.main(sys.argv[3:]))
 """
 """in place of `python`: rank 1 of hvd_nmt.train is stuck once, and kills itself once"""

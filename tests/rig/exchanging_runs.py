@@ -18,7 +18,7 @@ import numpy as np
 
 import toy
 from hvd_nmt import train
-from hvd_nmt.training import horovod, sentence_log
+from hvd_nmt.training import horovod, step_log
 
 DROPOUT_0 = ("--model.dropout", "0")
 PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off", "--training.islands",
@@ -64,7 +64,7 @@ def main(out, data):
 def run(rank, options, broken):
     """The exit code of a run and what it said."""
 
-    before = sentence_log.SentenceLog.after_step
+    before = step_log.StepLog.after_step
 
     def after_step(self, step, logs):
         before(self, step, logs)
@@ -72,13 +72,13 @@ def run(rank, options, broken):
             weight = self.model.trainable_variables[0]
             weight.assign(np.full(weight.shape, np.nan, np.float32))
 
-    sentence_log.SentenceLog.after_step = after_step
+    step_log.StepLog.after_step = after_step
     printed = io.StringIO()
     try:
         with toy.printing_to(printed, printed):
             return train.main(options), printed.getvalue()
     finally:
-        sentence_log.SentenceLog.after_step = before
+        step_log.StepLog.after_step = before
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ HERE = Path(__file__).parent
 UNTIL = """
 import os, signal, sys
 from hvd_nmt import train
-from hvd_nmt.training import sentence_log
+from hvd_nmt.training import step_log
 
-def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
+def after_step(self, step, logs, real=step_log.StepLog.after_step):
     real(self, step, logs)
     if step == int(os.environ["LAST_STEP"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
 
-sentence_log.SentenceLog.after_step = after_step
+step_log.StepLog.after_step = after_step
 sys.exit(train.main())
 """
 

@@ -12,17 +12,17 @@ import toy
 PROGRAM = """
 import os, signal, sys
 from hvd_nmt import train
-from hvd_nmt.training import sentence_log
+from hvd_nmt.training import step_log
 from hvd_nmt.training.exchange import gradient_sums
 
 gradient_sums.GROUP_BYTES = 4096  # several groups of a tiny model
 
-def after_step(self, step, logs, real=sentence_log.SentenceLog.after_step):
+def after_step(self, step, logs, real=step_log.StepLog.after_step):
     real(self, step, logs)
     if step == int(os.environ["DIES"]) and os.environ["HOROVOD_RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
 
-sentence_log.SentenceLog.after_step = after_step
+step_log.StepLog.after_step = after_step
 sys.exit(train.main())
 """
 OPTIONS = ("--checkpoints.every-steps", "5", "--evaluation.sentences", "2")

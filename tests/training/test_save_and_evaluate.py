@@ -5,7 +5,6 @@ import dataclasses
 import os
 import signal
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +18,6 @@ from hvd_nmt.training import horovod
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
-from hvd_nmt.training.sentence_log import SentenceLog
 from hvd_nmt.training.stop import StopRequest
 
 
@@ -49,10 +47,9 @@ class Ending:
         )
         self.done, self._start_step, self._during = [], start_step, during_evaluation
         self._store = EventStore(run_dir)
-        sentences = SentenceLog(start_step, SimpleNamespace(), self._store)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, sentences=sentences, early_end=early_end,
+            config, start_step, self, self, self._store, early_end=early_end,
             stop_request=StopRequest(announces=True),
         )  # fmt: skip
         self._callback.set_model(self)
