@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,12 @@ import sentencepiece
 
 from hvd_nmt.checkpoints.run_files import require_target_text
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import exclusive, followed, put_in_place, require_free
+from hvd_nmt.common.files import exclusive, followed, put_in_place
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import joining, openseq2seq_files, stages, subwords
+from hvd_nmt.preparation import joining, stages, subwords
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.journal import Journal, discard
@@ -55,23 +54,17 @@ def prepare(options: Options) -> None:
     """Makes the data directory, unless it is there already.
 
     Raises:
-        ConfigError: `write_recipe` is there already.
         DataError: the inputs cannot be used, or another directory is in the way.
     """
     for vocabulary in options.vocabularies:
         subwords.require_special_ids(vocabulary)
         require_target_text(vocabulary.parent)
     options = dataclasses.replace(options, out=followed(options.out))
-    recipe = options.write_recipe
-    # Both places from the start: hours later is late to find that one cannot be written.
-    with exclusive(options.out), exclusive(recipe) if recipe else nullcontext():
+    with exclusive(options.out):
         inputs, several = find_inputs(options), find_corpora(options)
         wanted = request(options, inputs, several)
         work = options.out.with_name(f"{options.out.name}.work")
         done = _is_done(options.out, wanted, options.overwrite)
-        written = recipe and done and openseq2seq_files.is_of(recipe, corpus.load(options.out))
-        if recipe and not written:
-            require_free(recipe, "--write-recipe")
         if done:
             said = f"{options.out} is already prepared with these settings."
             discard(work)
@@ -88,10 +81,6 @@ def prepare(options: Options) -> None:
                     f"{error.filename or options.out} cannot be used: {error.strerror or error}. "
                     f"The same command goes on with what is in {work}."
                 ) from error
-        if recipe:
-            if not written:
-                openseq2seq_files.write(recipe, corpus.load(options.out))
-            said += f"\nthe recipe's files are in {recipe}"
     print(said)
 
 
@@ -104,10 +93,7 @@ def _make(
     languages = options.languages if several is None else several.languages
     build = stages.Build(journal, wanted, languages, limit, options.learning_of(several).tags)
     build.result.mkdir(exist_ok=True)
-    if options.dataset_dir:
-        parts, counted = stages.from_openseq2seq(build, options.dataset_dir, inputs)
-    else:
-        parts, counted = _from_text(options, inputs, several, build)
+    parts, counted = _from_text(options, inputs, several, build)
     stages.finish(build, parts, counted, joining.records(several, parts) if several else ())
     put_in_place(build.result, options.out)
     discard(journal.directory)

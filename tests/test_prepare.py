@@ -212,7 +212,7 @@ def test_sentencepieces_options(toy, capsys):
     toy.write("dev", pairs[:20])
     changes = {
         "vocabulary_type": "unigram", "character_coverage": 0.999, "byte_fallback": True,
-        "vocabulary_size": 400, "max_length": 40, "write_recipe": toy.directory / "recipe",
+        "vocabulary_size": 400, "max_length": 40,
     }  # fmt: skip
     argv = [*toy.argv(**changes), "--user-defined-symbols", "<ph>", "a,b"]
     assert [prepare.main(argv), prepare.main(argv)] == [0, 0]
@@ -223,9 +223,6 @@ def test_sentencepieces_options(toy, capsys):
     assert all(names.index("<ph>") in ids for ids in data.train.source)
     assert names.index("<0xE4>") in data.train.target[7]
     assert decoded(data, data.train.target) == [target for _, target in pairs]
-    again = toy.directory / "again"  # of files in which bytes are pieces
-    assert prepare.main(["--dataset-dir", str(changes["write_recipe"]), "--out", str(again)]) == 0
-    assert corpus.load(again).text("dev") == data.text("dev")
 
 
 def test_each_side_learns_a_vocabulary_of_its_own_text(toy, capsys):

@@ -13,7 +13,6 @@
 - `encoding`              clean text to ids
 - `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`
 - `summary`               what the command prints
-- `openseq2seq_files`     the files of the OpenSeq2Seq recipe, read and written
 - `vocabulary_extension`  new pieces for a vocabulary that a model was trained with
 - `journal`               finished stages, so that a killed job goes on
 - `workers`               work on all cores, results in order

@@ -15,7 +15,7 @@ import tyro
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
-from hvd_nmt.preparation import corpora, embedded, openseq2seq_files
+from hvd_nmt.preparation import corpora, embedded
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.download import datasets
@@ -40,8 +40,6 @@ class Options:
     """files: those named below; embedded: the package's own English-German corpus"""
     dataset: Literal[datasets.NAMES] | None = None  # type: ignore[valid-type]
     """a public corpus to download instead, with its dev and test parts"""
-    dataset_dir: Path | None = None
-    """a folder that the OpenSeq2Seq recipe has prepared, to be used as it is"""
     corpora: Path | None = None
     """YAML file that names several corpora instead, see docs/guide.md"""
     train_source: Path | None = None
@@ -95,23 +93,14 @@ class Options:
     """longest training sentence, subword tokens with eos"""
     too_long: Literal["skip", "truncate"] = "skip"
     """what becomes of a training pair with a longer sentence"""
-    write_recipe: Path | None = None
-    """folder to make as well, with the data in the files of the OpenSeq2Seq recipe"""
     seed: int = 1
     """seed of the embedded corpus"""
     overwrite: bool = False
     """replace a directory that was prepared with other settings"""
 
     def __post_init__(self) -> None:
-        for flag, folder in (("--out", self.out), ("--write-recipe", self.write_recipe)):
-            if folder is not None and not folder.name:
-                raise ConfigError(f"{flag} is the working directory: give a directory of its own.")
-        if self.write_recipe:
-            out, recipe = self.out.resolve(), self.write_recipe.resolve()
-            if out in (recipe, *recipe.parents) or recipe in out.parents:
-                raise ConfigError(
-                    "--write-recipe must be another directory than --out, and neither in the other."
-                )
+        if not self.out.name:
+            raise ConfigError("--out is the working directory: give a directory of its own.")
         for part in ("train", "dev", "test"):
             if self._sides(part).count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
@@ -124,13 +113,13 @@ class Options:
         if self.source_language == self.target_language:
             raise ConfigError("The two languages name files: they must have different names.")
         if (
-            self.max_length < 3 - (self.dataset_dir is None)
+            self.max_length < 2
             or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size, self.seed) < 0
             or self.source_vocabulary_size < 0
         ):
             raise ConfigError(
-                "--max-length must be at least 2 (3 with --dataset-dir); --vocabulary-size, "
-                "--source-vocabulary-size, --vocabulary-sample, --dev-size and --seed at least 0."
+                "--max-length must be at least 2; --vocabulary-size, --source-vocabulary-size, "
+                "--vocabulary-sample, --dev-size and --seed at least 0."
             )
         if max(self.vocabulary_size, self.source_vocabulary_size, self.max_length) > MOST:
             raise ConfigError(
@@ -141,22 +130,21 @@ class Options:
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
         if self.corpora:
-            if self.files or self.dev_size or self._has_own_dev or self.corpus != "files":
+            if self.files or self.dev_size or self.dataset or self.corpus != "files":
                 raise ConfigError(
                     "--corpora names all files, dev files among them: give no text files, "
-                    "--dev-size, --corpus, --dataset or --dataset-dir beside it."
+                    "--dev-size, --corpus or --dataset beside it."
                 )
         elif self.corpus == "embedded":
-            if self.files or self.dev_size or self.languages != ("en", "de") or self._has_own_dev:
+            if self.files or self.dev_size or self.languages != ("en", "de") or self.dataset:
                 raise ConfigError(
                     "The embedded corpus is English to German and brings its own dev and test "
                     "parts: give no files, languages, dataset or --dev-size to it."
                 )
-        elif self._has_own_dev:
-            if (self.dataset and self.dataset_dir) or self.files or self.dev_size:
+        elif self.dataset:
+            if self.files or self.dev_size:
                 raise ConfigError(
-                    "Give only one of --dataset and --dataset-dir, and no text files or "
-                    "--dev-size: both bring their own dev part."
+                    "--dataset brings its own dev part: give no text files or --dev-size beside it."
                 )
         elif "train" not in self.files:
             raise ConfigError(
@@ -191,11 +179,6 @@ class Options:
                     f"{self.vocabulary} is the vocabulary of the target alone: give that of the "
                     f"source too, --source-vocabulary {beside}."
                 )
-        if self.write_recipe and (self.separate_vocabularies or self.source_vocabulary):
-            raise ConfigError(
-                "--write-recipe: the recipe's files have one joint vocabulary, so leave it out "
-                "where source and target have their own."
-            )
 
     def _check_unused(self) -> None:
         """Nothing was asked for that would be passed over without a word."""
@@ -208,13 +191,6 @@ class Options:
         of_moses = ("--min-words", "--max-words", "--max-word-ratio", "--longest-word")
         rules = _changed(self.rules, Rules())
         moses = {flag: rules[flag] for flag in of_moses}
-        if self.dataset_dir:
-            self._refuse(
-                sizes | {"--vocabulary": self.vocabulary,
-                         "--not-utf8": self.not_utf8 != "auto",
-                         "the rules of cleaning": self.cleaning != Rules(clean="none")},
-                "--dataset-dir is cleaned and encoded already",
-            )  # fmt: skip
         if self.vocabulary:
             self._refuse(sizes, "--vocabulary is used as it is")
         if not self.separate_vocabularies:
@@ -230,10 +206,6 @@ class Options:
         given = [name for name, is_given in options.items() if is_given]
         if given:
             raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
-
-    @property
-    def _has_own_dev(self) -> bool:
-        return self.dataset is not None or self.dataset_dir is not None
 
     @property
     def files(self) -> dict[str, Paths]:
@@ -304,10 +276,7 @@ def find_inputs(options: Options) -> dict[str, Input]:
     if options.dataset:
         found = datasets.download(options.dataset, options.cache, options.mirror)
         return {part: Input.of(paths) for part, paths in found.items()}
-    files = options.files
-    if options.dataset_dir:
-        files = openseq2seq_files.parts(options.dataset_dir, options.languages)
-    return {part: Input.of([paths]) for part, paths in files.items()}
+    return {part: Input.of([paths]) for part, paths in options.files.items()}
 
 
 def find_corpora(options: Options) -> Corpora | None:
@@ -360,9 +329,6 @@ def request(
         # The words come from these two packages, the sentences from the generator.
         words = {package: metadata.version(package) for package in ("babel", "num2words")}
         return found | {"seed": options.seed, "words": words, "generator": embedded.TEXT_VERSION}
-    if options.dataset_dir:
-        names = openseq2seq_files.MODEL, openseq2seq_files.VOCABULARY
-        found["recipe"] = [_digest(options.dataset_dir / name) for name in names]
     if several is not None:
         return found | {"corpora": several.request()}
     digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}

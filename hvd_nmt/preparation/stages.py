@@ -5,7 +5,6 @@ clean                each part to clean text, dev and test before train
 hold_out             dev pairs out of the training pairs
 make_vocabularies    SentencePiece's model, trained or copied, or one for each side
 encode               text to ids
-from_openseq2seq     in place of all these: files that the OpenSeq2Seq recipe has encoded
 finish               the manifest and the report on quality
 """
 
@@ -29,7 +28,6 @@ from hvd_nmt.preparation import (
     cleaning,
     embedded,
     encoding,
-    openseq2seq_files,
     parts,
     quality,
     removed,
@@ -211,44 +209,6 @@ def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict
     dev, _ = build.journal.stage("encode dev", lambda: work("dev"))
     encoded = {**clean_parts, "train": PartState.from_plain(train, build.work)}
     return encoded | {"dev": PartState.from_plain(dev, build.result)}, counted
-
-
-def from_openseq2seq(
-    build: Build, directory: Path, inputs: Mapping[str, Input]
-) -> tuple[dict[str, PartState], dict[str, Any]]:
-    """Encodes the files of the OpenSeq2Seq recipe; returns what `encode` returns.
-
-    Args:
-        build: the data directory in the making.
-        directory: of the files, with their vocabulary.
-        inputs: of each part.
-
-    Raises:
-        DataError: the files do not belong together, or cannot be read.
-    """
-    vocabulary = directory / openseq2seq_files.VOCABULARY, directory / openseq2seq_files.MODEL
-    pieces = openseq2seq_files.pieces_of(*vocabulary)
-
-    def copy_vocabulary() -> None:
-        names = (corpus.SPM_MODEL, corpus.SPM_VOCAB)
-        for path, name, digest in zip(
-            reversed(vocabulary), names, build.request["recipe"], strict=True
-        ):
-            vocabularies.copy(path, build.result / name, digest)
-
-    def read(name: str) -> list[Any]:
-        counts = quality.Quality(build.limit.tokens - 1) if name == "train" else None
-        stems = build.paths(build.result, name)
-        part = openseq2seq_files.read(inputs[name], pieces, build.limit, stems, counts)
-        return [part.as_plain(), counts and counts.counted(build.held_out_keys(found))]
-
-    build.journal.stage("vocabulary", copy_vocabulary)
-    found: dict[str, PartState] = {}
-    counted: dict[str, Any] = {}
-    for name in sorted(inputs, key=["dev", "test", "train"].index):
-        plain, counted = build.journal.stage(f"encode {name}", partial(read, name))
-        found[name] = PartState.from_plain(plain, build.result)
-    return found, counted
 
 
 def finish(
