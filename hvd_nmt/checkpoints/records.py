@@ -12,7 +12,6 @@ from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     ENVIRONMENT,
     IMPORTED,
-    LEFT_OUT,
     NOT_FINITE,
     ORIGIN,
     RUN_ID,
@@ -26,7 +25,7 @@ from hvd_nmt.tracking.follower import STATE_FILE
 
 _WHOLE = (
     RUN_ID, CONFIG, VOCABULARY, SOURCE_VOCABULARY, ENVIRONMENT, COMMANDS, ORIGIN, IMPORTED,
-    LEFT_OUT, NOT_FINITE, STATE_FILE,
+    NOT_FINITE, STATE_FILE,
 )  # fmt: skip
 """which are sent as a whole where they have changed; some runs have not all of them"""
 _BYTES = "latin-1"

@@ -9,7 +9,6 @@ command.txt          the command line of each start
 init_from.json       the checkpoint that the run began with, if any
 imported.json        what the run was made of, if another program trained it
 launch.jsonl         starts, ends and restarts, if hvd_nmt.launch started the run
-left_out.json        steps whose updates are left out because of NaN or Inf, if any
 not_finite.jsonl     the sentences of the steps at which the run met NaN or Inf, if any
 .lock                held by the process that trains
 telemetry/HOST.jsonl samples of each host
@@ -37,7 +36,6 @@ COMMANDS = "command.txt"
 ORIGIN = "init_from.json"
 IMPORTED = "imported.json"
 LAUNCHES = "launch.jsonl"
-LEFT_OUT = "left_out.json"
 NOT_FINITE = "not_finite.jsonl"
 LOCK = ".lock"
 TELEMETRY_DIR = "telemetry"

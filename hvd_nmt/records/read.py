@@ -17,14 +17,14 @@ from hvd_nmt.checkpoints.run_files import (
     ENVIRONMENT,
     IMPORTED,
     LOCK,
+    NOT_FINITE,
     TELEMETRY_DIR,
     data_of_run,
 )
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
-from hvd_nmt.records import launches, left_out, metrics, openseq2seq_log
-from hvd_nmt.records.left_out import LeftOut
+from hvd_nmt.records import launches, metrics, openseq2seq_log
 from hvd_nmt.records.record import HostSamples, Run
 from hvd_nmt.telemetry import events, jsonl
 
@@ -99,18 +99,17 @@ def read_run(run_dir: Path) -> Run:
         config=settings, environment=environment, manifest=_manifest(run_dir, config, problems),
         intervals=tuple(intervals), evaluations=tuple(evaluations),
         saves=metrics.saves(lines),
-        left_out=_left_out(run_dir, problems), early_end=metrics.early_end(lines),
+        not_finite=_not_finite(run_dir), early_end=metrics.early_end(lines),
         exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry),
         launches=launches.read(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
 
 
-def _left_out(run_dir: Path, problems: Problems) -> LeftOut:
-    try:
-        return left_out.read(run_dir)
-    except RunError as error:
-        problems.append(str(error))
-        return LeftOut()
+def _not_finite(run_dir: Path) -> tuple[int, ...]:
+    """The steps that met NaN or Inf."""
+    path = run_dir / NOT_FINITE
+    lines = jsonl.read(path, []) if path.exists() else ()
+    return tuple(sorted({line["step"] for line in lines if "step" in line}))
 
 
 def _is_locked(lock: Path) -> bool | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.records.left_out import LeftOut
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ class Run:
     evaluations: tuple[Evaluation, ...] = ()
     saves: tuple[Save, ...] = ()
     """in their order"""
-    left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
+    not_finite: tuple[int, ...] = ()
     """steps that changed no weight, because of NaN or Inf"""
     exchanges: tuple[ExchangeInEffect, ...] = ()
     """in their order; before the first of them a plain all-reduce in each step"""

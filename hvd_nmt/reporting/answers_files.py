@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_nmt.checkpoints import contents
+from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
@@ -40,7 +41,11 @@ def training_set(facts: Facts) -> Answer:
     epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
     if epochs is not None and not facts.run.config.get("data", {}).get("stages"):
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
-    evidence += [event.sentence() for event in facts.run.left_out.events]
+    if steps := facts.run.not_finite:
+        evidence.append(
+            f"{count(len(steps), 'step')} changed no weight, because of NaN or Inf: "
+            f"{', '.join(f'{step:,}' for step in steps)}; their sentences are in {NOT_FINITE}."
+        )
     languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
         (f"{part}, {name}" + f" ({language})" * (language != name), f"{content['pairs']:,}",

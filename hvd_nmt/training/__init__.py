@@ -19,9 +19,9 @@ compilation         what XLA compiles, and whether that pays
 optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
 moving_average      of the weights
 step_callback       the base of callbacks that count the steps of a run
-callbacks           learning rate, guards against divergence, telemetry, timeline
+callbacks           learning rate, comparison of replicas, telemetry, timeline
 step_log            what is logged of the steps
-going_back          what follows NaN: sentences named, back to a checkpoint, a step left out
+not_finite          what follows NaN: the step is skipped, its sentences named, many end it
 save_and_evaluate   whether a run stops, saves or evaluates after a step
 saving              checkpoints beside the training, on all hosts that keep them
 host_directories    which hosts have a run directory of their own, and write a copy there

@@ -89,7 +89,6 @@ def update(
     weights: Sequence[tf.Variable],
     norm: tf.Tensor,
     clip_norm: float = 0.0,
-    left_out: tf.Tensor | bool = False,
 ) -> None:
     """Move the weights, unless a summed gradient is NaN or Inf: then all ranks skip alike.
 
@@ -102,9 +101,8 @@ def update(
         norm: the global norm of the gradients without the loss scale, float32 scalar, to the bit
             the same on all ranks where it changes weights.
         clip_norm: largest norm to which they are scaled down together; 0: any.
-        left_out: the step is to touch nothing, not even the loss scale; bool scalar.
     """
-    finite, wanted = tf.math.is_finite(norm), tf.logical_not(left_out)
+    finite = tf.math.is_finite(norm)
     factor = None
     if clip_norm:  # as in tf.clip_by_global_norm
         factor = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)
@@ -113,18 +111,17 @@ def update(
         adam = optimizer.inner_optimizer
         factor = (1.0 if factor is None else factor) / optimizer.loss_scale
         with tf.control_dependencies([factor]):
-            _move_loss_scale(_loss_scale(optimizer), finite, wanted)
-    applies = finite & wanted
+            _move_loss_scale(_loss_scale(optimizer), finite)
     if device.is_gpu():  # which need not be waited for, to learn whether the step counts
-        factor = tf.where(applies, 1.0 if factor is None else factor, 0.0)
-        adam.apply_gradients(zip(_times(gradients, factor), weights, strict=True), applies=applies)
+        factor = tf.where(finite, 1.0 if factor is None else factor, 0.0)
+        adam.apply_gradients(zip(_times(gradients, factor), weights, strict=True), applies=finite)
         return
 
     def apply() -> tf.Tensor:
         adam.apply_gradients(zip(_times(gradients, factor), weights, strict=True))
         return tf.constant(True)
 
-    tf.cond(applies, apply, lambda: tf.constant(False))
+    tf.cond(finite, apply, lambda: tf.constant(False))
 
 
 def _times(gradients: Sequence[tf.Tensor], factor: tf.Tensor | None) -> list[tf.Tensor]:
@@ -139,7 +136,7 @@ def _loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
     return tf.train.TrackableView.children(optimizer).get("loss_scale")
 
 
-def _move_loss_scale(scale: Any, finite: tf.Tensor, wanted: tf.Tensor) -> None:
+def _move_loss_scale(scale: Any, finite: tf.Tensor) -> None:
     """What Keras' `update` does, from one number of all gradients, and with no branches."""
     now, good_steps = scale.current_loss_scale, scale.counter
     grows = finite & (good_steps + 1 >= scale.growth_steps)
@@ -147,8 +144,8 @@ def _move_loss_scale(scale: Any, finite: tf.Tensor, wanted: tf.Tensor) -> None:
     grown = tf.where(grows & tf.math.is_finite(grown), grown, now)
     moved = tf.where(finite, grown, tf.maximum(now / scale.multiplier, 1.0))
     counted = tf.where(finite & ~grows, good_steps + 1, tf.zeros_like(good_steps))
-    now.assign(tf.where(wanted, moved, now))
-    good_steps.assign(tf.where(wanted, counted, good_steps))
+    now.assign(moved)
+    good_steps.assign(counted)
 
 
 def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> AdamState:

@@ -42,8 +42,8 @@ from hvd_nmt.training import (
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.exchange.choice import ExchangeChoice
-from hvd_nmt.training.going_back import GoBack, GoingBack, LeaveOut
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.not_finite import NotFiniteGuard
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
 from hvd_nmt.training.saving import Saving
@@ -154,7 +154,6 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
             tracker.start()
     plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
-    going_back = GoingBack(config.run_dir, run_setup)
     choice = ExchangeChoice(plan, run_setup, model, adam, log)
     choice.begin()
 
@@ -163,16 +162,7 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     started_s = time.monotonic()
     stopped = True
     try:
-        writers = directories.writers
-        while not _fit(
-            model, state, run_setup, plan, ends, choice, writers=writers, going_back=going_back
-        ):
-            with horovod.heartbeat.section(heartbeat.CHECKPOINT):
-                _restore(state, config, run_setup, log)
-            exchange = _chosen_before(config, run_setup)
-            plan = dataclasses.replace(plan, start_step=int(model.step), exchange=exchange)
-            choice = ExchangeChoice(plan, run_setup, model, adam, log)
-            choice.begin()
+        _fit(model, state, run_setup, plan, ends, choice, writers=directories.writers)
         stopped = False
     finally:
         ends.report(stopped)
@@ -214,11 +204,7 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
                     words = "without it: a loss scale starts anew"
                 was = f"{newest.prefix.name} was trained {words}"
                 log(f"precision   {run_setup.precision}; {was}")
-        elif rank.is_first and int(state.step) > 0:  # it has gone back, and nothing was saved yet
-            _, initial, _ = setup.build(config, run_setup)
-            for variable, value in zip(*map(weights.variables, (state, initial)), strict=True):
-                variable.assign(value)
-        if newest is None and rank.is_first and source:
+        elif rank.is_first and source:
             origin = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
             log(f"begins with {origin.prefix}, step {origin.step:,}")
@@ -255,16 +241,15 @@ def _fit(
     choice: ExchangeChoice,
     *,
     writers: tuple[int, ...],
-    going_back: GoingBack,
-) -> bool:
-    """Join the parts and let Keras run the steps; False: the run goes back to its checkpoint."""
+) -> None:
+    """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
     early_end = EarlyEnd(config, trained_s)
-    choice.store = store = _opened_store(run_setup, plan, trained_s, not going_back.happened)
+    choice.store = store = _opened_store(run_setup, plan, trained_s)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
-    ends.settle, going_back.settle = saving.background.has_ended, saving.wait
+    ends.settle = saving.background.has_ended
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     stop_save_evaluate = SaveAndEvaluate(
         config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
@@ -274,9 +259,8 @@ def _fit(
         telemetry,
         callbacks.Timeline(config, start),
         callbacks.LearningRate(start, Schedule.of(config)),
-        LeaveOut(start, going_back.left_out),
         StepLog(plan, store),
-        callbacks.StopIfNotFinite(start, rank, going_back),
+        NotFiniteGuard(config.run_dir, start, run_setup),
         callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
         stop_save_evaluate,
         choice,  # last: what is due after this step is decided by the exchange that it had
@@ -292,9 +276,6 @@ def _fit(
         horovod.heartbeat.enter(heartbeat.END)
         _note_end(store, early_end.record(int(model.step)))
         saving.send_records()
-        return True
-    except GoBack:  # and listen to signals all the while
-        return False
     except BaseException:
         stop_save_evaluate.on_failure()
         raise
@@ -313,23 +294,18 @@ def _note_end(store: EventStore | None, end: dict[str, Any]) -> None:
     store.record("end", end)
 
 
-def _opened_store(
-    run_setup: RunSetup, plan: Plan, trained_s: float, is_start: bool
-) -> EventStore | None:
+def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float) -> EventStore | None:
     """On rank 0 the run's records, with all that is known before the first step of this start.
 
     Args:
         run_setup: what all ranks have agreed on.
         plan: of the run.
         trained_s: seconds of training in earlier starts.
-        is_start: whether this process begins; else it goes back, and has recorded that.
     """
     if not run_setup.rank.is_first:
         return None
     store = EventStore(plan.config.run_dir)
     store.truncate_after(plan.start_step)
-    if not is_start:
-        return store
     start = {
         "first_step": plan.start_step + 1,
         "hosts": run_setup.hosts,

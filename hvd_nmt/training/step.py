@@ -6,6 +6,7 @@ B sentences, S source and T target positions, D model width.
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Container
 from typing import Any
@@ -44,11 +45,11 @@ class TrainingModel(keras.Model):
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
     (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences`
     and `by_corpus` (how many all ranks were fed), `loss_scale` of this step (0: none),
-    `skipped_steps` of the run until now, `left_out` (it was to change no weight), and in seconds,
-    one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of
-    this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`; and
-    `compiling_s`, the same, if XLA compiled a program in it. Without clipping, `gradient_norm` is
-    this rank's, too: its last digits depend on the number of threads.
+    `skipped_steps` of the run until now, `left_out` (no weight changed, for NaN or Inf), and in
+    seconds, one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see
+    `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it,
+    `step_s`; and `compiling_s`, the same, if XLA compiled a program in it. Without clipping,
+    `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
 
     Args:
         transformer: the model.
@@ -83,8 +84,6 @@ class TrainingModel(keras.Model):
             self._reached = tf.Variable(0.0, trainable=False, name="reached")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
-        self._left_out = tf.Variable(0.0, trainable=False, name="left_out")
-        self._leaves_out = False  # what it holds
         self.sums = sums or GradientSums()
         self.exchange = Exchange()
         """how the hosts share what they learn"""
@@ -120,12 +119,6 @@ class TrainingModel(keras.Model):
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
         self._graph_steps.clear()
-
-    def leave_out(self, leaves: bool) -> None:
-        """Whether the next step changes no weight, whatever its gradient; on all ranks alike."""
-        if leaves != self._leaves_out:
-            self._left_out.assign(float(leaves))
-            self._leaves_out = leaves
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -195,9 +188,7 @@ class TrainingModel(keras.Model):
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
             waited_s = tf.cast(clock() - tape.ready_s, tf.float32)
-        optimizer.update(
-            self.optimizer, gradients, weights, norm, self.config.clip_norm, self._left_out > 0
-        )
+        optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
         self.step.assign_add(1)
         if self.average is not None:
             means = weights_to_train(self.average, self.config.freeze).values()
@@ -313,7 +304,7 @@ class TrainingModel(keras.Model):
         waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
         logs |= exchanged
         return logs | {
-            "left_out": self._leaves_out,
+            "left_out": _is_left_out(logs),
             "step_s": total_s,
             "rank_ready_s": ready_s,
             "rank_input_wait_s": input_wait_s,
@@ -342,7 +333,7 @@ class TrainingModel(keras.Model):
             return tf.zeros([0])
         hosts = self.islands.hosts
         speaks = tf.constant(float(self.rank.is_first_on_host))
-        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE) & (self._left_out == 0)
+        bad = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
         place_H = tf.one_hot(hosts.index, len(hosts.names))
         return tf.concat([place_H * tokens * speaks, place_H * tf.cast(bad, tf.float32)], 0)
 
@@ -393,3 +384,14 @@ class TrainingModel(keras.Model):
         if self.islands is not None:
             return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
         return horovod.of_first_rank(norm, "gradient_norm")
+
+
+def _is_left_out(logs: dict[str, Any]) -> bool:
+    """Whether NaN or Inf kept a step from changing any weight; an overflow of float16 is neither.
+
+    Equal on all ranks. With islands that is so if no host has learned anything.
+    """
+    if "host_not_finite" in logs:
+        return all(logs["host_not_finite"])
+    finite = math.isfinite(logs["gradient_norm"]) and not logs["not_finite"]
+    return not finite and logs["loss_scale"] <= LOWEST_LOSS_SCALE

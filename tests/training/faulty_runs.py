@@ -22,12 +22,10 @@ import tensorflow as tf
 import toy
 from hvd_nmt import train
 from hvd_nmt.common import version
-from hvd_nmt.training import callbacks, cluster, horovod, optimizer
+from hvd_nmt.training import cluster, horovod, not_finite, optimizer
 from hvd_nmt.training.step import TrainingModel
 
 NAN_STEP = 6
-NAN_AGAIN_STEP = 8
-EARLY_NAN_STEP = 2
 SLOW_S = 0.4
 FAULTS = {}
 OPTIONS = (
@@ -137,7 +135,7 @@ def weights_checked():
         CHECKSUMS.append(cluster.weights_checksum(guard.model.transformer.trainable_variables))
         return after_step_before(guard, step, logs)
 
-    with patched(callbacks.StopIfNotFinite, "after_step", after_step) as after_step_before:
+    with patched(not_finite.NotFiniteGuard, "after_step", after_step) as after_step_before:
         yield
 
 
@@ -149,28 +147,22 @@ def nan_on_one_rank(rank, options):
 
 
 @fault
-def nan_twice_in_an_epoch(rank, options):
-    """Another rank's loss is NaN when the run has gone back."""
-    with nan_at((1, NAN_STEP), (0, NAN_AGAIN_STEP)):
-        yield
-
-
-@fault
-def nan_before_the_first_checkpoint(rank, options):
-    """Then the run begins anew."""
-    with nan_at((0, EARLY_NAN_STEP)), weights_checked():
+def nan_three_times_in_a_row(rank, options):
+    """Not on the same rank each time."""
+    with nan_at((1, NAN_STEP - 1), (0, NAN_STEP), (1, NAN_STEP + 1)):
         yield
 
 
 @fault
 def overflows_in_every_second_step(rank, options):
-    """Rank 1's gradient does not fit into float16, whatever the loss scale; the loss is finite."""
+    """And from step 32 on in each: rank 1's gradient is too large for float16, its loss is not."""
     options += ["--training.precision", "float16", "--training.max-steps", "60"]
     options += ["--checkpoints.every-steps", "60"]
 
     def states(model, batch, drop):
         found = states_before(model, batch, drop)
-        hit = tf.logical_and(model.rank.index == 1, tf.equal(model.step % 2, 1))
+        hit = tf.logical_or(tf.equal(model.step % 2, 1), model.step > 30)
+        hit = tf.logical_and(model.rank.index == 1, hit)
         huge = tf.where(hit, tf.constant(float("inf"), found.dtype), 0)
         return (
             found + tf.custom_gradient(lambda x: (x, lambda gradient: gradient + huge))(found) * 0

@@ -1,0 +1,90 @@
+"""Which steps with NaN or Inf end a run; the sentences of whole runs are in test_horovod.py."""
+
+import contextlib
+import math
+import types
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.common.errors import DivergedError
+from hvd_nmt.training import horovod, step
+from hvd_nmt.training.not_finite import NotFiniteGuard
+
+RANK = horovod.Rank(0, 2, 0, 1, "v100a")
+GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0, "loss_scale": 0.0}
+STEPS_PER_EPOCH = 40
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    """Makes a function that hears of steps; `not_finite`: which of two ranks find their loss NaN.
+
+    It gives the steps whose sentences were named.
+    """
+
+    def make(not_finite=(0, 0)):
+        by_rank = [list(each) for each in zip(("v100a", "v100b"), not_finite, strict=True)]
+        monkeypatch.setattr(horovod, "gather", lambda value: by_rank)
+        monkeypatch.setattr(horovod, "raise_on_all_ranks", contextlib.nullcontext)
+        named = []
+        monkeypatch.setattr(
+            NotFiniteGuard, "_name_sentences", lambda self, step, what, ranks: named.append(step)
+        )
+        plan = types.SimpleNamespace(
+            position=lambda step: types.SimpleNamespace(epoch=step // STEPS_PER_EPOCH)
+        )
+        setup = types.SimpleNamespace(rank=RANK, batch_plan=plan)
+        made = NotFiniteGuard(Path("run"), 0, setup)
+
+        def after(number, **logs):
+            logs = {**GOOD, "not_finite": float(sum(not_finite)), **logs}
+            made.after_step(number, {**logs, "left_out": step._is_left_out(logs)})
+            return named
+
+        return after
+
+    return make
+
+
+def test_finite_steps_go_on_without_asking_anyone(guard, monkeypatch):
+    after = guard()
+    monkeypatch.setattr(horovod, "gather", lambda value: pytest.fail("a collective"))
+    for number in range(1, 201):
+        assert after(number) == []
+
+
+@pytest.mark.parametrize(
+    ("not_finite", "norm", "words"),
+    [
+        ((0, 1), math.nan, "At step 12 the loss became NaN or Inf on rank 1 (v100b), step 3 in a"),
+        ((1, 1), 1.5, "on rank 0 (v100a), rank 1 (v100b), step 3 in a row."),
+        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. No weight"),
+    ],
+)
+def test_the_third_in_a_row_ends_the_run_and_names_rank_and_host(guard, not_finite, norm, words):
+    after = guard(not_finite)
+    assert after(10, gradient_norm=norm) == [10]
+    assert after(11, gradient_norm=norm) == [10, 11]
+    with pytest.raises(DivergedError) as raised:
+        after(12, gradient_norm=norm)
+    assert words in str(raised.value)
+
+
+def test_the_tenth_of_an_epoch_ends_the_run(guard):
+    after = guard()
+    for number in [*range(2, 20, 2), *range(STEPS_PER_EPOCH + 2, STEPS_PER_EPOCH + 20, 2)]:
+        after(number, gradient_norm=math.nan)
+        after(number + 1)
+    with pytest.raises(DivergedError, match="step 10 of this epoch"):
+        after(STEPS_PER_EPOCH + 30, gradient_norm=math.nan)
+
+
+def test_float16_may_skip_steps_while_its_loss_scale_can_fall(guard):
+    after = guard()
+    for number, scale in enumerate((2.0**15, 2.0**14, 2.0)):
+        assert after(number + 1, gradient_norm=math.inf, loss_scale=scale) == []
+    after(4, gradient_norm=math.inf, loss_scale=1.0)
+    after(5, gradient_norm=math.inf, loss_scale=1.0)
+    with pytest.raises(DivergedError, match="at a loss scale of 1, the lowest, step 3 in a row"):
+        after(6, gradient_norm=math.inf, loss_scale=1.0)
