@@ -27,7 +27,7 @@ COMMANDS = {
     "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",
     "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
     "doctor": "look at the hosts before a run: what will not work, and how fast it will be",
-    "bench": "measure speed on this machine: of training, of the input alone, or of translating",
+    "bench": "measure how fast this machine trains, and its share of what products alone reach",
 }
 """name of a module of the package with a function `main` -> what it does"""
 

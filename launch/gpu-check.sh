@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures a GPU of this host with this package and writes one Markdown table: speed, share of what
-# products alone reach, memory and energy of training in each precision, and of translating.
+# products alone reach, memory and energy of training in each precision.
 #
-#   launch/gpu-check.sh [OUT.md]    gpu-check.md if not given; takes some 30 minutes
+#   launch/gpu-check.sh [OUT.md]    gpu-check.md if not given; takes some 25 minutes
 #
 # Nothing else may run on the GPU meanwhile. CUDA_VISIBLE_DEVICES picks it.
 #
@@ -34,8 +34,8 @@ trap 'rm -rf "$work"' EXIT
 main() {
     header >"$out"
     {
-        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | predicted | energy |\n'
-        printf '|---|---|---|---|---|---|---|---|---|\n'
+        printf '\n| training | tokens/s | s/step | model FLOP/s | of products alone | waits for sums | peak memory | energy |\n'
+        printf '|---|---|---|---|---|---|---|---|\n'
     } >>"$out"
     local preset precision xla
     for preset in "${presets[@]}"; do
@@ -46,8 +46,6 @@ main() {
             done
         done
     done
-    printf 'translating\n' >&2
-    translate >>"$out"
     printf '\nWith `-np 1` there is nothing to wait for: "waits for sums" should be near 0.\n' >>"$out"
     cat "$out"
 }
@@ -68,7 +66,7 @@ END
 # A row: a model in a precision, with or without XLA, on the embedded corpus.
 train() {
     "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --training.jit-compile "$3" \
-        "${corpus[@]}" --steps "${STEPS:-30}" --ceiling "${options[@]}" >"$work/bench" 2>"$work/errors" || {
+        "${corpus[@]}" --steps "${STEPS:-30}" "${options[@]}" >"$work/bench" 2>"$work/errors" || {
         row_of_error "$1, $2, XLA $3"
         return
     }
@@ -79,35 +77,12 @@ train() {
             print "| " name " | " found["real tokens/s, source + target"] " | " seconds[1] " | " \
                 found["model FLOP/s"] " | " found["model FLOP/s of that (MFU)"] " | " \
                 found["share of exposed communication"] " | " found["peak memory of all ranks"] " | " \
-                found["peak memory, predicted"] " | " \
                 found["energy of the GPUs"] " |"
         }' "$work/bench"
 }
 
 row_of_error() {
     printf '| %s | %s |\n' "$1" "$(tr -d '│╭╮╰╯─' <"$work/errors" | tr -s ' \n' ' ' | tail -c 300)"
-}
-
-# A table: the first model after a few steps, which is slow text to write, in each precision.
-translate() {
-    local precision
-    "$python" -m hvd_nmt.train --preset "${presets[0]}" --run-dir "$work/run" --training.max-steps 20 \
-        "${corpus[@]}" --evaluation.sentences 8 --telemetry.no-report "${options[@]}" >"$work/train" 2>&1 ||
-        { printf '\ntranslating was not measured: %s\n' "$(tail -n 1 "$work/train")"; return; }
-    printf '\n| translating, beam 4 | sentences/s | ms for one |\n|---|---|---|\n'
-    for precision in $(printf '%s\n' float32 "${precisions[@]}" | sort -u); do
-        "$python" -m hvd_nmt.bench --translate --run "$work/run" --checkpoint latest \
-            --precision "$precision" --sentences 256 >"$work/bench" 2>"$work/errors" || {
-            row_of_error "${presets[0]}, $precision"
-            continue
-        }
-        awk -v name="${presets[0]}, $precision" -F '   *' '
-            {found[$1] = $2}
-            END {
-                split(found["latency of one sentence, ms: median, min, max"], ms, ",")
-                print "| " name " | " found["sentences/s"] " | " ms[1] " |"
-            }' "$work/bench"
-    done
 }
 
 main

@@ -345,12 +345,9 @@ class TelemetryConfig:
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     """show the run in MLflow or Weights & Biases, too, while it trains; where, their own
     environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
-    timeline_steps: int = 0
-    """steps of which Horovod's own timeline is recorded, beginning with the tenth of this start, in
-    horovod-timeline.json of the run directory (for chrome://tracing); 0: none"""
 
     def __post_init__(self) -> None:
-        _not_negative(self, "telemetry", "interval_s", "timeline_steps")
+        _not_negative(self, "telemetry", "interval_s")
 
 
 @dataclasses.dataclass(frozen=True)

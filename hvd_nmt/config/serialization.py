@@ -16,7 +16,9 @@ from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import AUTO, Config, Count
 from hvd_nmt.config.unique_keys import UniqueKeys
 
-_FORMER: frozenset[str] = frozenset()
+_FORMER = frozenset({
+    "telemetry.timeline_steps",
+})  # fmt: skip
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""
 

@@ -14,5 +14,4 @@
 - `noise`               capitals, typing errors and the like, compiled by Numba
 - `byte_pair_merges`    characters merged into pieces, compiled by Numba
 - `mixing`              numbers as random-looking numbers
-- `throughput`          how fast the batches come
 """

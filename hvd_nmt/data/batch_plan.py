@@ -205,21 +205,6 @@ class BatchPlan:
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
         return rows, *epoch.longest
 
-    def most_shapes(self, size: int) -> int | None:
-        """A bound on the different [rows, source length, target length] of a rank's batches.
-
-        None where sentences are not always as long as here.
-
-        A padded length is at most that of the longest sentence. A step has tokens_per_step target
-        tokens and less than one sentence more, so it has at most as many rows as sentences of the
-        shortest kind fit into that. Far fewer shapes come up, see `hvd_nmt.data.throughput`.
-        """
-        if self.lengths is not None:
-            return None
-        longest, shortest = int(self.target_lengths.max()), int(self.target_lengths.min())
-        most = min((self.tokens_per_step + longest) // shortest, len(self.target_lengths))
-        return -(-most // size) * int(self.source_lengths.max()) * longest
-
     def position(self, global_step: int) -> Position:
         """Where the data stands after `global_step` steps from the very start."""
         if self.mixture is not None:

@@ -264,7 +264,7 @@ def _model_flops(run: Run) -> list[str]:
         return []
     return [
         f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
-        "all ranks; python -m hvd_nmt.bench --ceiling measures what the same devices can make."
+        "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
     ]
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -113,12 +113,6 @@ class EventStore:
             own = {"step": int(step), "time_s": time_s, "kind": "text"}
             self._append(own, {tag: markdown})
             self._events.summary(step, text_pb(tag, markdown), time_s)
-
-    def summaries(self, summaries: Iterable[summary_pb2.Summary]) -> None:
-        """Writes what TensorBoard's plugins made, to TensorBoard alone, before the first step."""
-        with self._explained():
-            for summary in summaries:
-                self._events.summary(0, summary)
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes a line about the run, such as its start or its end, to metrics.jsonl alone.

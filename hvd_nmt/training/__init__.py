@@ -19,7 +19,7 @@ compilation         what XLA compiles, and whether that pays
 optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
 moving_average      of the weights
 step_callback       the base of callbacks that count the steps of a run
-callbacks           learning rate, comparison of replicas, telemetry, timeline
+callbacks           learning rate, comparison of replicas, telemetry
 step_log            what is logged of the steps
 not_finite          what follows NaN: the step is skipped, its sentences named, many end it
 save_and_evaluate   whether a run stops, saves or evaluates after a step
@@ -29,7 +29,5 @@ bring               a checkpoint of another host, brought to that of rank 0
 early_end           why a run ends before its last step
 stop                signals that ask a run to stop
 evaluation          validation loss and BLEU, shared by all ranks
-ceiling             what products alone reach on this device
 benchmark           how fast steps are, for `hvd_nmt.bench`
-dashboard           what TensorBoard shows besides scalars: charts that belong together, HParams
 """

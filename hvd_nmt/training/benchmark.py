@@ -1,20 +1,34 @@
 """How fast the steps of a training are, on real batches; nothing is written."""
 
+from __future__ import annotations
+
 import dataclasses
 import statistics
-import sys
+import time
 from typing import Any
+
+import tensorflow as tf
 
 from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import may_group_ranks
-from hvd_nmt.training import ceiling, devices, horovod, memory, setup, slicing
+from hvd_nmt.model import device
+from hvd_nmt.training import devices, horovod, setup
 from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.step_callback import StepCallback
 
+WARMUP_STEPS = 5
+"""before the measured ones, in which TensorFlow builds its graph"""
 _LEARNING_RATE = 1e-4
+_PRODUCTS_OF_A_CPU = (
+    (2048, 2048, 2048), (8192, 512, 2048), (4096, 256, 1024), (2048, 8192, 256),
+)  # fmt: skip
+_PRODUCTS_OF_A_GPU = ((8192, 8192, 8192), (16384, 4096, 4096), (32768, 1024, 4096))
+"""rows, inner and columns of products that take long against the time to start one"""
+_LEAST_S = 0.05
+"""a product that takes less is made several times before the clock is read"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +40,8 @@ class Benchmark:
     plan: Plan
     peak_bytes: int
     """most memory of all ranks together"""
-    predicted_bytes: int
-    """the same, as predicted from the configuration"""
-    ceiling_flop_per_s: float | None = None
-    """what products could reach on all ranks together; None: not measured"""
+    product_flop_per_s: float
+    """the best rate of a large product, on all ranks together"""
     energy_j: float | None = None
     """drawn by the GPUs of all ranks in these steps; None: none tells"""
 
@@ -37,106 +49,97 @@ class Benchmark:
         """The same for a reader: medians over the steps, speed from their sums."""
         times = [step["step_s"] for step in self.steps]
         tokens = sum(step["source_tokens"] + step["target_tokens"] for step in self.steps)
-        median_s = statistics.median(times)
-        slices = self.plan.slices.micro_batches if self.plan.slices else 1
+        rate = sum(map(self.plan.flops, self.steps)) / sum(times)
 
         def share(part: str) -> str:
-            return (
-                f"{sum(getattr(step['step_time'], part) for step in self.steps) / sum(times):.1%}"
-            )
+            part_s = sum(getattr(step["step_time"], part) for step in self.steps)
+            return f"{part_s / sum(times):.1%}"
 
-        return [
+        rows = [
             ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
-            ("the same at the median step", f"{tokens / len(times) / median_s:,.0f}"),
-            ("s/step: median, min, max", f"{median_s:.3f}, {min(times):.3f}, {max(times):.3f}"),
-            *self._flops(sum(times)),
+            ("s/step: median, min, max",
+             f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
+            ("model FLOP/s", flop_rate(rate)),
+            ("products alone: FLOP/s", flop_rate(self.product_flop_per_s)),
+            ("model FLOP/s of that (MFU)", percent(rate / self.product_flop_per_s)),
             ("share of input wait", share("input_wait_s")),
             ("share of compute", share("compute_s")),
             ("share of waiting for the slowest rank", share("straggler_wait_s")),
             ("share of exposed communication", share("communication_s")),
             ("peak memory of all ranks", data_size(self.peak_bytes)),
-            ("peak memory, predicted", data_size(self.predicted_bytes)),
-            *self._energy(sum(times), tokens),
-            ("precision, ranks, steps",
-             f"{self.plan.precision}, {self.plan.ranks}, {len(times)}"),
-            ("slices of a step", str(slices)),
-            *([] if self.plan.compilation is None else [("XLA", self.plan.compilation.words)]),
         ]  # fmt: skip
-
-    def _energy(self, seconds: float, tokens: float) -> list[tuple[str, str]]:
-        if self.energy_j is None:
-            return []
-        per_thousand = f"{1000 * self.energy_j / tokens:.3g} J per 1,000 tokens"
-        return [("energy of the GPUs", f"{per_thousand}, {self.energy_j / seconds:.0f} W")]
-
-    def _flops(self, seconds: float) -> list[tuple[str, str]]:
-        rate = sum(map(self.plan.flops, self.steps)) / seconds
-        rows = [("model FLOP/s", flop_rate(rate))]
-        if self.ceiling_flop_per_s:
-            rows.append(("products alone: FLOP/s", flop_rate(self.ceiling_flop_per_s)))
-            rows.append(("model FLOP/s of that (MFU)", percent(rate / self.ceiling_flop_per_s)))
+        if self.energy_j is not None:
+            joules = f"{1000 * self.energy_j / tokens:.3g} J per 1,000 tokens"
+            rows.append(("energy of the GPUs", f"{joules}, {self.energy_j / sum(times):.0f} W"))
         return rows
 
 
-def measure(
-    config: Config, steps: int, warmup_steps: int, with_ceiling: bool = False
-) -> Benchmark | None:
-    """Train some steps on all ranks; what rank 0 has measured, None on the others.
-
-    Args:
-        config: of the run that is measured.
-        steps: how many are measured.
-        warmup_steps: steps before, in which TensorFlow builds its graph.
-        with_ceiling: measure right after them what products alone reach, on all ranks at once.
-    """
+def measure(config: Config, steps: int) -> Benchmark | None:
+    """Train some steps on all ranks; what rank 0 has measured, None on the others."""
     rank = horovod.init(config.ranks, with_groups=may_group_ranks(config.training))
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
-        return _measure(config, rank, steps, warmup_steps, with_ceiling)
+        measured = _measure(config, rank, steps)
+        horovod.shutdown()
+    return measured if rank.is_first else None
 
 
-def _measure(
-    config: Config, rank: Rank, steps: int, warmup_steps: int, with_ceiling: bool
-) -> Benchmark | None:
+def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model)
     ExchangeChoice(plan, run_setup, model, adam, print).begin()
-    total = warmup_steps + steps
-    recorder = _Recorder(warmup_steps, total)
+    total = WARMUP_STEPS + steps
+    recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
     data = setup.dataset(run_setup, 0, total, plan.few_shapes)
     if plan.few_shapes is not None:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
-    batch = memory.worst_batch(config.model, run_setup.batch_plan, rank.size)
-    hosts = len(plan.ranks_by_host)
-    need = slicing.need(
-        config, plan.precision, model, batch, model.micro_batches, hosts=hosts, saves=False
-    )
-    predicted_bytes = sum(horovod.gather(need.total_bytes))
     energies = horovod.gather(recorder.energy_j())
-    energy_j = None if None in energies else sum(energies)
-    reached = None
-    if with_ceiling:
-        horovod.gather(None)  # all begin together
-        reached = sum(horovod.gather(ceiling.flop_per_s(run_setup.precision)))
-    horovod.shutdown()
-    if not rank.is_first:
-        return None
-    measured = recorder.steps[warmup_steps:]
-    return Benchmark(measured, plan, peak_bytes, predicted_bytes, reached, energy_j)
+    return Benchmark(
+        recorder.steps[WARMUP_STEPS:], plan, peak_bytes,
+        sum(horovod.gather(product_flop_per_s(run_setup.precision))),
+        None if None in energies else sum(energies),
+    )  # fmt: skip
+
+
+def product_flop_per_s(precision: str, rounds: int = 5) -> float:
+    """The best rate of any large product, operations a second: what a model's are a share of.
+
+    Data sheets promise more than a device gives: this is measured where and when the model is.
+    """
+    shapes = _PRODUCTS_OF_A_GPU if device.is_gpu() else _PRODUCTS_OF_A_CPU
+    return max(_product_rate(precision, *shape, rounds) for shape in shapes)
+
+
+def _product_rate(precision: str, rows: int, inner: int, columns: int, rounds: int) -> float:
+    a, b = (
+        tf.cast(tf.random.stateless_normal(shape, [1, 2]), precision)
+        for shape in ((rows, inner), (inner, columns))
+    )
+
+    def seconds(times: int) -> float:
+        started_s = time.perf_counter()
+        for _ in range(times):
+            made = tf.matmul(a, b)
+        made[0, 0].numpy()  # a GPU has then made all of them, one after the other
+        return time.perf_counter() - started_s
+
+    seconds(1)
+    times = max(1, round(_LEAST_S / seconds(1)))
+    return 2.0 * rows * inner * columns * times / min(seconds(times) for _ in range(rounds))
 
 
 class _Recorder(StepCallback):
-    """Keeps the logs of each step, and the energy of those after the first ones."""
+    """Keeps the logs of each step, and the energy before and after the measured ones."""
 
-    def __init__(self, first: int, total: int) -> None:
+    def __init__(self, total: int) -> None:
         super().__init__(start_step=0)
         self.steps: list[dict[str, Any]] = []
-        self._first, self._total = first, total
+        self._total = total
         self._energies_j: list[float | None] = []
 
     def energy_j(self) -> float | None:
@@ -146,7 +149,5 @@ class _Recorder(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         self.steps.append(dict(logs))
-        if step in (self._first, self._total):
+        if step in (WARMUP_STEPS, self._total):
             self._energies_j.append(devices.energy_j())
-        if sys.stderr.isatty():
-            print(f"\rstep {step}/{self._total} ", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The small callbacks of a run: learning rate, comparison of replicas, telemetry, timeline.
+"""The small callbacks of a run: learning rate, comparison of replicas, telemetry.
 
 `step_log.py` has the one that logs, `save_and_evaluate.py` the one that saves and evaluates.
 """
@@ -11,12 +11,11 @@ from typing import Any
 import tf_keras as keras
 
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
-from hvd_nmt.config import Config
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
 from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
-from hvd_nmt.training import cluster, horovod
+from hvd_nmt.training import cluster
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.step_callback import StepCallback
 
@@ -97,27 +96,3 @@ class Telemetry(keras.callbacks.Callback):
         """Stop; harmless when it never started."""
         if self._sampler is not None:
             self._sampler.stop()
-
-
-class Timeline(StepCallback):
-    """Records what Horovod does with each tensor, for some steps once the graph has settled.
-
-    Args:
-        config: of the run; how many steps to record. Rank 0 writes the file.
-        start_step: steps done before `fit`.
-    """
-
-    _SETTLED = 10
-
-    def __init__(self, config: Config, start_step: int) -> None:
-        super().__init__(start_step)
-        self._path = config.run_dir / "horovod-timeline.json"
-        self._steps = config.telemetry.timeline_steps
-
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """Start or stop recording."""
-        done = step - self._start_step - self._SETTLED + 1
-        if done == 0 < self._steps:
-            horovod.start_timeline(self._path)
-        elif done == self._steps > 0:
-            horovod.stop_timeline()

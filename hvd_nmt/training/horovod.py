@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,15 +86,12 @@ class Rank:
         return self.local_rank == 0
 
 
-def init(
-    expected_ranks: int = 0, *, with_timeline: bool = False, with_groups: bool = False
-) -> Rank:
+def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     """Start Horovod, and see that it joins as many ranks as there must be.
 
     Args:
         expected_ranks: how many there must be; 0: as many as were started, or the number in
             HVD_NMT_RANKS, which `hvd_nmt.launch` sets.
-        with_timeline: whether `start_timeline` will be called.
         with_groups: whether `group` will be called.
 
     Raises:
@@ -104,8 +100,6 @@ def init(
     """
     heartbeat.begin()
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
-    if with_timeline:
-        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
     if not tf.config.list_physical_devices("GPU"):  # its own cycle of 1 ms costs a tenth of a core
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")  # ms
@@ -203,16 +197,6 @@ def of_first_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
     if len(group.ranks) == 1:
         return x
     return hvd.broadcast(x, group.ranks[0], name=name, process_set=group.process_set)
-
-
-def start_timeline(path: Path) -> None:
-    """Record what happens to each tensor from now on; rank 0 writes a file of trace events."""
-    hvd.start_timeline(os.fspath(path))
-
-
-def stop_timeline() -> None:
-    """Stop recording and close the file."""
-    hvd.stop_timeline()
 
 
 def sum_over_ranks(x: tf.Tensor, name: str) -> tf.Tensor:

@@ -29,7 +29,6 @@ from hvd_nmt.tracking.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
     cluster,
-    dashboard,
     devices,
     early_end,
     heartbeat,
@@ -97,7 +96,6 @@ def train(config: Config, write_report: WriteReport) -> None:
     """
     rank = horovod.init(
         config.ranks,
-        with_timeline=config.telemetry.timeline_steps > 0,
         with_groups=may_group_ranks(config.training),
     )
     with horovod.heartbeat.limited(config.training.stuck_limit_s):
@@ -257,7 +255,6 @@ def _fit(
     )  # fmt: skip
     every_step = [
         telemetry,
-        callbacks.Timeline(config, start),
         callbacks.LearningRate(start, Schedule.of(config)),
         StepLog(plan, store),
         NotFiniteGuard(config.run_dir, start, run_setup),
@@ -319,7 +316,6 @@ def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float) -> EventSto
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]
     store.record("start", start)
-    store.summaries(dashboard.summaries(plan.config, run_setup.rank.size, run_setup.precision))
     return store
 
 

@@ -16,5 +16,4 @@ scoring.py        BLEU, chrF2 and TER of systems, by sacreBLEU
 comet.py          COMET scores, from an environment of its own
 comet_worker.py   what runs there
 export_check.py   whether an exported model translates as the run does
-speed.py          sentences and tokens per second, latency
 """

@@ -45,29 +45,3 @@ def test_scalars_of_the_training_and_of_the_host_are_there(ask):
     shown = ask("plugin/text/text", run=".", tag="samples")
     assert [entry["step"] for entry in shown] == [20, 40]
     assert "<table>" in shown[0]["text"]
-
-
-def test_every_chart_of_the_training_finds_its_tags(ask):
-    tags = {tag for of_run in ask("plugin/scalars/tags").values() for tag in of_run}
-    layout = ask("plugin/custom_scalars/layout")["category"]
-    charts = {chart["title"]: chart["multiline"]["tag"]
-              for category in layout for chart in category["chart"]}  # fmt: skip
-    for title, patterns in charts.items():
-        if not title.startswith(("GPU", "network")):  # it may have none
-            for pattern in patterns:
-                assert any(re.fullmatch(pattern, tag) for tag in tags), pattern
-    (tag,) = charts["where a step's seconds go"]
-    found = ask("plugin/custom_scalars/scalars", run=".", tag=tag)
-    assert found["regex_valid"]
-    assert len(found["tag_to_events"]) == 5
-
-
-def test_hyperparameters_are_those_of_the_run(ask):
-    every = ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"]
-    request = {"experimentName": "", "allowedStatuses": every, "colParams": [],
-               "startIndex": 0, "sliceSize": 10}  # fmt: skip
-    answer = ask("plugin/hparams/session_groups", request=json.dumps(request))
-    (group,) = answer["sessionGroups"]
-    assert group["hparams"]["model.width"] == 16
-    assert group["hparams"]["ranks"] == 1
-    assert group["hparams"]["precision"] == "float32"
