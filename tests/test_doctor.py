@@ -97,27 +97,6 @@ def test_the_measurement_can_be_left_out(capsys, cluster):
     assert "all-reduce" not in capsys.readouterr().out
 
 
-def test_the_tokens_it_advises_fit_by_its_own_word(capsys, cluster, toy_data):
-    facts, _ = cluster
-    facts["v100a"] = {"memory": {"total_bytes": 10**9, "available_bytes": 866_000_000}}
-    options = ["-H", "v100a:1", "--no-all-reduce", "--data.corpus", "files", "--data.directory",
-               str(toy_data), "--model.max-length", "32", "--model.width", "64",
-               "--model.feed-forward-width", "64"]  # fmt: skip
-    doctor.main([*options, "--training.tokens-per-step", "3000"])
-    text = capsys.readouterr().out
-    assert " tokens in " in text  # slices, which auto takes
-    assert "lower --training.tokens-per-step" not in text
-    options += ["--training.micro-batches", "1"]
-    doctor.main([*options, "--training.tokens-per-step", "3000"])
-    text = capsys.readouterr().out
-    tokens = text.partition("lower --training.tokens-per-step to ")[2].split(", ")[0]
-    assert "MB of 866.0 MB free" in text
-    assert "set --training.micro-batches " in text
-    assert 0 < int(tokens.replace(",", "")) < 3000, text
-    doctor.main([*options, "--training.tokens-per-step", tokens.replace(",", "")])
-    assert "lower --training.tokens-per-step" not in capsys.readouterr().out
-
-
 def test_the_preset_decides_the_gradient(capsys, cluster):
     _, measured = cluster
     doctor.main(["-H", "v100a:2,v100b:2", "--preset", "base"])

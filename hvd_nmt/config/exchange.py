@@ -143,18 +143,6 @@ def may_group_ranks(training: TrainingConfig) -> bool:
     return exchange is None or not exchange.is_plain
 
 
-def copies_of_weights(training: TrainingConfig, hosts: int) -> int:
-    """How many copies of the trained weights a rank keeps beside them, if islands come to be used.
-
-    Args:
-        training: what it leaves to the program may become islands.
-        hosts: number of hosts.
-    """
-    if hosts < 2 or training.islands == "off":
-        return 0
-    return 2 if training.outer_momentum else 1
-
-
 def is_due(step: int, every_steps: int, sync_every: int = 1) -> bool:
     """Whether something that is due every so many steps is done after this one.
 

@@ -179,7 +179,7 @@ class TrainingConfig:
     on three and more ranks, too; without, in groups of those that are ready together"""
     micro_batches: Count = "auto"
     """slices in which a rank computes its share of a step, one after another, to need less memory;
-    auto: as many as its memory asks for, most often 1"""
+    auto: as many as the fullest GPU asks for, most often 1; 1 without GPUs"""
     jit_compile: Literal["auto", "on", "off"] = "auto"
     """let XLA compile forward and backward pass, one program for each of at most 64 shapes, to
     which the lengths and rows of frequent steps are rounded up (over all steps at most 5 % more

@@ -8,15 +8,10 @@ from typing import Any
 
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
-from hvd_nmt.config.exchange import copies_of_weights
-from hvd_nmt.config.schema import AUTO
-from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.hosts import Answer
-from hvd_nmt.diagnosis.planned_run import PlannedRun, batch_in
+from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
-from hvd_nmt.training import memory
-from hvd_nmt.training.memory import Need
 
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000
@@ -29,8 +24,6 @@ _SSH_REMEDIES = {
     "resolve": "add {host} to /etc/hosts of every host, or to the name server",
     "refused": "start sshd on {host}",
 }
-_MOST_QUESTIONS = 4
-"""to find the tokens per step that fit into the memory"""
 _SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -v {host}"
 
 
@@ -192,118 +185,6 @@ def _kinds(gpus: list[dict[str, Any]]) -> str:
     return ", ".join(dict.fromkeys(kinds))
 
 
-def _memory(answer: Answer, run: PlannedRun) -> Judgement:
-    """The step that needs most against what is free, on the fullest GPU or on the host."""
-    training = run.config.training
-    free, on_gpus = _free_bytes(answer)
-    if free is None:
-        return WARN, "the GPUs do not tell their memory", "look with nvidia-smi"
-    need_of, limit = _needs(answer, run), int(memory.USABLE_SHARE * free)
-    batch = run.worst_batch or _bound(run, training.tokens_per_step)
-    slices = _slices(run)
-    need = need_of(batch, slices)
-    in_slices = f" in {slices} slices" if slices > 1 else ""
-    found = (
-        f"needs {'about' if run.worst_batch else 'at most'} {data_size(need.total_bytes)} of "
-        f"{data_size(free)} free {'on each GPU' if on_gpus else 'for each rank'} "
-        f"({batch.rows} x {batch.source_length}+{batch.target_length} tokens{in_slices})"
-        f"{', and more for noise and BPE-dropout' if run.config.data.augments else ''}"
-    )
-    if need.total_bytes <= limit:
-        return OK, found, ""
-    end = "end other programs there, or"
-    enough = memory.slices_that_fit(lambda number: need_of(batch, number), batch.rows, limit)
-    at_once = 1 if training.micro_batches == AUTO else slices
-    tokens = _tokens_that_fit(run, lambda batch: need_of(batch, at_once), limit)
-    remedies = [f"set --training.micro-batches {enough}"] * bool(enough)
-    remedies += [f"lower --training.tokens-per-step to {tokens:,}"] * bool(tokens)
-    if remedies:
-        remedy = f"{', '.join(remedies)}, {end} use more ranks"
-    else:
-        remedy = f"not even a small step of this model fits: {end} take a smaller model"
-    # Without the data nobody knows that there is a step as wide as that.
-    certain = need.total_bytes > free and run.worst_batch is not None
-    return (FAIL if certain else WARN), found, remedy
-
-
-def _free_bytes(answer: Answer) -> tuple[int | None, bool]:
-    """What each rank of a host may use, None where GPUs do not tell; whether it is on GPUs."""
-    gpus = _gpus_of_ranks(answer)
-    frees = [
-        gpu["memory_total_bytes"] - (gpu["memory_used_bytes"] or 0)
-        for gpu in gpus if gpu["memory_total_bytes"]
-    ]  # fmt: skip
-    if gpus:
-        return min(frees, default=None), True
-    return answer.facts["memory"]["available_bytes"] // answer.host.slots, False
-
-
-def _gpus_of_ranks(answer: Answer) -> list[dict[str, Any]]:
-    gpu = answer.facts["gpu"]
-    return visible_gpus(gpu)[: answer.host.slots] if gpu else []
-
-
-def _needs(answer: Answer, run: PlannedRun) -> Callable[[PaddedBatch, int], Need]:
-    """Batch and number of slices -> need of a rank of this host."""
-    config, on_gpu = run.config, bool(_gpus_of_ranks(answer))
-    saves = answer.host in [one.host for one in run.answers[: config.checkpoints.copies]]
-    precision = equality.precision(answer.facts, config.training.precision) or "float32"
-    return lambda batch, slices: memory.need(
-        config.model, run.vocabulary_size, precision, batch, on_gpu,
-        freeze=config.training.freeze, averaged=config.training.ema_decay > 0,
-        copies=copies_of_weights(config.training, len(run.answers)), micro_batches=slices,
-        snapshot=saves and config.checkpoints.background,
-        source_vocabulary_size=run.source_vocabulary_size,
-    )  # fmt: skip
-
-
-def _slices(run: PlannedRun) -> int:
-    """In how many slices the ranks will compute a step: on auto what the fullest host needs."""
-    if run.config.training.micro_batches != AUTO:
-        return run.config.training.micro_batches
-    batch = run.worst_batch or _bound(run, run.config.training.tokens_per_step)
-
-    def taken(answer: Answer) -> int:
-        free, need_of = _free_bytes(answer)[0], _needs(answer, run)
-        if free is None:
-            return 1
-        limit = int(memory.USABLE_SHARE * free)
-        return memory.slices_to_take(lambda slices: need_of(batch, slices), batch.rows, limit)
-
-    told = [a for a in run.answers if a.facts.get("memory") and a.facts.get("gpu")]
-    return max(map(taken, told), default=1)
-
-
-def _bound(run: PlannedRun, tokens_per_step: int) -> PaddedBatch:
-    return memory.widest_batch(tokens_per_step, run.ranks, run.config.model.max_length)
-
-
-def _tokens_that_fit(
-    run: PlannedRun, need_of: Callable[[PaddedBatch], Need], limit_bytes: int
-) -> int:
-    """The most tokens per step for which the doctor would be content; 0: none that it found.
-
-    In smaller steps other sentences meet, so a host with the data is asked again whether they fit.
-    """
-    tokens, batch = run.config.training.tokens_per_step, run.worst_batch
-    for _ in range(_MOST_QUESTIONS):
-
-        def scaled(fewer: int, now: int = tokens, known: PaddedBatch | None = batch) -> Need:
-            if known is None:
-                return need_of(_bound(run, fewer))
-            return need_of(known._replace(rows=-(-known.rows * fewer // now)))
-
-        tokens = memory.most_tokens(scaled, tokens, limit_bytes)
-        fact = run.worst_step(tokens) if tokens and batch else None
-        if fact is None or fact["error"]:
-            return 0 if fact else tokens
-        batch = batch_in(fact)
-        assert batch is not None
-        if need_of(batch).total_bytes <= limit_bytes:
-            return tokens
-    return 0
-
-
 def _disk(answer: Answer, run: PlannedRun) -> Judgement:
     """Room for the checkpoints on the hosts that keep them; little on the others."""
     disk, kept = answer.facts["disk"], run.config.checkpoints
@@ -339,8 +220,8 @@ def _data(answer: Answer, run: PlannedRun) -> Judgement:
         return OK, f"{config.directory} will be prepared at the start", ""
     if data["error"]:
         return FAIL, data["error"], "prepare it there, or copy the directory from another host"
-    if data["worst_batch"] and data["worst_batch"]["error"]:
-        return FAIL, data["worst_batch"]["error"], "raise --training.tokens-per-step"
+    if data["step_error"]:
+        return FAIL, data["step_error"], "raise --training.tokens-per-step"
     read = "every byte as prepared" if data["verified"] else "sizes as prepared, bytes not read"
     return OK, f"{config.directory}: {data['pairs']:,} pairs, {read}", ""
 
@@ -351,7 +232,6 @@ _JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, PlannedRun], Judgem
     ("Horovod", ("horovod",), _horovod),
     ("GPUs", ("gpu", "cpu"), _gpus),
     ("compute capability", ("gpu", "packages", "cuda_architectures"), _compute_capability),
-    ("memory", ("memory", "gpu"), _memory),
     ("network", ("routes", "nics"), network_checks.network),
     ("disk", ("disk",), _disk),
     ("run directory", ("run_dir",), _run_dir),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +11,6 @@ from hvd_nmt.checkpoints import size
 from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import Config, as_plain
-from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
 
@@ -26,8 +23,6 @@ class PlannedRun:
     """all settings of the run"""
     answers: Sequence[Answer]
     """one of each host, in the order of their ranks"""
-    worst_step: Callable[[int], dict[str, Any] | None] = lambda tokens: None
-    """tokens per step -> `worst_batch` as a host with the data finds it; None: no host does"""
 
     def __post_init__(self) -> None:
         if self.config.training.device == "cpu":
@@ -75,22 +70,10 @@ class PlannedRun:
         return float(target_tokens * (1 + ratio))
 
     @property
-    def worst_batch(self) -> PaddedBatch | None:
-        """The batch that needs most memory; None where no host has the data to look at."""
-        return batch_in((self._data or {}).get("worst_batch"))
-
-    @property
     def _data(self) -> dict[str, Any] | None:
         """What the first host that has the data says of them."""
         found = (answer.facts.get("data") for answer in self.answers)
         return next((data for data in found if data and data.get("hash")), None)
-
-
-def batch_in(fact: dict[str, Any] | None) -> PaddedBatch | None:
-    """The batch in the fact `worst_batch` of a probe; None where there is none."""
-    if not fact or fact["error"]:
-        return None
-    return PaddedBatch(**{name: fact[name] for name in PaddedBatch._fields})
 
 
 def ask(config: Config, wanted: Sequence[Host], links: Links) -> PlannedRun:
@@ -104,20 +87,8 @@ def ask(config: Config, wanted: Sequence[Host], links: Links) -> PlannedRun:
     request = {
         "run_dir": str(config.run_dir),
         "data": str(config.data.directory),
-        "model": dataclasses.asdict(config.model),
         "tokens_per_step": config.training.tokens_per_step,
         "stages": as_plain(config.data)["stages"],
         "seed": config.training.seed,
-        "ranks": sum(host.slots for host in wanted),
     }
-    answers = links.ask(wanted, request)
-    with_data = [a.host for a in answers if (a.facts.get("data") or {}).get("hash")][:1]
-
-    @functools.cache
-    def worst_step(tokens_per_step: int) -> dict[str, Any] | None:
-        again = request | {"tokens_per_step": tokens_per_step}
-        for answer in links.ask(with_data, again):
-            return (answer.facts.get("data") or {}).get("worst_batch")
-        return None
-
-    return PlannedRun(config, answers, worst_step)
+    return PlannedRun(config, links.ask(wanted, request))

@@ -45,9 +45,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     """Everything this host knows about itself.
 
     Args:
-        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory), `model`,
-            `tokens_per_step`, `stages`, `seed`, `ranks` (for the step that needs most memory),
-            `deadline_s`.
+        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory),
+            `tokens_per_step`, `stages`, `seed` (of the steps), `deadline_s`.
 
     Returns:
         The values of `_QUESTIONS` by name, None for what was not found out, and `problems`:
@@ -133,13 +132,6 @@ def _cpu(request: dict[str, Any]) -> dict[str, Any]:
 
     cores = len(os.sched_getaffinity(0))
     return {"cores": cores, "bfloat16": cpu_has_bfloat16(cpu_flags())}
-
-
-def _memory(request: dict[str, Any]) -> dict[str, int]:
-    from hvd_nmt.telemetry.host import memory_bytes
-
-    total_bytes, available_bytes = memory_bytes()
-    return {"total_bytes": total_bytes, "available_bytes": available_bytes}
 
 
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -246,26 +238,24 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
         "pairs": train.pairs,
         "source_tokens": train.source.tokens,
         "target_tokens": train.target.tokens,
-        "worst_batch": _worst_batch(request, opened) if "model" in request else None,
+        "step_error": _step_error(request, opened) if "tokens_per_step" in request else None,
     }
 
 
-def _worst_batch(request: dict[str, Any], data: Any) -> dict[str, Any]:
-    """`memory.worst_batch` of the run to come; `error` where no such step can be made."""
+def _step_error(request: dict[str, Any], data: Any) -> str | None:
+    """Why no step of the run to come can be made; None: it can."""
     from hvd_nmt.common.errors import ConfigError
-    from hvd_nmt.config import ModelConfig, mixture
+    from hvd_nmt.config import mixture
     from hvd_nmt.data.batch_plan import BatchPlan
     from hvd_nmt.data.mixed_epochs import MixedEpochs
-    from hvd_nmt.training import memory
 
     try:
         batching = request["tokens_per_step"], request["seed"]
         stages = mixture.stages_of(request.get("stages", ()), "data.stages")
-        plan = BatchPlan.of(data.train, *batching, MixedEpochs.of(data, stages, *batching))
+        BatchPlan.of(data.train, *batching, MixedEpochs.of(data, stages, *batching))
     except ConfigError as error:
-        return {"error": str(error)}
-    worst = memory.worst_batch(ModelConfig(**request["model"]), plan, request["ranks"])
-    return {"error": None, **worst._asdict()}
+        return str(error)
+    return None
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -274,7 +264,7 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "code": lambda request: code_hash(),
     "horovod": lambda request: horovod_build.built_with(),
     "packages": _packages, "cuda_architectures": _cuda_architectures,
-    "gpu": gpu, "cpu": _cpu, "memory": _memory,
+    "gpu": gpu, "cpu": _cpu,
     "nics": _nics, "names": _names, "routes": routes, "disk": _disk, "run_dir": _run_dir,
     "data": _data,
 }  # fmt: skip

@@ -53,16 +53,6 @@ def gpu_names() -> list[str]:
         return [gpu.name for gpu in probe.gpus]
 
 
-def memory_of(uuid: str) -> tuple[int, int] | None:
-    """Total and used bytes of a GPU or a MIG slice; None where NVML does not tell.
-
-    Args:
-        uuid: as CUDA gives it, 32 hexadecimal digits.
-    """
-    found = _asked(uuid, pynvml.nvmlDeviceGetMemoryInfo)
-    return (int(found.total), int(found.used)) if found else None
-
-
 def energy_j_of(uuid: str) -> float | None:
     """Energy that a GPU has drawn since its driver was loaded; None where NVML does not tell.
 

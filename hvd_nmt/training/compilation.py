@@ -22,7 +22,7 @@ from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE
 from hvd_nmt.model import device, dropout
-from hvd_nmt.training import devices, horovod, memory, slicing
+from hvd_nmt.training import devices, horovod, slicing
 from hvd_nmt.training.step import TrainingModel
 
 _REPEATS = 5
@@ -103,10 +103,11 @@ def choose(
         return Compilation(None, "steps are computed in slices (training.micro_batches)")
     if wanted == "auto" and training.deterministic:
         return Compilation(None, "a choice by measuring is not deterministic: say on")
-    most = memory.worst_batch(config.model, plan, model.rank.size)
+    most = slicing.largest_batch(plan, model.rank.size)
 
     def need(shapes_Nx3: np.ndarray) -> np.ndarray:
-        return memory.activation_bytes(config.model, 4, *shapes_Nx3.T)
+        rows, source, target = shapes_Nx3.T
+        return rows * (source + target)
 
     few = shapes.choose(
         plan, model.rank.size, lambda shapes_Nx3: need(shapes_Nx3) <= need(np.array([most]))

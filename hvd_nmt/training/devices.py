@@ -9,7 +9,6 @@ import re
 import resource
 from collections.abc import Iterator
 
-import psutil
 import tensorflow as tf
 
 from hvd_nmt.common import tensorflow_gpus
@@ -18,9 +17,9 @@ from hvd_nmt.common.units import count
 from hvd_nmt.config import Precision, precision
 from hvd_nmt.config.compute_capability import has_code
 from hvd_nmt.model import device
-from hvd_nmt.telemetry import gpu, host
+from hvd_nmt.telemetry import gpu
 from hvd_nmt.telemetry.host import cpu_flags
-from hvd_nmt.training import horovod, memory
+from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
 _TOO_LITTLE_MEMORY = re.compile(
@@ -31,8 +30,7 @@ _TOO_LITTLE_MEMORY = re.compile(
 _NAMES_A_GPU = re.compile(r"(^|,)\s*(\d|GPU-|MIG-)")
 _SMALLER_STEPS = (
     "start with more ranks or more --training.micro-batches, or with a lower "
-    "--training.tokens-per-step or a smaller model in a new --run-dir; python -m hvd_nmt.doctor "
-    "says what fits."
+    "--training.tokens-per-step or a smaller model in a new --run-dir."
 )
 
 
@@ -176,23 +174,6 @@ def pick_precision(wanted: Precision) -> str:
     return precision.pick(
         wanted, device.compute_capability(), precision.cpu_has_bfloat16(cpu_flags())
     )
-
-
-def available_memory_bytes(rank: Rank) -> int | None:
-    """Memory that this rank may have in all, with what it has; None where a GPU does not tell."""
-    gpus = tf.config.get_visible_devices("GPU")
-    if not gpus:
-        _, free_bytes = host.memory_bytes()
-        return free_bytes // rank.local_size + psutil.Process().memory_info().rss
-    uuid = _uuid_in_use()
-    found = gpu.memory_of(uuid) if uuid else None
-    if found is None:
-        return None
-    total_bytes, used_bytes = found
-    own_bytes = tf.config.experimental.get_memory_info("GPU:0")["current"]
-    # The rest that is used may be other programs', but for the context of CUDA.
-    others_bytes = max(0, used_bytes - own_bytes - memory.GPU_BASE_BYTES)
-    return total_bytes - others_bytes
 
 
 def peak_memory_bytes() -> int:

@@ -21,7 +21,6 @@ from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain import model_flops
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
 from hvd_nmt.training.compilation import Compilation
-from hvd_nmt.training.memory import Slices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ class Plan:
     """how hosts share what their ranks learn; None: chosen later, until then as on one host"""
     frozen: int = 0
     """weights that are not trained, and so have no gradient"""
-    slices: Slices | None = None
+    slices: int = 1
     """in which each rank computes its share of a step; None: in one"""
     compilation: Compilation | None = None
     """what XLA compiles; None: nothing, and nobody asked"""
@@ -198,13 +197,12 @@ class Plan:
         return lines
 
     def _slices(self) -> list[str]:
-        if self.slices is None or self.slices.micro_batches == 1:
+        if self.slices == 1:
             return []
-        count, tokens = self.slices.micro_batches, self.config.training.tokens_per_step
+        tokens = self.config.training.tokens_per_step // self.ranks // self.slices
         return [
-            f"slices      {count} of {tokens // self.ranks // count:,} target tokens a rank, one "
-            f"after another: a step needs about {data_size(self.slices.need_bytes)} instead of "
-            f"{data_size(self.slices.whole_bytes)}"
+            f"slices      {self.slices} of {tokens:,} target tokens a rank, one after another, to "
+            "need less memory"
         ]
 
     def _rate(self) -> str:

@@ -153,9 +153,7 @@ def check(
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
     cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
-    slices = slicing.choose(config, run_setup.batch_plan, run_setup.precision, model)
-    if slices is not None:
-        model.micro_batches = slices.micro_batches
+    model.micro_batches = slicing.choose(config.training, run_setup.batch_plan, model)
     compiled = compilation.choose(config, run_setup.batch_plan, model, start_step, all_reduce_s)
     if compiled is not None and compiled.few is not None:
         model.compiled = compiled.few
@@ -174,7 +172,7 @@ def check(
         latency_s=cluster.latency_s(),
         exchange=Exchange() if run_setup.groups is None else exchange or decided(config.training),
         frozen=parameters - count_parameters(model.trained),
-        slices=slices,
+        slices=model.micro_batches,
         compilation=compiled,
     )
 

@@ -9,7 +9,6 @@ from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.config.exchange import (
     Exchange,
     Joined,
-    copies_of_weights,
     decided,
     is_due,
     joined_at,
@@ -36,12 +35,6 @@ def test_the_outer_rate_grows_with_the_square_root_of_hosts():
     assert Exchange().rate(2) == pytest.approx(0.8)
     assert Exchange(outer_momentum=0).rate(8) == pytest.approx(3.2)
     assert Exchange(outer_rate=0.7, outer_momentum=0.9).rate(4) == 0.7
-
-
-def test_what_may_become_islands_needs_room_for_their_weights():
-    plainly = dataclasses.replace(ISLANDS, outer_momentum=0)
-    assert [copies_of_weights(t, 2) for t in (TrainingConfig(), PLAIN, plainly)] == [2, 0, 1]
-    assert copies_of_weights(TrainingConfig(), 1) == 0
 
 
 @pytest.mark.parametrize("given", [{"sync_every": 8}, {"streaming": "on"}])

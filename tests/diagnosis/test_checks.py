@@ -10,7 +10,7 @@ from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.checks import examine
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.planned_run import PlannedRun
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, table
+from hvd_nmt.diagnosis.table import FAIL, OK, table
 
 GB = 1_000_000_000
 V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "error": None,
@@ -20,11 +20,6 @@ FILES = dataclasses.replace(
     data=DataConfig(Path("data/wmt"), corpus="files", vocabulary_size=32768),
     training=TrainingConfig(tokens_per_step=16_000),
 )
-
-
-def with_tokens(tokens, micro_batches=1):
-    training = TrainingConfig(tokens_per_step=tokens, micro_batches=micro_batches)
-    return dataclasses.replace(FILES, training=training)
 
 
 def nics(**speeds):
@@ -49,7 +44,6 @@ def good_facts(name, other):
         "horovod": {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False},
         "gpu": gpu(2),
         "cpu": {"cores": 8, "bfloat16": False},
-        "memory": {"total_bytes": 64 * GB, "available_bytes": 60 * GB},
         "nics": nics(eth0=10_000)
         | {"lo": {"is_up": True, "is_loopback": True, "link_mbit_per_s": None}},
         "names": {name: ["10.0.0.1"], other: ["10.0.0.2"]},
@@ -63,7 +57,7 @@ def good_facts(name, other):
             "error": None, "exists": True, "hash": "da7a" * 16, "vocabulary_hash": "50ca" * 16,
             "vocabulary_size": 32768, "verified": True, "pairs": 4_500_000,
             "source_tokens": 120 * 10**6, "target_tokens": 125 * 10**6,
-            "worst_batch": {"error": None, "rows": 80, "source_length": 56, "target_length": 56},
+            "step_error": None,
         },
         "problems": {},
     }  # fmt: skip
@@ -180,7 +174,7 @@ RUNS = {
     "damaged embedded data":
         planned(EMBEDDED, data=MISSING | {"exists": True, "error": "manifest.json is damaged"}),
     "a sentence over the tokens of a step":
-        planned(data={"worst_batch": {"error": "tokens_per_step is 40, the longest has 96"}}),
+        planned(data={"step_error": "tokens_per_step is 40, the longest has 96"}),
     "other data": planned(data={"hash": "0123" * 16}),
     "another vocabulary": planned(data={"vocabulary_hash": "0123" * 16}),
     "8 ranks asked for": planned(dataclasses.replace(FILES, ranks=8)),
@@ -205,10 +199,6 @@ RUNS = {
     "cuDNN has no code":
         on_both(packages=good_facts("", "")["packages"] | {"nvidia-cudnn-cu12": "9.12.0.46"}),
     "cuDNN is unknown": planned(packages={"nvidia-cudnn-cu12": None}),
-    "another program fills a GPU":
-        planned(gpu={"gpus": [card(0), card(1, used_GB=14)]}),
-    "little memory, which ranks share":
-        on_both(gpu=gpu(0), memory={"total_bytes": 16 * GB, "available_bytes": 6 * GB}),
     "processors, as asked for": on_both(
         dataclasses.replace(FILES, training=TrainingConfig(device="cpu")),
         **cards(H100), cuda_architectures=[],
@@ -247,80 +237,6 @@ def test_the_card_between_the_hosts_needs_one_name():
     other = answers(routes={"v100a": {"source": "10.0.0.2", "nic": "ens3"}}, nics=nics(ens3=10_000))
     assert network_checks.used_nic(other) is None
     assert network_checks.used_nic(answers()) == "eth0"
-
-
-def hosts_with_a_worst_batch():
-    """Two hosts with the data, and the batch of 100,000 tokens that both tell."""
-    worst = {"error": None, "rows": 450, "source_length": 56, "target_length": 56}
-    hosts = answers(data={"worst_batch": worst})
-    hosts[0].facts["data"]["worst_batch"] = worst
-    return hosts, worst
-
-
-def test_a_batch_that_will_not_fit_is_known_before_with_the_tokens_that_would():
-    hosts, worst = hosts_with_a_worst_batch()
-    check = judged("memory", hosts, config=with_tokens(100_000))
-    assert check.status == FAIL
-    assert "of 16.0 GB free on each GPU (450 x 56+56 tokens)" in check.found
-    fits = tokens_in(check.remedy)
-    assert 20_000 < fits < 100_000
-    worst["rows"] = -(-450 * fits // 100_000)
-    assert judged("memory", hosts, config=with_tokens(100_000)).status == OK
-
-
-def test_slices_are_what_auto_takes_and_what_is_advised():
-    hosts, _ = hosts_with_a_worst_batch()
-    check = judged("memory", hosts, config=with_tokens(100_000))
-    slices = int(check.remedy.partition("micro-batches ")[2].partition(",")[0])
-    assert slices in (2, 4, 8)
-    for taken in ("auto", slices):
-        check = judged("memory", hosts, config=with_tokens(100_000, taken))
-        assert check.status == OK
-        assert f"(450 x 56+56 tokens in {slices} slices)" in check.found
-    assert judged("memory", hosts, config=with_tokens(100_000, slices // 2)).status != OK
-
-
-def test_auto_takes_on_all_hosts_what_the_fullest_needs():
-    hosts, _ = hosts_with_a_worst_batch()
-    full = [{**V100, "index": i, "uuid": f"GPU-{i}", "memory_used_bytes": 9 * GB} for i in (0, 1)]
-    hosts[1].facts["gpu"]["gpus"] = full
-    found = examine(PlannedRun(with_tokens(100_000, "auto"), hosts, lambda tokens: None))
-    slices = {check.found.partition(" tokens in ")[2] for check in found if check.name == "memory"}
-    assert len(slices) == 1
-    assert int(slices.pop().split()[0]) >= 4
-
-
-def test_the_tokens_that_would_fit_are_asked_of_the_data_again():
-    """In smaller steps other sentences meet: here the longest ones alone, twice as long."""
-
-    def worst_step(tokens):
-        asked.append(tokens)
-        rows = -(-tokens // 448)
-        return {"error": None, "rows": rows, "source_length": 112, "target_length": 112}
-
-    asked = []
-    hosts, worst = hosts_with_a_worst_batch()
-    found = examine(PlannedRun(with_tokens(100_000), hosts, worst_step))
-    (remedy,) = {check.remedy for check in found if check.name == "memory"}
-    fits = tokens_in(remedy)
-    assert fits == asked[-1] < asked[0]
-    worst |= worst_step(fits)
-    assert judged("memory", hosts, config=with_tokens(fits)).status == OK
-
-
-def tokens_in(remedy):
-    """The number of tokens per step that is advised."""
-    return int(remedy.partition("tokens-per-step to ")[2].split(", ")[0].replace(",", ""))
-
-
-def test_without_the_data_a_bound_of_the_memory_only_warns():
-    hosts = on_both(data=MISSING).answers
-    check = judged("memory", hosts, config=with_tokens(100_000))
-    assert check.status == WARN
-    assert "needs at most" in check.found
-    assert "x 256+256 tokens" in check.found
-    fits = tokens_in(check.remedy)
-    assert judged("memory", hosts, config=with_tokens(fits)).status == OK
 
 
 def test_a_run_that_freezes_or_averages_is_asked_for_as_such():

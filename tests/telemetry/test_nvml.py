@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from hvd_nmt.telemetry import nvml
-from hvd_nmt.telemetry.gpu import GpuProbe, memory_of
+from hvd_nmt.telemetry.gpu import GpuProbe
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,3 @@ def test_functions_that_an_old_driver_lacks_cost_their_own_values(nvml_library, 
         assert (sample.temperature_c, sample.error) == (celsius, None)
         assert sample.utilisation_percent == 97 + sample.index
         assert sample.throttle_reasons == ["thermal"]
-
-
-def test_memory_of_the_gpu_that_cuda_names(nvml_library):
-    nvml_library.gpus = 2
-    assert memory_of(f"{1:032d}") == (16 << 30, 10 << 30)
-    assert memory_of(f"{2:032d}") is None  # NVML knows no such GPU
-    nvml_library.init = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert memory_of(f"{1:032d}") is None

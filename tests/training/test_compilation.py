@@ -16,7 +16,7 @@ from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import device, dropout, loss
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import compilation, horovod, memory, optimizer
+from hvd_nmt.training import compilation, horovod, optimizer, slicing
 from hvd_nmt.training.compilation import Measured
 from hvd_nmt.training.step import TrainingModel
 
@@ -90,8 +90,8 @@ def test_what_is_asked_for_decides_without_a_measurement(monkeypatch):
     assert chosen(jit_compile="off") is None
     few = chosen(jit_compile="on").few
     assert few.shapes_Nx3.tolist() == shapes.choose(plan(), 1).shapes_Nx3.tolist()
-    most = memory.worst_batch(MODEL, plan(), 1)
-    need = [memory.activation_bytes(MODEL, 4, *shape) for shape in (most, *few)]
+    most = slicing.largest_batch(plan(), 1)
+    need = [rows * (source + target) for rows, source, target in (most, *few)]
     assert max(need) == need[0]  # no program needs more than the step that needs most
     sliced = chosen(model(micro_batches=2), jit_compile="on")  # slices have shapes of their own
     assert sliced.few is None

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import types
 
 import pytest
 import tensorflow as tf
@@ -189,25 +188,3 @@ def test_ranks_on_cpus_share_the_cores(hardware, monkeypatch, cores, ranks, thre
     monkeypatch.setattr(devices, "keep_freed_memory", lambda: calls.append("memory"))
     devices.set_up(rank(0, ranks))
     assert calls == [threads, "memory"]
-
-
-def test_the_memory_of_a_host_is_shared_by_its_ranks(hardware, monkeypatch):
-    hardware()
-    monkeypatch.setattr(devices.host, "memory_bytes", lambda: (64 << 30, 12 << 30))
-    held = devices.psutil.Process().memory_info().rss
-    assert devices.available_memory_bytes(rank(0, 3)) == pytest.approx((4 << 30) + held, rel=0.05)
-
-
-def test_the_memory_of_a_gpu_is_what_others_leave(hardware, monkeypatch):
-    hardware(capability=(7, 0))
-    gpus = [types.SimpleNamespace(name="/physical_device:GPU:3")]
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
-    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: f"uuid of {number}")
-    known, info = {}, {}
-    monkeypatch.setattr(devices.gpu, "memory_of", known.get)
-    monkeypatch.setattr(tf.config.experimental, "get_memory_info", lambda device: info)
-    assert devices.available_memory_bytes(rank(0, 1)) is None
-    for used_GB, own_GB, available_GB in ((2.9, 2, 16), (0.3, 0, 16), (12.9, 2, 6), (15.9, 15, 16)):
-        known["uuid of 3"] = (16 * 10**9, int(used_GB * 1e9))
-        info["current"] = int(own_GB * 1e9)
-        assert devices.available_memory_bytes(rank(0, 1)) == pytest.approx(available_GB * 1e9)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.config import Config, ModelConfig, TrainingConfig
+from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import devices, horovod, memory, optimizer, slicing
+from hvd_nmt.training import horovod, optimizer, slicing
 from hvd_nmt.training.step import TrainingModel
 
 VOCABULARY = 64
@@ -21,16 +22,18 @@ TOO_LITTLE = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating t
 
 @pytest.fixture
 def choose(monkeypatch):
-    """A function: what is chosen with some memory, for some `micro_batches`."""
+    """A function: what is chosen where so many slices fit; and how many were tried."""
 
-    def choose(available, asked="auto", others=(), on_gpu=False):
-        training = TrainingConfig(tokens_per_step=2000, micro_batches=asked)
-        monkeypatch.setattr(devices, "available_memory_bytes", lambda rank: available)
-        monkeypatch.setattr(horovod, "gather", lambda mine: [mine, *others])
-        if on_gpu:
-            monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["GPU:0"])
-        made = model(micro_batches=asked)
-        return slicing.choose(Config(model=MODEL, training=training), PLAN, "float32", made)
+    def choose(fitting=1, asked="auto", others=True, on_gpu=True):
+        training, tried = TrainingConfig(tokens_per_step=2000, micro_batches=asked), []
+        monkeypatch.setattr(horovod, "gather", lambda mine: [mine, others])
+        monkeypatch.setattr(device, "is_gpu", lambda: on_gpu)
+        monkeypatch.setattr(
+            slicing,
+            "computes",
+            lambda model, batch, slices: tried.append(slices) or slices >= fitting,
+        )
+        return slicing.choose(training, PLAN, model(micro_batches=asked)), tried
 
     return choose
 
@@ -51,52 +54,25 @@ def model(precision="float32", micro_batches="auto"):
 PLAN = BatchPlan.of(corpus(), 2000, 1)
 
 
-def enough_for(slices):
-    """Memory of which the usable share is what some slices need."""
-    batch = memory.worst_batch(MODEL, PLAN, 1)
-    need = memory.need(
-        MODEL, VOCABULARY, "float32", batch, False, snapshot=True, micro_batches=slices
-    )
-    return int(need.total_bytes / memory.USABLE_SHARE) + 100
+def test_out_of_memory_doubles_the_slices(choose):
+    assert choose() == (1, [1])
+    assert choose(fitting=3) == (4, [1, 2, 4])
+    most, _ = choose(fitting=10**6)
+    assert most >= slicing.largest_batch(PLAN, 1).rows > most / 2
 
 
-@pytest.mark.parametrize("slices", [1, 2, 8])
-def test_little_memory_cuts_a_step(choose, slices):
-    chosen = choose(enough_for(slices))
-    assert chosen.micro_batches == slices
-    assert (chosen.need_bytes < chosen.whole_bytes) == (slices > 1)
+def test_another_ranks_memory_counts_as_well(choose):
+    _, tried = choose(others=False)
+    assert tried[:3] == [1, 2, 4]
 
 
-def test_the_rank_with_least_memory_decides(choose):
-    assert choose(enough_for(1), others=[8, 2]).micro_batches == 8
-
-
-def test_what_is_configured_is_not_asked_of_the_memory(choose):
-    assert choose(enough_for(8), asked=1) is None
-    assert choose(enough_for(1), asked=3).micro_batches == 3
+def test_what_is_configured_and_processors_are_not_tried(choose, monkeypatch):
+    assert choose(fitting=2, asked=1) == (1, [])
+    assert choose(asked=3) == (3, [])
+    monkeypatch.setattr(horovod, "gather", lambda mine: [mine])
+    assert choose(fitting=2, on_gpu=False, others=False) == (1, [])
     assert model(micro_batches=3).micro_batches == 3
     assert model().micro_batches == 1  # until it is chosen
-
-
-@pytest.mark.parametrize(("fits", "slices"), [(True, 2), (False, 4)])
-def test_a_gpu_near_its_limit_is_tried_once(choose, monkeypatch, fits, slices):
-    tried = []
-    monkeypatch.setattr(
-        slicing, "computes", lambda model, batch, slices: tried.append(slices) or fits
-    )
-    gpu_need = memory.GPU_BASE_BYTES - memory.CPU_BASE_BYTES
-    available = enough_for(2) + int(gpu_need / memory.USABLE_SHARE)
-    assert choose(available, on_gpu=True).micro_batches == slices
-    assert tried == [2]
-
-
-def test_a_gpu_with_room_is_not_tried_and_one_that_does_not_tell_is(choose, monkeypatch):
-    tried = []
-    monkeypatch.setattr(slicing, "computes", lambda *of: tried.append(of) or True)
-    assert choose(10 * enough_for(1), on_gpu=True).micro_batches == 1
-    assert tried == []
-    assert choose(None, on_gpu=True).micro_batches == 1
-    assert len(tried) == 1
 
 
 def test_a_trial_computes_and_changes_nothing():
