@@ -1,6 +1,6 @@
 """Raw parallel text to a prepared data directory: clean, train SentencePiece, encode.
 
-    python -m hvd_nmt.prepare --corpus embedded --out data/embedded-en-de
+    python -m hvd_nmt.prepare --dataset embedded --out data/embedded-en-de
     python -m hvd_nmt.prepare --dataset wmt16-en-de --max-length 56 --out data/wmt16-en-de
     python -m hvd_nmt.prepare --corpora corpora.yaml --out data/mixed
     python -m hvd_nmt.prepare --train-source train.en.gz --train-target train.de.gz \\
@@ -33,7 +33,7 @@ from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import joining, stages, subwords
+from hvd_nmt.preparation import embedded, joining, stages, subwords
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.journal import Journal, discard
@@ -104,8 +104,8 @@ def _from_text(
     options: Options, inputs: Mapping[str, Input], several: Corpora | None, build: stages.Build
 ) -> tuple[dict[str, PartState], dict[str, Any]]:
     """Cleans text, trains the vocabulary, encodes; returns the parts and what quality counts."""
-    if options.corpus == "embedded":
-        inputs = stages.generate(build, options.seed)
+    if options.dataset == "embedded":
+        inputs = {part: Input.of([paths]) for part, paths in embedded.unpack(build.work).items()}
     if several is not None:
         parts = joining.clean(build, several, options.wrong_bytes)
     else:

@@ -385,7 +385,7 @@ def test_a_file_that_changes_after_its_fingerprint_is_named(toy, monkeypatch, ca
     [
         ({"train_target": None}, "Give both --train-source and --train-target"),
         ({"dev_size": 5}, "Give either --dev-source"),
-        ({"corpus": "embedded"}, "brings its own dev and test"),
+        ({"dataset": "embedded"}, "brings its own dev part"),
         ({"corpora": __file__}, "--corpora names all files"),
         ({"dataset": "wmt16-en-fr"}, "wmt16-en-de"),
         ({"max_length": 1}, "--max-length must be at least 2"),
@@ -405,22 +405,22 @@ def test_a_wrong_command_line_ends_with_code_2(toy, capsys, changes, message):
     assert toy.left() == []
 
 
-def fake_generate(seed, **_):
-    pairs = toy_pairs(200 + seed)
-    return {"train": pairs, "dev": pairs[:10], "test": pairs[10:15]}
-
-
 def test_the_embedded_corpus(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(embedded, "generate", fake_generate)
+    def unpack(folder):
+        raw = Toy(folder)
+        raw.write("test", toy_pairs(15)[10:])
+        names = ("train", "dev", "test")
+        return {part: (folder / f"{part}.source", folder / f"{part}.target") for part in names}
+
+    monkeypatch.setattr(embedded, "unpack", unpack)
     out = tmp_path / "embedded-en-de"
-    argv = ["--corpus", "embedded", "--out", str(out), "--vocabulary-size", "120"]
+    argv = ["--dataset", "embedded", "--out", str(out), "--vocabulary-size", "120"]
     assert prepare.main(argv) == 0
     data = corpus.load(out, verify=True)
-    assert (len(data.train), len(data.dev)) == (201, 10)
+    assert (len(data.train), len(data.dev)) == (300, 20)
     assert data.text("test")[0] == [source for source, _ in toy_pairs(15)[10:]]
     assert prepare.main(argv) == 0
     assert "already prepared" in capsys.readouterr().out
-    assert prepare.main([*argv, "--seed", "2"]) == 3
 
 
 def test_two_processes_at_once_prepare_once(toy):

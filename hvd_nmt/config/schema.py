@@ -49,8 +49,6 @@ class DataConfig:
     allow_change: bool = False
     """resume although these are other data than the checkpoint was trained on; the best models then
     start anew"""
-    seed: int = 1
-    """seed of the embedded corpus"""
     bpe_dropout: float = 0.0
     """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
     is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
@@ -63,7 +61,6 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "data", "vocabulary_size")
-        _not_negative(self, "data", "seed")
         _share(self, "data", "bpe_dropout")
 
     @property

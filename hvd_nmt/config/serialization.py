@@ -18,6 +18,7 @@ from hvd_nmt.config.unique_keys import UniqueKeys
 
 _FORMER = frozenset({
     "telemetry.timeline_steps",
+    "data.seed",
 })  # fmt: skip
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""

@@ -330,8 +330,8 @@ def read_manifest(directory: Path) -> Manifest:
                 ) from None
         raise DataError(
             f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
-            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--corpus embedded` "
-            "instead of the files for the package's own text."
+            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--dataset "
+            "embedded` instead of the files for the package's own text."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,10 +35,9 @@ class Options:
 
     out: Path
     """directory to make"""
-    corpus: Literal["files", "embedded"] = "files"
-    """files: those named below; embedded: the package's own English-German corpus"""
     dataset: Literal[datasets.NAMES] | None = None  # type: ignore[valid-type]
-    """a public corpus to download instead, with its dev and test parts"""
+    """embedded: the package's own English-German corpus; others: a public one to download; each
+    with its dev and test parts"""
     corpora: Path | None = None
     """YAML file that names several corpora instead, see docs/guide.md"""
     train_source: Path | None = None
@@ -93,8 +91,6 @@ class Options:
     """longest training sentence, subword tokens with eos"""
     too_long: Literal["skip", "truncate"] = "skip"
     """what becomes of a training pair with a longer sentence"""
-    seed: int = 1
-    """seed of the embedded corpus"""
     overwrite: bool = False
     """replace a directory that was prepared with other settings"""
 
@@ -114,12 +110,12 @@ class Options:
             raise ConfigError("The two languages name files: they must have different names.")
         if (
             self.max_length < 2
-            or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size, self.seed) < 0
+            or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size) < 0
             or self.source_vocabulary_size < 0
         ):
             raise ConfigError(
                 "--max-length must be at least 2; --vocabulary-size, --source-vocabulary-size, "
-                "--vocabulary-sample, --dev-size and --seed at least 0."
+                "--vocabulary-sample and --dev-size at least 0."
             )
         if max(self.vocabulary_size, self.source_vocabulary_size, self.max_length) > MOST:
             raise ConfigError(
@@ -130,16 +126,10 @@ class Options:
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
         if self.corpora:
-            if self.files or self.dev_size or self.dataset or self.corpus != "files":
+            if self.files or self.dev_size or self.dataset:
                 raise ConfigError(
                     "--corpora names all files, dev files among them: give no text files, "
-                    "--dev-size, --corpus or --dataset beside it."
-                )
-        elif self.corpus == "embedded":
-            if self.files or self.dev_size or self.languages != ("en", "de") or self.dataset:
-                raise ConfigError(
-                    "The embedded corpus is English to German and brings its own dev and test "
-                    "parts: give no files, languages, dataset or --dev-size to it."
+                    "--dev-size or --dataset beside it."
                 )
         elif self.dataset:
             if self.files or self.dev_size:
@@ -148,8 +138,8 @@ class Options:
                 )
         elif "train" not in self.files:
             raise ConfigError(
-                "Give --train-source and --train-target, or --corpus embedded for the package's "
-                "own corpus, or --dataset NAME for a public one, or --corpora FILE for several."
+                "Give --train-source and --train-target, or --dataset embedded for the package's "
+                "own corpus or the name of a public one, or --corpora FILE for several."
             )
         elif ("dev" in self.files) == (self.dev_size > 0):
             raise ConfigError(
@@ -198,14 +188,19 @@ class Options:
             self._refuse(of_source, "it needs --separate-vocabularies")
         if self.cleaning.clean == "none":
             self._refuse(moses, "these rules need --clean moses")
-        if not self.dataset:
-            self._refuse({"--mirror": self.mirror}, "only a --dataset is downloaded")
+        if not self.is_public:
+            self._refuse({"--mirror": self.mirror}, "only a public --dataset is downloaded")
 
     @staticmethod
     def _refuse(options: Mapping[str, Any], why: str) -> None:
         given = [name for name, is_given in options.items() if is_given]
         if given:
             raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the text is a data set that is downloaded."""
+        return self.dataset not in (None, "embedded")
 
     @property
     def files(self) -> dict[str, Paths]:
@@ -224,9 +219,7 @@ class Options:
     @property
     def pieces(self) -> tuple[int, ...]:
         """SentencePiece pieces to ask for: of the joint vocabulary, or of source and target."""
-        usual = 4000 if self.corpus == "embedded" else 8000
-        if self.dataset:
-            usual = datasets.named(self.dataset).vocabulary_pieces
+        usual = datasets.named(self.dataset).vocabulary_pieces if self.dataset else 8000
         pieces = self.vocabulary_size or usual
         return (self.source_vocabulary_size or pieces, pieces)[not self.separate_vocabularies :]
 
@@ -240,7 +233,7 @@ class Options:
         """The rules, with `auto` decided: those of Moses for a dataset only."""
         chosen = self.rules.clean
         if chosen == "auto":
-            chosen = "moses" if self.dataset else "none"
+            chosen = "moses" if self.is_public else "none"
         return dataclasses.replace(self.rules, clean=chosen)
 
     def learning_of(self, several: Corpora | None) -> Learning:
@@ -254,7 +247,7 @@ class Options:
     def wrong_bytes(self) -> str:
         """stop or skip: what becomes of a training pair that is not UTF-8."""
         if self.not_utf8 == "auto":
-            return "skip" if self.dataset else "stop"
+            return "skip" if self.is_public else "stop"
         return self.not_utf8
 
 
@@ -273,7 +266,7 @@ def find_inputs(options: Options) -> dict[str, Input]:
     Raises:
         DataError: it cannot be had or read.
     """
-    if options.dataset:
+    if options.dataset and options.is_public:
         found = datasets.download(options.dataset, options.cache, options.mirror)
         return {part: Input.of(paths) for part, paths in found.items()}
     return {part: Input.of([paths]) for part, paths in options.files.items()}
@@ -301,7 +294,7 @@ def request(
     prepared before it are still known to be done.
     """
     found: dict[str, Any] = {
-        "corpus": options.corpus,
+        "corpus": "embedded" if options.dataset == "embedded" else "files",
         "languages": list(options.languages),
         "pieces": options.pieces[-1],
         "max_length": options.max_length,
@@ -325,10 +318,8 @@ def request(
         found["source_vocabulary"] = _digest(options.source_vocabulary)
     if options.wrong_bytes != "stop":
         found["not_utf8"] = options.wrong_bytes
-    if options.corpus == "embedded":
-        # The words come from these two packages, the sentences from the generator.
-        words = {package: metadata.version(package) for package in ("babel", "num2words")}
-        return found | {"seed": options.seed, "words": words, "generator": embedded.TEXT_VERSION}
+    if options.dataset == "embedded":
+        return found | embedded.REQUEST
     if several is not None:
         return found | {"corpora": several.request()}
     digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}

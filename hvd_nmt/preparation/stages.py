@@ -1,6 +1,5 @@
 """The stages of `prepare` in their order. A stage that is in the journal is not done again.
 
-generate             the embedded corpus as files
 clean                each part to clean text, dev and test before train
 hold_out             dev pairs out of the training pairs
 make_vocabularies    SentencePiece's model, trained or copied, or one for each side
@@ -26,7 +25,6 @@ from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.preparation import (
     cleaning,
-    embedded,
     encoding,
     parts,
     quality,
@@ -80,22 +78,6 @@ class Build:
             for name in ("dev", "test")
             if name in names
         }
-
-
-def generate(build: Build, seed: int) -> dict[str, Input]:
-    """Writes the embedded corpus to files, to go the same way as any other text."""
-
-    def write() -> None:
-        for part, pairs in embedded.generate(seed).items():
-            paths = build.paths(build.work, f"raw.{part}")
-            for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
-                path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-
-    build.journal.stage("generate", write)
-    return {
-        part: Input.of([build.paths(build.work, f"raw.{part}")])
-        for part in ("train", "dev", "test")
-    }
 
 
 def clean(

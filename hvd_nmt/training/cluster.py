@@ -236,12 +236,10 @@ def _prepare_embedded(config: DataConfig, rank: Rank) -> None:
                 sys.executable,
                 "-m",
                 "hvd_nmt.prepare",
-                "--corpus",
+                "--dataset",
                 "embedded",
                 "--out",
                 os.fspath(config.directory),
-                "--seed",
-                str(config.seed),
                 "--vocabulary-size",
                 str(config.vocabulary_size),
             ],
@@ -271,7 +269,7 @@ def _is_prepared(config: DataConfig) -> bool:
         request = corpus.load(config.directory).manifest.request
     except UserError:
         return False
-    wanted = {"corpus": "embedded", "seed": config.seed, "pieces": config.vocabulary_size}
+    wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
     return all(request.get(name) == value for name, value in wanted.items())
 
 

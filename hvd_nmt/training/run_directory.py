@@ -65,7 +65,6 @@ _DECIDES_RESUME = (
     "training.seed",
     "training.freeze",
     "training.ema_decay",
-    "data.seed",
 )
 _CUTS_STEPS = ("data.bpe_dropout", "data.noise.")
 _RECUT = "; the rest of an epoch that has begun has some sentences again, and some not at all"

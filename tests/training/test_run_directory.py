@@ -11,7 +11,7 @@ import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.config import CheckpointConfig, Config, DataConfig, ModelConfig, TrainingConfig
+from hvd_nmt.config import CheckpointConfig, Config, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.training import run_directory
 from hvd_nmt.training.horovod import Rank
@@ -82,7 +82,6 @@ def test_another_vocabulary_is_refused(tmp_path: Path, data: corpus.DataDirector
         ({"model": ModelConfig(width=128)}, "model.width"),
         ({"training": TrainingConfig(seed=2)}, "training.seed"),
         ({"training": TrainingConfig(tokens_per_step=2048)}, "training.tokens_per_step"),
-        ({"data": DataConfig(seed=2)}, "data.seed"),
     ],
 )
 def test_what_decides_the_run_may_not_change(
