@@ -65,7 +65,9 @@ END
 
 # A row: a model in a precision, with or without XLA, on the embedded corpus.
 train() {
-    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" --training.jit-compile "$3" \
+    local xla=--training.no-jit-compile
+    [[ $3 == off ]] || xla=--training.jit-compile
+    "$python" -m hvd_nmt.bench --preset "$1" --training.precision "$2" "$xla" \
         "${corpus[@]}" --steps "${STEPS:-30}" "${options[@]}" >"$work/bench" 2>"$work/errors" || {
         row_of_error "$1, $2, XLA $3"
         return

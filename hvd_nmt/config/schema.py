@@ -177,11 +177,9 @@ class TrainingConfig:
     micro_batches: Count = "auto"
     """slices in which a rank computes its share of a step, one after another, to need less memory;
     auto: as many as the fullest GPU asks for, most often 1; 1 without GPUs"""
-    jit_compile: Literal["auto", "on", "off"] = "auto"
-    """let XLA compile forward and backward pass, one program for each of at most 64 shapes, to
-    which the lengths and rows of frequent steps are rounded up (over all steps at most 5 % more
-    padding). auto: on GPUs, where that saves time over the whole run, as measured before its first
-    step"""
+    jit_compile: bool = False
+    """let XLA compile forward and backward pass, a program for each shape of a batch; lengths are
+    then padded to multiples of 8, and rows to at most an eighth more"""
     wire: Literal["auto", "float32", "float16"] = "auto"
     """numbers that travel between hosts; float16 is scaled, so that nothing overflows or becomes 0.
     This and the next four are ways to bear a slow link: auto measures the link and the computing

@@ -22,6 +22,12 @@ _FORMER = frozenset({
 })  # fmt: skip
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""
+_FORMER_VALUES: dict[tuple[str, str], Any] = {
+    ("training.jit_compile", "auto"): False,
+    ("training.jit_compile", "on"): True,
+    ("training.jit_compile", "off"): False,
+}
+"""dotted name and former value, as text -> what it is now"""
 
 
 def load(path: Path, default: Config | None = None) -> Config:
@@ -91,6 +97,7 @@ def _replaced(default: Any, values: Mapping[str, Any], where: str, section: str 
                 raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
             changes[name] = _replaced(old, value, f"{where}: {name}", f"{section}{name}.")
             continue
+        value = _FORMER_VALUES.get((f"{section}{name}", str(value)), value)
         changes[name] = _chosen(types[name], old, value, f"{where}: {name}")
     return dataclasses.replace(default, **changes)
 

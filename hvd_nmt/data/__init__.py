@@ -9,7 +9,6 @@
 - `mixed_epochs`        which sentences of several corpora make up each epoch
 - `feed`                the plan and the changes of sentences that a configuration asks for
 - `batches`             the ids of a rank's share of each step, padded
-- `shapes`              few shapes for many batches, for XLA
 - `augmentation`        sentences that are not the same each time: BPE-dropout and noise
 - `noise`               capitals, typing errors and the like, compiled by Numba
 - `byte_pair_merges`    characters merged into pieces, compiled by Numba

@@ -5,7 +5,7 @@ Capitals: B rows of one rank, S padded source length, T padded target length (to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,9 +27,15 @@ class PaddedBatch(NamedTuple):
     target_length: int
     """tokens of each target sentence, padding included"""
 
+    @property
+    def rounded(self) -> PaddedBatch:
+        """One of few shapes, of each of which XLA makes a program.
 
-Rounding = Callable[[PaddedBatch], PaddedBatch]
-"""gives a shape at least as large"""
+        The lengths are multiples of 8, and the rows are at most an eighth more.
+        """
+        rows_to = 1 << max(0, self.rows.bit_length() - 4)
+        source, target = (-(-length // 8) * 8 for length in self[1:])
+        return PaddedBatch(-(-self.rows // rows_to) * rows_to, source, target)
 
 
 class Batch(NamedTuple):
@@ -59,7 +65,7 @@ class Batch(NamedTuple):
 
 def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
-    augmentation: Augmentation | None = None, *, rounded: Rounding | None = None,
+    augmentation: Augmentation | None = None, *, rounded: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 
@@ -73,8 +79,7 @@ def batches(
         rank: this rank, 0 <= rank < size.
         size: number of ranks.
         augmentation: changes sentences, anew each time; None: they are as in the corpus.
-        rounded: what a step's batches are padded to, of at least their own shape; the same on all
-            ranks. None: no more than that.
+        rounded: whether batches are padded to few shapes.
     """
     epoch, step = start.epoch, start.step
     while True:
@@ -137,14 +142,14 @@ def evaluation_batches(
 
 def _share(
     corpus: ParallelCorpus, sentences: np.ndarray, rank: int, size: int,
-    rounded: Rounding | None = None,
+    rounded: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """This rank's rows of a step as (source_BxS, target_BxT, indices_B); -1 marks a pad row."""
     if not 0 <= rank < size:
         raise ValueError(f"rank {rank} of {size}")
     source, target = (int(side.lengths[sentences].max()) for side in (corpus.source, corpus.target))
     shape = PaddedBatch(-(-len(sentences) // size), source, target)
-    rows, source, target = shape if rounded is None else rounded(shape)
+    rows, source, target = shape.rounded if rounded else shape
     own = dealt(sentences, rank, size)
     indices_B = np.full(rows, -1, np.int64)
     indices_B[: len(own)] = own

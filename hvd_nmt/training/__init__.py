@@ -14,7 +14,6 @@ step                the Keras model that `fit` drives: one training step, timed
 timed_tape          when a rank's own gradients are ready
 micro_batches       a rank's share of a step in slices, one after another
 slicing             how many slices: as many as the memory of the GPUs asks for
-compilation         what XLA compiles, and whether that pays
 optimizer           Adam with one fused kernel per weight, wrapped so that gradients are summed
 moving_average      of the weights
 step_callback       the base of callbacks that count the steps of a run

@@ -93,8 +93,9 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
     total = WARMUP_STEPS + steps
     recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
-    data = setup.dataset(run_setup, 0, total, plan.few_shapes)
-    if plan.few_shapes is not None:  # all programs that these steps need are compiled before
+    compiles = config.training.jit_compile
+    data = setup.dataset(run_setup, 0, total, rounded=compiles)
+    if compiles:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))

@@ -17,10 +17,8 @@ from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory, Manifest
-from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.explain import model_flops
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
-from hvd_nmt.training.compilation import Compilation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,18 +53,11 @@ class Plan:
     """weights that are not trained, and so have no gradient"""
     slices: int = 1
     """in which each rank computes its share of a step; None: in one"""
-    compilation: Compilation | None = None
-    """what XLA compiles; None: nothing, and nobody asked"""
 
     @property
     def ranks(self) -> int:
         """Number of ranks."""
         return len(self.hosts)
-
-    @property
-    def few_shapes(self) -> FewShapes | None:
-        """Those with a program of XLA, to which batches are rounded; None: they are not."""
-        return None if self.compilation is None else self.compilation.few
 
     @property
     def gradient_bytes(self) -> int:
@@ -144,7 +135,7 @@ class Plan:
             f"{training.tokens_per_step // self.ranks:,} a rank{self._steps_per_epoch()}",
             *self._corpora(),
             *self._slices(),
-            *([] if self.compilation is None else [f"XLA         {self.compilation.words}"]),
+            *(["XLA         a program for each shape"] if training.jit_compile else []),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
             f"rate        {self._rate()}",

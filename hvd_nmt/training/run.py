@@ -266,7 +266,7 @@ def _fit(
     try:
         enough = stop_save_evaluate.make_up(model.exchange.sync_every)
         if steps > 0 and not enough:
-            data = setup.dataset(run_setup, start, steps, plan.few_shapes)
+            data = setup.dataset(run_setup, start, steps, rounded=config.training.jit_compile)
             model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         stop_save_evaluate.on_train_end()  # `fit` may not have been called
         saving.wait()

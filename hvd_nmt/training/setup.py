@@ -18,10 +18,9 @@ from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.feed import feed
-from hvd_nmt.data.shapes import FewShapes
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import cluster, compilation, devices, horovod, optimizer, slicing
+from hvd_nmt.training import cluster, devices, horovod, optimizer, slicing
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
@@ -139,7 +138,7 @@ def check(
 ) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
-    Also cuts the steps into slices, where the memory asks for them, and lets XLA compile them.
+    Also cuts the steps into slices, where the memory asks for them.
 
     Args:
         config: of the run.
@@ -154,9 +153,6 @@ def check(
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
     cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
     model.micro_batches = slicing.choose(config.training, run_setup.batch_plan, model)
-    compiled = compilation.choose(config, run_setup.batch_plan, model, start_step, all_reduce_s)
-    if compiled is not None and compiled.few is not None:
-        model.compiled = compiled.few
     parameters = count_parameters(weights)
     return Plan(
         config=config,
@@ -173,12 +169,11 @@ def check(
         exchange=Exchange() if run_setup.groups is None else exchange or decided(config.training),
         frozen=parameters - count_parameters(model.trained),
         slices=model.micro_batches,
-        compilation=compiled,
     )
 
 
 def dataset(
-    run_setup: RunSetup, start_step: int, steps: int, few: FewShapes | None = None
+    run_setup: RunSetup, start_step: int, steps: int, *, rounded: bool = False
 ) -> tf.data.Dataset:
     """This rank's batches, prepared beside the training.
 
@@ -186,7 +181,7 @@ def dataset(
         run_setup: what all ranks have agreed on.
         start_step: steps done before the first batch.
         steps: number of batches; after the last one no thread works on the input any more.
-        few: shapes to which batches are rounded; None: they are not.
+        rounded: whether batches are padded to few shapes, for XLA.
     """
     data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
     ranges = run_setup.data.manifest.by_corpus("train").values()
@@ -194,7 +189,6 @@ def dataset(
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
-        rounded = None if few is None else few.rounded
         endless = batches(
             data, plan, start, rank.index, rank.size, run_setup.augmentation, rounded=rounded
         )

@@ -30,6 +30,7 @@ def choose(training: TrainingConfig, plan: BatchPlan, model: TrainingModel) -> i
     if not any(horovod.gather(device.is_gpu())):
         return 1
     batch, slices = largest_batch(plan, model.rank.size), 1
+    batch = batch.rounded if training.jit_compile else batch
     while slices < batch.rows:
         if all(horovod.gather(not device.is_gpu() or computes(model, batch, slices))):
             break

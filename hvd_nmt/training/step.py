@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -90,14 +90,11 @@ class TrainingModel(keras.Model):
         self.islands: Islands | None = None
         """where hosts train by themselves"""
         self._joined_at: Callable[[int], Joined] = lambda step: Joined.NOTHING
-        self.compiled: Container[tuple[int, int, int]] = ()
-        """shapes of batches, as `PaddedBatch`, for which XLA makes one program of a rank's own part
-        of the step"""
         self.corpora = 0
         """number of corpora, of each of which the sentences of a step are counted"""
-        self.programs: set[tuple[int, int, int]] = set()
-        """those that it has made"""
-        self._graph_steps: dict[bool, Any] = {}
+        self._programs: set[tuple[int, int, int]] = set()
+        """shapes of batches for which XLA has made a program"""
+        self._graph_step: Any = None
         self._program: Any = None
         self._together_s = time.perf_counter()  # when the ranks last left a collective
 
@@ -114,11 +111,11 @@ class TrainingModel(keras.Model):
         """
         if (self.islands is None) != (islands is None):  # whose tokens a program divides by
             self._program = None
-            self.programs.clear()
+            self._programs.clear()
         self.exchange, self.islands = exchange, islands
         self.sums.use(exchange, hosts)
         self._joined_at = functools.partial(joined_at, config, exchange)
-        self._graph_steps.clear()
+        self._graph_step = None
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -136,16 +133,18 @@ class TrainingModel(keras.Model):
         """The model that a checkpoint stands for: the average if there is one."""
         return self.transformer if self.average is None else self.average
 
-    def train_step(
-        self, batch: dict[str, tf.Tensor], began_2: tf.Tensor, compiled: bool = False
-    ) -> tf.Tensor:
+    @property
+    def compiles(self) -> bool:
+        """Whether XLA compiles a rank's own part of a step; slices have shapes of their own."""
+        return self.config.jit_compile and self.micro_batches == 1
+
+    def train_step(self, batch: dict[str, tf.Tensor], began_2: tf.Tensor) -> tf.Tensor:
         """Forward, backward, all-reduce, update.
 
         Args:
             batch: see above.
             began_2: float64, unix time at which this rank began to wait for the batch, and the
                 seconds it waited.
-            compiled: forward and backward pass as one program of XLA.
 
         Returns:
             One float32 vector: `_SUMS`, the numbers of sentences, `rank_ready_s`,
@@ -157,7 +156,7 @@ class TrainingModel(keras.Model):
         source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
         clock = host_clock if self.config.deterministic else tf.timestamp
         earlier = None
-        if compiled:
+        if self.compiles:
             loss, made = self.compiled_gradients(batch, seed_2)
             tape = TimedTape(self._reached, clock, made=made)
             per_token = loss.smoothed / self._summed_tokens(batch)
@@ -245,18 +244,17 @@ class TrainingModel(keras.Model):
             batch = next(iterator)
             input_wait_s = time.perf_counter() - started_s
             shape = (*batch["source"].shape, batch["target"].shape[1])
-            compiled = shape in self.compiled
-            is_new = compiled and shape not in self.programs
+            is_new = self.compiles and shape not in self._programs
             horovod.heartbeat.enter(heartbeat.COMPILATION if is_new else heartbeat.STEP, waits=True)
             if self.islands is not None:
                 self.islands.begin_step(int(self.step))
-            if compiled not in self._graph_steps:
-                self._graph_steps[compiled] = self._traced_step(compiled)
+            if self._graph_step is None:
+                self._graph_step = self._traced_step()
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
-            values = self._graph_steps[compiled](batch, began_2)
+            values = self._graph_step(batch, began_2)
             logs = self._logs(values.numpy().tolist(), started_s)
             if is_new:
-                self.programs.add(shape)
+                self._programs.add(shape)
                 logs["compiling_s"] = logs["step_s"]
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return logs
@@ -273,13 +271,11 @@ class TrainingModel(keras.Model):
                 return self.islands.join(step)
             return self.islands.exchange_all()
 
-    def _traced_step(self, compiled: bool) -> Any:
+    def _traced_step(self) -> Any:
         ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
         return tf.function(
             # Nothing here needs AutoGraph, and converting Horovod's code takes it many seconds.
-            tf.autograph.experimental.do_not_convert(
-                functools.partial(self.train_step, compiled=compiled)
-            ),
+            tf.autograph.experimental.do_not_convert(self.train_step),
             input_signature=[
                 {"source": ids, "target": ids, "tokens": counts, "sentences": counts},
                 tf.TensorSpec([2], tf.float64),

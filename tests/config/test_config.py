@@ -190,6 +190,12 @@ def test_what_older_runs_could_choose_is_read_over(tmp_path, monkeypatch):
         load_text(tmp_path / "c", "data: {gone: 5}")
 
 
+def test_former_values_are_what_they_are_now(tmp_path):
+    for value, now in ("auto", False), ("'on'", True), ("'off'", False), ("true", True):
+        text = f"training: {{jit_compile: {value}}}"
+        assert load_text(tmp_path / "c", text).training.jit_compile is now
+
+
 def test_a_file_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):

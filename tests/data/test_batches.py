@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.batch_plan import BatchPlan, Position
-from hvd_nmt.data.batches import Batch, batches, evaluation_batches
+from hvd_nmt.data.batches import Batch, PaddedBatch, batches, evaluation_batches
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 property_test = settings(deadline=None, max_examples=100)
@@ -74,6 +74,31 @@ def test_every_rank_has_the_same_steps_and_shapes_and_knows_the_tokens_of_each(w
         assert step[0].rank_target_tokens == of_each
         assert step[0].target_tokens == sum(of_each)
     assert by_rank[0][-1].epoch == 2
+
+
+@property_test
+@given(worlds())
+def test_rounded_shapes_hold_the_same_sentences(world):
+    corpus, plan, size = world
+    plain = take(corpus, plan, Position(), 0, size, plan.steps_per_epoch)
+    rounded = itertools.islice(
+        batches(corpus, plan, Position(), 0, size, rounded=True), plan.steps_per_epoch
+    )
+    for one, other in zip(plain, rounded, strict=True):
+        rows, source = one.source_BxS.shape
+        assert rows <= len(other.source_BxS) <= 9 / 8 * rows
+        np.testing.assert_array_equal(other.source_BxS[:rows, :source], one.source_BxS)
+        assert other.source_BxS.sum() == one.source_BxS.sum()
+        assert other.target_BxT.sum() == one.target_BxT.sum()
+        assert {other.source_BxS.shape[1] % 8, other.target_BxT.shape[1] % 8} == {0}
+        np.testing.assert_array_equal(one.sentences, other.sentences)
+        assert one[2:7] == other[2:7]
+
+
+def test_few_shapes_remain():
+    found = {PaddedBatch(rows, 17, 9).rounded for rows in range(1, 257)}
+    assert {shape[1:] for shape in found} == {(24, 16)}
+    assert len(found) == 16 + 8 * 4
 
 
 @property_test

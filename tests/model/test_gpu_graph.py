@@ -47,10 +47,10 @@ def model_of(precision, **training):
     return model
 
 
-def of_step(precision, compiled=False, **training):
+def of_step(precision, **training):
     """Of a training step."""
     model = model_of(precision, **training)
-    step = model._traced_step(compiled).get_concrete_function()
+    step = model._traced_step().get_concrete_function()
     return gpu_graph.count(step, [model.step, model._reached])
 
 
@@ -83,7 +83,7 @@ LAUNCHES = {"float32": (616, 132), "float16": (722, 152), "bfloat16": (767, 198)
     ],
 )  # fmt: skip
 def test_counts_of_a_training_step(precision, compiled):
-    counts = of_step(precision, compiled, **STEPS[precision])
+    counts = of_step(precision, jit_compile=compiled, **STEPS[precision])
     if said(f"{precision}, around a program" if compiled else precision, counts):
         assert counts.programs == compiled
         # When the gradients are ready is awaited, and nothing else.
@@ -98,7 +98,7 @@ def test_the_graph_for_a_gpu_computes_the_same_to_the_bit(precision, monkeypatch
     def trained():
         model = model_of(precision, **STEPS[precision])
         model.optimizer.learning_rate.assign(0.01)
-        step, rng, norms = model._traced_step(False), np.random.default_rng(1), []
+        step, rng, norms = model._traced_step(), np.random.default_rng(1), []
         for length in (5, 9, 7):
             ids = rng.integers(4, VOCABULARY, (2, 3, length)).astype(np.int32)
             ids[:, 1, 3:] = 0
