@@ -1,10 +1,9 @@
-"""Score translations: BLEU, chrF2, TER, COMET, with intervals, significance and signatures.
+"""Score translations: BLEU, chrF2 and TER, with intervals, significance and signatures.
 
     python -m hvd_nmt.evaluate --run runs/demo
     python -m hvd_nmt.evaluate --run runs/demo --checkpoint best latest model.ckpt-600 --part test
     python -m hvd_nmt.evaluate --run runs/demo --source a.en --reference a.de --hypotheses their.de
     python -m hvd_nmt.evaluate --reference a.de b.de --hypotheses first.de second.de
-    python -m hvd_nmt.evaluate --run runs/demo --comet models/wmt22-comet-da
 
 Where the run's data have several corpora, each one's lines are scored by themselves, too.
 Checkpoints of the run are translated as hvd_nmt.translate does it; hypothesis files are scored as
@@ -26,7 +25,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
 from hvd_nmt.config.noise_rates import NoiseConfig
-from hvd_nmt.translation import comet, prepared_text, scoring
+from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Comparison, Text
 from hvd_nmt.translation.settings import Settings
 
@@ -50,9 +49,6 @@ class Options:
     """translations made by others or earlier, scored like those of the checkpoints"""
     paired: scoring.Test = "bs"
     """test of significance: bs, paired bootstrap; ar, approximate randomisation (slower)"""
-    comet: Path | None = None
-    """also COMET, with this model: its folder, or checkpoints/model.ckpt in it; computed in the
-    environment that launch/comet.sh makes, and with the first of several references"""
     keep: Path | None = None
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
@@ -64,11 +60,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:
             raise ConfigError("Nothing to score: give --run, --hypotheses, or both.")
-        if self.run is None and self.comet is not None and self.source is None:
-            raise ConfigError("--comet without --run needs --source, the text that was translated.")
         for name in ("checkpoint", "source", "keep"):
-            if name == "source" and self.comet is not None:
-                continue
             if self.run is None and getattr(self, name):
                 raise ConfigError(f"--{name} needs --run, the directory of a run.")
         if self.noise.is_on and (self.run is None or self.hypotheses):
@@ -92,8 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def evaluate(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
     scoring.seed()  # a wrong one is refused before anything is translated
-    if options.comet is not None:
-        comet.require(options.comet)
     source, references, hypotheses = _read(options)
     translations = {}
     if options.run is not None and source is not None:
@@ -111,12 +101,6 @@ def evaluate(options: Options) -> None:
         )  # fmt: skip
     texts = [*translations.values(), *hypotheses]
     comparison, by_corpus = _compared(options, texts, references)
-    failure = None
-    if options.comet is not None and source is not None:
-        plain = source
-        if options.run is not None:
-            plain = prepared_text.without_tags(source, options.run)
-        comparison, failure = comet.added(comparison, options.comet, plain, references[0], texts)
     if options.json:
         facts = _facts(options, translations, source, references, hypotheses)
         if by_corpus:
@@ -126,8 +110,6 @@ def evaluate(options: Options) -> None:
         for name, of in by_corpus.items():
             print("\n".join([f"{name}, {of.sentences:,} sentences", *scoring.rows(of), ""]))
         print(("all\n" if by_corpus else "") + scoring.table(comparison))
-    if failure is not None:
-        raise failure
 
 
 def _compared(
@@ -157,8 +139,6 @@ def _facts(
 ) -> dict[str, Any]:  # fmt: skip
     """What JSON says besides the scores."""
     facts: dict[str, Any] = {"references": [text.name for text in references]}
-    if options.comet is not None:
-        facts["comet"] = str(options.comet)
     if options.run is not None and source is not None:
         prefixes = [str(prefix) for prefix in translations]
         facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}

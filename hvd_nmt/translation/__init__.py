@@ -13,7 +13,5 @@ noised_text.py    text with the noise of training in it
 prepared_text.py  the text of the data that a run was trained on
 systems.py        translations of a run's checkpoints, to be scored
 scoring.py        BLEU, chrF2 and TER of systems, by sacreBLEU
-comet.py          COMET scores, from an environment of its own
-comet_worker.py   what runs there
 export_check.py   whether an exported model translates as the run does
 """

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from hvd_nmt.checkpoints.run_files import data_of_run, load_config, vocabularies
+from hvd_nmt.checkpoints.run_files import data_of_run, load_config
 from hvd_nmt.common.errors import DataError, RunError
-from hvd_nmt.data import corpus, sentencepiece_model
+from hvd_nmt.data import corpus
 from hvd_nmt.translation.scoring import Text
 
 
@@ -52,19 +52,6 @@ def by_corpus(run: Path, part: str) -> dict[str, range]:
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
     named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
     return named if len(named) > 1 else {}
-
-
-def without_tags(source: Text, run: Path) -> Text:
-    """A source without the tags that a run's corpora put in front of it.
-
-    Args:
-        source: text of `load`, or of another place.
-        run: run directory.
-    """
-    tags = sentencepiece_model.tags(vocabularies(run)[0].read_bytes())
-    return Text(
-        source.name, [sentencepiece_model.without_tags(line, tags) for line in source.lines]
-    )
 
 
 def _data(run: Path, any_vocabulary: bool) -> tuple[Path, corpus.Manifest]:

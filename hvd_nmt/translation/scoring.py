@@ -11,13 +11,11 @@ Sources: Koehn 2004 (paired bootstrap); Riezler and Maxwell 2005 (approximate ra
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import sacrebleu
-from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.base import Score as SacreScore
 from sacrebleu.significance import PairedTest
 
 from hvd_nmt.common.errors import ConfigError, DataError
@@ -156,55 +154,6 @@ def compare(
         tuple(system.name for system in systems), found, signatures, len(lines[0]), len(lines),
         test, used_seed,
     )  # fmt: skip
-
-
-def with_sentence_scores(
-    comparison: Comparison, name: str, signature: str, scores: Sequence[Sequence[float]]
-) -> Comparison:
-    """The same comparison with one more metric, whose score is 100 times its mean over sentences.
-
-    Args:
-        comparison: of the systems.
-        name: of the metric.
-        signature: how it was computed.
-        scores: of each sentence of each system.
-    """
-    named: list[tuple[str, Sequence[str]]] = [
-        (system, [repr(score) for score in of_system])
-        for system, of_system in zip(comparison.systems, scores, strict=True)
-    ]
-    metric = _SentenceMean(name, comparison.sentences)
-    _, resampling, found = _scored(metric, named, comparison.test)
-    fields = [field for field in resampling.split("|") if field.startswith(("bs:", "ar:", "seed:"))]
-    return replace(
-        comparison,
-        scores=comparison.scores | {name: found},
-        signatures=comparison.signatures | {name: "|".join([*fields, signature])},
-    )
-
-
-class _SentenceMean(Metric):
-    """A metric of sacreBLEU whose "translations" are the scores of the sentences, as text."""
-
-    def __init__(self, name: str, sentences: int) -> None:
-        super().__init__()
-        self._name = name
-        self._ref_cache = self._cache_references([[""] * sentences])
-
-    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: Any) -> list[float]:
-        return [100 * float(hypothesis), 1.0]
-
-    def _compute_score_from_stats(self, stats: Any) -> SacreScore:
-        return SacreScore(self._name, float(stats[0]) / float(stats[1]))
-
-    def _aggregate_and_compute(self, stats: Any) -> SacreScore:
-        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
-
-    def _preprocess_segment(self, sent: str) -> str:
-        return sent
-
-    def _extract_reference_info(self, refs: Any) -> dict[str, Any]:
-        return {}
 
 
 def table(comparison: Comparison) -> str:
