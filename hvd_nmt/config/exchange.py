@@ -7,7 +7,8 @@ import enum
 import math
 from typing import Literal
 
-from hvd_nmt.config.schema import AUTO, Config, TrainingConfig
+from hvd_nmt.config.limits import AUTO
+from hvd_nmt.config.schema import Config, TrainingConfig
 
 MOST_PARTS = 64
 """in which the weights travel, streamed: each has graphs of its own"""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import mixture
+from hvd_nmt.config import limits, mixture
+from hvd_nmt.config.limits import (
+    AUTO,
+    NaturalCount,
+    NaturalFloat,
+    NaturalInt,
+    PositiveCount,
+    PositiveFloat,
+    PositiveInt,
+    Share,
+)
 from hvd_nmt.config.mixture import Stages
 from hvd_nmt.config.noise_rates import NoiseConfig
 
@@ -20,12 +28,9 @@ _NO_RATE = 0.1
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-AUTO: Literal["auto"] = "auto"
 Decay = Literal[
     "transformer_policy", "inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"
 ]
-Count = int | Literal["auto"]
-"""a number, or left to the program"""
 _STAGES = PrimitiveConstructorSpec(
     nargs=1,
     metavar="YAML",
@@ -44,12 +49,12 @@ class DataConfig:
     corpus: Literal["embedded", "files"] = "embedded"
     """embedded: the package's own corpus, prepared on each host where it is missing; files: data
     that hvd_nmt.prepare has written"""
-    vocabulary_size: int = 4000
+    vocabulary_size: PositiveInt = 4000
     """joint SentencePiece pieces, for preparing the embedded corpus"""
     allow_change: bool = False
     """resume although these are other data than the checkpoint was trained on; the best models then
     start anew"""
-    bpe_dropout: float = 0.0
+    bpe_dropout: Share = 0.0
     """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
     is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
     noise: NoiseConfig = dataclasses.field(default_factory=NoiseConfig)
@@ -60,8 +65,7 @@ class DataConfig:
     {clean: 1}}]; empty: the weights of the data, all the time"""
 
     def __post_init__(self) -> None:
-        _positive(self, "data", "vocabulary_size")
-        _share(self, "data", "bpe_dropout")
+        limits.require(self, "data")
 
     @property
     def augments(self) -> bool:
@@ -77,30 +81,30 @@ class ModelConfig:
     The last five fields are for weights from elsewhere, see `hvd_nmt.convert`.
     """
 
-    encoder_layers: int = 3
+    encoder_layers: PositiveInt = 3
     """number of encoder layers"""
-    decoder_layers: int = 3
+    decoder_layers: PositiveInt = 3
     """number of decoder layers"""
-    width: int = 256
+    width: PositiveInt = 256
     """width of the residual stream (d_model), units"""
     heads: int = 4
     """attention heads; must divide the width"""
-    feed_forward_width: int = 1024
+    feed_forward_width: PositiveInt = 1024
     """hidden width of the feed-forward blocks, units"""
     positions: Literal["sinusoidal", "learned", "marian"] = "sinusoidal"
     """position signal; learned needs weights, marian is sinusoidal with Marian's wavelengths"""
-    max_length: int = 128
+    max_length: PositiveInt = 128
     """longest source or target the model reads, subword tokens with eos"""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """share dropped of embeddings and of each sub-layer's output"""
-    attention_dropout: float = 0.0
+    attention_dropout: Share = 0.0
     """share dropped of the attention weights"""
-    feed_forward_dropout: float = 0.0
+    feed_forward_dropout: Share = 0.0
     """share dropped of the hidden units of the feed-forward blocks"""
     norm: Literal["pre", "post"] = "pre"
     """layer normalisation before each sub-layer and at the end of a stack (pre), or after each
     sub-layer (post)"""
-    norm_epsilon: float = 1e-6
+    norm_epsilon: PositiveFloat = 1e-6
     """small number added to the variance in layer normalisation"""
     activation: Literal["relu", "swish", "gelu"] = "relu"
     """activation function of the hidden units of the feed-forward blocks"""
@@ -116,9 +120,7 @@ class ModelConfig:
                 f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
                 f"make the width a multiple of {2 * max(self.heads, 1)}."
             )
-        _share(self, "model", "dropout", "attention_dropout", "feed_forward_dropout")
-        _positive(self, "model", "encoder_layers", "decoder_layers", "width", "feed_forward_width")
-        _positive(self, "model", "max_length", "norm_epsilon")
+        limits.require(self, "model")
         if self.start == "openseq2seq" and self.positions == "learned":
             raise ConfigError(
                 "model.start openseq2seq reads more tokens than model.positions learned has "
@@ -130,33 +132,33 @@ class ModelConfig:
 class TrainingConfig:
     """Batches, optimizer and schedule."""
 
-    max_steps: int = 1000
+    max_steps: PositiveInt = 1000
     """optimizer steps in all; a resumed run goes on to this number"""
-    tokens_per_step: int = 4096
+    tokens_per_step: PositiveInt = 4096
     """target tokens per optimizer step, summed over all ranks; noise and BPE-dropout add to them"""
-    learning_rate: float = 2.0
+    learning_rate: PositiveFloat = 2.0
     """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
     warmup^-1.5, (s+1)^-0.5); of the other schedules the highest rate, such as 5e-4"""
     decay: Decay = "transformer_policy"
     """how the learning rate falls after warmup_steps. transformer_policy: as one over the root of
     the step, see learning_rate; inverse_sqrt: the same, from learning_rate itself; constant: not at
     all; linear, cosine: to 0 at max_steps; warmup_stable_decay: not before cooldown_steps"""
-    warmup_steps: int = 8000
+    warmup_steps: PositiveInt = 8000
     """steps over which the rate rises"""
-    cooldown_steps: int = 0
+    cooldown_steps: NaturalInt = 0
     """last steps, over which the rate falls to 0 in a straight line; 0: none, as in the recipe"""
-    adam_beta1: float = 0.9
+    adam_beta1: Share = 0.9
     """decay of Adam's first moment"""
-    adam_beta2: float = 0.997
+    adam_beta2: Share = 0.997
     """decay of Adam's second moment"""
-    adam_epsilon: float = 1e-9
+    adam_epsilon: PositiveFloat = 1e-9
     """small number added to the root of Adam's second moment"""
-    weight_decay: float = 0.0
+    weight_decay: NaturalFloat = 0.0
     """decoupled weight decay (AdamW): in each step every matrix loses this share of itself times
     the learning rate; norms and biases do not. 0: plain Adam"""
-    label_smoothing: float = 0.1
+    label_smoothing: Share = 0.1
     """probability mass spread over all wrong tokens"""
-    clip_norm: float = 0.0
+    clip_norm: NaturalFloat = 0.0
     """scale gradients down to this global norm; 0: never"""
     precision: Precision = "auto"
     """arithmetic of the forward and backward pass; auto: picked from the hardware"""
@@ -165,16 +167,14 @@ class TrainingConfig:
     deterministic: bool = False
     """use kernels that give the same bits each time on GPUs, too, which is slower, and
     training.fixed_groups; on processors a run with these groups has the same bits anyway"""
-    seed: int = 1
+    seed: NaturalInt = 1
     """seed of the initial weights, the order of sentences and dropout"""
-    log_every: int = 25
+    log_every: PositiveInt = 25
     """steps between two logged values"""
-    check_replicas_every: int = 100
-    """steps between two comparisons of the weights across ranks"""
     fixed_groups: bool = True
     """sum gradients over ranks in fixed groups, which is faster, and gives the same bits each time
     on three and more ranks, too; without, in groups of those that are ready together"""
-    micro_batches: Count = "auto"
+    micro_batches: PositiveCount = "auto"
     """slices in which a rank computes its share of a step, one after another, to need less memory;
     auto: as many as the fullest GPU asks for, most often 1; 1 without GPUs"""
     jit_compile: bool = False
@@ -189,25 +189,25 @@ class TrainingConfig:
     islands: Literal["auto", "hosts", "off"] = "auto"
     """hosts: each host trains by itself, and the hosts' weights are joined now and then; off: the
     gradients of each step are summed over all hosts"""
-    sync_every: Count = "auto"
+    sync_every: PositiveCount = "auto"
     """islands: steps from one exchange of a weight between hosts to the next"""
     streaming: Literal["auto", "on", "off"] = "auto"
     """islands: exchange a part of the weights in each step, behind the computing, instead of all
     at once"""
-    outer_rate: float = 0.0
+    outer_rate: NaturalFloat = 0.0
     """islands: the hosts' mean progress times this is what the common weights move by; momentum m
     lets them move 1 / (1 - m) times as far. 0: as measured with two hosts, 0.8 with momentum 0.5,
     and more with more hosts"""
-    outer_momentum: float = 0.5
+    outer_momentum: Share = 0.5
     """islands: Nesterov momentum of the common weights over exchanges; 0: none"""
-    stuck_after_s: Count = "auto"
+    stuck_after_s: NaturalCount = "auto"
     """seconds without a sign of life after which a rank is killed, in any section of a run that has
     ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
     the run, 2 to 30 minutes, 30 for a checkpoint; 0: never"""
-    max_hours: float = 0.0
+    max_hours: NaturalFloat = 0.0
     """hours of training, over all starts, after which the run saves, evaluates and ends; 0: no
     limit"""
-    ema_decay: float = 0.0
+    ema_decay: Share = 0.0
     """decay of a moving average of the weights, such as 0.999; 0: none. Validation, BLEU, the best
     models, and all that loads a checkpoint then take the averaged weights"""
     init_from: str = ""
@@ -218,11 +218,7 @@ class TrainingConfig:
     such as encoder/0/* and */attention/*; empty: all are trained"""
 
     def __post_init__(self) -> None:
-        _positive(self, "training", "max_steps", "tokens_per_step", "warmup_steps", "log_every")
-        _positive(self, "training", "learning_rate", "check_replicas_every", "adam_epsilon")
-        _positive(self, "training", "micro_batches", "sync_every")
-        _share(self, "training", "label_smoothing", "adam_beta1", "adam_beta2", "ema_decay")
-        _share(self, "training", "outer_momentum")
+        limits.require(self, "training")
         if self.islands != "off" and self.sync_every == 1:
             raise ConfigError(
                 "Islands (training.islands) with training.sync_every 1 exchange in each step, and "
@@ -235,9 +231,6 @@ class TrainingConfig:
                 "training.islands hosts."
             )
         self._require_schedule()
-        _not_negative(self, "training", "clip_norm", "cooldown_steps", "seed", "outer_rate")
-        _not_negative(self, "training", "weight_decay")
-        _not_negative(self, "training", "stuck_after_s", "max_hours")
 
     def _require_schedule(self) -> None:
         """See that the numbers of the schedule are meant for its kind."""
@@ -273,25 +266,21 @@ class TrainingConfig:
 class EvaluationConfig:
     """Validation loss and BLEU on the dev set, shared by all ranks."""
 
-    every_steps: int = 500
+    every_steps: PositiveInt = 500
     """steps between two evaluations; the last step is always evaluated"""
-    sentences: int = 500
+    sentences: NaturalInt = 500
     """dev sentences translated for BLEU; 0: all (the loss always uses all)"""
-    beam_size: int = 1
+    beam_size: PositiveInt = 1
     """hypotheses kept while decoding; 1 is greedy and fast"""
-    length_penalty: float = 0.6
+    length_penalty: NaturalFloat = 0.6
     """alpha of the length penalty ((5+length)/6)^alpha, by which a score is divided"""
-    tokens_per_batch: int = 4096
-    """padded target tokens decoded at once on each rank"""
-    samples: int = 5
-    """translations shown after each evaluation"""
     best_by: Literal["val_loss", "bleu", "chrf", "ter"] = "val_loss"
     """what decides which models are the best: the lowest validation loss, or the highest BLEU or
     chrF, or the lowest TER of the dev sentences"""
     ter: bool = False
     """compute TER, too, which best_by ter does by itself: seconds for each evaluation, shared by
     the ranks, because TER looks for moved words"""
-    stop_after: int = 0
+    stop_after: NaturalInt = 0
     """end the run when so many evaluations in a row brought no gain in best_by: BLEU, chrF and TER
     by more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
     stop_when_trained: bool = False
@@ -299,8 +288,7 @@ class EvaluationConfig:
     BLEU, as the report judges it"""
 
     def __post_init__(self) -> None:
-        _positive(self, "evaluation", "every_steps", "beam_size", "tokens_per_batch")
-        _not_negative(self, "evaluation", "sentences", "length_penalty", "samples", "stop_after")
+        limits.require(self, "evaluation")
 
     @property
     def with_ter(self) -> bool:
@@ -312,28 +300,28 @@ class EvaluationConfig:
 class CheckpointConfig:
     """When checkpoints are written and how many are kept."""
 
-    every_steps: int = 500
+    every_steps: PositiveInt = 500
     """steps between two checkpoints; the last step is always saved"""
-    keep: int = 3
+    keep: PositiveInt = 3
     """number of the newest checkpoints model.ckpt-N that are kept"""
-    keep_best: int = 5
+    keep_best: PositiveInt = 5
     """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
     background: bool = True
     """write a checkpoint beside the training, of a copy of the state in main memory; off: training
     waits, and needs no memory for a copy"""
-    copies: int = 2
+    copies: PositiveInt = 2
     """hosts that keep the newest checkpoints, where they share no file system; 1: only the first"""
 
     def __post_init__(self) -> None:
-        _positive(self, "checkpoints", "every_steps", "keep", "keep_best", "copies")
+        limits.require(self, "checkpoints")
 
 
 @dataclasses.dataclass(frozen=True)
 class TelemetryConfig:
     """Samples of GPUs, network cards and host beside the training, and the report after it."""
 
-    interval_s: float = 1.0
+    interval_s: NaturalFloat = 1.0
     """seconds between two samples; 0: no telemetry"""
     report: bool = True
     """write report.html and report.md when the run ends, however it ends"""
@@ -342,7 +330,7 @@ class TelemetryConfig:
     environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
 
     def __post_init__(self) -> None:
-        _not_negative(self, "telemetry", "interval_s")
+        limits.require(self, "telemetry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,7 +339,7 @@ class Config:
 
     run_dir: Path = Path("runs/demo")
     """run directory: checkpoints, metrics, telemetry; the same command resumes in it"""
-    ranks: int = 0
+    ranks: NaturalInt = 0
     """number of Horovod ranks this run must have; 0: as many as were started"""
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
@@ -361,30 +349,6 @@ class Config:
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
 
     def __post_init__(self) -> None:
-        _not_negative(self, "", "ranks")
+        limits.require(self)
         if not self.run_dir.name:
             raise ConfigError("run_dir is the working directory: give a directory of its own.")
-
-
-def _positive(config: Any, group: str, *names: str) -> None:
-    _require(config, group, names, lambda value: value > 0, "it must be above 0")
-
-
-def _not_negative(config: Any, group: str, *names: str) -> None:
-    _require(config, group, names, lambda value: value >= 0, "it must be at least 0")
-
-
-def _share(config: Any, group: str, *names: str) -> None:
-    _require(config, group, names, lambda value: 0 <= value < 1, "give a share in [0, 1)")
-
-
-def _require(
-    config: Any, group: str, names: Sequence[str], holds: Callable[[Any], bool], wanted: str
-) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value == AUTO:
-            continue
-        if not (holds(value) and value < math.inf):  # NaN fails every comparison
-            dotted = f"{group}.{name}" if group else name
-            raise ConfigError(f"{dotted} is {value}: {wanted} and finite.")

@@ -12,13 +12,17 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.limits import AUTO, Count
 from hvd_nmt.config.mixture import Stages, stages_of
-from hvd_nmt.config.schema import AUTO, Config, Count
+from hvd_nmt.config.schema import Config
 from hvd_nmt.config.unique_keys import UniqueKeys
 
 _FORMER = frozenset({
+    "evaluation.samples",
+    "evaluation.tokens_per_batch",
     "telemetry.timeline_steps",
     "data.seed",
+    "training.check_replicas_every",
 })  # fmt: skip
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""
@@ -106,7 +110,7 @@ def _chosen(type_: Any, old: Any, value: Any, where: str) -> Any:
     """The value of a field whose type may have choices, as words, besides or instead of others."""
     if type_ == Stages:
         return stages_of(value, where)
-    if type_ is Count:
+    if type_ == Count:
         is_count = isinstance(value, int) and not isinstance(value, bool)
         if is_count or value == AUTO:
             return value

@@ -15,7 +15,7 @@ from statistics import fmean
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import MOST_PARTS, Exchange, is_decided
-from hvd_nmt.config.schema import AUTO
+from hvd_nmt.config.limits import AUTO
 
 HIDDEN_SHARE = 0.2
 """of the computing, the share in which the first gradients travel already; seen on CPUs between two

@@ -45,17 +45,18 @@ class ReplicaCheck(StepCallback):
 
     Args:
         start_step: steps done before `fit`.
-        every_steps: steps between two comparisons.
         rank: this rank.
     """
 
-    def __init__(self, start_step: int, every_steps: int, rank: Rank) -> None:
+    EVERY_STEPS = 100
+
+    def __init__(self, start_step: int, rank: Rank) -> None:
         super().__init__(start_step)
-        self._every_steps, self._rank = every_steps, rank
+        self._rank = rank
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
-        if step % self._every_steps and step != self._start_step + 1:
+        if step % self.EVERY_STEPS and step != self._start_step + 1:
             return
         islands = self.model.islands
         apart = islands is not None

@@ -27,6 +27,10 @@ from hvd_nmt.telemetry.events import HYPOTHESES_DIR, EventStore
 from hvd_nmt.training import devices, horovod
 from hvd_nmt.training.horovod import Rank
 
+TOKENS_PER_BATCH = 4096
+"""padded target tokens decoded at once on each rank"""
+_SAMPLES = 5
+"""translations shown after each evaluation"""
 BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
 _SEED = 12345
@@ -115,7 +119,7 @@ class Evaluator:
     def __call__(self) -> Scores:
         """Every rank takes its share; every rank gets the scores."""
         started_s = time.perf_counter()
-        with devices.explain_memory(self._rank, "lower --evaluation.tokens-per-batch."):
+        with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
             hypotheses, edits = self._translations()
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
@@ -145,7 +149,7 @@ class Evaluator:
         lines = ["| source | reference | translation |", "|---|---|---|"]
         turns = itertools.chain.from_iterable(itertools.zip_longest(*self._places.values()))
         places = (place for place in turns if place is not None)
-        for place in itertools.islice(places, self._config.evaluation.samples):
+        for place in itertools.islice(places, _SAMPLES):
             row = self.sources[place], self.references[place], scores.hypotheses[place]
             cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
             lines.append("| " + " | ".join(cells) + " |")
@@ -172,7 +176,7 @@ class Evaluator:
     def _losses(self) -> tuple[dict[str, np.ndarray], float]:
         """Of each dev corpus its loss, nll and tokens, summed over ranks; and the pseudo-BLEU."""
         rank = self._rank
-        tokens_per_batch = self._config.evaluation.tokens_per_batch * rank.size
+        tokens_per_batch = TOKENS_PER_BATCH * rank.size
         sums = {name: np.zeros(3) for name in self._dev}
         predictions: dict[int, str] = {}
         for name, dev in self._dev.items():
@@ -194,9 +198,8 @@ class Evaluator:
         """Of each dev sentence: its translation; edits and words of the reference, if asked for."""
         rank, dev = self._rank, self._data.dev
         share = range(rank.index, len(self._translated), rank.size)
-        tokens = self._config.evaluation.tokens_per_batch
         sources = [dev.source[self._translated[place]] for place in share]
-        translated = self._translator.translate(sources, tokens)
+        translated = self._translator.translate(sources, TOKENS_PER_BATCH)
         ids = {}
         for position, hypotheses in translated:
             horovod.heartbeat.sign()

@@ -258,7 +258,7 @@ def _fit(
         callbacks.LearningRate(start, Schedule.of(config)),
         StepLog(plan, store),
         NotFiniteGuard(config.run_dir, start, run_setup),
-        callbacks.ReplicaCheck(start, config.training.check_replicas_every, rank),
+        callbacks.ReplicaCheck(start, rank),
         stop_save_evaluate,
         choice,  # last: what is due after this step is decided by the exchange that it had
     ]

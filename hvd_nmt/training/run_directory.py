@@ -32,7 +32,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import decided, is_decided
-from hvd_nmt.config.schema import AUTO
+from hvd_nmt.config.limits import AUTO
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.training.horovod import Rank
@@ -55,7 +55,6 @@ _MAY_CHANGE = (
     "training.max_steps",
     "training.max_hours",
     "training.log_every",
-    "training.check_replicas_every",
     "training.stuck_after_s",
     "training.init_from",
 )

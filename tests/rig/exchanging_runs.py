@@ -18,16 +18,17 @@ import numpy as np
 
 import toy
 from hvd_nmt import train
-from hvd_nmt.training import horovod, step_log
+from hvd_nmt.training import callbacks, horovod, step_log
+
+callbacks.ReplicaCheck.EVERY_STEPS = 7
 
 DROPOUT_0 = ("--model.dropout", "0")
 PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off", "--training.islands",
          "off", "--training.learning-rate", "0.1", *DROPOUT_0)  # fmt: skip
 FLOAT16 = (*PLAIN, "--training.wire", "float16")
 ISLANDS = ("--training.islands", "hosts", "--training.sync-every", "4", "--training.clip-norm",
-           "5", "--training.ema-decay", "0.9", "--training.check-replicas-every", "7",
-           "--checkpoints.every-steps", "10", "--evaluation.sentences", "2",
-           *DROPOUT_0)  # fmt: skip
+           "5", "--training.ema-decay", "0.9", "--checkpoints.every-steps", "10",
+           "--evaluation.sentences", "2", *DROPOUT_0)  # fmt: skip
 AT_ONCE = (*ISLANDS, "--training.streaming", "off", "--training.outer-momentum", "0")
 NARROW = (*AT_ONCE, "--training.precision", "float16")
 STREAMED = (*ISLANDS, "--training.streaming", "on")

@@ -20,16 +20,16 @@ from hvd_nmt.data import corpus
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
-from hvd_nmt.training import horovod
+from hvd_nmt.training import evaluation, horovod
 from hvd_nmt.training.evaluation import Evaluator
 
 CONFIG = Config(
     model=ModelConfig(2, 2, 32, 2, 64, max_length=32),
     training=TrainingConfig(precision="float32"),
-    evaluation=EvaluationConfig(
-        sentences=0, beam_size=2, tokens_per_batch=60, samples=3, best_by="ter"
-    ),
+    evaluation=EvaluationConfig(sentences=0, beam_size=2, best_by="ter"),
 )
+
+evaluation.TOKENS_PER_BATCH = 60
 
 
 def main(out, data):

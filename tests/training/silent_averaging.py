@@ -156,7 +156,7 @@ def case_01_apply_gradients_of_local_gradients(rank):
     before = refused(
         cluster.check_averaging, model.optimizer, transformer.trainable_variables, rank
     )
-    guard = callbacks.ReplicaCheck(0, 100, rank)
+    guard = callbacks.ReplicaCheck(0, rank)
     answer = refused(lambda: fit(model, rank, [guard]))
     return answer | {"self_test": before["error"], "steps": int(model.step)}
 
@@ -327,7 +327,9 @@ def clipping_with_unequal_thread_counts(rank):
     model = TrainingModel(transformer, dataclasses.replace(TRAINING, clip_norm=0.01), rank)
     model.compile(optimizer=optimizer.build(TRAINING, "float32", transformer.trainable_variables))
     model.optimizer.learning_rate.assign(0.1)
-    return refused(fit, model, rank, [callbacks.ReplicaCheck(0, 1, rank)])
+    replica_check = callbacks.ReplicaCheck(0, rank)
+    replica_check.EVERY_STEPS = 1
+    return refused(fit, model, rank, [replica_check])
 
 
 # Weights.

@@ -53,7 +53,8 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
         "require_equal_weights",
         lambda weights, step, rank, within_hosts=False: seen.append((weights, step, within_hosts)),
     )
-    check = callbacks.ReplicaCheck(start_step, every_steps, RANK)
+    check = callbacks.ReplicaCheck(start_step, RANK)
+    monkeypatch.setattr(check, "EVERY_STEPS", every_steps)
     model = types.SimpleNamespace(replicated=["the weights"], islands=islands)
     check.set_model(model)
 
