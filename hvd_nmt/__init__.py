@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from hvd_nmt.reporting.run_summary import RunSummary
+    from hvd_nmt.reporting.questions import RunSummary
     from hvd_nmt.translation.settings import Settings
     from hvd_nmt.translation.trained_model import TrainedModel
 
@@ -77,6 +77,6 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
         RunError: there is nothing at the path, or it is neither of the two.
     """
     from hvd_nmt.records.read import read_any_run
-    from hvd_nmt.reporting.run_summary import RunSummary
+    from hvd_nmt.reporting.questions import RunSummary
 
     return RunSummary(read_any_run(Path(path).absolute()))

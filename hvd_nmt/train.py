@@ -73,7 +73,7 @@ def write_report(run_dir: Path, in_background: bool = False) -> None:
             from hvd_nmt.records.read import read_run
             from hvd_nmt.reporting import render
 
-            render.write([read_run(run_dir)], run_dir, ended=True)
+            render.write(read_run(run_dir), run_dir, ended=True)
     except (Exception, KeyboardInterrupt) as error:
         print(
             f"The report could not be written ({type(error).__name__}: {error}); "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -13,7 +14,7 @@ from typing import Any
 from hvd_nmt.explain import student_t
 from hvd_nmt.explain.intervals import settled
 from hvd_nmt.explain.traffic import same_start, span_s
-from hvd_nmt.records.record import HostSamples, Run
+from hvd_nmt.records.record import HostSamples, Launch, Run
 from hvd_nmt.telemetry.gpu import spinning
 
 Sample = dict[str, Any]
@@ -100,6 +101,20 @@ def wall_s(run: Run) -> float | None:
     """Seconds from the start of the run to its last sign of life; None without a clock."""
     last_s = last_record_s(run)
     return None if run.started_s is None or last_s is None else max(0.0, last_s - run.started_s)
+
+
+def lost_steps(launches: Sequence[Launch]) -> int:
+    """Steps that the starts by `hvd_nmt.launch` made again; what they resumed from tells.
+
+    A start that came to no step lost none; what the one before it lost, the next that did made
+    again.
+    """
+    stepped = [launch for launch in launches if launch.first_s is not None]
+    return sum(
+        max(0, before.last_step - after.resumed_step)
+        for before, after in itertools.pairwise(stepped)
+        if before.last_step is not None and after.resumed_step is not None
+    )
 
 
 @dataclass(frozen=True)

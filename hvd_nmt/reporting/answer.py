@@ -52,13 +52,13 @@ class Table:
 class Answer:
     """One of the questions with its answer."""
 
-    question: str
     answer: str
     """the answer in one or two sentences; for what cannot be known, what is missing"""
-    how: str
-    """how it was computed"""
     evidence: tuple[str, ...] = ()
     """sentences with numbers"""
     tables: tuple[Table, ...] = ()
     known: bool = True
     """False: the record does not tell; the answer says what is missing and how to get it"""
+    question: str = ""
+    how: str = ""
+    """how it was computed; both from `questions.md`"""

@@ -12,15 +12,10 @@ _FLOAT_BYTES = 4
 
 def training_set(facts: Facts) -> Answer:
     """Question 7."""
-    question = "How big is the training set (MB, lines)?"
-    how = (
-        "From the manifest that `hvd_nmt.prepare` wrote when it encoded the text: UTF-8 bytes and "
-        "lines of the pairs that were kept, one byte for each line end; MB are 1e6 bytes."
-    )
     manifest = facts.run.manifest
     train = manifest.get("parts", {}).get("train")
     if not train:
-        return _unknown_training_set(facts, question, how)
+        return _unknown_training_set(facts)
     source, target = train["source"], train["target"]
     kept = source["kept_text_bytes"] + target["kept_text_bytes"]
     tokens = source["tokens"] + target["tokens"]
@@ -56,7 +51,7 @@ def training_set(facts: Facts) -> Answer:
     )  # fmt: skip
     table = Table("The prepared data", ("part", "lines", "text", "tokens"), rows)
     several = _corpora(facts)
-    return Answer(question, answer, how, tuple(evidence), (table, *([several] if several else [])))
+    return Answer(answer, tuple(evidence), (table, *([several] if several else [])))
 
 
 def _corpora(facts: Facts) -> Table | None:
@@ -85,7 +80,7 @@ def _corpora(facts: Facts) -> Table | None:
     return Table("The corpora, over the whole run", head, tuple(rows))
 
 
-def _unknown_training_set(facts: Facts, question: str, how: str) -> Answer:
+def _unknown_training_set(facts: Facts) -> Answer:
     run = facts.run
     if run.source == "hvd_nmt":
         place = run.config.get("data", {}).get("directory", "the data directory")
@@ -93,38 +88,30 @@ def _unknown_training_set(facts: Facts, question: str, how: str) -> Answer:
             f"Not known here: the manifest of {place} is not on this machine. Copy its "
             "manifest.json beside where the run was started, or make the report there."
         )
-        return Answer(question, answer, how, known=False)
+        return Answer(answer, known=False)
     layer = run.config.get("openseq2seq", {}).get("data_layer_params", {})
     files = [str(layer[key]) for key in ("source_file", "target_file") if layer.get(key)]
     named = f"The configuration names {' and '.join(files)}. " if files else ""
     return Answer(
-        question,
         f"The log does not say. {named}Missing: the files themselves; `wc -lc` on the two training "
         "files gives lines and bytes.",
-        how, known=False,
-    )  # fmt: skip
+        known=False,
+    )
 
 
 def checkpoint_files(facts: Facts) -> Answer:
     """Question 8."""
-    question = "Which files is a TF checkpoint made of, and what is in each?"
-    how = (
-        "The files that begin with the checkpoint's prefix were listed, and its index was read as "
-        "the sorted table of a TensorFlow tensor bundle."
-    )
     found = facts.anatomy
     if found is None:
-        return Answer(question, "In general: .data holds the values of all variables, .index says "
+        return Answer("In general: .data holds the values of all variables, .index says "
                       "where each of them lies, .meta holds the graph, and the file `checkpoint` "
                       f"points to the newest. Of this run none was read: {facts.anatomy_problem}",
-                      how, known=False)  # fmt: skip
+                      known=False)  # fmt: skip
     rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in found.files)
     step = f" (step {found.step:,})" if found.step is not None else ""
     return Answer(
-        question,
         f"{found.prefix.name}{step} is made of {count(len(found.files), 'file')}: "
         + ", ".join(f.name.removeprefix(found.prefix.name) or f.name for f in found.files) + ".",
-        how,
         (f"It holds {count(len(found.variables), 'variable')}, of which {found.parameters:,} "
          "values are the weights of the model.",),
         (Table("Files", ("file", "bytes", "what is in it"), rows),),
@@ -133,16 +120,9 @@ def checkpoint_files(facts: Facts) -> Answer:
 
 def checkpoint_size(facts: Facts) -> Answer:
     """Question 9."""
-    question = "How big is the checkpoint (MB), and why exactly that size?"
-    how = (
-        "Bytes of a variable are its values times the size of its type. Predicted: from the sizes "
-        "of the model in the configuration alone, weights x 3 (the weight itself and Adam's two "
-        "moments) x 4 bytes, counters, and TensorFlow's description of the objects; no file is "
-        "looked at for it."
-    )
     found = facts.anatomy
     if found is None:
-        return _predicted_size(facts, question, how)
+        return _predicted_size(facts)
     groups = found.groups()
     weights, adam, average = (
         sum(group.n_bytes for group in groups if group.name in names)
@@ -184,17 +164,16 @@ def checkpoint_size(facts: Facts) -> Answer:
     rows.append(("sum", f"{len(found.variables):,}", "", f"{found.data_bytes:,}", "100 %"))
     head = ("group", "variables", "values", "bytes", "share")
     table = Table("Where each byte of the data file goes", head, tuple(rows))
-    return Answer(question, answer, how, tuple(evidence), (table,))
+    return Answer(answer, tuple(evidence), (table,))
 
 
-def _predicted_size(facts: Facts, question: str, how: str) -> Answer:
+def _predicted_size(facts: Facts) -> Answer:
     parameters = facts.run.parameters
     if parameters is None:
-        return Answer(question, f"Not known: {facts.anatomy_problem}", how, known=False)
+        return Answer(f"Not known: {facts.anatomy_problem}", known=False)
     whole = 3 * parameters * _FLOAT_BYTES
     return Answer(
-        question,
         f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} x 4 "
         f"= {whole:,} bytes, and a few counters. Not compared with a file: {facts.anatomy_problem}",
-        how, known=False,
-    )  # fmt: skip
+        known=False,
+    )

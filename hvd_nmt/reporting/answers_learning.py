@@ -14,15 +14,6 @@ CANNOT_TELL = "cannot tell"
 
 def fully_trained(facts: Facts) -> Answer:
     """Question 2."""
-    question = "Is the model fully trained, and how can you tell?"
-    how = (
-        "A curve a + b x step^-c is fitted to the best measure that was recorded often enough: "
-        "BLEU, else the validation loss, else the training loss, without the warm-up. Draws of all "
-        "curves that the points allow give what more steps are expected to bring, with 90 % "
-        "intervals. Trained means: twice the steps surely bring less than "
-        + ", ".join(f"{gain:g} of {name}" for name, gain in learning.GAIN_THAT_COUNTS.items())
-        + ". The curve knows this schedule only: another one may end elsewhere."
-    )
     fit = learning.fully_trained(facts.run)
     answers = {
         "trained": "Yes, as far as this recipe goes: more steps bring no gain that counts.",
@@ -48,20 +39,11 @@ def fully_trained(facts: Facts) -> Answer:
             f"The curve ends at a {fit.measure} of {fit.asymptote.value:.3g} after endless steps "
             f"(90 % interval {_interval(fit.asymptote)})."
         )
-    return Answer(question, answers[fit.verdict], how, tuple(evidence), tables,
-                  known=fit.verdict != CANNOT_TELL)  # fmt: skip
+    return Answer(answers[fit.verdict], tuple(evidence), tables, fit.verdict != CANNOT_TELL)
 
 
 def overfitting(facts: Facts) -> Answer:
     """Question 3."""
-    question = "Is it overfitting?"
-    how = (
-        "Straight lines through the validation losses and the training losses of the last third of "
-        "the run (of its last four evaluations where that third has fewer), with Student's 90 % "
-        "intervals: it overfits if the validation loss surely rises "
-        "while the training loss does not, or if it lies far above an earlier minimum. That the "
-        "two losses differ is no sign of it: training is measured with dropout."
-    )
     found = learning.overfitting(facts.run)
     if found.best is None or found.last is None or found.verdict == CANNOT_TELL:
         answer = _missing("validation losses", facts.run)
@@ -76,33 +58,24 @@ def overfitting(facts: Facts) -> Answer:
             f"No. The validation loss was lowest ({found.best[1]:.4f}) at step {found.best[0]:,}"
             + (", the last." if found.best == found.last else since)
         )
-    return Answer(question, answer, how, (found.reason,), known=found.verdict != CANNOT_TELL)
+    return Answer(answer, (found.reason,), known=found.verdict != CANNOT_TELL)
 
 
 def learning_rate(facts: Facts) -> Answer:
     """Question 6."""
-    run, question = facts.run, "Explain the learning-rate plot from the configuration."
+    run = facts.run
     explained = explain(run)
     schedule = explained.schedule
-    source = ""
-    if schedule is None or schedule.decay == "transformer_policy":
-        source = "that of Vaswani et al. 2017, equation 3, with a factor in front, "
-    formula = "" if schedule is None else f": {schedule.formula()}"
-    how = (
-        f"The formula is {source}with the numbers of the configuration{formula}. The points are "
-        "the recorded rates."
-    )
     if schedule is None:
         seen = ""
         if explained.peak_seen:
             step, rate = explained.peak_seen
             seen = f" The highest rate recorded is {rate:.3g}, step {step:,}."
         return Answer(
-            question,
             "The record does not hold the numbers of the schedule (factor, width, warm-up steps), "
             f"so the plot cannot be explained: keep config.yaml in the run directory.{seen}",
-            how, known=False,
-        )  # fmt: skip
+            known=False,
+        )
     step, rate = schedule.peak()
     last = max(1, run.max_steps or run.steps_done)
     answer = (
@@ -125,7 +98,7 @@ def learning_rate(facts: Facts) -> Answer:
     )
     rows = tuple((name, f"{at:,}", f"{value:.3g}") for name, at, value in where)
     table = Table("The rate by the formula", ("where", "step", "rate"), rows)
-    return Answer(question, answer + ".", how, explained.sentences, (table,))
+    return Answer(f"{answer}.", explained.sentences, (table,))
 
 
 def _missing(what: str, run: Run) -> str:

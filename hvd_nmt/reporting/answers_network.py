@@ -19,26 +19,9 @@ _ALONE = "No: one rank has nobody to exchange gradients with."
 
 def network_bound(facts: Facts) -> Answer:
     """Question 5."""
-    run, verdict, question = facts.run, facts.verdict, "Was the network the bottleneck?"
-    how = (
-        "Each rank measures when its gradients are ready and when their sum is there. What lies "
-        "between, after the slowest rank is ready, is exposed communication. A part of the step "
-        f"binds it if it takes more than {percent(bottleneck.BINDING_SHARE)}; for the slowest rank "
-        "that is how much longer it computes than the typical rank, or its host than the fastest, "
-        "because ranks that are last in turns have no culprit. The run is judged by the time of "
-        "all its steps but the first interval of each start, and by phases where what binds a step "
-        "changed for good. Bytes predicted by the "
-        "ring law: 2 (N-1)/N x gradient bytes, sent by each host in a step (Patarasuk and Yuan "
-        "2009); seen: the counter of the network card."
-    )
-    if run.exchanges:
-        how += (
-            " For another exchange than the plain all-reduce, bytes and seconds by the laws of "
-            "explain/exchange_cost.py, without the rare exchanges of everything at checkpoints and "
-            "evaluations; the plain step from the all-reduce that was measured before it."
-        )
+    run, verdict = facts.run, facts.verdict
     if verdict.kind == bottleneck.UNKNOWN:
-        return _unmeasured_network(facts, question, how)
+        return _unmeasured_network(facts)
     kinds = {phase.kind for phase in verdict.phases}
     short = "Yes." if verdict.kind == bottleneck.NETWORK else _ALONE if _is_alone(run) else "No."
     if bottleneck.NETWORK in kinds and len(kinds) > 1:
@@ -60,7 +43,7 @@ def network_bound(facts: Facts) -> Answer:
         kinds_seen = Counter(verdict.per_interval).items()
         each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
         evidence.append(f"Interval by interval: {each}.")
-    return Answer(question, f"{short} {verdict.sentence}", how, tuple(evidence), _advice(verdict))
+    return Answer(f"{short} {verdict.sentence}", tuple(evidence), _advice(verdict))
 
 
 def _gained(found: AgainstPlain | None) -> list[str]:
@@ -107,10 +90,10 @@ def _is_alone(run: Run) -> bool:
     return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
 
 
-def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
+def _unmeasured_network(facts: Facts) -> Answer:
     run, verdict = facts.run, facts.verdict
     if _is_alone(run):
-        return Answer(question, _ALONE, how)
+        return Answer(_ALONE)
     evidence = []
     if run.gradient_bytes:
         ranks = run.ranks if run.ranks > 1 else 4
@@ -130,33 +113,26 @@ def _unmeasured_network(facts: Facts, question: str, how: str) -> Answer:
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
         "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
     )
-    return Answer(question, verdict.sentence, how, tuple(evidence), known=False)
+    return Answer(verdict.sentence, tuple(evidence), known=False)
 
 
 def step_and_traffic(facts: Facts) -> Answer:
     """Question 11."""
     run = facts.run
-    question = "How does step time relate to network use between the hosts?"
-    how = (
-        "For each logged interval: its mean step time, and the mean rate at which a host's busiest "
-        "network card (loopback apart) sent meanwhile. r is Pearson's, with Fisher's 95 % interval."
-    )
     if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
         return Answer(
-            question,
             "Not at all: all ranks are on one host, and nothing crosses a network.",
-            how, (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
-        )  # fmt: skip
+            (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
+        )
     pairs = traffic_pairs(facts)
     if len(pairs) < 4:
         seen = f"{count(len(pairs), 'interval')} with both" if run.telemetry else "no telemetry"
         return Answer(
-            question,
             f"The record cannot tell: it has {seen}, and at least 4 intervals with step time and "
             "samples of the network card of each host are needed. hvd_nmt records both (telemetry, "
             "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
-            how, known=False,
-        )  # fmt: skip
+            known=False,
+        )
     related = machines.pearson(pairs)
     rates = sorted(rate for rate, _ in pairs)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
@@ -182,7 +158,7 @@ def step_and_traffic(facts: Facts) -> Answer:
             f"r = {cause.r:.2f} (95 %: {cause.low:.2f} to {cause.high:.2f}), so it explains "
             f"{percent(cause.r**2)} of the variation of the step time."
         )
-    return Answer(question, f"{text}. {facts.verdict.sentence}", how, tuple(evidence))
+    return Answer(f"{text}. {facts.verdict.sentence}", tuple(evidence))
 
 
 def traffic_pairs(facts: Facts) -> list[tuple[float, float]]:

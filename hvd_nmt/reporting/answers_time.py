@@ -9,8 +9,7 @@ from statistics import fmean, median
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
-from hvd_nmt.records.record import Run, Save
-from hvd_nmt.reporting import restarts
+from hvd_nmt.records.record import Launch, Run, Save
 from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
 _ENOUGH_FOR_TENTHS = 10
@@ -19,6 +18,9 @@ _ENOUGH_FOR_TENTHS = 10
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
 _SHARE_WORTH_SAYING = 0.05
+_MOST_STARTS = 20
+"""restarts of which each one's reason is said, the newest"""
+_J_PER_KWH = 3.6e6
 _GET_CLOCK = (
     "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
     "TensorBoard events (`wall_time`), which were not found beside the log."
@@ -31,37 +33,26 @@ _NVIDIA_SMI = (
 
 def how_long(facts: Facts) -> Answer:
     """Question 1."""
-    run, question = facts.run, "How long did the run take?"
-    how = (
-        "Wall time: from the start of the first rank's process, or where that is not recorded "
-        "from the first record of the run, to the last record, on the clock of the first rank. "
-        "Time in steps: sum over the logged intervals of steps x mean step time. Evaluations take "
-        "what they report; start-up ends with the first record of each start; the rest is "
-        "checkpoints, pauses between restarts, and all that no record holds: steps that were "
-        "trained again after a kill, steps not logged yet, an evaluation that was cut off."
-    )
-    how += restarts.HOW if run.launches else ""
+    run = facts.run
     training_s = machines.training_s(run)
     wall_s = machines.wall_s(run)
     if run.started_s is None or wall_s is None:
         if training_s is None:
-            text = f"The record has neither a clock nor step times. {_GET_CLOCK}"
-            return Answer(question, text, how, known=False)
+            return Answer(
+                f"The record has neither a clock nor step times. {_GET_CLOCK}", known=False
+            )
         return Answer(
-            question,
             f"About {duration(training_s)} of training steps; start-up, evaluations and "
             "checkpoints come on top, how long they took is not in the log.",
-            how, (f"{count(run.steps_done, 'step')} with logged step times.",
-                  f"Missing: {_GET_CLOCK}"),
-        )  # fmt: skip
+            (f"{count(run.steps_done, 'step')} with logged step times.", f"Missing: {_GET_CLOCK}"),
+        )
     evidence = [f"From {_utc(run.started_s)} to {_utc(run.started_s + wall_s)}."]
     if run.startup_s is None and run.source == "hvd_nmt":
         evidence.append("How long the process took to its first record is not recorded.")
     if training_s is not None:
         evidence.append(_where_it_went(facts, wall_s, training_s))
-    evidence += [*_saves(run.saves), *restarts.evidence(run)]
-    sentence = _duration_sentence(facts, wall_s)
-    return Answer(question, sentence, how, tuple(evidence), restarts.tables(run))
+    evidence += [*_saves(run.saves), *_starts(run)]
+    return Answer(_duration_sentence(facts, wall_s), tuple(evidence))
 
 
 def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
@@ -101,6 +92,28 @@ def _saves(saves: Sequence[Save]) -> list[str]:
     return [f"{text}."]
 
 
+def _starts(run: Run) -> list[str]:
+    """What `hvd_nmt.launch` did: how often it started the ranks, and why each start ended."""
+    if not run.launches:
+        return []
+    text = f"hvd_nmt.launch started the ranks {count(len(run.launches), 'time')}"
+    if len(run.launches) > 1:
+        lost = count(machines.lost_steps(run.launches), "step")
+        text += f": {lost} had to be trained again"
+    return [f"{text}.", *map(_end, run.launches[:-1][-_MOST_STARTS:])]
+
+
+def _end(launch: Launch) -> str:
+    """Why a start ended that was not the last."""
+    where = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
+    at = "before its first step" if launch.last_step is None else f"at step {launch.last_step:,}"
+    said = launch.sentence.rpartition("hvd_nmt.train: ")[2]
+    why = "its launcher was killed." if launch.ended_s is None else f"code {launch.exit_code}."
+    if launch.exit_code and said:
+        why = f"code {launch.exit_code}, {said}"
+    return f"The start on {where} ended {at}: {why}"
+
+
 def _duration_sentence(facts: Facts, wall_s: float) -> str:
     run = facts.run
     planned = f" of {run.max_steps:,}" if run.max_steps else ""
@@ -124,15 +137,9 @@ def _duration_sentence(facts: Facts, wall_s: float) -> str:
 
 def average_step(facts: Facts) -> Answer:
     """Question 10."""
-    question = "How long is an average step?"
-    how = (
-        "Mean over all steps after the first logged interval of each start, which holds tracing "
-        "and warm-up. The margin is Student's 95 % interval of the intervals' means, taken as "
-        "independent."
-    )
     times = machines.step_times(facts.run)
     if times is None:
-        return Answer(question, _no_step_time(facts.run), how, known=False)
+        return Answer(_no_step_time(facts.run), known=False)
     margin = ""
     if times.margin_s is not None:
         scale, unit = (1, "s") if times.mean_s >= 0.1 else (1000, "ms")
@@ -152,7 +159,7 @@ def average_step(facts: Facts) -> Answer:
     tokens = machines.tokens_per_s(facts.run)
     if tokens:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
-    return Answer(question, answer, how, tuple(evidence), _shares_table(facts))
+    return Answer(answer, tuple(evidence), _shares_table(facts))
 
 
 def _no_step_time(run: Run) -> str:
@@ -194,16 +201,11 @@ def _shares_table(facts: Facts) -> tuple[Table, ...]:
 
 def gpus_used(facts: Facts) -> Answer:
     """Question 4."""
-    run, question = facts.run, "Were the GPUs fully used?"
-    how = (
-        "From the share of each step spent computing, the power drawn and the activity of the "
-        "GPU's memory, all while steps ran. Utilisation is shown but proves nothing: NVML counts "
-        "the time in which any kernel ran, and a GPU that only waits inside an all-reduce runs one."
-    )
+    run = facts.run
     uses = machines.gpu_use(run)
     computing = facts.verdict.shares.get(PARTS["compute_s"])
     if not uses or _on_processors(run):
-        return _no_gpu(facts, question, how, computing)
+        return _no_gpu(facts, computing)
     table = Table(
         "While training steps ran (means)",
         ("GPU", "power", "of its limit", "memory activity", "utilisation (no evidence)"),
@@ -226,15 +228,15 @@ def gpus_used(facts: Facts) -> Answer:
             f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
             "GPU: it also counts the waiting inside an all-reduce."
         )
-    evidence += _gpu_states(uses) + _model_flops(run)
+    evidence += _gpu_states(uses) + _energy(run, uses) + _model_flops(run)
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
             "activity below must do; train with hvd_nmt to have the steps taken apart."
         )
-        return Answer(question, answer, how, tuple(evidence), (table,), known=False)
+        return Answer(answer, tuple(evidence), (table,), known=False)
     evidence.insert(0, _parts_sentence(facts))
-    return Answer(question, _gpu_sentence(computing, limits), how, tuple(evidence), (table,))
+    return Answer(_gpu_sentence(computing, limits), tuple(evidence), (table,))
 
 
 def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
@@ -252,6 +254,16 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
         if held:
             found.append(f"The clocks of {use.host}:{use.index} were held down: {', '.join(held)}.")
     return found
+
+
+def _energy(run: Run, uses: Sequence[machines.GpuUse]) -> list[str]:
+    drawn_j = sum(use.energy_j or 0.0 for use in uses)
+    if not drawn_j:
+        return []
+    kwh = drawn_j / _J_PER_KWH
+    text = f"{kwh:,.2f} kWh" if kwh >= 0.1 else f"{drawn_j / 3600:,.1f} Wh"
+    per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
+    return [f"They took {text} over the whole run{per_step}."]
 
 
 def _on_processors(run: Run) -> bool:
@@ -292,16 +304,15 @@ def _gpu_row(use: machines.GpuUse) -> tuple[str, ...]:
     return (f"{use.host}:{use.index} {use.name}", power, limit, *activity)
 
 
-def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> Answer:
+def _no_gpu(facts: Facts, computing: float | None) -> Answer:
     run = facts.run
     if not run.telemetry:
         return Answer(
-            question,
             "The record holds no samples of the GPUs. Missing are power and memory activity over "
             f"time: hvd_nmt samples them (telemetry.interval_s); beside other programs run "
             f"`{_NVIDIA_SMI}`.",
-            how, known=False,
-        )  # fmt: skip
+            known=False,
+        )
     reasons = {str(host.header.get("gpu_unavailable") or "none found") for host in run.telemetry}
     if _on_processors(run):
         reasons = {"not used, as training.device is cpu"}
@@ -314,7 +325,7 @@ def _no_gpu(facts: Facts, question: str, how: str, computing: float | None) -> A
     answer = f"{none}: the model was trained on CPUs."
     if computing is not None:
         answer += f" They computed {percent(computing)} of the time of a step."
-    return Answer(question, answer, how, tuple(evidence))
+    return Answer(answer, tuple(evidence))
 
 
 def state_sentence(facts: Facts) -> str:

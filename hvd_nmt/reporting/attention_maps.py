@@ -24,7 +24,6 @@ class Attention:
     source: list[str]
     """the pieces of the source, the last one its end"""
     target: list[str]
-    """the pieces of the translation, the last one its end"""
     weights_LxHxTxS: np.ndarray
     """float32: how much each source piece counts while a target piece is predicted; over the
     source they sum to 1, less what a model gives to positions of its own"""
@@ -38,14 +37,7 @@ class Attention:
 def cross_attention(
     model: Transformer, tokenizers: Tokenizers, source: str, target: str
 ) -> Attention:
-    """What the decoder looks at while it writes a given translation.
-
-    Args:
-        model: a trained model.
-        tokenizers: of its vocabularies.
-        source: a sentence.
-        target: its translation, for example the model's own or the reference.
-    """
+    """What the decoder looks at while it writes a given translation, its own or the reference."""
     import tensorflow as tf
 
     limit = model.max_length

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from hvd_nmt.reporting import markup
 from hvd_nmt.reporting.answer import Answer
-from hvd_nmt.reporting.markup import with_code
-
-# The figures name their colours by number; these can be told apart on white and on black.
-_COLOURS = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
 
 
 @dataclass(frozen=True)
@@ -24,11 +21,10 @@ class Html:
 
 
 def figure(svg: str | None, width_px: int = 620) -> Html:
-    """A figure of `analysis.plots`; a sentence where the run has no data for it."""
+    """A figure of `reporting.plots`; a sentence where the run has no data for it."""
     if svg is None:
         return Html("<p>The run has no data for this figure.</p>")
-    colours = ";".join(f"--s{number}:{colour}" for number, colour in enumerate(_COLOURS, start=1))
-    return Html(f'<div style="max-width:{width_px}px;{colours}">{svg}</div>')
+    return Html(f'<div style="max-width:{width_px}px">{svg}</div>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
@@ -39,14 +35,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 def answer(number: int, shown: Answer) -> Html:
     """A question with its answer, evidence and tables; how it was computed in small print."""
-    evidence = "".join(f"<li>{with_code(sentence)}</li>" for sentence in shown.evidence)
-    tables = "".join(
-        f"<p>{escape(part.title)}</p>{table(part.head, part.rows).text}" for part in shown.tables
-    )
-    return Html(
-        f"<h3>{number}. {escape(shown.question)}</h3><p><b>{with_code(shown.answer)}</b></p>"
-        f"<ul>{evidence}</ul>{tables}<p><small>{with_code(shown.how)}</small></p>"
-    )
+    text = markup.html(markup.blocks(*markup.answered(number, shown)))
+    return Html(f"{text}<small>{markup.html(markup.sentence(shown.how))}</small>")
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

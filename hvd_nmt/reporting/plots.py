@@ -1,13 +1,25 @@
-"""The figures of the report, as SVG text; None where the record has nothing to draw."""
+"""The figures of the report, as SVG text; None where the record has nothing to draw.
+
+Text and axes take the colour of the page, the data have colours that can be told apart on white and
+on black, so that one SVG is right on both. No pyplot: a figure here is a value without global
+state, and the same data give the same bytes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import io
+import re
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
+import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS, settled
 from hvd_nmt.explain.learning import FullyTrained
@@ -15,58 +27,66 @@ from hvd_nmt.explain.learning_rate import RateExplanation
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
-from hvd_nmt.reporting.svg import INK, SERIES, Draw, draw_panels
 
 MOST_POINTS = 240
 """points of a curve over time; more samples are averaged"""
-LONGEST_NAME = 22
-"""characters of a run's name in a legend"""
-_PART_COLOURS = {
-    "compute_s": SERIES[0], "input_wait_s": SERIES[3],
-    "straggler_wait_s": SERIES[2], "communication_s": SERIES[1],
+SERIES = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
+"""colours of data"""
+INK = "#0a0b0c"
+"""of text and axes: becomes currentColor"""
+_WIDTH_IN = 3.9  # inches at 72 points: near a phone's width, so that text stays readable there
+_PANEL_IN = 2.15
+_LEGEND_ROW_IN = 0.17  # of a legend, from its second row on
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 8,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
+    "axes.prop_cycle": cycler(color=SERIES), "axes.grid": True, "axes.axisbelow": True,
+    "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
+    "text.parse_math": False,
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
+                     "ytick.color", "grid.color"), INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }  # fmt: skip
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_PART_COLOURS = dict(zip(
+    ("compute_s", "input_wait_s", "straggler_wait_s", "communication_s"),
+    (SERIES[0], SERIES[3], SERIES[2], SERIES[1]), strict=True,
+))  # fmt: skip
+Draw = Callable[[Axes], None]
 
 
-def loss(runs: Sequence[Run]) -> str | None:
-    """Training and validation loss over steps, of all runs; None if no run has any."""
+def loss(run: Run) -> str | None:
+    """Training and validation loss over steps."""
+    x, y = _points(run, "loss")
+    held = [(e.step, e.loss) for e in run.evaluations if e.loss is not None]
 
     def draw(axes: Axes) -> None:
-        for number, run in enumerate(runs):
-            colour = SERIES[number % len(SERIES)]
-            x, y = _points(run, "loss")
-            axes.plot(x, y, color=colour, alpha=0.75, label=_label(run, runs) or "training")
-            held = [(e.step, e.loss) for e in run.evaluations if e.loss is not None]
-            if held:
-                other, name = (SERIES[1], "validation") if len(runs) == 1 else (colour, None)
-                axes.plot(*zip(*held, strict=True), "o--", color=other, markersize=3, label=name)
+        axes.plot(x, y, alpha=0.75, label="training")
+        if held:
+            axes.plot(*zip(*held, strict=True), "o--", markersize=3, label="validation")
         axes.set(xlabel="step", ylabel="loss, nats per target token")
 
-    known = any(_points(r, "loss")[0] or any(e.loss for e in r.evaluations) for r in runs)
-    return draw_panels("loss", "Training and validation loss over steps", [draw]) if known else None
+    return draw_panels(
+        "loss", "Training and validation loss over steps", [draw] if x or held else []
+    )
 
 
-def bleu(runs: Sequence[Run]) -> str | None:
-    """BLEU with its 95 % band over steps, of all runs; None if no run has any."""
+def bleu(run: Run) -> str | None:
+    """BLEU with its 95 % band over steps."""
+    scored = [e for e in run.evaluations if e.bleu is not None]
 
     def draw(axes: Axes) -> None:
-        for number, run in enumerate(runs):
-            scored = [e for e in run.evaluations if e.bleu is not None]
-            if not scored:
-                continue
-            colour = SERIES[number % len(SERIES)]
-            x, y = [e.step for e in scored], np.array([e.bleu for e in scored])
-            axes.plot(x, y, "o-", color=colour, markersize=3, label=_label(run, runs))
-            margins = [e.bleu_margin for e in scored]
-            if None not in margins:
-                band = np.array(margins)
-                low, high = (y - band).clip(0), (y + band).clip(max=100)
-                axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0,
-                                  label="95 % interval" if len(runs) == 1 else None)  # fmt: skip
+        x, y = [e.step for e in scored], np.array([e.bleu for e in scored])
+        axes.plot(x, y, "o-", markersize=3)
+        margins = [e.bleu_margin for e in scored]
+        if None not in margins:
+            band = np.array(margins)
+            axes.fill_between(x, (y - band).clip(0), (y + band).clip(max=100), color=SERIES[0],
+                              alpha=0.2, linewidth=0, label="95 % interval")  # fmt: skip
         axes.set(xlabel="step", ylabel="sacreBLEU on the dev set")
         axes.set_ylim(bottom=0)
 
-    known = any(e.bleu is not None for run in runs for e in run.evaluations)
-    return draw_panels("bleu", "BLEU over steps", [draw]) if known else None
+    return draw_panels("bleu", "BLEU over steps", [draw] if scored else [])
 
 
 def corpora(run: Run) -> str | None:
@@ -75,8 +95,6 @@ def corpora(run: Run) -> str | None:
     scored = [evaluation for evaluation in run.evaluations if evaluation.by_corpus]
     names = list(dict.fromkeys(name for interval in shares for name in interval.corpora))
     colours = {name: SERIES[number % len(SERIES)] for number, name in enumerate(names)}
-    if not shares:
-        return None
 
     def draw_shares(axes: Axes) -> None:
         edges = [0, *(interval.step for interval in shares)]
@@ -99,7 +117,7 @@ def corpora(run: Run) -> str | None:
         axes.set_ylim(bottom=0)
 
     panels = [draw_shares, draw_bleu] if scored else [draw_shares]
-    return draw_panels("corpora", "Each corpus over steps", panels, label="step")
+    return draw_panels("corpora", "Each corpus over steps", panels if shares else [], label="step")
 
 
 def pseudo_bleu(run: Run) -> str | None:
@@ -111,7 +129,7 @@ def pseudo_bleu(run: Run) -> str | None:
         axes.set(xlabel="step", ylabel="teacher-forced score, 0 to 1")
 
     title = "Pseudo-BLEU over steps: no measure of translation quality"
-    return draw_panels("pseudo", title, [draw]) if scored else None
+    return draw_panels("pseudo", title, [draw] if scored else [])
 
 
 def outlook(fit: FullyTrained) -> str | None:
@@ -128,15 +146,13 @@ def outlook(fit: FullyTrained) -> str | None:
         axes.set(xlabel="step", ylabel=fit.measure)
 
     title = f"Outlook: {fit.measure} to twice the steps"
-    return draw_panels("outlook", title, [draw]) if fit.curve and fit.points else None
+    return draw_panels("outlook", title, [draw] if fit.curve and fit.points else [])
 
 
 def learning_rate(run: Run, explained: RateExplanation) -> str | None:
     """The recorded rates on the curve of the formula, with the peak marked; None without any."""
     x, y = _points(run, "learning_rate")
     planned, peak = explained.curve, explained.peak_planned
-    if not x and not planned:
-        return None
 
     def draw(axes: Axes) -> None:
         if planned:
@@ -150,41 +166,33 @@ def learning_rate(run: Run, explained: RateExplanation) -> str | None:
         axes.set(xlabel="step", ylabel="learning rate")
         axes.set_ylim(bottom=0)
 
-    return draw_panels("rate", "Learning rate over steps", [draw])
+    return draw_panels("rate", "Learning rate over steps", [draw] if x or planned else [])
 
 
-def gradient_norm(runs: Sequence[Run]) -> str | None:
-    """Norm of the whole gradient over steps, of all runs; None if no run has any."""
-    lines = [_points(run, "gradient_norm") for run in runs]
-    return _over_steps("norm", "Gradient norm", "gradient norm", runs, lines)
+def gradient_norm(run: Run) -> str | None:
+    """Norm of the whole gradient over steps."""
+    return _over_steps("Gradient norm", "gradient norm", *_points(run, "gradient_norm"))
 
 
-def step_time(runs: Sequence[Run]) -> str | None:
-    """Wall time of a step over steps, of all runs; None if no run has any."""
-    timed = [settled([i for i in run.intervals if i.step_s is not None]) for run in runs]
-    lines = [_line([i.step for i in of], of, "step_s") for of in timed]
-    return _over_steps("steptime", "Step time", "seconds per step", runs, lines)
+def step_time(run: Run) -> str | None:
+    """Wall time of a step over steps."""
+    timed = settled([i for i in run.intervals if i.step_s is not None])
+    line = _line([i.step for i in timed], timed, "step_s")
+    return _over_steps("Step time", "seconds per step", *line)
 
 
-def _over_steps(
-    name: str, title: str, label: str, runs: Sequence[Run], lines: Sequence[tuple[Any, Any]]
-) -> str | None:
+def _over_steps(title: str, label: str, x: Any, y: Any) -> str | None:
     def draw(axes: Axes) -> None:
-        for run, (x, y) in zip(runs, lines, strict=True):
-            axes.plot(x, y, label=_label(run, runs))
+        axes.plot(x, y)
         axes.set(xlabel="step", ylabel=label)
         axes.set_ylim(bottom=0)
 
-    known = any(len(x) for x, _ in lines)
-    return draw_panels(name, f"{title} over steps", [draw]) if known else None
+    return draw_panels(title, f"{title} over steps", [draw] if len(x) else [])
 
 
 def step_parts(run: Run) -> str | None:
     """The parts of a step stacked over time; None if the steps were not taken apart."""
     split = settled([i for i in run.intervals if None not in (i.compute_s, i.communication_s)])
-    if len(split) < 2:
-        return None
-
     colours, names = dict(_PART_COLOURS), dict(PARTS)
     if any(i.exchange_s is not None for i in split):
         colours["exchange_s"], names["exchange_s"] = SERIES[4], EXCHANGING
@@ -200,7 +208,8 @@ def step_parts(run: Run) -> str | None:
         axes.set(xlabel=label, ylabel="seconds of a step")
         axes.margins(x=0)
 
-    return draw_panels("step-parts", "Where the time of a step goes, over the run", [draw])
+    title = "Where the time of a step goes, over the run"
+    return draw_panels("step-parts", title, [draw] if len(split) > 1 else [])
 
 
 def _without_exchange(interval: Interval) -> Interval:
@@ -211,12 +220,7 @@ def _without_exchange(interval: Interval) -> Interval:
 
 
 def host_panels(run: Run, host: HostSamples) -> str | None:
-    """A host over time in panels with one clock: step time, GPUs (or CPU), network card.
-
-    Args:
-        run: gives the step times and the begin of the clock.
-        host: its samples.
-    """
+    """A host over time in panels with one clock: step time, GPUs (or CPU), network card."""
     if len(host.samples) < 2:
         return None
     scale, clock = _scale(run)
@@ -275,9 +279,7 @@ def against_traffic(
         correlation: of the pairs.
         bytes_per_step: what a host sends in a step, for the curve rate x time = bytes.
     """
-    if len(pairs) < 2:
-        return None
-    x, y = (np.array(column) for column in zip(*pairs, strict=True))
+    x, y = np.array(pairs).reshape(-1, 2).T
 
     def draw(axes: Axes) -> None:
         r = f", r = {correlation.r:.2f}" if correlation else ""
@@ -290,7 +292,8 @@ def against_traffic(
                       label=f"{bytes_per_step / 1e6:.1f} MB a step")  # fmt: skip
         axes.set(xlabel="sent by a host, MB/s (mean of an interval)", ylabel="seconds per step")
 
-    return draw_panels("traffic", "Step time against the rate of the network card", [draw])
+    title = "Step time against the rate of the network card"
+    return draw_panels("traffic", title, [draw] if len(pairs) > 1 else [])
 
 
 def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:
@@ -312,14 +315,6 @@ def _step_panel(axes: Axes, run: Run) -> None:
         axes.plot(*_line(_clock(run, timed)[0], timed, "step_s"), color=SERIES[0])
     axes.set(ylabel="s per step")
     axes.set_ylim(bottom=0)
-
-
-def _label(run: Run, runs: Sequence[Run]) -> str | None:
-    """The name of a run among others, cut at its begin; None for a run alone."""
-    if len(runs) == 1:
-        return None
-    longest = LONGEST_NAME
-    return run.name if len(run.name) <= longest else "…" + run.name[1 - longest :]
 
 
 def _points(run: Run, field: str) -> tuple[list[int], list[float]]:
@@ -353,3 +348,51 @@ def _scale(run: Run) -> tuple[float, str]:
     if whole_s > 3 * 3600:
         return 3600.0, "hours since the start"
     return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
+
+
+def draw_panels(
+    name: str, title: str, panels: Sequence[Draw], height_in: float = _PANEL_IN, label: str = ""
+) -> str | None:
+    """Panels one above the other, with one horizontal axis, as SVG; None without a panel.
+
+    Args:
+        name: of the figure; makes its ids differ from those of the others on the page.
+        title: what a reader who cannot see it is told.
+        panels: each draws into its axes.
+        height_in: of a panel, inches.
+        label: of the horizontal axis below the last panel; "" if the panel sets it.
+    """
+    if not panels:
+        return None
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        size = (_WIDTH_IN, height_in * len(panels) + 0.25)
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        all_axes = figure.subplots(len(panels), squeeze=False, sharex=len(panels) > 1)[:, 0]
+        for axes, draw in zip(all_axes, panels, strict=True):
+            draw(axes)
+            names = axes.get_legend_handles_labels()[1]
+            rows = (len(names) + 1) // 2
+            figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_IN * max(0, rows - 1))
+            if names:
+                axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2,
+                            fontsize=7.5, handlelength=1.4, columnspacing=1.2)  # fmt: skip
+        if label:
+            all_axes[-1].set_xlabel(label)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata=_NO_METADATA)
+    return _inline(stream.getvalue(), title)
+
+
+def _inline(svg: str, title: str) -> str:
+    """Makes matplotlib's file a part of a page, without its size and its fixed ink."""
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)  # it would style the page
+    svg = svg.replace("xlink:href", "href").replace("'DejaVu Sans'", "system-ui, sans-serif")
+    # Only shapes and clip paths are referred to; names of groups would repeat in each figure.
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    head, _, rest = svg[svg.index("<svg") :].partition(">")
+    view = head.split('viewBox="')[1].split('"')[0]
+    return (
+        f'<svg viewBox="{view}" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'aria-label="{escape(title)}">{rest.replace(INK, "currentColor").strip()}'
+    )

@@ -5,14 +5,21 @@ A question that the record cannot answer says what is missing and how to get it.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
 from collections.abc import Callable
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
 from statistics import median
+from typing import final
 
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.errors import UserError
 from hvd_nmt.explain import bottleneck, machines
-from hvd_nmt.records.record import Run
+from hvd_nmt.explain.bottleneck import Verdict
+from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
 from hvd_nmt.reporting.answer import Answer, Facts, State
 
@@ -29,7 +36,7 @@ QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
     answers_time.average_step,
     answers_network.step_and_traffic,
 )
-"""in the order of their numbers, from 1"""
+"""in the order of their numbers, from 1, as their texts in questions.md"""
 
 _PATIENCE_S = 60.0
 """silence that a run with telemetry, or a log, may keep and still be running"""
@@ -40,9 +47,55 @@ _PATIENCE_INTERVALS = 4
 between two"""
 
 
+@final
+class RunSummary:
+    """A recorded run as `hvd_nmt.open_run` gives it; what follows is worked out when asked for."""
+
+    def __init__(self, record: Run) -> None:
+        """Wraps a record, as `records.read.read_any_run` gives it."""
+        self.record = record
+        """everything that the run's files tell, for the functions of `explain` and `reporting`"""
+        self.intervals: tuple[Interval, ...] = record.intervals
+        """training metrics, interval by interval: loss, learning rate, step time and its parts"""
+        self.evaluations: tuple[Evaluation, ...] = record.evaluations
+        """scores of the dev set, evaluation by evaluation: loss, BLEU, chrF"""
+        self.problems: tuple[str, ...] = record.problems
+        """what is missing or damaged in the record, one sentence each"""
+
+    @property
+    def checkpoints(self) -> tuple[Path, ...]:
+        """Prefixes of the checkpoints in the run directory, oldest first; () for a log."""
+        return tuple(contents.prefixes(self.record.path)) if self.record.path.is_dir() else ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """What bound the steps, with its numbers and what would make them shorter."""
+        return self.facts.verdict
+
+    @property
+    def state(self) -> State:
+        """Whether the run goes on; equal to a word such as "running" or "finished"."""
+        return self.facts.state
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the questions are answered from."""
+        return gather(self.record)
+
+    @cached_property
+    def answers(self) -> tuple[Answer, ...]:
+        """The eleven questions with their answers, in order."""
+        return answers(self.facts)
+
+
 def answers(facts: Facts) -> tuple[Answer, ...]:
     """All eleven answers, in order."""
-    return tuple(question(facts) for question in QUESTIONS)
+    text = resources.files(__package__).joinpath("questions.md").read_text(encoding="utf-8")
+    texts = re.findall(r"^## (.*)\n\n(.*)$", text, flags=re.MULTILINE)
+    return tuple(
+        dataclasses.replace(answered(facts), question=question, how=how)
+        for answered, (question, how) in zip(QUESTIONS, texts, strict=True)
+    )
 
 
 def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from hvd_nmt.explain.availability import availability
+from hvd_nmt.explain.machines import lost_steps
 from hvd_nmt.records import launches
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting import restarts
+from hvd_nmt.reporting import answers_time, questions
 
 LEFT_OUT = {"time_s": 1795392404.76, "kind": "left out", "why": {"v100b": "v100b: ssh: off."}}
 LINES = [
@@ -32,21 +30,15 @@ def test_two_starts_and_what_lies_between_them(tmp_path):
     assert first.ranks_by_host == {"localhost": 2}
     assert (first.left_out, second.left_out) == ((), ("v100b",))
     assert (second.exit_code, second.resumed_step, second.saved_step) == (0, 100, 400)
-    found = availability((first, second))
-    (restart,) = found.restarts
-    assert restart.lost_steps == found.lost_steps == 20
-    assert restart.idle_s == pytest.approx(58.43)
-    assert found.share == pytest.approx((33.93 + 80.79) / 227.38)
+    assert lost_steps((first, second)) == 20
 
 
-def test_a_start_that_came_to_no_step_costs_time_alone(tmp_path):
+def test_a_start_that_came_to_no_step_lost_none(tmp_path):
     nothing = [
         LINES[3] | {"start_id": "d1068b20bc000ffe.x"},
         {"time_s": 1795392410.0, "kind": "end", "exit_code": 5, "sentence": "", "saved_step": 100},
     ]
-    found = availability(read(tmp_path, [*LINES[:3], *nothing, *LINES[3:]])[0])
-    assert [restart.lost_steps for restart in found.restarts] == [20, None]
-    assert found.restarts[0].idle_s == pytest.approx(58.43)
+    assert lost_steps(read(tmp_path, [*LINES[:3], *nothing, *LINES[3:]])[0]) == 20
 
 
 def test_a_start_that_goes_on_is_known_from_its_own_records(tmp_path):
@@ -74,9 +66,7 @@ def test_a_start_whose_launcher_was_killed_is_known_likewise(tmp_path):
     ]  # fmt: skip
     (first, second), _ = read(tmp_path, [LINES[0], *LINES[3:]], own)
     assert (first.resumed_step, first.last_step, first.last_s) == (0, 14, 1795392330.0)
-    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=(first, second))
-    (table,) = restarts.tables(run)
-    assert table.rows[0][2:4] == ("1 to 14", "its launcher was killed")
+    assert said((first, second), tmp_path)[-1].endswith("at step 14: its launcher was killed.")
 
 
 def test_damage_is_said_and_left_out(tmp_path):
@@ -91,8 +81,12 @@ def test_damage_is_said_and_left_out(tmp_path):
     assert launches.read(tmp_path / "nowhere", (), problems) == ()
 
 
-def test_many_restarts_make_no_long_table(tmp_path):
-    run = Run(name="x", path=tmp_path, source="hvd_nmt", launches=read(tmp_path, LINES[:3] * 30)[0])
-    (table,) = restarts.tables(run)  # what else the report says: reporting/test_questions.py
-    assert len(table.rows) == 20
-    assert table.rows[-1][0] == "30"
+def said(starts, tmp_path):
+    """What the report says of a run's duration."""
+    run = Run("x", tmp_path, "hvd_nmt", started_s=1.0, ended_s=2.0, launches=starts)
+    return answers_time.how_long(questions.gather(run)).evidence
+
+
+def test_of_many_restarts_the_newest_are_said(tmp_path):
+    many = said(read(tmp_path, LINES[:3] * 30)[0], tmp_path)
+    assert len(many) == 20 + 3  # after the time span, its start, and the number of starts

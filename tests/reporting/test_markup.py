@@ -3,6 +3,7 @@
 import pytest
 
 from hvd_nmt.reporting import markup
+from hvd_nmt.reporting.answer import Table
 
 
 @pytest.mark.parametrize(
@@ -10,16 +11,29 @@ from hvd_nmt.reporting import markup
     [
         ("a <b> & c", "a &lt;b&gt; &amp; c", "a &lt;b&gt; &amp; c"),
         ("snake_case *x*", r"snake\_case \*x\*", "snake_case *x*"),
-        ("two\nlines", "two lines", "two\nlines"),
+        ("two\nlines", "two lines", "two lines"),
         ("run `wc -l a_b` now", "run `wc -l a_b` now", "run <code>wc -l a_b</code> now"),
-        ("`<i>`", "`&lt;i&gt;`", "<code>&lt;i&gt;</code>"),
+        ("`<i>`", "`<i>`", "<code>&lt;i&gt;</code>"),
         ("one ` alone", r"one \` alone", "one ` alone"),
+        ("# no heading", r"\# no heading", "# no heading"),
+        ("--- ", r"\---", "---"),
+        ("--help -1.5", "--help -1.5", "--help -1.5"),
+        ("7. of May", r"7\. of May", "7. of May"),
+        ("[a](b) ![c](d)", r"\[a\](b) !\[c\](d)", "[a](b) ![c](d)"),
+        ("<div>", "&lt;div&gt;", "&lt;div&gt;"),
     ],
 )
 def test_a_sentence_keeps_its_words_and_its_code(text, markdown, html):
     assert markup.sentence(text) == markdown
-    assert markup.with_code(text) == html
+    assert markup.html(markdown) == f"<p>{html}</p>"
 
 
 def test_a_cell_has_no_bars_and_no_code():
-    assert markup.cell("a | `b` | c") == r"a \| \`b\` \| c"
+    table = Table("t|t", ("a", "n"), (("a | `b` | c", "1.5 s"), ("\\|", "unknown")))
+    text = markup.table(table)
+    assert r"| a \| \`b\` \| c | 1.5 s |" in text
+    page = markup.html(text)
+    assert page.count("<td") == 4
+    assert "<td>a | `b` | c</td>" in page
+    assert "<td>\\|</td>" in page
+    assert '<td style="text-align: right;">1.5 s</td>' in page

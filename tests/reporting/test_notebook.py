@@ -5,10 +5,8 @@ from __future__ import annotations
 from hvd_nmt.reporting import notebook
 
 
-def test_figure_carries_the_colours_it_names() -> None:
-    shown = notebook.figure('<svg style="stroke: var(--s6)"></svg>')._repr_html_()
-    assert "--s6:#" in shown
-    assert "<svg" in shown
+def test_a_figure_or_that_there_is_none() -> None:
+    assert "<svg" in notebook.figure("<svg></svg>")._repr_html_()
     assert "no data" in notebook.figure(None)._repr_html_()
 
 

@@ -6,7 +6,6 @@ import sys
 import hvd_nmt
 from hvd_nmt.explain import bottleneck
 from hvd_nmt.reporting import questions
-from hvd_nmt.reporting.run_summary import RunSummary
 
 
 def test_a_run_directory_tells_its_metrics_and_checkpoints(tmp_path):
@@ -26,7 +25,7 @@ def test_a_run_directory_tells_its_metrics_and_checkpoints(tmp_path):
 
 
 def test_what_follows_is_that_of_the_report(two_host_run):
-    run = RunSummary(two_host_run())
+    run = questions.RunSummary(two_host_run())
     assert run.verdict == bottleneck.verdict(two_host_run())
     assert run.answers == questions.answers(run.facts)
     assert run.state == "finished"
