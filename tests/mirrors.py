@@ -1,8 +1,9 @@
-"""An HTTP server on localhost that misbehaves as told, and archives laid out as those of WMT."""
+"""An HTTP server on localhost that can misbehave, and archives laid out as those of WMT."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import tarfile
 import threading
@@ -10,6 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from hvd_nmt.preparation import datasets
 
 WMT = {
     "europarl/v7/de-en.tgz": ("europarl-v7.de-en.en", "europarl-v7.de-en.de"),
@@ -32,13 +38,8 @@ class Route:
     """What the server does with one path."""
 
     body: bytes = b""
-    version: str = "1"
-    """its ETag"""
-    heeds_if_range: bool = True
     statuses: list[int] = field(default_factory=list)
     """answered first, one for each request, instead of the body"""
-    retry_after: str = "0"
-    """what these answers ask for"""
     cuts: list[int] = field(default_factory=list)
     """bytes after which the connection ends, one for each request"""
 
@@ -51,10 +52,6 @@ class Server(ThreadingHTTPServer):
         self.routes = routes
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def ranges(self) -> list[str | None]:
-        """The Range header of each request."""
-        return [headers.get("Range") for _, headers in self.requests]
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hangs up is no news."""
@@ -127,6 +124,19 @@ def build_wmt(folder: Path, pairs: dict[str, list[tuple[str, str]]]) -> None:
         target.write_bytes(tar(files))
 
 
+def pin(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The digests of wmt16-en-de become those of the archives that `build_wmt` has written."""
+    real = datasets.TABLE["wmt16-en-de"]
+
+    def small(corpus: datasets.Corpus) -> datasets.Corpus:
+        (url,) = corpus.digests
+        archive = (folder / urlsplit(url).path.lstrip("/")).read_bytes()
+        return corpus._replace(digests={url: f"sha256:{hashlib.sha256(archive).hexdigest()}"})
+
+    parts = {part: tuple(map(small, corpora)) for part, corpora in real.parts.items()}
+    monkeypatch.setitem(datasets.TABLE, "wmt16-en-de", real._replace(parts=parts))
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: Server
@@ -138,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if route is None:
             self._plain(404)
         elif route.statuses:
-            self._plain(route.statuses.pop(0), ("Retry-After", route.retry_after))
+            self._plain(route.statuses.pop(0))
         else:
             self._file(route)
 
@@ -149,22 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         """Nothing: the tests read `requests`."""
 
-    def _plain(self, status: int, *headers: tuple[str, str]) -> None:
+    def _plain(self, status: int) -> None:
         self.send_response(status)
-        for header in (*headers, ("Content-Length", "0")):
-            self.send_header(*header)
+        self.send_header("Content-Length", "0")
         self.end_headers()
 
     def _file(self, route: Route) -> None:
-        body, etag = route.body, f'"{route.version}"'
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
-        other_version = self.headers.get("If-Range", etag) != etag
-        if route.heeds_if_range and other_version:
-            start = 0
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", etag)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        self.send_header("Content-Length", str(len(body) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(route.body)))
         self.end_headers()
-        self.wfile.write(body[start : route.cuts.pop(0) if route.cuts else len(body)])
+        self.wfile.write(route.body[: route.cuts.pop(0) if route.cuts else None])

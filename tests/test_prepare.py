@@ -504,7 +504,7 @@ def wmt(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wmt")
     mirrors.build_wmt(folder, parts)
     with mirrors.serving(mirrors.folder_routes(folder)) as server:
-        yield server.url
+        yield folder, server.url
 
 
 def dataset_argv(directory, url):
@@ -514,8 +514,10 @@ def dataset_argv(directory, url):
     ]  # fmt: skip
 
 
-def test_a_dataset_by_its_name(wmt, tmp_path, capsys):
-    argv = dataset_argv(tmp_path, wmt)
+def test_a_dataset_by_its_name(wmt, tmp_path, capsys, monkeypatch):
+    folder, url = wmt
+    mirrors.pin(monkeypatch, folder)
+    argv = dataset_argv(tmp_path, url)
     assert prepare.main(argv) == 0
     data = corpus.load(tmp_path / "out", verify=True)
     part = data.manifest.parts["train"]

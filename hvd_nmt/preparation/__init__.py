@@ -16,6 +16,6 @@
 - `vocabulary_extension`  new pieces for a vocabulary that a model was trained with
 - `journal`               finished stages, so that a killed job goes on
 - `workers`               work on all cores, results in order
-- `download`              public data sets by their names
+- `datasets`              public data sets, downloaded by their names
 - `embedded`              the package's own English-German corpus
 """

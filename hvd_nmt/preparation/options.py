@@ -14,10 +14,9 @@ import tyro
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
-from hvd_nmt.preparation import corpora, embedded
+from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.corpora import Corpora
-from hvd_nmt.preparation.download import datasets
 from hvd_nmt.preparation.parts import Input, Paths
 from hvd_nmt.preparation.subwords import Learning
 
@@ -59,7 +58,7 @@ class Options:
     target_language: str = "de"
     """name of the target language, used in file names"""
     mirror: str | None = None
-    """address or folder to download the dataset from instead of its public places"""
+    """address or folder that has the files of the dataset, the very same ones"""
     cache: Path = dataclasses.field(default_factory=datasets.default_cache)
     """folder that keeps downloads"""
     rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
@@ -146,8 +145,8 @@ class Options:
                 "Give either --dev-source and --dev-target, or --dev-size 1000 to hold 1,000 "
                 "training pairs out."
             )
-        if self.dataset and self.languages != datasets.named(self.dataset).languages:
-            source, target = datasets.named(self.dataset).languages
+        if self.dataset and self.languages != datasets.TABLE[self.dataset].languages:
+            source, target = datasets.TABLE[self.dataset].languages
             raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
 
     def _check_vocabularies(self) -> None:
@@ -219,7 +218,7 @@ class Options:
     @property
     def pieces(self) -> tuple[int, ...]:
         """SentencePiece pieces to ask for: of the joint vocabulary, or of source and target."""
-        usual = datasets.named(self.dataset).vocabulary_pieces if self.dataset else 8000
+        usual = datasets.TABLE[self.dataset].vocabulary_pieces if self.dataset else 8000
         pieces = self.vocabulary_size or usual
         return (self.source_vocabulary_size or pieces, pieces)[not self.separate_vocabularies :]
 

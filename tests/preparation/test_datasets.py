@@ -1,0 +1,123 @@
+"""Named data sets: from archives laid out as the originals, on a server, to line-aligned text."""
+
+import errno
+import re
+import time
+
+import pytest
+from sacrebleu.dataset import DATASETS
+
+import mirrors
+from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.data import corpus
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.preparation import datasets
+
+PAIRS = {
+    "train": [(f"line {number}", f"Zeile {number}") for number in range(30)],
+    "dev": [(f"dev {number} &amp; more", f"Dev {number}") for number in range(20)],
+    "test": [(f"test {number}", f"Test {number}") for number in range(9)],
+}
+EUROPARL = "europarl/v7/de-en.tgz"
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    """A folder with the five archives, small."""
+    folder = tmp_path_factory.mktemp("wmt")
+    mirrors.build_wmt(folder, PAIRS)
+    return folder
+
+
+@pytest.fixture
+def wmt(archives, tmp_path, monkeypatch):
+    """Downloads the small archives from a place: wmt(mirror) -> {part: files}."""
+    mirrors.pin(monkeypatch, archives)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return lambda mirror: datasets.download("wmt16-en-de", tmp_path / "cache", mirror)
+
+
+def read(parts):
+    return {
+        part: [pair for two in files for pair in zip(*map(read_lines, two), strict=True)]
+        for part, files in parts.items()
+    }
+
+
+def test_the_table_is_the_recipes():
+    assert ("embedded", *corpus.DATASETS) == datasets.NAMES
+    parts = datasets.TABLE["wmt16-en-de"].parts
+    for part, name in (("dev", "wmt13"), ("test", "wmt14")):
+        theirs, (ours,) = DATASETS[name], parts[part]
+        assert ours.digests == {theirs.data[0]: f"md5:{theirs.md5[0]}"}
+        assert list(ours.members) == theirs.langpairs["en-de"]
+    for dataset in datasets.TABLE.values():
+        for one in (one for corpora in dataset.parts.values() for one in corpora):
+            assert (len(one.digests), len(one.members)) in ((1, 2), (2, 0))
+            for url, digest in one.digests.items():
+                assert re.fullmatch(r"https://\S+/[\w.-]+\.t?gz", url)
+                assert re.fullmatch(r"(sha256:\w{24}|sha1:\w{8}|md5:)[0-9a-f]{32,40}", digest)
+
+
+def test_wmt_from_a_server(wmt, archives):
+    with mirrors.serving(mirrors.folder_routes(archives)) as server:
+        parts = wmt(server.url)
+        assert read(parts) == PAIRS
+        assert [path.name for path, _ in parts["train"]] == [
+            "europarl-v7.de-en.en", "commoncrawl.de-en.en", "news-commentary-v11.de-en.en",
+        ]  # fmt: skip
+        assert len(server.requests) == 5
+        assert server.requests[0][1]["Accept-Encoding"] == "identity"
+    assert wmt(server.url) == parts, "nothing to fetch"
+
+
+def test_wmt_from_a_folder(wmt, archives, tmp_path):
+    assert read(wmt(str(archives))) == PAIRS
+    with pytest.raises(ConfigError, match="nowhere is neither an http"):
+        wmt(str(tmp_path / "nowhere"))
+
+
+def test_what_breaks_off_is_fetched_again(wmt, archives):
+    routes = mirrors.folder_routes(archives)
+    routes[f"/{EUROPARL}"].statuses, routes[f"/{EUROPARL}"].cuts = [503], [100]
+    with mirrors.serving(routes) as server:
+        assert read(wmt(server.url)) == PAIRS
+        assert len(server.requests) == 7
+
+
+def test_other_bytes_are_refused_and_a_damaged_file_is_fetched_again(wmt, archives, tmp_path):
+    routes = mirrors.folder_routes(archives)
+    good = routes[f"/{EUROPARL}"].body
+    routes[f"/{EUROPARL}"].body = mirrors.tar({"../../evil": b"x"})
+    downloads = tmp_path / "cache" / "wmt16-en-de" / "downloads"
+    with mirrors.serving(routes) as server:
+        with pytest.raises(DataError, match=r"de-en.tgz is not the file it should be, of sha256:"):
+            wmt(server.url)
+        assert list(downloads.iterdir()) == []
+        (downloads / "de-en.tgz").write_bytes(good[:-1])
+        routes[f"/{EUROPARL}"].body = good
+        assert read(wmt(server.url)) == PAIRS
+
+
+def test_text_appears_whole_or_not_at_all(wmt, archives, tmp_path, monkeypatch):
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(datasets, "_make_plain", no_room)
+        with pytest.raises(DataError, match="downloads cannot be used: No space left on device"):
+            wmt(str(archives))
+    downloads = tmp_path / "cache" / "wmt16-en-de" / "downloads"
+    assert not (downloads / "test.tgz.text").exists()
+    assert read(wmt(str(archives))) == PAIRS
+
+
+def test_a_server_that_is_not_there_is_one_sentence_without_a_password(wmt, archives):
+    with mirrors.serving({}) as server:
+        gone = server.url.replace("//", "//user:secret@")
+        with pytest.raises(DataError, match=r"/de-en.tgz cannot be fetched: 404 Client Error"):
+            wmt(gone)
+    with pytest.raises(DataError, match=r"Connection refused.* --mirror, or put the") as caught:
+        wmt(gone)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
