@@ -21,11 +21,10 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.telemetry.events import METRICS_FILE
-from hvd_nmt.tracking.follower import STATE_FILE
 
 _WHOLE = (
     RUN_ID, CONFIG, VOCABULARY, SOURCE_VOCABULARY, ENVIRONMENT, COMMANDS, ORIGIN, IMPORTED,
-    NOT_FINITE, STATE_FILE,
+    NOT_FINITE,
 )  # fmt: skip
 """which are sent as a whole where they have changed; some runs have not all of them"""
 _BYTES = "latin-1"

@@ -7,6 +7,7 @@
 - `sampler`  a thread per host that writes one sample per interval to telemetry/<host>.jsonl
 - `events`   the run's event store: metrics.jsonl and TensorBoard files, and reading them back
 - `steps`    where a training step's time goes: input, computing, the slowest rank, the network
+- `tracker`  the run shown in MLflow or Weights & Biases
 - `jsonl`    files of one JSON object per line that survive a crash
 - `rates`    what turns a counter of bytes into MB/s
 """

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -66,9 +66,16 @@ class EventStore:
     call raises a RunError when the disk is full, and the like.
     """
 
-    def __init__(self, run_dir: Path) -> None:
-        """Continues the files of a run directory, or makes it and begins them."""
-        self._path = run_dir / METRICS_FILE
+    def __init__(
+        self, run_dir: Path, show: Callable[[int, Mapping[str, float]], None] | None = None
+    ) -> None:
+        """Continues the files of a run directory, or makes it and begins them.
+
+        Args:
+            run_dir: run directory.
+            show: also gets the values of each step.
+        """
+        self._path, self._show = run_dir / METRICS_FILE, show
         with self._explained():
             self._file = jsonl.JsonlFile(self._path)
             self._events = EventWriter(run_dir / TENSORBOARD_DIR)
@@ -99,6 +106,8 @@ class EventStore:
         with self._explained():
             self._append({"step": int(step), "time_s": time_s, "kind": kind}, floats, more or {})
             self._events.scalars(step, floats, time_s)
+        if self._show is not None:
+            self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         """Writes a text about one step, as a line of kind "text" and as a TensorBoard text.

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find, newest_verified, step_to_resume
-from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
+from hvd_nmt.checkpoints.run_files import RUN_ID, TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import RunError
@@ -25,7 +25,7 @@ from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
 from hvd_nmt.telemetry.host import process_started_s
-from hvd_nmt.tracking.tracker import Tracker
+from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,
     cluster,
@@ -143,13 +143,8 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         return
     with horovod.raise_on_all_ranks():
         if rank.is_first:
-            environment = cluster.environment(run_setup.hosts, run_setup.precision)
-            described = config
-            if exchange is not None and run_setup.groups is not None:
-                training = exchange.written_into(config.training)
-                described = dataclasses.replace(config, training=training)
-            run_directory.describe(config.run_dir, described, run_setup.data, environment)
-            tracker.start()
+            _describe(config, run_setup, exchange)
+            tracker.start((config.run_dir / RUN_ID).read_text().strip())
     plan = setup.check(config, run_setup, model, exchange)
     log("\n".join(plan.lines()))
     choice = ExchangeChoice(plan, run_setup, model, adam, log)
@@ -160,7 +155,10 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(model, state, run_setup, plan, ends, choice, writers=directories.writers)
+        _fit(
+            model, state, run_setup, plan, ends, choice,
+            writers=directories.writers, tracker=tracker,
+        )  # fmt: skip
         stopped = False
     finally:
         ends.report(stopped)
@@ -168,6 +166,15 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     log(_where_things_are(config, step, time.monotonic() - started_s))
+
+
+def _describe(config: Config, run_setup: RunSetup, exchange: Exchange | None) -> None:
+    """Write what the run is into its directory, with the exchange where that is decided."""
+    environment = cluster.environment(run_setup.hosts, run_setup.precision)
+    if exchange is not None and run_setup.groups is not None:
+        training = exchange.written_into(config.training)
+        config = dataclasses.replace(config, training=training)
+    run_directory.describe(config.run_dir, config, run_setup.data, environment)
 
 
 def _chosen_before(config: Config, run_setup: RunSetup) -> Exchange | None:
@@ -239,12 +246,13 @@ def _fit(
     choice: ExchangeChoice,
     *,
     writers: tuple[int, ...],
+    tracker: Tracker,
 ) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
     early_end = EarlyEnd(config, trained_s)
-    choice.store = store = _opened_store(run_setup, plan, trained_s)
+    choice.store = store = _opened_store(run_setup, plan, trained_s, tracker)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
     ends.settle = saving.background.has_ended
@@ -291,17 +299,13 @@ def _note_end(store: EventStore | None, end: dict[str, Any]) -> None:
     store.record("end", end)
 
 
-def _opened_store(run_setup: RunSetup, plan: Plan, trained_s: float) -> EventStore | None:
-    """On rank 0 the run's records, with all that is known before the first step of this start.
-
-    Args:
-        run_setup: what all ranks have agreed on.
-        plan: of the run.
-        trained_s: seconds of training in earlier starts.
-    """
+def _opened_store(
+    run_setup: RunSetup, plan: Plan, trained_s: float, tracker: Tracker
+) -> EventStore | None:
+    """On rank 0 the run's records, with all that is known before the first step of this start."""
     if not run_setup.rank.is_first:
         return None
-    store = EventStore(plan.config.run_dir)
+    store = EventStore(plan.config.run_dir, tracker.log)
     store.truncate_after(plan.start_step)
     start = {
         "first_step": plan.start_step + 1,

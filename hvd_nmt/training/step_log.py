@@ -93,9 +93,8 @@ class StepLog(StepCallback):
         scale_text = ""
         if logs["loss_scale"]:
             scale = {LOSS_SCALE_TAG: logs["loss_scale"], SKIPPED_STEPS_TAG: logs["skipped_steps"]}
-            scale_text = (
-                f"loss scale {logs['loss_scale']:,.0f} ({logs['skipped_steps']:,.0f} skipped)  "
-            )
+            skipped = f"({logs['skipped_steps']:,.0f} skipped)"
+            scale_text = f"loss scale {logs['loss_scale']:,.0f} {skipped}  "
         exchanged, exchange_text = self._exchanged(mean["exchange_s"])
         programs, programs_text = self._compiled()
         self._store.scalars(

@@ -1,4 +1,4 @@
-"""Real trainings that MLflow follows: a server that is no help, a stop, a second start."""
+"""A real training that MLflow shows: a server that is no help, a stop, a second start."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ def train(toy_commands, toy_data, tmp_path):
     return start
 
 
-def test_what_a_server_did_not_take_arrives_with_the_next_start(train, tmp_path):
-    """One rank is stopped; then two ranks, of which one is followed, end the run.
+def test_a_stopped_run_goes_on_as_the_same_run_there(train, tmp_path):
+    """One rank is stopped, its server away; then two ranks end the run.
 
     The server takes connections and never answers, which slows neither the run nor its stop.
     """
-    more = ("--evaluation.best-by", "ter", "--telemetry.report")
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         away = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.getsockname()[1]}"}
-        first = train(away, *more, "--training.max-steps", "5000")
+        first = train(away, "--training.max-steps", "5000")
         first.wait_for(lambda: "step 12/" in first.stdout)
         first.process.send_signal(signal.SIGTERM)
         began_s = time.monotonic()
@@ -51,15 +50,12 @@ def test_what_a_server_did_not_take_arrives_with_the_next_start(train, tmp_path)
     steps = read_metrics(tmp_path / "run")[-1]["step"]
     first.kill()
     library = trackers.Library("mlflow", tmp_path)
-    second = train(library.environment, *more, "--training.max-steps", str(steps + 10), ranks=2)
+    second = train(library.environment, "--training.max-steps", str(steps + 10), ranks=2)
     done = second.finished()
     assert done.returncode == 0, done.stderr
     (shown,) = library.runs()
-    assert f"tracker     mlflow run {shown.run_id}" in done.stdout
     assert shown.finished
-    assert [step for step, _ in shown.values["train_loss"]] == [*range(1, steps + 11)]
-    assert shown.values["ter"][-1][0] == steps + 10
-    assert {"report.html", f"samples/step-{steps + 10}.md"} <= shown.files
-    assert shown.config["evaluation.best_by"] == "ter"
-    assert list((tmp_path / "run" / "best_models").glob("ter=*.index"))
+    assert [step for step, _ in shown.values["train_loss"]] == [*range(steps + 1, steps + 11)]
+    assert shown.values["eval_loss"][-1][0] == steps + 10
+    assert shown.config["training.max_steps"] == str(steps + 10)
     assert not second.left_behind()
