@@ -55,7 +55,7 @@ def test_the_source_has_a_matrix_of_its_own_and_it_learns(run, model, data):
     assert moved[np.unique(corpus.load(data).train.source.ids)].min() > 1e-3
     assert toy.metrics(run, "eval")[-1]["eval_loss"] < 0.7 * np.log(120)  # of who knows nothing
     anatomy, manifest = contents.read(newest_first(run)[0].prefix), newest_first(run)[0].manifest
-    assert anatomy.predicted_bytes == anatomy.data_bytes
+    assert anatomy.predicted_bytes == anatomy.model_bytes
     embedding = next(group for group in anatomy.groups() if group.name == "embedding")
     assert embedding.count == (64 + 120) * 16
     spm = corpus.load(data).manifest.files["spm.source.model"].sha256

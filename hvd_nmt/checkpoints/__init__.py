@@ -14,6 +14,5 @@ meta_graph.py    the `.meta` file: a graph for a process with TensorFlow alone
 averaging.py     the mean of several checkpoints, as a checkpoint again
 extension.py     a model for a vocabulary that has grown
 contents.py      what each byte of a checkpoint is for
-index_file.py    TensorFlow's checkpoint files, read without TensorFlow
 size.py          how many bytes a checkpoint will have, from the configuration alone
 """

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hvd_nmt.checkpoints import contents, find, index_file, names
+from hvd_nmt.checkpoints import contents, find, names
 from hvd_nmt.checkpoints.manifest import Checkpoint, read_manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
 from hvd_nmt.checkpoints.run_files import (
@@ -121,11 +121,15 @@ def mean(prefixes: Sequence[Path]) -> Weights:
     """
     if not prefixes:
         raise RunError("No checkpoint is given to average: name at least one.")
-    each = [_tensors(prefix) for prefix in prefixes]
-    for prefix, tensors in zip(prefixes, each, strict=True):
-        if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in each[0].items()}:
+    each = [_weights(prefix) for prefix in prefixes]
+    for prefix, weights in zip(prefixes, each, strict=True):
+        if weights != each[0]:
             raise RunError(f"{prefix} and {prefixes[0]} are of different models: no mean exists.")
-    return {name: _mean([tensors[name] for tensors in each]) for name in each[0]}
+    read = [contents.values(prefix) for prefix in prefixes]
+    return {
+        name: (sum((of(name) for of in read), np.zeros(shape)) / len(read)).astype(np.float32)
+        for name, shape in each[0].items()
+    }
 
 
 def moving_average(prefix: Path) -> Weights | None:
@@ -134,9 +138,9 @@ def moving_average(prefix: Path) -> Weights | None:
     Returns:
         The average under the keys of the weights themselves; None if there is none.
     """
-    variables = contents.read(prefix).variables
+    variables, value = contents.read(prefix).variables, contents.values(prefix)
     average = {
-        v.name.replace(names.AVERAGE, names.WEIGHTS, 1): index_file.values(v.tensor)
+        v.name.replace(names.AVERAGE, names.WEIGHTS, 1): value(v.name)
         for v in variables
         if v.group == contents.AVERAGE
     }
@@ -153,17 +157,10 @@ def assign(model: Transformer, weights: Weights) -> None:
         variable.assign(weights[key])
 
 
-def _tensors(prefix: Path) -> dict[str, index_file.Tensor]:
-    """Where each weight of a checkpoint is, by its key."""
+def _weights(prefix: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a checkpoint, by its key."""
     variables = contents.read(prefix).variables
-    return {v.name: v.tensor for v in variables if v.group in contents.WEIGHTS}
-
-
-def _mean(tensors: Sequence[index_file.Tensor]) -> np.ndarray:
-    total = np.zeros(tensors[0].shape)
-    for tensor in tensors:
-        total += index_file.values(tensor)
-    return (total / len(tensors)).astype(np.float32)
+    return {v.name: v.shape for v in variables if v.group in contents.WEIGHTS}
 
 
 def _is_prefix(output: Path) -> bool:

@@ -1,23 +1,23 @@
 """What a checkpoint contains: its files, its variables, and what each byte is for.
 
-Works on checkpoints of this package and on those of OpenSeq2Seq, and needs no TensorFlow.
+The manifest of a checkpoint lists its variables; those of other programs TensorFlow reads.
 """
 
 import collections
-import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hvd_nmt.checkpoints import index_file, names
-from hvd_nmt.checkpoints.size import predict, recipe_bytes
-from hvd_nmt.common.errors import RunError
+from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints.size import predict
+from hvd_nmt.common import tensorflow_import
+from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.config import ModelConfig
 
 _PURPOSES = {
@@ -71,36 +71,21 @@ class Variable:
     """A variable of a checkpoint."""
 
     name: str
-    group: str
-    """one of `GROUPS`"""
-    tensor: index_file.Tensor
-    """type, shape and place of the values"""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its dimensions."""
-        return self.tensor.shape
-
-    @property
-    def dtype(self) -> str:
-        """The type of its values."""
-        return self.tensor.dtype
+    shape: tuple[int, ...]
+    dtype: str
+    """type of the values as NumPy calls it, or "string" """
+    n_bytes: int
+    """what it takes in the data file"""
 
     @property
     def count(self) -> int:
         """How many values it has."""
-        return self.tensor.count
+        return math.prod(self.shape)
 
     @property
-    def n_bytes(self) -> int:
-        """What it takes in the data file."""
-        return self.tensor.n_bytes
-
-    def norm(self) -> float:
-        """The root of the sum of its squares; NaN for text."""
-        if self.dtype == "string":
-            return math.nan
-        return _norm(index_file.values(self.tensor))
+    def group(self) -> str:
+        """One of `GROUPS`."""
+        return next((group for group, pattern in _GROUPS if re.search(pattern, self.name)), "other")
 
 
 @dataclass(frozen=True)
@@ -128,12 +113,18 @@ class Anatomy:
     data_bytes: int
     """size of the data files on disk"""
     predicted_bytes: int | None
-    """what the configuration alone says it must be; None where there is no configuration"""
+    """what the configuration alone says of `model_bytes`; None where there is no configuration"""
 
     @property
     def parameters(self) -> int:
         """Weights of the model."""
         return sum(v.count for v in self.variables if v.group in WEIGHTS)
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of the weights, their average and Adam's moments."""
+        of_model = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
+        return sum(v.n_bytes for v in self.variables if v.group in of_model)
 
     @property
     def other_bytes(self) -> int:
@@ -178,25 +169,62 @@ def read(prefix: Path) -> Anatomy:
         prefix: path of the checkpoint without the ending, such as runs/demo/model.ckpt-800.
 
     Raises:
-        RunError: there is no such checkpoint, or its index or object graph is damaged.
+        RunError: there is no such checkpoint, or its index is damaged.
     """
-    tensors = index_file.tensors(prefix)
-    originals = _original_names(tensors)
-    variables = tuple(
-        Variable(tensor.name, _group(originals.get(tensor.name, ""), tensor.name), tensor)
-        for tensor in tensors
-    )
-    data = {tensor.path for tensor in tensors}
-    if missing := [path for path in sorted(data) if not path.exists()]:
-        raise RunError(f"{missing[0]} is missing: without it {prefix.name} holds no values.")
+    data = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
+    if not data:
+        raise RunError(f"{prefix}.data-* is missing: without it {prefix.name} holds no values.")
+    manifest = _manifest(prefix)
+    table = manifest.get("variables") or variable_table(prefix)
+    variables = tuple(Variable(name, tuple(shape), *rest) for name, shape, *rest in table)
     return Anatomy(
         prefix=prefix,
-        step=_step(variables, prefix),
+        step=manifest.get("step", _step(variables, prefix)),
         files=tuple(_files(prefix)),
         variables=variables,
         data_bytes=sum(path.stat().st_size for path in data),
-        predicted_bytes=_predicted(prefix, variables),
+        predicted_bytes=_predicted(manifest, variables),
     )
+
+
+def variable_table(prefix: Path) -> list[list[Any]]:
+    """Name, shape, type and bytes of each variable, as TensorFlow reads them, in order of names.
+
+    Raises:
+        RunError: the index cannot be read, or is damaged.
+    """
+    reader = _reader(prefix)
+    dtypes, table = reader.get_variable_to_dtype_map(), []
+    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+        n_bytes = 0 if dtypes[name].name == "string" else math.prod(shape) * dtypes[name].size
+        table.append([name, shape, dtypes[name].name, n_bytes])
+    texts = [row for row in table if row[2] == "string"]
+    if len(texts) == 1:  # the object graph: all that is left
+        data = prefix.parent.glob(f"{prefix.name}.data-*")
+        texts[0][3] = sum(path.stat().st_size for path in data) - sum(row[3] for row in table)
+    return table
+
+
+def values(prefix: Path) -> Callable[[str], np.ndarray]:
+    """A function that reads a variable of a checkpoint by its name.
+
+    Raises:
+        RunError: the index cannot be read, or is damaged.
+    """
+    return _reader(prefix).get_tensor
+
+
+def _reader(prefix: Path) -> Any:
+    tensorflow_import.import_tensorflow()
+    import tensorflow as tf
+
+    try:
+        return tf.train.load_checkpoint(str(prefix))
+    except (tf.errors.OpError, ValueError) as error:
+        reason = str(getattr(error, "message", error)).splitlines()[0]
+        raise RunError(
+            f"{prefix}.index is no index of a TensorFlow checkpoint, or damaged ({reason})."
+        ) from None
 
 
 def changes(before: Path, after: Path) -> dict[str, float]:
@@ -215,58 +243,17 @@ def changes(before: Path, after: Path) -> dict[str, float]:
         raise RunError(f"{before} and {after} hold different variables: they are not of one model.")
     moved: dict[str, float] = collections.defaultdict(float)
     size: dict[str, float] = collections.defaultdict(float)
+    value_before, value_after = values(before), values(after)
     for name, variable in earlier.items():
         if variable.dtype.startswith("float"):
-            old, new = index_file.values(variable.tensor), index_file.values(later[name].tensor)
-            moved[variable.group] += _norm(new.astype(np.float64) - old) ** 2
-            size[variable.group] += _norm(old) ** 2
+            old, new = (read(name).astype(np.float64) for read in (value_before, value_after))
+            moved[variable.group] += float(np.sum((new - old) ** 2))
+            size[variable.group] += float(np.sum(old**2))
     found = {}
     for group in (name for name in GROUPS if name in size):
         from_0 = math.inf if moved[group] else 0.0
         found[group] = math.sqrt(moved[group] / size[group]) if size[group] else from_0
     return found
-
-
-def _norm(values: np.ndarray) -> float:
-    flat = values.ravel().astype(np.float64)
-    return math.sqrt(float(flat @ flat))
-
-
-def _group(original: str, name: str) -> str:
-    """The group of a variable.
-
-    Version 0.1 numbered Adam's moments as Keras does; their names, such as m/qkv, only the object
-    graph knows.
-    """
-    if original.startswith(("m/", "v/")):
-        return f"Adam {original[0]}"
-    found = (group for group, pattern in _GROUPS if re.search(pattern, name))
-    return next(found, "other")
-
-
-def _original_names(tensors: Iterable[index_file.Tensor]) -> dict[str, str]:
-    """Key of a variable -> the name it had in Python, from the object graph if there is one."""
-    graphs = [tensor for tensor in tensors if tensor.name == names.OBJECT_GRAPH]
-    if not graphs:
-        return {}
-    originals = {}
-    try:
-        for _, node in index_file.fields(index_file.text(graphs[0])):
-            for number, value in index_file.fields(node):
-                if number == 2:  # a SerializedTensor: name, full_name, checkpoint_key
-                    attribute = dict(index_file.fields(value))
-                    originals[_text(attribute.get(3))] = _text(attribute.get(2))
-    except (ValueError, IndexError, KeyError) as error:
-        raise RunError(
-            f"{graphs[0].path} holds a damaged object graph ({error}): use another checkpoint."
-        ) from None
-    return originals
-
-
-def _text(value: int | bytes | None) -> str:
-    if not isinstance(value, bytes):
-        raise ValueError("a name is missing")
-    return value.decode()
 
 
 def _files(prefix: Path) -> Iterable[File]:
@@ -282,7 +269,7 @@ def _files(prefix: Path) -> Iterable[File]:
 def _step(variables: Iterable[Variable], prefix: Path) -> int | None:
     for variable in variables:
         if variable.name.split("/")[0] in (names.STEP, "global_step") and variable.count == 1:
-            return int(index_file.values(variable.tensor))
+            return int(values(prefix)(variable.name))
     return _step_in_name(prefix)
 
 
@@ -291,32 +278,23 @@ def _step_in_name(prefix: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _predicted(prefix: Path, variables: Sequence[Variable]) -> int | None:
-    """What the manifest's configuration, or the recipe's formula, says of the data file."""
-    keys = {variable.name for variable in variables}
-    by_adam = any(variable.group == "Adam v" for variable in variables)
-    if names.OBJECT_GRAPH not in keys:
-        weights = [variable for variable in variables if variable.group in WEIGHTS]
-        float32 = all(weight.dtype == "float32" for weight in weights)
-        return recipe_bytes(sum(w.count for w in weights)) if by_adam and float32 else None
-    manifest = _manifest(prefix)
-    known = {field.name for field in dataclasses.fields(ModelConfig)}
-    sizes = manifest.get("model")
-    if not by_adam or not isinstance(sizes, dict) or not known >= set(sizes):
+def _predicted(manifest: dict[str, Any], variables: Iterable[Variable]) -> int | None:
+    """What the manifest's configuration, or the recipe's formula, says of `model_bytes`."""
+    groups = {variable.group for variable in variables}
+    if "Adam v" not in groups:
         return None  # an average of checkpoints has no moments of Adam
-    if names.VERSION_0_1_KEY in keys:
-        return None  # its object graph was another one
-    scaled = any("loss_scale" in key for key in keys)
+    if not manifest:  # OpenSeq2Seq: weights and two moments
+        weights = [variable for variable in variables if variable.group in WEIGHTS]
+        return 3 * sum(w.n_bytes for w in weights)
     try:
         return predict(
-            ModelConfig(**sizes),
+            ModelConfig(**manifest["model"]),
             int(manifest["vocabulary_size"]),
-            "float16" if scaled else "float32",
             freeze=str(manifest.get("freeze", "")),
-            averaged=any(variable.group == AVERAGE for variable in variables),
+            averaged=AVERAGE in groups,
             source_vocabulary_size=int(manifest.get("source_vocabulary_size", 0)),
         ).n_bytes
-    except (KeyError, TypeError, ValueError):
+    except (UserError, KeyError, TypeError, ValueError):
         return None
 
 

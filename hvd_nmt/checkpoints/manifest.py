@@ -42,6 +42,8 @@ class Manifest:
     """number of ranks that trained it"""
     files: dict[str, dict[str, Any]]
     """suffix -> n_bytes and sha256"""
+    variables: list[list[Any]] = dataclasses.field(default_factory=list)
+    """name, shape, type and bytes of each; empty where an earlier version has written it"""
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
     bleu: float | None = None
@@ -58,7 +60,7 @@ class Manifest:
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
         content = dataclasses.asdict(self)
-        own = ("step", "val_loss", "bleu", "chrf", "ter", "files")
+        own = ("step", "val_loss", "bleu", "chrf", "ter", "files", "variables")
         return {name: content[name] for name in content if name not in own}
 
     def text(self) -> str:

@@ -35,8 +35,6 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 """end of the key of every variable"""
 LOSS_SCALE = "loss_scale"
 """part of Adam's state in float16 alone, and first part of what follows `OPTIMIZER` in its keys"""
-VERSION_0_1_KEY = f"{OPTIMIZER}/_iterations{VALUE}"
-"""key that is in a checkpoint of version 0.1 only, that saved all of Keras' Adam"""
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """key of the text in which TensorFlow 2 describes the Python objects that were saved"""
 

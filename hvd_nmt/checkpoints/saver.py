@@ -26,7 +26,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import meta_graph, names
+from hvd_nmt.checkpoints import contents, meta_graph, names
 from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
@@ -233,7 +233,8 @@ class Saver:
             }
             for suffix in SUFFIXES:
                 sync(names.file(draft, suffix))
-            manifest = Manifest(step=step, files=files, **scores, **self._facts)
+            table = contents.variable_table(draft)
+            manifest = Manifest(step=step, files=files, variables=table, **scores, **self._facts)
             publish(draft, prefix, manifest.text())
         return Checkpoint(prefix, manifest), verified
 

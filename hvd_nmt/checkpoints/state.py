@@ -148,28 +148,6 @@ def with_loss_scale_of(
     return tf.train.Checkpoint(**{**parts, names.OPTIMIZER: tf.train.Checkpoint(**optimizer)})
 
 
-def version_0_1_layout(state: tf.train.Checkpoint) -> tf.train.Checkpoint:
-    """The variables of a run as version 0.1 saved them: as attributes of Keras' Adam.
-
-    Its list of variables has the counter first, then m and v of each weight in turn. The learning
-    rate is in it, too, and is not used: every step sets it anew.
-    """
-    by_key = dict(keyed_variables(state))
-    moments = [
-        by_key[key]
-        for path in weights_by_path(state.model)
-        for key in (f"{names.OPTIMIZER}/{kind}/{path}{names.VALUE}" for kind in "mv")
-        if key in by_key
-    ]
-    optimizer, parts = state.optimizer, tf.train.TrackableView(state).children(state)
-    scale = getattr(optimizer, names.LOSS_SCALE, None)
-    former = tf.train.Checkpoint(
-        _variables=[optimizer.iterations, *moments], _iterations=optimizer.iterations,
-        _learning_rate=tf.Variable(0.0), **({} if scale is None else {names.LOSS_SCALE: scale}),
-    )  # fmt: skip
-    return tf.train.Checkpoint(**{**parts, names.OPTIMIZER: former})
-
-
 def _nested(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
     """By the parts of their paths, so that the keys are those of the weights."""
     root: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from hvd_nmt.checkpoints.run_files import (
     require_target_text,
     vocabulary_hashes,
 )
-from hvd_nmt.checkpoints.state import keyed_variables, version_0_1_layout, with_loss_scale_of
+from hvd_nmt.checkpoints.state import keyed_variables, with_loss_scale_of
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.data.corpus import DataDirectory
@@ -108,7 +108,7 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
 
     Args:
         state: of the run, see `state.run_state`.
-        checkpoint: of this version, or of one before.
+        checkpoint: of a run.
 
     Returns:
         Whether the loss scale was left out so, on one side or the other.
@@ -120,8 +120,7 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
     try:
         saved = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
         readable = with_loss_scale_of(state, saved)
-        layout = version_0_1_layout if names.VERSION_0_1_KEY in saved else lambda same: same
-        layout(readable).read(prefix).assert_consumed()
+        readable.read(prefix).assert_consumed()
         return readable is not state
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         if said := system_error(error):

@@ -137,10 +137,11 @@ def checkpoint_size(facts: Facts) -> Answer:
     )
     evidence = []
     if found.predicted_bytes is not None:
-        off = found.data_bytes - found.predicted_bytes
+        off = found.model_bytes - found.predicted_bytes
         says = "equal to the byte" if off == 0 else f"{off:+,} bytes off"
         evidence.append(
-            f"Predicted {found.predicted_bytes:,} bytes, found {found.data_bytes:,}: {says}."
+            f"Predicted {found.predicted_bytes:,} bytes of weights and moments, found "
+            f"{found.model_bytes:,}: {says}."
         )
     trained = adam // (2 * _FLOAT_BYTES)
     moments = (

@@ -133,7 +133,7 @@ def test_it_is_a_run_directory(made, mean):
     found = newest_verified(mean)
     assert found is not None
     before = newest_first(made)[0].manifest
-    own = {"val_loss": None, "files": found.manifest.files}
+    own = {"val_loss": None, "files": found.manifest.files, "variables": found.manifest.variables}
     assert found.manifest == dataclasses.replace(before, **own)
     assert tf.train.latest_checkpoint(mean) == os.fspath(mean / "model.ckpt-40")
 

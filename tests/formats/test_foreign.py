@@ -31,7 +31,7 @@ def test_moments_are_written_without_horovod(toy_commands, tmp_path):
     done = toy_commands.run(WITHOUT_HOROVOD, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = contents.read(tmp_path / "run" / "model.ckpt-7")
-    assert (found.step, found.predicted_bytes) == (7, found.data_bytes)
+    assert (found.step, found.predicted_bytes) == (7, found.model_bytes)
     reader = tf.train.load_checkpoint(os.fspath(found.prefix))
     keys = [v.name for v in found.variables if v.group in contents.WEIGHTS]
     for key in keys:

@@ -98,7 +98,7 @@ def test_frozen_weights_have_no_moments_and_no_gradient_on_the_wire(tuned: dict)
     counts = {group.name: group.count for group in found.groups()}
     assert counts["Adam m"] == counts["Adam v"] == decoder
     assert counts["moving average"] == found.parameters > decoder
-    assert found.predicted_bytes == found.data_bytes
+    assert found.predicted_bytes == found.model_bytes
     (start,) = toy.metrics(run_dir, "start")
     assert start["gradient_bytes"] == 4 * decoder
     assert start["parameters"] == found.parameters
