@@ -63,7 +63,7 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
     """Opens the record of a run, finished, going on or killed.
 
         run = hvd_nmt.open_run("runs/demo")
-        print(run.verdict.sentence)
+        print(run.sentence)
         print(max(run.evaluations, key=lambda scores: scores.bleu or 0).step)
 
     Args:
@@ -71,7 +71,8 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
 
     Returns:
         The run: `intervals` and `evaluations` are its metrics, `checkpoints` the prefixes of its
-        checkpoints, `verdict` says what bound its steps, `answers` are the eleven questions.
+        checkpoints, `verdict` says what bound its steps and `sentence` says it in words, `answers`
+        are the eleven questions.
 
     Raises:
         RunError: there is nothing at the path, or it is neither of the two.

@@ -14,10 +14,8 @@ from statistics import fmean, median, median_low
 
 import numpy as np
 
-from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.explain import between_hosts, traffic
 from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.explain.step_model import WORTH_SAYING, Advice
 from hvd_nmt.records.record import Interval, Run
@@ -31,7 +29,19 @@ UNKNOWN = "unknown"
 BINDING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
 _QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
-_RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is said to be rare
+_RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is rare
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How much longer the slowest computes, input apart, than those it is compared with."""
+
+    seconds: float
+    who: str = ""
+    """the rank, or the host whose ranks are slow together; "" if that is not known"""
+    others: str = ""
+    compute_s: float = 0.0
+    others_compute_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,23 @@ class Phase:
     last_step: int
     step: Interval
     """the mean step"""
+    lag: Lag
+    input_s: float
+    """seconds of a step that the input costs: the mean wait, or that of the rank that is last"""
+    host_input_s: tuple[tuple[str, float], ...] = ()
+    """host and mean wait for input of the slowest and of the fastest host, where they differ"""
+
+
+@dataclass(frozen=True)
+class Rare:
+    """A wait that is for the most part in a few intervals."""
+
+    share: float
+    """of the wait"""
+    intervals: int
+    of_intervals: int
+    first_step: int
+    """the last step of the first of these intervals"""
 
 
 @dataclass(frozen=True)
@@ -53,8 +80,6 @@ class Verdict:
     kind: str
     """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
     or unknown"""
-    sentence: str
-    """the answer with its numbers; the first sentence names the step at which it changed, if so"""
     shares: dict[str, float]
     """shares of the time of all steps, by their names in `intervals.PARTS`; {} if unknown"""
     step_s: float | None
@@ -82,6 +107,8 @@ class Verdict:
     None where there were none"""
     against_plain: AgainstPlain | None = None
     """what the newest exchange gained; None for a plain run"""
+    rare: Rare | None = None
+    """where most of what binds a run of one phase is in a few intervals"""
 
 
 def verdict(run: Run) -> Verdict:
@@ -89,20 +116,19 @@ def verdict(run: Run) -> Verdict:
     kinds = tuple(_kind(i, run) if _is_split(i) else UNKNOWN for i in run.intervals)
     counted = _counted(run)
     if not counted:
-        return Verdict(UNKNOWN, _why_unknown(run), {}, _median_step_s(run), kinds)
+        times = [interval.step_s for interval in run.intervals if interval.step_s]
+        return Verdict(UNKNOWN, {}, median(times) if times else None, kinds)
     whole = mean(counted)
     found = tuple(
-        Phase(_kind(step, run), part[0].step - part[0].steps + 1, part[-1].step, step)
-        for part in phases(counted, lambda interval: _kind(interval, run))
-        for step in [mean(part)]
+        _phase(part, run) for part in phases(counted, lambda interval: _kind(interval, run))
     )
-    network, slow = _network(run, counted, found), _slow_phase(found)
+    slow = max([phase for phase in found if phase.kind != COMPUTE] or found, key=_seconds)
     inside = [i for i in counted if slow.first_step <= i.step <= slow.last_step]
-    sentence, advice = _sentence(run, whole, counted, found, network), _advice(slow, inside, run)
     return Verdict(
-        _kind(whole, run), sentence, shares(whole), whole.step_s, kinds, found, slow, tuple(advice),
-        **vars(network), exchange_s=whole.exchange_s,
-        against_plain=between_hosts.against_plain(run, counted),
+        _kind(whole, run), shares(whole), whole.step_s, kinds, found, slow,
+        tuple(_advice(slow, inside, run)), **vars(_network(run, counted, found)),
+        exchange_s=whole.exchange_s, against_plain=between_hosts.against_plain(run, counted),
+        rare=_rare(slow.kind, counted) if len(found) == 1 else None,
     )  # fmt: skip
 
 
@@ -150,33 +176,32 @@ def _kind(interval: Interval, run: Run) -> str:
     return LOCAL if is_local else kind
 
 
-@dataclass(frozen=True)
-class _Lag:
-    """How much longer the slowest computes, input apart, than those it is compared with."""
+def _phase(part: Sequence[Interval], run: Run) -> Phase:
+    step = mean(part)
+    hosts, first = run.hosts_of(step), part[0]
+    ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
+    differ = ends[0][1] - ends[1][1] > BINDING_SHARE * (step.step_s or 0.0)
+    return Phase(
+        _kind(step, run), first.step - first.steps + 1, part[-1].step, step,
+        _lag(step, hosts), _input_s(step), ends if differ else (),
+    )  # fmt: skip
 
-    seconds: float
-    who: str = ""
-    """the rank, or the host whose ranks are slow together"""
-    others: str = ""
-    compute_s: float = 0.0
-    others_compute_s: float = 0.0
 
-
-def _lag(step: Interval, hosts: Sequence[str]) -> _Lag:
+def _lag(step: Interval, hosts: Sequence[str]) -> Lag:
     """The slowest rank against a typical one, or its host against the fastest if that is more."""
     ready = step.rank_ready_s
     waits = step.rank_input_wait_s or (0.0,) * len(ready)
     if len(ready) < 2:
-        return _Lag(step.straggler_wait_s or 0.0)
+        return Lag(step.straggler_wait_s or 0.0)
     computing = [a - b for a, b in zip(ready, waits, strict=True)]
     rank, usual_s = computing.index(max(computing)), median_low(computing)  # of two, the faster
     where = f" on {hosts[rank]}" if rank < len(hosts) else ""
-    lag = _Lag(computing[rank] - usual_s, f"rank {rank}{where}", "the others",
+    lag = Lag(computing[rank] - usual_s, f"rank {rank}{where}", "the others",
                computing[rank], usual_s)  # fmt: skip
     (slow, slow_s), (fast, fast_s) = _slowest_and_fastest(computing, hosts)
     if slow == fast or slow_s - fast_s < 1.01 * lag.seconds:
         return lag
-    return _Lag(slow_s - fast_s, f"each rank on {slow}", f"those on {fast}", slow_s, fast_s)
+    return Lag(slow_s - fast_s, f"each rank on {slow}", f"those on {fast}", slow_s, fast_s)
 
 
 def _slowest_and_fastest(
@@ -193,7 +218,6 @@ def _slowest_and_fastest(
 
 
 def _input_s(step: Interval) -> float:
-    """Seconds of a step that the input costs: the mean wait, or that of the rank that is last."""
     ready, waits = step.rank_ready_s, step.rank_input_wait_s
     last_s = waits[ready.index(max(ready))] if len(ready) > 1 and waits else 0.0
     return max(step.input_wait_s or 0.0, last_s)
@@ -211,22 +235,6 @@ def _counted(run: Run) -> list[Interval]:
 
 def _is_split(interval: Interval) -> bool:
     return None not in (interval.step_s, interval.compute_s, interval.communication_s)
-
-
-def _median_step_s(run: Run) -> float | None:
-    times = [interval.step_s for interval in run.intervals if interval.step_s]
-    return median(times) if times else None
-
-
-def _why_unknown(run: Run) -> str:
-    if not run.intervals:
-        return "Nobody can tell yet: no step was recorded."
-    if _median_step_s(run) is None:
-        return f"The record of {run.name} has no step times, so what bound them cannot be told."
-    return (
-        f"The record of {run.name} has the time of its steps but not what they waited for, so what "
-        "bound them can only be guessed; train with hvd_nmt to have it measured."
-    )
 
 
 @dataclass(frozen=True)
@@ -254,112 +262,22 @@ def _network(run: Run, intervals: Sequence[Interval], found: Sequence[Phase]) ->
     return _Network(predicted, sent.bytes_per_step, sent.interface, link)
 
 
-def _slow_phase(found: Sequence[Phase]) -> Phase:
-    slow = [phase for phase in found if phase.kind != COMPUTE]
-    return max(slow or found, key=_seconds)
-
-
 def _seconds(phase: Phase) -> float:
     return (phase.step.step_s or 0.0) * phase.step.steps
 
 
-def _sentence(
-    run: Run, whole: Interval, intervals: Sequence[Interval], found: Sequence[Phase],
-    network: _Network,
-) -> str:  # fmt: skip
-    phase = _slow_phase(found)
-    reason, exchanged = _reason(phase, run, network), _exchange_sentence(phase, run)
-    if len(found) == 1:
-        rare = _rare_sentence(phase.kind, intervals)
-        return f"{phase.kind.capitalize()}: {reason}.{rare}{exchanged}"
-    first, *between, last = found
-    changes = [
-        f"{first.kind.capitalize()} to step {first.last_step:,}",
-        *(f"{p.kind} from step {p.first_step:,} to {p.last_step:,}" for p in between),
-        f"{last.kind} from step {last.first_step:,} on",
-    ]
-    times = ", ".join(f"{percent(share)} {name}" for name, share in shares(whole).items())
-    return (
-        f"{', '.join(changes)}. In steps {phase.first_step:,} to {phase.last_step:,} {reason}. "
-        f"The time of all steps: {times}.{exchanged}"
-    )
-
-
-def _exchange_sentence(phase: Phase, run: Run) -> str:
-    """Names what the hosts exchange, where it is not plain."""
-    exchange = between_hosts.exchange_of(run, phase.step)
-    if exchange.is_plain or len(set(run.hosts_of(phase.step))) < 2:
-        return ""
-    return f" Between hosts: {name_of(exchange)}."
-
-
-def _rare_sentence(kind: str, intervals: Sequence[Interval]) -> str:
-    """Says so where most of a wait is in a few intervals of a run without phases."""
+def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:
     if kind in (COMPUTE, STRAGGLER):
-        return ""
+        return None
     name = "input_wait_s" if kind == INPUT else "communication_s"
     waits = np.array([(getattr(i, name) or 0.0) * i.steps for i in intervals])
     longest_first = np.argsort(-waits)
     shares_so_far = np.cumsum(waits[longest_first]) / max(waits.sum(), 1e-9)
     most = 1 + int(np.searchsorted(shares_so_far, 0.8))
     if most > _RARE * len(waits):
-        return ""
+        return None
     first = intervals[min(longest_first[:most])]
-    return (
-        f" That comes and goes: {percent(shares_so_far[most - 1])} of it is in {most:,} of "
-        f"{len(waits):,} intervals, the first of them to step {first.step:,}."
-    )
-
-
-def _reason(phase: Phase, run: Run, network: _Network) -> str:
-    """The numbers behind the kind of a phase."""
-    kind, step, hosts = phase.kind, phase.step, run.hosts_of(phase.step)
-    step_s, exchange = step.step_s or 0.0, between_hosts.exchange_of(run, step)
-    if kind == NETWORK:
-        text = f"{_part(step.communication_s, step_s)} of a step is exposed communication"
-        if network.predicted_bytes:
-            law = "by the ring law" if exchange.is_plain else "as predicted"
-            text += f"; {data_size(network.predicted_bytes)} per host and step {law}"
-        if network.seen_bytes:
-            text += f", {data_size(network.seen_bytes)} seen on {network.interface}"
-        if network.link_MB_per_s:
-            text += f", at about {network.link_MB_per_s:.1f} MB/s while they travel"
-        return text
-    if kind == LOCAL:
-        return (
-            f"{_part(step.communication_s, step_s)} of a step is exposed communication "
-            "between the ranks of one host; it crosses no network"
-        )
-    if kind == INPUT:
-        text = f"ranks wait {_part(_input_s(step), step_s)} of a step for a batch"
-        ends = _slowest_and_fastest(step.rank_input_wait_s, hosts)
-        if ends[0][1] - ends[1][1] > BINDING_SHARE * step_s:
-            text += ": " + ", ".join(f"on {host} {step_duration(wait_s)}" for host, wait_s in ends)
-        return text
-    if kind == STRAGGLER:
-        lag = _lag(step, hosts)
-        if not lag.who:
-            return f"ranks wait {_part(lag.seconds, step_s)} of a step for the slowest"
-        return (
-            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
-            f"{step_duration(lag.others_compute_s)}, "
-            f"{lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} times as long, in a step of "
-            f"{step_duration(step_s)}"
-        )
-    return (
-        f"{_part(step.compute_s, step_s)} of a step is computing, "
-        f"{step_duration(step.communication_s or 0.0)} exposed communication, "
-        f"{step_duration(step.straggler_wait_s or 0.0)} waiting for whichever rank is last, "
-        f"{step_duration(step.input_wait_s or 0.0)} waiting for input"
-    )
-
-
-def _part(seconds: float | None, step_s: float) -> str:
-    """1.20 of 1.60 s, 12.0 of 28.0 ms."""
-    seconds = seconds or 0.0
-    if step_s >= 0.1:
-        return f"{seconds:.2f} of {step_s:.2f} s"
-    return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
+    return Rare(float(shares_so_far[most - 1]), most, len(waits), first.step)
 
 
 def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advice]:
@@ -368,10 +286,10 @@ def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advic
     The bytes are the same in all intervals, so they do not account for more communication than the
     quickest intervals have: that is all that fewer bytes or a faster link can save.
     """
-    step = phase.step
-    step_s, lag = step.step_s or 0.0, _lag(step, run.hosts_of(step))
+    step, lag = phase.step, phase.lag
+    step_s = step.step_s or 0.0
     found = [
-        Advice("input that is ready in time", step_s - _input_s(step),
+        Advice("input that is ready in time", step_s - phase.input_s,
                "data on a local disk, more cores for reading"),
         Advice(f"all ranks as fast as {lag.others or 'the typical one'}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hvd_nmt.common.units import duration
 from hvd_nmt.explain import machines, student_t
 from hvd_nmt.records.record import Run
 
@@ -58,12 +57,12 @@ class FullyTrained:
     """Whether more steps would help, from the curve y = a + b step^-c."""
 
     verdict: Verdict
-    reason: str
-    """reason in words, with the numbers"""
     measure: str | None = None
-    """"BLEU", "validation loss" or "training loss" """
+    """"BLEU", "validation loss" or "training loss"; None within the warm-up"""
     points: Points = ()
     """points that the curve was fitted to"""
+    rate_share: float | None = None
+    """the last learning rate over the highest"""
     exponent: Estimate | None = None
     """c"""
     asymptote: Estimate | None = None
@@ -79,8 +78,10 @@ class Overfitting:
     """Whether the validation loss rises while the training loss falls."""
 
     verdict: Literal["overfitting", "not overfitting", "cannot tell"]
-    reason: str
-    """reason in words, with the numbers"""
+    losses: Points
+    """validation losses"""
+    tail: Points = ()
+    """those of the last third, of which the trend is"""
     best: tuple[int, float] | None = None
     """step and value of the lowest validation loss"""
     last: tuple[int, float] | None = None
@@ -100,17 +101,14 @@ def fully_trained(run: Run) -> FullyTrained:
 
     With fewer than four points after the warm-up the verdict is "cannot tell".
     """
-    warmup_steps = number(run.config.get("training", {}).get("warmup_steps")) or 0.0
-    if 0 < run.steps_done < warmup_steps:
-        return FullyTrained(
-            "not trained",
-            f"The run is at step {run.steps_done:,} of a warm-up of {warmup_steps:,.0f} steps: its "
-            "learning rate is still rising.",
-        )
-    measure, points = _measure(run, warmup_steps)
+    warmup = warmup_steps(run)
+    if 0 < run.steps_done < warmup:
+        return FullyTrained("not trained")
+    measure, points = _measure(run, warmup)
+    rates = [each.learning_rate for each in run.intervals if each.learning_rate is not None]
+    rate_share = rates[-1] / max(rates) if rates and max(rates) > 0 else None
     if len(points) < FEWEST_EVALUATIONS - 1:
-        few = f"A curve takes {FEWEST_EVALUATIONS - 1} values after the warm-up, not {len(points)}."
-        return FullyTrained("cannot tell", few + _rate_sentence(run), measure, points)
+        return FullyTrained("cannot tell", measure, points, rate_share)
     done = max(run.steps_done, points[-1][0])
     sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
     draws = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
@@ -124,37 +122,16 @@ def fully_trained(run: Run) -> FullyTrained:
     if doubled.high < min(enough, max(0.0, doubled.low + 2 * enough)):  # level, or surely worse
         verdict = "trained"
     steps = np.unique(np.geomspace(points[0][0], 2 * done, 40).astype(int)).tolist()
-    reason = _gain_sentence(verdict, measure, points, gains[-1]) + _rate_sentence(run)
     return FullyTrained(
-        verdict, reason, measure, points, _estimate(draws.c_D), _estimate(draws.at(math.inf)),
-        gains, tuple((step, _estimate(draws.at(step))) for step in steps),
+        verdict, measure, points, rate_share, _estimate(draws.c_D),
+        _estimate(draws.at(math.inf)), gains,
+        tuple((step, _estimate(draws.at(step))) for step in steps),
     )  # fmt: skip
 
 
-def _gain_sentence(verdict: Verdict, measure: str, points: Points, more: Gain) -> str:
-    unit, places = ("BLEU", 1) if measure == "BLEU" else ("nats", 3)
-    gain, enough = more.gain, GAIN_THAT_COUNTS[measure]
-    time = "" if more.seconds is None else f" ({duration(more.seconds)})"
-    side = {"trained": "surely less than", "not trained": "surely more than",
-            "cannot tell": "which may be less or more than"}[verdict]  # fmt: skip
-    return (
-        f"A curve through {len(points)} values of the {measure} from step {points[0][0]:,} to "
-        f"{points[-1][0]:,} expects {more.steps:,} more steps{time} to bring "
-        f"{gain.value:.{places}f} {unit} (90 % interval {gain.low:.{places}f} to "
-        f"{gain.high:.{places}f}), {side} the {enough:g} {unit} that count."
-    )
-
-
-def _rate_sentence(run: Run) -> str:
-    rates = [each.learning_rate for each in run.intervals if each.learning_rate is not None]
-    peak = max(rates, default=0.0)
-    share = rates[-1] / peak if peak > 0 else 1.0
-    if share < COOLED_DOWN:
-        return (
-            f" The learning rate has cooled down to {share:.1%} of its peak, so more steps bring "
-            "something only with a longer schedule (a larger training.max_steps)."
-        )
-    return f" The learning rate is still at {share:.0%} of its peak." if peak > 0 else ""
+def warmup_steps(run: Run) -> float:
+    """Steps of the warm-up of the learning rate; 0 if the configuration does not tell."""
+    return number(run.config.get("training", {}).get("warmup_steps")) or 0.0
 
 
 def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
@@ -207,10 +184,7 @@ class _Draws:
 def _fit(points: Points, least: float, most: float) -> _Draws:
     """Posterior draws, priors flat in a, b, log c, log noise; outliers weigh less (Huber 1964).
 
-    Args:
-        points: steps and values.
-        least: value below which no curve goes, however long the run.
-        most: value above which no curve goes.
+    No curve goes below `least` or above `most`, however long the run.
     """
     steps_N, y_N = np.array(points, float).T
     x_CN = (steps_N / steps_N[-1]) ** -_EXPONENTS_C[:, None]
@@ -268,8 +242,7 @@ def overfitting(run: Run) -> Overfitting:
     """
     points = finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:
-        few = f"It takes {FEWEST_EVALUATIONS} validation losses to see a trend, not {len(points)}."
-        return Overfitting("cannot tell", few)
+        return Overfitting("cannot tell", points)
     best, last = min(points, key=lambda point: (point[1], point[0])), points[-1]
     late = sum(step >= last[0] * 2 / 3 for step, _ in points)
     tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
@@ -292,19 +265,7 @@ def overfitting(run: Run) -> Overfitting:
         verdict = "not overfitting"
     elif learns and trend.low > 0:
         verdict = "overfitting"
-    reason = (
-        f"From step {tail[0][0]:,} to {tail[-1][0]:,} the validation loss moves by "
-        f"{_signed(trend)} per 1,000 steps over {len(tail)} evaluations"
-    )
-    if training_trend is not None:
-        reason += f", the training loss by {_signed(training_trend)}"
-    end = "the last." if best == last else f"the last {last[1]:.4f} at step {last[0]:,}."
-    reason += f". The lowest validation loss is {best[1]:.4f} at step {best[0]:,}, {end}"
-    return Overfitting(verdict, reason, best, last, trend, training_trend)
-
-
-def _signed(trend: Estimate) -> str:
-    return f"{trend.value:+.4f} nats (90 % interval {trend.low:+.4f} to {trend.high:+.4f})"
+    return Overfitting(verdict, points, tail, best, last, trend, training_trend)
 
 
 def _trend(points: Points) -> tuple[Estimate, float]:

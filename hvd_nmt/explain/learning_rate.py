@@ -21,9 +21,9 @@ _SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "ma
 class RateExplanation:
     """What the plan says of the rate, and what was recorded."""
 
-    sentences: tuple[str, ...]
     schedule: Schedule | None = None
     """that of the run's configuration; None if it does not tell"""
+    seen: Points = ()
     curve: Points = ()
     """rate by the formula at some hundred steps from the first to the last of the run"""
     peak_planned: tuple[int, float] | None = None
@@ -34,7 +34,7 @@ class RateExplanation:
 
 
 def explain(run: Run) -> RateExplanation:
-    """Explains the learning-rate plot: the formula with the run's numbers, its peak, what was seen.
+    """The formula of the learning rate with the run's numbers, its peak, and what was recorded.
 
     Step N is the N-th update. Without a schedule in the run's configuration only what was seen is
     told.
@@ -43,31 +43,13 @@ def explain(run: Run) -> RateExplanation:
     peak_seen = max(seen, key=lambda point: point[1], default=None)
     schedule = planned_schedule(run)
     if schedule is None:
-        unknown = "The configuration does not tell the schedule of the learning rate."
-        return RateExplanation((unknown,), peak_seen=peak_seen)
-    peak = schedule.peak()
-    words = (
-        f"Rate of the update after s updates: {schedule.formula()}. It rises in a straight line "
-        f"over {schedule.warmup_steps:,.0f} steps and then {schedule.words()}"
-    )
-    if schedule.cools_down:
-        words += f"; {schedule.cool_down()}"
+        return RateExplanation(seen=seen, peak_seen=peak_seen)
     off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
     largest = max(off, key=lambda point: abs(point[1]), default=None)
-    compared = "No learning rate was recorded to compare with."
-    if peak_seen is not None and largest is not None:
-        compared = (
-            f"The highest recorded rate is {peak_seen[1]:.3e}, in step {peak_seen[0]:,}. The "
-            f"{len(seen)} recorded rates deviate from the formula by {abs(largest[1]):.1e} of it "
-            f"at most (step {largest[0]:,})."
-        )
     end = max(run.max_steps or 0, run.steps_done, 1)
     steps = np.unique(np.linspace(1, end, _CURVE_POINTS, dtype=int)).tolist()
     curve = tuple((step, schedule.rate(step - 1)) for step in steps)
-    peaked = f"By it the rate peaks at {peak[1]:.3e} in step {peak[0]:,}."
-    return RateExplanation(
-        (words + ".", peaked, compared), schedule, curve, peak, peak_seen, largest
-    )
+    return RateExplanation(schedule, seen, curve, schedule.peak(), peak_seen, largest)
 
 
 def planned_schedule(run: Run) -> Schedule | None:

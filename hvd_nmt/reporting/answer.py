@@ -30,6 +30,8 @@ class Facts:
 
     run: Run
     verdict: Verdict
+    sentence: str
+    """the verdict in words"""
     anatomy: Anatomy | None
     """anatomy of the newest checkpoint; None if there is none to read"""
     anatomy_problem: str

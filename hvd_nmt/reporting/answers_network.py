@@ -43,7 +43,7 @@ def network_bound(facts: Facts) -> Answer:
         kinds_seen = Counter(verdict.per_interval).items()
         each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
         evidence.append(f"Interval by interval: {each}.")
-    return Answer(f"{short} {verdict.sentence}", tuple(evidence), _advice(verdict))
+    return Answer(f"{short} {facts.sentence}", tuple(evidence), _advice(verdict))
 
 
 def _gained(found: AgainstPlain | None) -> list[str]:
@@ -113,7 +113,7 @@ def _unmeasured_network(facts: Facts) -> Answer:
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
         "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
     )
-    return Answer(verdict.sentence, tuple(evidence), known=False)
+    return Answer(facts.sentence, tuple(evidence), known=False)
 
 
 def step_and_traffic(facts: Facts) -> Answer:
@@ -158,7 +158,7 @@ def step_and_traffic(facts: Facts) -> Answer:
             f"r = {cause.r:.2f} (95 %: {cause.low:.2f} to {cause.high:.2f}), so it explains "
             f"{percent(cause.r**2)} of the variation of the step time."
         )
-    return Answer(f"{text}. {facts.verdict.sentence}", tuple(evidence))
+    return Answer(f"{text}. {facts.sentence}", tuple(evidence))
 
 
 def traffic_pairs(facts: Facts) -> list[tuple[float, float]]:

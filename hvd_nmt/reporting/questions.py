@@ -22,6 +22,7 @@ from hvd_nmt.explain.bottleneck import Verdict
 from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting import answers_files, answers_learning, answers_network, answers_time
 from hvd_nmt.reporting.answer import Answer, Facts, State
+from hvd_nmt.reporting.verdict import sentence as verdict_in_words
 
 QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
     answers_time.how_long,
@@ -73,6 +74,11 @@ class RunSummary:
         return self.facts.verdict
 
     @property
+    def sentence(self) -> str:
+        """The verdict in words, with its numbers."""
+        return self.facts.sentence
+
+    @property
     def state(self) -> State:
         """Whether the run goes on; equal to a word such as "running" or "finished"."""
         return self.facts.state
@@ -113,7 +119,9 @@ def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
     state = State.STOPPED if ended and not run.finished else _state(run, silent_s)
     if silent_s is not None and state != State.AHEAD:
         silent_s = max(0.0, silent_s)
-    return Facts(run, bottleneck.verdict(run), taken_apart, problem, state, silent_s)
+    verdict = bottleneck.verdict(run)
+    words = verdict_in_words(verdict, run)
+    return Facts(run, verdict, words, taken_apart, problem, state, silent_s)
 
 
 def _state(run: Run, silent_s: float | None) -> State:

@@ -134,7 +134,7 @@ def _headline(facts: Facts) -> str:
     return markup.blocks(
         markup.sentence(f"{answers_time.state_sentence(facts)} {'; '.join(about)}."),
         "\n".join(lines),
-        f"**{markup.sentence(facts.verdict.sentence)}**",
+        f"**{markup.sentence(facts.sentence)}**",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
 from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run
+from hvd_nmt.reporting.verdict import sentence
 
 G = 243_523_584
 COMPUTE_S = 0.5
@@ -50,9 +51,10 @@ def with_card(of, bytes_per_step, step_s):
 
 
 def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
-    found = bottleneck.verdict(run(STREAMED, intervals(6, exchange_s=0.0)))
+    of = run(STREAMED, intervals(6, exchange_s=0.0))
+    found = bottleneck.verdict(of)
     assert found.kind == bottleneck.COMPUTE
-    assert found.sentence.endswith("Between hosts: islands, sync every 8, streamed, float16.")
+    assert sentence(found, of).endswith("Between hosts: islands, sync every 8, streamed, float16.")
     assert found.predicted_bytes == pytest.approx(G / 2 / 8)
     assert found.exchange_s == 0.0
     assert found.advice == ()
