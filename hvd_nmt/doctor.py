@@ -4,7 +4,7 @@ For example:
 
     python -m hvd_nmt.doctor                                         this machine, one rank
     python -m hvd_nmt.doctor -H v100a:2,v100b:2 --preset base        two hosts, as for horovodrun
-    python -m hvd_nmt.doctor --hostfile hostfiles/v100 --run runs/small --price-per-hour 2.50EUR
+    python -m hvd_nmt.doctor --hostfile hostfiles/v100 --config runs/small/config.yaml
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ import tyro
 
 from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
 from hvd_nmt.common.units import data_size
-from hvd_nmt.config import Config, command_line
-from hvd_nmt.diagnosis import allreduce, checks, hosts, network_checks, planned_run, prediction
-from hvd_nmt.diagnosis.findings import Findings
+from hvd_nmt.config import Config, as_plain, command_line
+from hvd_nmt.config.limits import PositiveFloat
+from hvd_nmt.diagnosis import checks, hosts, measurement, network_checks, planned_run
+from hvd_nmt.diagnosis.findings import FAIL, WARN, Check, Findings
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
-from hvd_nmt.diagnosis.table import FAIL, WARN, Check
-from hvd_nmt.reporting import cost
 
-_STOP_AN_ALL_REDUCE = (
+_STOP_A_MEASUREMENT = (
     "ssh", "names", "Python", "packages", "Horovod", "GPUs", "compute capability",
 )  # fmt: skip
 """checks after whose failure horovodrun could not even start"""
@@ -47,34 +46,16 @@ class DoctorConfig(Config):
     """file with lines NAME slots=RANKS, in place of -H"""
     json: bool = False
     """print everything as one JSON object"""
-    run: Path | None = None
-    """run directory of an earlier run of this model on such hardware, for the time of computing"""
-    compute_s: float = 0.0
-    """seconds a rank computes in a step, in place of --run; 0: unknown"""
-    price_per_hour: str | None = None
-    """rent of one host for an hour, with its currency, such as 2.50EUR"""
-    all_reduce: bool = True
-    """measure an all-reduce of the gradient's size between the ranks"""
-    timeout_s: float = 20.0
+    measure: bool = True
+    """measure between several ranks what a step will take: its computing, and an all-reduce of the
+    gradients"""
+    timeout_s: PositiveFloat = 20.0
     """seconds that each host has to answer"""
-    all_reduce_timeout_s: float = 300.0
-    """seconds for the all-reduce, start of all ranks included"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hosts and self.hostfile:
             raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
-        if min(self.timeout_s, self.all_reduce_timeout_s) <= 0:
-            raise ConfigError("--timeout-s and --all-reduce-timeout-s must be above 0.")
-        if self.compute_s < 0:
-            raise ConfigError("--compute-s must not be negative.")
-        self.price  # noqa: B018 - a price that cannot be read is said before a host is asked
-
-    @property
-    def price(self) -> cost.Price | None:
-        """Of one host for an hour, if it was given."""
-        given = self.price_per_hour
-        return cost.price(given, "--price-per-hour") if given else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,58 +72,56 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def diagnose(config: DoctorConfig) -> Findings:
-    """Ask all hosts, judge what they say, and measure the network between them.
+    """Ask all hosts, judge what they say, and measure a step on them.
 
     Raises:
-        ConfigError: the hosts cannot be read, or --run is of another model.
-        RunError: --run is no run with steps.
+        ConfigError: the hosts cannot be read.
     """
     if config.hostfile is not None:
         wanted = hosts.read_hostfile(config.hostfile)
     else:
         wanted = hosts.parse(config.hosts or f"{socket.gethostname()}:1")
-    ranks = sum(host.slots for host in wanted)
-    compute_s = config.compute_s or None
-    if config.run is not None and compute_s is None:
-        compute_s = prediction.compute_s_of(config.run, config, ranks)
     _say(f"asking {', '.join(host.name for host in wanted)} ...")
     with Links(config.timeout_s) as links:
         run = planned_run.ask(config, wanted, links)
         found = checks.examine(run)
-    if ranks == 1 or not config.all_reduce:
+    if run.ranks == 1 or not config.measure:
         return Findings(run.answers, found, None)
-    more, predicted = _measure(config, run, found, compute_s)
+    more, predicted = _measure(config, run, found)
     return Findings(run.answers, [*found, *more], predicted)
 
 
 def _measure(
-    config: DoctorConfig, run: PlannedRun, found: Sequence[Check], compute_s: float | None
+    config: DoctorConfig, run: PlannedRun, found: Sequence[Check]
 ) -> tuple[list[Check], Prediction | None]:
-    """Time the all-reduce and say what it means."""
-    hindered = [c for c in found if c.status == FAIL and c.name in _STOP_AN_ALL_REDUCE]
+    """Time what a step consists of and say what it means."""
+    hindered = [c for c in found if c.status == FAIL and c.name in _STOP_A_MEASUREMENT]
     if hindered:
         why = f"not measured: {hindered[0].name} of {hindered[0].host} fails"
         return [Check("all-reduce", "", WARN, why, "mend the failures, then run this again")], None
-    _say(f"an all-reduce of {data_size(run.gradient_bytes)} over {run.ranks} ranks ...")
+    _say(f"a step, and an all-reduce of {data_size(run.gradient_bytes)}, of {run.ranks} ranks ...")
+    plain = as_plain(config)
+    request = measurement.Request(
+        {field.name: plain[field.name] for field in dataclasses.fields(Config)},
+        run.gradient_bytes, run.vocabulary_size, run.source_vocabulary_size, run.usual_batch,
+    )  # fmt: skip
     try:
-        result = allreduce.measure(
-            [answer.host for answer in run.answers], run.gradient_bytes,
-            network_checks.used_nic(run.answers), config.all_reduce_timeout_s,
-        )  # fmt: skip
+        measured = measurement.measure(
+            [answer.host for answer in run.answers], request, network_checks.used_nic(run.answers)
+        )
     except ClusterError as error:
         remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
         return [Check("all-reduce", "", FAIL, str(error), remedy)], None
     predicted = Prediction(
         ranks_by_host=tuple(answer.host.slots for answer in run.answers),
         parameters=run.checkpoint.trained,
-        communication_s=statistics.median(result["seconds"]),
-        latency_s=result["latency_s"],
-        compute_s=compute_s,
+        communication_s=statistics.median(measured.seconds),
+        latency_s=measured.latency_s,
+        compute_s=measured.compute_s,
         training=config.training,
         tokens_per_step=run.tokens_per_step,
-        price_per_hour=config.price,
     )
-    return network_checks.judge_all_reduce(run.answers, result, predicted), predicted
+    return network_checks.judge_measurement(run, measured, predicted), predicted
 
 
 def _say(text: str) -> None:

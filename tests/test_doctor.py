@@ -10,9 +10,10 @@ import pytest
 
 from hvd_nmt import doctor
 from hvd_nmt.common.errors import ClusterError
-from hvd_nmt.diagnosis import allreduce, probe
+from hvd_nmt.diagnosis import measurement, probe
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.diagnosis.measurement import Measurement
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,14 +41,13 @@ def cluster(monkeypatch, tmp_path):
                 answers.append(Answer(host, found | changes, None, True, 0.3, 0.0, 0.001))
         return answers
 
-    def measure(wanted, n_bytes, nic, timeout_s):
-        measured.append((wanted, n_bytes, nic))
+    def measure(wanted, request, nic):
+        measured.append((wanted, request.n_bytes, nic))
         names = [host.name for host in wanted for _ in range(host.slots)]
-        return {"bytes": n_bytes, "seconds": [0.2, 0.1, 0.3], "latency_s": 0.001,
-                "hosts": names, "gpus": [0] * len(names)}  # fmt: skip
+        return Measurement([0.2, 0.1, 0.3], 0.001, 0.3, 1, names, [0] * len(names))
 
     monkeypatch.setattr(Links, "ask", ask)
-    monkeypatch.setattr(allreduce, "measure", measure)
+    monkeypatch.setattr(measurement, "measure", measure)
     return facts, measured
 
 
@@ -70,12 +70,12 @@ def test_hosts_are_measured_at_the_gradient_s_size_and_told_what_to_expect(
     capsys, cluster, golden_page
 ):
     _, measured = cluster
-    two = ["-H", "v100a:2,v100b:2", "--compute-s", "0.3", "--price-per-hour", "5EUR"]
+    two = ["-H", "v100a:2,v100b:2"]
     said = []
     for title, argv in (
         ("two hosts", [*two, *PLAIN]),  # 8.6 MB in 0.2 s is 43 MB/s of 1,250
         ("two hosts, auto", two),
-        ("one host", ["-H", "v100a:2", "--compute-s", "0.3"]),
+        ("one host", ["-H", "v100a:2"]),
     ):
         assert doctor.main(argv) == 0
         checks, prediction = re.split(r"\n(?=all-reduce )", capsys.readouterr().out)
@@ -92,7 +92,7 @@ def test_hosts_are_measured_at_the_gradient_s_size_and_told_what_to_expect(
 
 def test_the_measurement_can_be_left_out(capsys, cluster):
     _, measured = cluster
-    assert doctor.main(["-H", "v100a:2", "--no-all-reduce"]) == 0
+    assert doctor.main(["-H", "v100a:2", "--no-measure"]) == 0
     assert measured == []
     assert "all-reduce" not in capsys.readouterr().out
 
@@ -118,11 +118,22 @@ def test_a_failure_is_the_exit_code_of_a_cluster_error_and_stops_the_measurement
 
 def test_a_failed_all_reduce_is_a_failed_check(capsys, cluster, monkeypatch):
     def measure(*arguments):
-        raise ClusterError("The all-reduce failed (exit code 1): no route.")
+        raise ClusterError("The measurement failed (exit code 1): no route.")
 
-    monkeypatch.setattr(allreduce, "measure", measure)
+    monkeypatch.setattr(measurement, "measure", measure)
     assert doctor.main(["-H", "v100a:2,v100b:2"]) == 5
     assert "FAIL  all-reduce" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("slices", "asked", "row"),
+    [(1, "auto", "OK "), (4, "auto", "OK "), (4, "2", "WARN"), (0, "auto", "FAIL")],
+)
+def test_what_the_trial_of_the_widest_step_says(capsys, cluster, monkeypatch, slices, asked, row):
+    found = Measurement([0.2], 0.001, 0.3, slices, ["a", "a"], [1, 1])
+    monkeypatch.setattr(measurement, "measure", lambda *arguments: found)
+    doctor.main(["-H", "a:2", "--training.micro-batches", asked])
+    assert re.search(rf"^{row} +memory ", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_json_has_everything(capsys, cluster):
@@ -131,7 +142,7 @@ def test_json_has_everything(capsys, cluster):
     assert found["exit_code"] == 0
     assert {"name", "host", "status", "found", "remedy"} == set(found["checks"][0])
     assert found["prediction"]["communication_s"] == 0.2
-    assert found["prediction"]["verdict"] == "unknown"
+    assert found["prediction"]["compute_s"] == 0.3
     assert [host["host"] for host in found["hosts"]] == [
         {"name": "v100a", "slots": 1}, {"name": "v100b", "slots": 1}
     ]  # fmt: skip
@@ -172,8 +183,7 @@ def test_gpus_that_tensorflow_does_not_see(cluster):
         (["-H", "v100a:x"], "write NAME:SLOTS"),
         (["-H", "a:1", "--hostfile", "f"], "not with both"),
         (["--hostfile", "nowhere"], "host file nowhere cannot be read"),
-        (["--timeout-s", "0"], "must be above 0"),
-        (["--price-per-hour", "cheap"], "--price-per-hour is 'cheap'"),
+        (["--timeout-s", "0"], "timeout_s is 0.0: it must be above 0"),
         (["--preset", "bse"], "did you mean 'base'"),
     ],
 )
@@ -187,6 +197,6 @@ def test_what_cannot_work_is_one_sentence(capsys, cluster, argv, sentence):
 
 def test_the_host_files_of_the_repository_are_read(cluster):
     path = ROOT / "hostfiles" / "v100"
-    config = doctor.DoctorConfig(hostfile=path, all_reduce=False)
+    config = doctor.DoctorConfig(hostfile=path, measure=False)
     named = {check.host for check in doctor.diagnose(config).checks}
     assert named == {"v100a", "v100b"}

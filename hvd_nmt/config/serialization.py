@@ -44,6 +44,15 @@ def load(path: Path, default: Config | None = None) -> Config:
     return _replaced(default or Config(), read_yaml(path), str(path))
 
 
+def from_plain(values: Mapping[str, Any], where: str) -> Config:
+    """The configuration of which `as_plain` gave these values.
+
+    Raises:
+        ConfigError: one is unknown or wrong; the sentence begins with `where`.
+    """
+    return _replaced(Config(), values, where)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds.
 

@@ -8,8 +8,7 @@ planned_run     the run to come: its configuration, and what the hosts say of it
 checks          what must hold on each host: pure functions from answers to checks
 equality        what must be the same on all hosts, likewise
 network_checks  what must hold of the network, by the answers and by a measurement
-allreduce       a real all-reduce between the hosts, timed
-prediction      from its speed to step time, run time, cost, verdict and advice
-table           a check, and many of them for a reader
-findings        all of that, as text and as plain values
+measurement     what a step computes, and a real all-reduce between the hosts, timed
+prediction      from its speed to step time, run time, verdict and advice
+findings        a check, and all that was found, as text and as plain values
 """

@@ -9,9 +9,9 @@ from typing import Any
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
 from hvd_nmt.diagnosis import equality, network_checks
+from hvd_nmt.diagnosis.findings import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.planned_run import PlannedRun
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
 
 CLOCK_TOLERANCE_S = 1.0
 SMALL_DISK_BYTES = 200_000_000

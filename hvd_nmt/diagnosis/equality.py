@@ -7,8 +7,8 @@ from typing import Any
 
 from hvd_nmt.config import Config, Precision
 from hvd_nmt.config.precision import pick
+from hvd_nmt.diagnosis.findings import FAIL, OK, WARN, Check
 from hvd_nmt.diagnosis.hosts import Answer
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check
 
 NEEDED = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
 """packages without which, or with different versions of which, a run refuses to start"""

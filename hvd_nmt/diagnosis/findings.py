@@ -1,29 +1,49 @@
-"""All that was found out about some hosts, as text and as plain values."""
+"""What was looked at and found, as a table for a reader and as plain values."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.units import count
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.prediction import Prediction
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, table
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_MOST_HOSTS = 24
+"""characters of the column with host names"""
+Judgement = tuple[str, str, str]
+"""of a check: status, what was found, remedy"""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
+class Check:
+    """What was looked at on a host, or on all together, and what was found."""
+
+    name: str
+    host: str
+    """the host that was looked at, or "" for all together"""
+    status: str
+    """ok; warn: a run works, but worse than it could; fail: it will not start or not be right"""
+    found: str
+    """what was found, in words and numbers"""
+    remedy: str = ""
+    """what to do; "" where nothing has to be done"""
+
+
+@dataclass(frozen=True)
 class Findings:
     """What the hosts said, what it means, and what to expect of a run."""
 
     answers: Sequence[Answer]
-    """what each host said"""
     checks: Sequence[Check]
-    """what was looked at, in the order in which one would mend it"""
+    """in the order in which one would mend them"""
     prediction: Prediction | None
-    """speed of the run; None where there was nothing to measure, or it failed"""
+    """None where nothing was measured"""
 
     @property
     def exit_code(self) -> int:
@@ -52,3 +72,23 @@ class Findings:
             "prediction": None if self.prediction is None else self.prediction.as_plain(),
             "hosts": [dataclasses.asdict(answer) for answer in self.answers],
         }
+
+
+def table(checks: Sequence[Check]) -> str:
+    """A line for each check, and the remedies; hosts of which the same was found share a line."""
+    groups: dict[Check, list[str]] = {}
+    for check in checks:
+        groups.setdefault(dataclasses.replace(check, host=""), []).append(check.host)
+    remedies = list(dict.fromkeys(check.remedy for check in groups if check.remedy))
+    rows = []
+    for check, hosts in groups.items():
+        note = f"  [{remedies.index(check.remedy) + 1}]" if check.remedy else ""
+        named = ", ".join(filter(None, hosts))
+        if len(named) > _MOST_HOSTS:
+            named = f"{hosts[0]} and {len(hosts) - 1} more"
+        rows.append((check.status.upper(), check.name, named, check.found + note))
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows]
+    if remedies:
+        lines += ["", *(f"[{number}] {text}" for number, text in enumerate(remedies, 1))]
+    return "\n".join(lines)

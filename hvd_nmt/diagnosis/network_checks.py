@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from hvd_nmt.common.gradient import ring_bytes
-from hvd_nmt.common.units import data_size, step_duration
+from hvd_nmt.common.units import count, data_size, step_duration
+from hvd_nmt.config.limits import AUTO
+from hvd_nmt.diagnosis.findings import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.diagnosis.hosts import Answer
+from hvd_nmt.diagnosis.measurement import Measurement
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
-from hvd_nmt.diagnosis.table import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.explain.bottleneck import LOCAL, NETWORK
 
 SLOW_LINK_MBIT_PER_S = 1000
@@ -72,14 +73,12 @@ def used_nic(answers: Sequence[Answer]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def judge_all_reduce(
-    answers: Sequence[Answer], result: dict[str, Any], predicted: Prediction
-) -> list[Check]:
-    """What the measurement says about the network, and about TensorFlow and the GPUs.
+def judge_measurement(run: PlannedRun, measured: Measurement, predicted: Prediction) -> list[Check]:
+    """What the measurement says about the network, about TensorFlow and the GPUs, and memory.
 
     Args:
-        answers: what each host said.
-        result: of `allreduce.measure` between them.
+        run: with what each host said.
+        measured: between these hosts.
         predicted: what follows from it for the run.
     """
     found = (
@@ -87,8 +86,8 @@ def judge_all_reduce(
         f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {step_duration(predicted.latency_s)} latency"
     )
     remedy = ""
-    nic = used_nic(answers)
-    nics = [(answer.facts.get("nics") or {}).get(nic, {}) for answer in answers]
+    nic = used_nic(run.answers)
+    nics = [(answer.facts.get("nics") or {}).get(nic, {}) for answer in run.answers]
     speeds = [card.get("link_mbit_per_s") for card in nics]
     allowed_MB_per_s = min((speed / 8 for speed in speeds if speed), default=None)
     if allowed_MB_per_s and predicted.bandwidth_MB_per_s < 0.5 * allowed_MB_per_s:
@@ -100,8 +99,10 @@ def judge_all_reduce(
         what = "the network" if predicted.verdict == NETWORK else exchange
         remedy = f"see the advice below: {what} will decide the speed"
     judged = [Check("all-reduce", "", WARN if remedy else OK, found, remedy)]
-    with_gpus = {a.facts["host"] for a in answers if (a.facts["gpu"] or {}).get("gpus")}
-    blind = {host for host, gpus in zip(result["hosts"], result["gpus"], strict=True)
+    if any(measured.gpus):
+        judged.append(Check("memory", "", *_memory(run, measured.slices)))
+    with_gpus = {a.facts["host"] for a in run.answers if (a.facts["gpu"] or {}).get("gpus")}
+    blind = {host for host, gpus in zip(measured.hosts, measured.gpus, strict=True)
              if host in with_gpus and not gpus}  # fmt: skip
     judged += [
         Check("TensorFlow", host, FAIL, "sees no GPU, though NVML does",
@@ -109,3 +110,15 @@ def judge_all_reduce(
         for host in sorted(blind)
     ]  # fmt: skip
     return judged
+
+
+def _memory(run: PlannedRun, slices: int) -> Judgement:
+    """What the trial of the widest step says."""
+    asked = run.config.training.micro_batches
+    if not slices:
+        found = "the GPUs have too little for a single sentence of this length"
+        return FAIL, found, "end other programs there, or take a smaller model"
+    found = f"the widest step fits in {count(slices, 'slice')}"
+    if asked != AUTO and slices > int(asked):
+        return WARN, found, f"set --training.micro-batches {slices}, or auto"
+    return OK, found, ""

@@ -14,6 +14,9 @@ from hvd_nmt.config import Config, as_plain
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
 
+_USUAL_LENGTH = 28
+"""tokens of a sentence where no host has the data: about WMT's"""
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -68,6 +71,16 @@ class PlannedRun:
         target_tokens, data = self.config.training.tokens_per_step, self._data
         ratio = data["source_tokens"] / data["target_tokens"] if data else 1.0
         return float(target_tokens * (1 + ratio))
+
+    @property
+    def usual_batch(self) -> tuple[int, int, int]:
+        """Rows, source and target tokens of a rank's batch, of sentences of the mean length."""
+        data = self._data
+        sides = ("source_tokens", "target_tokens")
+        source, target = (
+            max(1, round(data[side] / data["pairs"])) if data else _USUAL_LENGTH for side in sides
+        )
+        return max(1, self.config.training.tokens_per_step // self.ranks // target), source, target
 
     @property
     def _data(self) -> dict[str, Any] | None:

@@ -13,10 +13,10 @@ import psutil
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis import checks, network_checks, planned_run, probe
+from hvd_nmt.diagnosis.findings import FAIL, WARN, Check
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
-from hvd_nmt.diagnosis.table import FAIL, WARN, Check
 from hvd_nmt.launching.command import Command
 
 _NETWORK = "network"

@@ -30,8 +30,14 @@ def choose(training: TrainingConfig, plan: BatchPlan, model: TrainingModel) -> i
         return int(training.micro_batches)
     if not any(horovod.gather(device.is_gpu())):
         return 1
-    batch, slices = largest_batch(plan, model.rank.size), 1
+    batch = largest_batch(plan, model.rank.size)
     batch = batch.rounded if training.jit_compile else batch
+    return slices_that_fit(model, batch)
+
+
+def slices_that_fit(model: TrainingModel, batch: PaddedBatch) -> int:
+    """In how many slices a batch fits into the memory of every GPU, if in any. A collective."""
+    slices = 1
     while slices < batch.rows:
         if all(horovod.gather(not device.is_gpu() or computes(model, batch, slices))):
             break

@@ -8,9 +8,9 @@ import pytest
 from hvd_nmt.config import CheckpointConfig, Config, DataConfig, TrainingConfig, presets
 from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.checks import examine
+from hvd_nmt.diagnosis.findings import FAIL, OK, table
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.planned_run import PlannedRun
-from hvd_nmt.diagnosis.table import FAIL, OK, table
 
 GB = 1_000_000_000
 V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "error": None,

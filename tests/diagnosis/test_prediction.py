@@ -1,17 +1,11 @@
-"""From a measured all-reduce to step time, run time, cost, verdict and advice."""
-
-import dataclasses
+"""From a measured step and all-reduce to step time, run time, verdict and advice."""
 
 import pytest
 
-from hvd_nmt import config as configuration
-from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.config import TrainingConfig, presets
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.diagnosis import prediction
 from hvd_nmt.explain.exchange_cost import HIDDEN_SHARE
-from hvd_nmt.reporting.cost import Price
-from hvd_nmt.telemetry.events import EventStore
 
 BASE = presets()["base"][1]
 PARAMETERS = 60_880_896
@@ -27,13 +21,12 @@ def predict(exchange=PLAIN, **changes):
         "tokens_per_step": 2 * BASE.training.tokens_per_step,
         "parameters": PARAMETERS, "ranks_by_host": (2, 2), "communication_s": 1.7,
         "latency_s": 0.002, "compute_s": 0.1,
-        "price_per_hour": None,
     }  # fmt: skip
     return prediction.Prediction(**values | changes)
 
 
 def test_the_recipe_on_two_hosts():
-    found = predict(price_per_hour=Price(5.0, "EUR"))
+    found = predict()
     assert found.gradient_bytes == 243_523_584
     assert found.sent_bytes == pytest.approx(365.3e6, rel=1e-3)
     assert found.bandwidth_MB_per_s == pytest.approx(214.9, abs=0.1)
@@ -41,7 +34,6 @@ def test_the_recipe_on_two_hosts():
     assert found.step_s == pytest.approx(step_s)
     assert found.tokens_per_s == pytest.approx(2 * 31_200 / step_s)
     assert found.run_s / 3600 == pytest.approx(24.7, abs=0.05)  # they reported 22 to 28 h
-    assert found.cost == pytest.approx(found.run_s / 3600 * 10)
     assert found.verdict == "network-bound"
 
 
@@ -56,24 +48,18 @@ def test_the_verdict_is_by_what_a_step_computes_for():
     fast = predict(communication_s=0.02, compute_s=0.5)
     assert (fast.verdict, fast.step.advice()) == ("compute-bound", [])
     assert predict(ranks_by_host=(2,)).verdict == "communication-bound"
-    assert predict(compute_s=None).verdict == "unknown"
     assert predict(compute_s=3.7).verdict == "network-bound"
     assert predict(compute_s=3.8).verdict == "compute-bound"
 
 
 def test_what_is_said_of_a_run(golden_page):
-    """The exchange that auto takes, advice, rent; bounds where the computing is not known."""
-    euros, fixed = Price(5.0, "EUR"), {"islands": "hosts", "sync_every": 8, "streaming": "on"}
+    """The exchange that auto takes, and advice."""
     said = {
-        "the recipe": predict(price_per_hour=euros),
+        "the recipe": predict(),
         "auto": predict({}),
         "summed within each host": predict(PLAIN | {"hierarchical": "on"}),
-        "one host": predict(ranks_by_host=(2,), price_per_hour=Price(5.0, "")),
+        "one host": predict(ranks_by_host=(2,)),
         "auto on one host": predict({}, ranks_by_host=(4,)),
-        "computing unknown": predict(compute_s=None, price_per_hour=Price(0.5, "$")),
-        "computing unknown, auto": predict({}, compute_s=None),
-        "computing unknown, islands": predict(fixed, compute_s=None),
-        "computing unknown, one host": predict(ranks_by_host=(2,), compute_s=None),
     }
     parts = ["\n".join([f"# {name}", *found.lines()]) for name, found in said.items()]
     golden_page("doctor-prediction.txt", "\n\n".join(parts) + "\n")
@@ -105,40 +91,3 @@ def test_every_cure_is_predicted_and_the_one_of_the_run_is_marked():
     ]
     one_rank_each = predict({}, ranks_by_host=(1, 1))
     assert not any("host first" in cure.name for cure in one_rank_each.cures)
-
-
-def a_run(folder, config, no_network_s, hosts=("vm",)):
-    folder.mkdir()
-    configuration.save(config, folder / "config.yaml")
-    store = EventStore(folder)
-    store.record("start", {"hosts": list(hosts)})
-    for step, seconds in enumerate(no_network_s, 1):
-        store.scalars(step, {
-            "step_time/compute_s": 0.75 * seconds, "step_time/straggler_wait_s": 0.25 * seconds,
-            "step_time/communication_s": 7.0, "step_time/total_s": seconds + 7.0,
-        })  # fmt: skip
-    store.close()
-    return folder
-
-
-def test_the_computation_of_an_earlier_run(tmp_path):
-    config = presets()["demo"][1]
-    run = a_run(tmp_path / "run", config, [9.0, 0.4, 0.5, 0.6])
-    assert prediction.compute_s_of(run, config, ranks=1) == pytest.approx(0.5)
-    assert prediction.compute_s_of(run, config, ranks=2) == pytest.approx(0.25)
-    double = dataclasses.replace(
-        config, training=dataclasses.replace(config.training, tokens_per_step=4096)
-    )
-    assert prediction.compute_s_of(run, double, ranks=1) == pytest.approx(1.0)
-    two = a_run(tmp_path / "two", config, [9.0, 0.5], hosts=("a", "b"))
-    assert prediction.compute_s_of(two, config, ranks=1) == pytest.approx(1.0)
-
-
-def test_a_run_that_tells_nothing(tmp_path):
-    config = presets()["demo"][1]
-    with pytest.raises(RunError, match="no run directory"):
-        prediction.compute_s_of(tmp_path, config, 1)
-    with pytest.raises(RunError, match="no step yet"):
-        prediction.compute_s_of(a_run(tmp_path / "new", config, []), config, 1)
-    with pytest.raises(ConfigError, match="another model"):
-        prediction.compute_s_of(a_run(tmp_path / "run", config, [1.0]), BASE, 1)
