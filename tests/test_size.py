@@ -1,0 +1,87 @@
+"""The size of the house: growth beyond these budgets is a decision, written down here."""
+
+import collections
+import contextlib
+import importlib
+import io
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hvd_nmt.__main__ import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+ALLOWED = 1.03
+"""times a budget"""
+LINES = {
+    "hvd_nmt": 1_653,
+    "hvd_nmt.checkpoints": 2_556,
+    "hvd_nmt.common": 1_046,
+    "hvd_nmt.config": 1_521,
+    "hvd_nmt.data": 2_555,
+    "hvd_nmt.diagnosis": 1_942,
+    "hvd_nmt.explain": 1_939,
+    "hvd_nmt.formats": 1_613,
+    "hvd_nmt.launching": 2_044,
+    "hvd_nmt.model": 2_545,
+    "hvd_nmt.preparation": 3_709,
+    "hvd_nmt.records": 1_396,
+    "hvd_nmt.reporting": 2_059,
+    "hvd_nmt.telemetry": 1_681,
+    "hvd_nmt.training": 5_903,
+    "hvd_nmt.translation": 2_038,
+    "tests": 25_340,
+}
+"""of each package, with those within it, blank lines too"""
+MODULES = 238
+WORDS = 30_713
+"""of all documents"""
+OPTIONS = 248
+"""of all commands, as --help shows them; those of a run, which three commands have, count once"""
+
+
+def tracked(*patterns):
+    """Files of the checkout."""
+    listed = subprocess.check_output(["git", "ls-files", *patterns], cwd=ROOT, text=True).split()
+    return [path for path in map(Path, listed) if (ROOT / path).exists()]
+
+
+def test_each_package_keeps_to_its_lines():
+    lines = collections.Counter()
+    for path in tracked("hvd_nmt/*.py", "tests/*.py"):
+        package = "tests" if path.parts[0] == "tests" else ".".join(path.parts[:2])
+        package = "hvd_nmt" if package.endswith(".py") else package
+        lines[package] += (ROOT / path).read_text(encoding="utf-8").count("\n")
+    assert lines.keys() == LINES.keys()
+    assert {name: n for name, n in lines.items() if n > ALLOWED * LINES[name]} == {}
+
+
+def test_the_modules_are_few():
+    assert len(tracked("hvd_nmt/*.py")) <= ALLOWED * MODULES
+
+
+def test_the_documents_are_short():
+    words = (len((ROOT / path).read_text(encoding="utf-8").split()) for path in tracked("*.md"))
+    assert sum(words) <= ALLOWED * WORDS
+
+
+@pytest.fixture
+def options(monkeypatch):
+    """The options of each command."""
+    monkeypatch.setenv("COLUMNS", "80")
+    found = {}
+    for name in COMMANDS:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            importlib.import_module(f"hvd_nmt.{name}").main(["--help"])
+        shown = re.finditer(r"^\W? ?(?:-\w+ \S+, )?(--[a-z][\w.-]*)", said.getvalue(), re.MULTILINE)
+        found[name] = {option[1] for option in shown}
+    return found
+
+
+def test_the_options_are_few(options):
+    assert {"--run-dir", "--training.max-steps"} <= options["train"]
+    own = (shown - options["train"] for name, shown in options.items() if name != "train")
+    assert len(options["train"]) + sum(map(len, own)) <= ALLOWED * OPTIONS
