@@ -21,7 +21,6 @@ COMMANDS = {
     "translate": "translate raw text with a trained run: N lines in, N lines out, in their order",
     "evaluate": "score translations: BLEU, chrF2 and TER, with intervals and significance",
     "average": "average the weights of several checkpoints of a run into one new checkpoint",
-    "extend": "give a trained run new vocabulary, the old translations unchanged",
     "export": "write a trained model for other programs: a SavedModel, or for CTranslate2",
     "convert": "turn a model that another program trained into a run directory",
     "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",

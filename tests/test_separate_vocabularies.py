@@ -1,13 +1,14 @@
 """Source and target with vocabularies of their own: what two matrices change, from end to end."""
 
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 
 import toy
-from hvd_nmt import export, extend, translate
+from hvd_nmt import export, translate
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.run_files import vocabularies
@@ -141,20 +142,25 @@ def test_bpe_dropout_has_the_merges_of_each_side(data):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_either_vocabulary_grows_and_nothing_else_changes(side, run, model, data, tmp_path, capsys):
-    new = tmp_path / "new"
-    (tmp_path / "words.txt").write_text("Vogelhaus\n日本\n", encoding="utf-8")
-    words = ["--run", run, "--checkpoint", "latest", "--pieces", tmp_path / "words.txt"]
-    words = [*map(str, words), "--out", str(new)]
-    assert extend.main(words) == 2
-    assert "say which one grows with --side source or --side target" in capsys.readouterr().err
-    assert extend.main([*words, "--side", side]) == 0
-    assert "parity      holds: of 24 sentences" in capsys.readouterr().out
-    tokenizer, (grown, _) = Tokenizers.of(*vocabularies(new)), weights.load_model(new)
-    found = getattr(tokenizer, side).encode(["Vogelhaus", "日本"])
-    assert [len(ids) for ids in found] == [2, 2]  # and eos
-    for name, matrix in (("source", "source_embedding"), ("target", "embedding")):
-        before, after = (getattr(each, matrix).numpy() for each in (model, grown))
-        assert (len(after) > len(before)) == (name == side)
-        assert name == side or np.array_equal(before, after)
+def test_a_run_with_other_vocabularies_begins_with_the_rows_of_the_same_pieces(
+    run, model, toy_commands, tmp_path
+):
+    own = ("--separate-vocabularies", "--source-vocabulary-size", "56")
+    data = toy.toy_data(tmp_path, seed=2, more=own)
+    options = toy.train_options(data, "new", 1, "--init-from", os.fspath(run))
+    done = toy_commands.train(
+        *options, "--training.freeze", "embedding,source_embedding", cwd=tmp_path, eager=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"step 40: \d+ of 56 source pieces keep their rows, \d+ of", done.stdout)
+    new, _ = weights.load_model(tmp_path / "new")
+    tokenizers = [Tokenizers.of(*vocabularies(each)) for each in (run, tmp_path / "new")]
+    for side, matrix in (("source", "source_embedding"), ("target", "embedding")):
+        ids = [
+            {piece: i for i, piece in enumerate(getattr(each, side).pieces)} for each in tokenizers
+        ]
+        rows = [getattr(each, matrix).numpy() for each in (model, new)]
+        shared = ids[0].keys() & ids[1].keys()
+        assert len(shared) > 10
+        for piece in shared:
+            np.testing.assert_array_equal(rows[1][ids[1][piece]], rows[0][ids[0][piece]])

@@ -116,15 +116,12 @@ def _imported(run_dir: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def data_of_run(
-    run_dir: Path, config: Config, *, any_vocabulary: bool = False
-) -> tuple[Path, corpus.Manifest]:
+def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
     """The prepared data that a run was trained on: relative to where it was started, or to here.
 
     Args:
         run_dir: run directory, by whatever path it is reached now.
         config: what its config.yaml says.
-        any_vocabulary: whether data with another vocabulary than the run's will do, for their text.
 
     Returns:
         The data directory and its manifest.
@@ -140,8 +137,7 @@ def data_of_run(
             f"The training data are not in {directory} on this machine, so their size is unknown."
         ) from None
     hashes = vocabulary_hashes(run_dir)
-    known = hashes[0] and not any_vocabulary
-    if known and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):
+    if hashes[0] and hashes != (manifest.vocabulary_hash, manifest.source_vocabulary_hash):
         raise DataError(
             f"The data in {directory} have another vocabulary than this run, so they are not the "
             "data it was trained on."

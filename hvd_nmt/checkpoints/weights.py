@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd_nmt import config as configuration
@@ -23,11 +24,13 @@ from hvd_nmt.checkpoints.run_files import (
     load_config,
     prepare_options,
     require_target_text,
+    vocabularies,
     vocabulary_hashes,
 )
 from hvd_nmt.checkpoints.state import keyed_variables, with_loss_scale_of
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
+from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
@@ -131,44 +134,108 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
         ) from error
 
 
-def start_from(source: str, state: tf.train.Checkpoint, data: DataDirectory) -> Checkpoint:
-    """Give a new run the weights of another, and nothing else; the checkpoint they are from.
+def start_from(
+    source: str, state: tf.train.Checkpoint, data: DataDirectory
+) -> tuple[Checkpoint, str]:
+    """Give a new run the weights of another, and nothing else.
+
+    Where the new run has another vocabulary, a piece that both know keeps its rows; the rows of the
+    others stay as they were drawn.
 
     Args:
         source: `training.init_from`.
         state: what the new run saves; its `model` gets the weights.
-        data: what the new run trains on; its vocabulary must be that of the weights.
+        data: what the new run trains on.
+
+    Returns:
+        The checkpoint, and what the log says of it.
 
     Raises:
-        RunError: there is no such checkpoint, it is damaged, or it is of another vocabulary or
-            of another model.
+        RunError: there is no such checkpoint, it is damaged, or it is of another model.
     """
     checkpoint = _origin(source)
-    require_target_text(names.run_dir_of(checkpoint.prefix))
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
-    theirs, ours = (
-        (one.vocabulary_hash, one.source_vocabulary_hash) for one in (manifest, data.manifest)
-    )
-    if theirs != ours:
+    run_dir = names.run_dir_of(prefix)
+    require_target_text(run_dir)
+    hashes = (manifest.vocabulary_hash, manifest.source_vocabulary_hash)
+    same_pieces = hashes == (data.manifest.vocabulary_hash, data.manifest.source_vocabulary_hash)
+    difference = other_size(manifest, model, with_rows=same_pieces)
+    if difference is None and bool(manifest.source_vocabulary_size) != (
+        model.source_embedding is not None
+    ):
         raise RunError(
-            f"--init-from: {prefix} was trained with another vocabulary than that of {data.path}: "
-            f"prepare the data with {prepare_options(names.run_dir_of(prefix))}."
+            f"--init-from: one of {prefix} and {data.path} has a vocabulary of its own for the "
+            f"source, the other has not: prepare the data with {prepare_options(run_dir)}."
         )
-    if difference := other_size(manifest, model):
+    if difference:
         name, theirs, ours = difference
         raise RunError(
             f"--init-from: {prefix} is of another model: its {name} is {theirs}, not {ours}; give "
             "this run the same sizes, for example with --config and its config.yaml."
         )
     verify(checkpoint)
-    _read(model, prefix, raw=False)
+    said = f"begins with {prefix}, step {manifest.step:,}"
+    if same_pieces:
+        _read(model, prefix, raw=False)
+    else:
+        said += f": {_copy_by_piece(run_dir, prefix, model, data)}"
     average = getattr(state, names.AVERAGE, None)
     if average is not None:
-        _read(average, prefix, raw=False)
-    return checkpoint
+        for copy, weight in zip(
+            average.trainable_variables, model.trainable_variables, strict=True
+        ):
+            copy.assign(weight)
+    return checkpoint, said
 
 
-def other_size(manifest: Manifest, model: Transformer) -> tuple[str, Any, Any] | None:
+def _copy_by_piece(run_dir: Path, prefix: Path, model: Transformer, data: DataDirectory) -> str:
+    """Fill a model from one of another vocabulary; how many pieces both know."""
+    old, _ = load_model(run_dir, os.fspath(prefix))
+    before, after = vocabularies(run_dir), (data.source_spm_path, data.spm_path)
+    source, target = (_same_pieces(*paths) for paths in zip(before, after, strict=True))
+    for weight, origin in zip(model.trainable_variables, old.trainable_variables, strict=True):
+        pieces = None
+        if weight is model.embedding or weight is model.logits_bias:
+            pieces = target
+        elif weight is model.source_embedding:
+            pieces = source
+        _assign(weight, origin.numpy(), pieces)
+    sides = (
+        {"": target} if model.source_embedding is None else {"source ": source, "target ": target}
+    )
+    return ", ".join(
+        f"{len(found):,} of {size:,} {side}pieces keep their rows"
+        for side, (found, _, size) in sides.items()
+    )
+
+
+def _same_pieces(before: Path, after: Path) -> tuple[list[int], list[int], int]:
+    """The pieces of two vocabularies: old ids and new ids of those in both, size of the new one."""
+    old, new = (
+        {
+            piece.piece: number
+            for number, piece in enumerate(sentencepiece_model.parsed(path.read_bytes()).pieces)
+        }
+        for path in (before, after)
+    )
+    shared = [name for name in new if name in old]
+    return [old[name] for name in shared], [new[name] for name in shared], len(new)
+
+
+def _assign(
+    weight: tf.Variable, old: np.ndarray, pieces: tuple[list[int], list[int], int] | None
+) -> None:
+    """Give a weight all old values; or, by the pieces that two vocabularies share, its rows."""
+    values = old
+    if pieces is not None:
+        values = weight.numpy()
+        values[pieces[1]] = old[pieces[0]]
+    weight.assign(values)
+
+
+def other_size(
+    manifest: Manifest, model: Transformer, *, with_rows: bool = True
+) -> tuple[str, Any, Any] | None:
     """The first size in which a checkpoint's model differs from another one.
 
     Rates of dropout are no part of what weights mean, and without learned positions neither is the
@@ -177,12 +244,13 @@ def other_size(manifest: Manifest, model: Transformer) -> tuple[str, Any, Any] |
     Args:
         manifest: of the checkpoint.
         model: the other model.
+        with_rows: whether the numbers of rows of the embeddings must be equal, too.
 
     Returns:
         Name of the size, its value in the checkpoint, and in `model`; None if all are equal.
     """
     # A checkpoint from before a field was there has what is now that field's default.
-    rows = "vocabulary_size", "source_vocabulary_size"
+    rows = ("vocabulary_size", "source_vocabulary_size") if with_rows else ()
     found = {
         **configuration.as_plain(ModelConfig()), **manifest.model,
         **{name: getattr(manifest, name) for name in rows},

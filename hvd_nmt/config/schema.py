@@ -212,7 +212,8 @@ class TrainingConfig:
     models, and all that loads a checkpoint then take the averaged weights"""
     init_from: str = ""
     """run directory (its best checkpoint), or the path of a checkpoint, whose weights a new run
-    begins with, at step 0 and with a fresh optimizer; also --init-from. Empty: random weights"""
+    begins with, at step 0 and with a fresh optimizer; also --init-from. With another vocabulary the
+    pieces that both know keep their rows. Empty: random weights"""
     freeze: str = ""
     """weights that stay as they are, separated by commas: encoder, decoder, embedding, or patterns
     such as encoder/0/* and */attention/*; empty: all are trained"""

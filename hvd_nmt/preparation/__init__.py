@@ -13,7 +13,6 @@
 - `encoding`              clean text to ids
 - `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`
 - `summary`               what the command prints
-- `vocabulary_extension`  new pieces for a vocabulary that a model was trained with
 - `journal`               finished stages, so that a killed job goes on
 - `workers`               work on all cores, results in order
 - `datasets`              public data sets, downloaded by their names

@@ -46,8 +46,8 @@ class Learning:
     """How SentencePiece learns the pieces."""
 
     vocabulary_type: Literal["bpe", "unigram"] = "bpe"
-    """bpe: byte-pair encoding; unigram: a language model of pieces, without BPE-dropout and
-    `extend`; SentencePiece's model_type"""
+    """bpe: byte-pair encoding; unigram: a language model of pieces, without BPE-dropout;
+    SentencePiece's model_type"""
     character_coverage: float = 1.0
     """share of the text, 0.98 to 1, whose characters get pieces; the rarest others are unknown;
     0.9995 is usual for thousands of characters, as in Chinese and Japanese"""

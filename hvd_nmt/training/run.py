@@ -210,9 +210,9 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
                 was = f"{newest.prefix.name} was trained {words}"
                 log(f"precision   {run_setup.precision}; {was}")
         elif rank.is_first and source:
-            origin = weights.start_from(source, state, run_setup.data)
+            origin, said = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
-            log(f"begins with {origin.prefix}, step {origin.step:,}")
+            log(said)
     horovod.broadcast(weights.variables(state))
 
 

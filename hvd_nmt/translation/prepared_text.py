@@ -12,20 +12,19 @@ class MissingDataError(RunError):
     """The data that a run was trained on are not on this machine."""
 
 
-def load(run: Path, part: str, *, any_vocabulary: bool = False) -> tuple[Text, Text]:
+def load(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of a part of the data that a run was trained on.
 
     Args:
         run: run directory.
         part: dev or test.
-        any_vocabulary: as of `data_of_run`.
 
     Raises:
         MissingDataError: its data are not on this machine.
         RunError: the run has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
-    directory, manifest = _data(run, any_vocabulary)
+    directory, manifest = _data(run)
     data = corpus.load(directory)
     languages = (manifest.source_language, manifest.target_language)
     source, target = (
@@ -47,18 +46,18 @@ def by_corpus(run: Path, part: str) -> dict[str, range]:
     Raises:
         DataError, RunError: as `load`.
     """
-    manifest = _data(run, any_vocabulary=False)[1]
+    manifest = _data(run)[1]
     directions = {each.name: each.direction for each in manifest.corpora}
     ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
     named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
     return named if len(named) > 1 else {}
 
 
-def _data(run: Path, any_vocabulary: bool) -> tuple[Path, corpus.Manifest]:
+def _data(run: Path) -> tuple[Path, corpus.Manifest]:
     """The directory of the data that a run was trained on, and its manifest."""
     config = load_config(run)
     try:
-        return data_of_run(run, config, any_vocabulary=any_vocabulary)
+        return data_of_run(run, config)
     except DataError:
         raise MissingDataError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +21,7 @@ from hvd_nmt import average
 from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.names import VALUE
+from hvd_nmt.model.tokenizer import Tokenizer
 
 DECAY = 0.7
 STEPS = 6
@@ -177,16 +177,34 @@ def test_what_a_checkpoint_holds_may_not_change(tuned: dict) -> None:
     assert "training.ema_decay 0.7, not 0.0" in done.stderr
 
 
-def test_weights_of_another_vocabulary_or_model(
-    toy_commands, mixed_data: Path, toy_data: Path, toy_run: Path, tmp_path: Path
+def test_pieces_of_another_vocabulary_keep_their_rows(
+    toy_commands, mixed_data: Path, toy_run: Path, tmp_path: Path
 ) -> None:
-    for data, source, more, words in (
-        (mixed_data, toy_run, (), f"another vocabulary .* {toy_run}/spm.model"),
-        (toy_data, toy_run / "model.ckpt-40", ("--model.width", "32"), "its width is 16, not 32"),
-        (toy_data, "nowhere", (), "neither a run directory nor the path of a checkpoint"),
+    options = toy.train_options(
+        mixed_data, "run", 1, "--init-from", os.fspath(toy_run), "--training.freeze", "embedding"
+    )
+    done = toy_commands.train(*options, cwd=tmp_path, eager=True)
+    assert done.returncode == 0, done.stderr
+    old, new = (Tokenizer(directory / "spm.model").pieces for directory in (toy_run, mixed_data))
+    shared = set(old) & set(new)
+    assert f"step 40: {len(shared)} of {len(new)} pieces keep their rows" in done.stdout
+    before, after = (weights.load_model(run)[0] for run in (toy_run, tmp_path / "run"))
+    for piece in shared:
+        rows = after.embedding[new.index(piece)], before.embedding[old.index(piece)]
+        np.testing.assert_array_equal(*rows)
+    inner = [each.decoder[0].feed_forward.inner.numpy() for each in (before, after)]
+    assert 0 < np.abs(inner[1] - inner[0]).max() < 0.01
+
+
+def test_weights_of_another_model(
+    toy_commands, toy_data: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    for source, more, words in (
+        (toy_run / "model.ckpt-40", ("--model.width", "32"), "its width is 16, not 32"),
+        ("nowhere", (), "neither a run directory nor the path of a checkpoint"),
     ):
-        options = toy.train_options(data, "run", 3, "--init-from", os.fspath(source), *more)
+        options = toy.train_options(toy_data, "run", 3, "--init-from", os.fspath(source), *more)
         done = toy_commands.train(*options, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
-        assert re.search(words, done.stderr), done.stderr
+        assert words in done.stderr
         assert not list((tmp_path / "run").glob("model.ckpt-*"))
