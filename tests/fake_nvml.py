@@ -14,7 +14,7 @@ _UUID = b"GPU-00000000-0000-0000-0000-%012d"
 
 
 class FakeNvml:
-    """A libnvidia-ml.so.1 for the real nvidia-ml-py; GPU 1 has no temperature sensor, no NVLink."""
+    """A libnvidia-ml.so.1 for the real nvidia-ml-py."""
 
     def __init__(self) -> None:
         self.gpus = 0
@@ -43,13 +43,9 @@ class FakeNvml:
             "PowerUsage": lambda gpu, mw: 250_500 + gpu,
             "EnforcedPowerLimit": lambda gpu, mw: 300_000,
             "TotalEnergyConsumption": self._energy_mj,
-            "ClockInfo": lambda gpu, kind, mhz: {pynvml.NVML_CLOCK_SM: 1380}.get(kind.value),
             "CurrentClocksEventReasons": lambda gpu, bits: 0x4,
             # The older name of the same: tells of heat, so that a test sees which one was asked.
             "CurrentClocksThrottleReasons": lambda gpu, bits: 0x20,
-            "Temperature": lambda gpu, sensor, celsius: None if gpu == 1 else 61,
-            "PcieThroughput": self._pcie_KB_per_s,
-            "FieldValues": self._nvlink,
         }
         """nvmlDeviceGet... -> text, or number behind its last pointer; None: unsupported"""
 
@@ -115,16 +111,3 @@ class FakeNvml:
 
     def _energy_mj(self, gpu: int, millijoules: Any) -> int:
         return 7_000_000 + 250_500 * self.questions["TotalEnergyConsumption", gpu]
-
-    def _pcie_KB_per_s(self, gpu: int, counter: Any, rate: Any) -> int:
-        return 1_500_000 if counter.value == pynvml.NVML_PCIE_UTIL_TX_BYTES else 3_000_000
-
-    def _nvlink(self, gpu: int, count: Any, values: Any) -> int:
-        """A million KiB more out and two million more in, over six links, at each question."""
-        for value in values._obj:
-            value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED if gpu == 1 else 0
-            links = 1 if value.scopeId == 0xFFFFFFFF else 6
-            is_in = value.fieldId == pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-            moved_KiB = 1_000_000 * self.questions["FieldValues", gpu]
-            value.value.ullVal = (2 if is_in else 1) * moved_KiB // links
-        return 0

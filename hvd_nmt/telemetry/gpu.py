@@ -1,16 +1,13 @@
-"""What every GPU of this host does, through NVML: use, power, energy, clock, links.
+"""What every GPU of this host does, through NVML: use, memory, power, energy, throttling.
 
-The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says, and a GPU is known by its UUID. A
-local rank names a GPU only inside one process: its order follows CUDA_DEVICE_ORDER, and a scheduler
-may hand out any subset, so an index from there would put one GPU's power on another's plot.
+The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says, and a GPU is known by its UUID: a
+local rank names a GPU only inside one process.
 
 NVML's utilisation is the share of time in which *some* kernel ran. A GPU that spins inside an NCCL
 all-reduce shows 100 %, so a full GPU proves nothing; `spinning` tells it from one that computes.
-
-A sample is about ten short questions per GPU. The dear one, PCIe traffic (for which NVML counts
-20 ms in each direction before it answers), is put to a GPU only once in `TURN_SAMPLES` samples, and
-never to two GPUs of up to that many in the same sample.
 """
+
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -19,14 +16,8 @@ from typing import Any, final
 
 import pynvml
 
-from hvd_nmt.telemetry import nvml
-from hvd_nmt.telemetry.rates import counted, megabytes_per_s
-
-TURN_SAMPLES = 10
-"""a GPU is asked for its PCIe traffic in one of so many samples"""
 LOST_SAMPLES = 60
 """a GPU that fell off the bus is left alone for so many samples, then asked once more"""
-
 # Thresholds of `spinning`: chosen, not fitted. A kernel that waits for the network polls from a few
 # thread blocks, while matrix products fill the chip and read weights and gradients.
 SPINNING_UTILISATION_PERCENT = 90
@@ -36,15 +27,32 @@ SPINNING_POWER_SHARE = 0.55
 SPINNING_MEMORY_ACTIVITY_PERCENT = 10
 """and reads or writes its memory for less than this share of the time"""
 
-_READERS = (
-    nvml.utilisation,
-    nvml.memory,
-    nvml.power,
-    nvml.power_limit,
-    nvml.clock,
-    nvml.throttle,
-    nvml.temperature,
-)
+# What a GPU of a kind cannot tell at all (MIG mode, consumer cards, old drivers), as against a
+# GPU that no longer answers.
+_UNSUPPORTED = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_DEPRECATED,
+}
+_LOST = {
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+}
+# NVML's bits in words. 0x1, "idle", is left out: an idle GPU lowers its clocks and nothing waits.
+_THROTTLE_REASONS = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal",
+    0x40: "thermal, by hardware",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
 
 
 def gpu_names() -> list[str]:
@@ -59,26 +67,15 @@ def energy_j_of(uuid: str) -> float | None:
     Args:
         uuid: as CUDA gives it, 32 hexadecimal digits.
     """
-    found_mj = _asked(uuid, nvml.energy_mj)
-    return found_mj / 1000 if found_mj else None
-
-
-def _asked(uuid: str, question: Callable[[Any], Any]) -> Any:
-    """What NVML answers about a GPU or a MIG slice; None where it does not."""
     dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
-    try:
+    with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        for kind in ("GPU", "MIG"):
-            handle = nvml.optional(pynvml.nvmlDeviceGetHandleByUUID, f"{kind}-{dashed}")
-            found = handle and nvml.optional(question, handle)
-            if found:
-                return found
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}")
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+        finally:
+            pynvml.nvmlShutdown()
+    return None
 
 
 def spinning(sample: Mapping[str, Any]) -> bool | None:
@@ -126,9 +123,9 @@ class GpuSample:
     """What a GPU did in the last moment; None where it does not tell."""
 
     index: int
-    """NVML's number of the GPU at this start"""
+    """as in `Gpu`"""
     uuid: str
-    """name of the card for life, beginning with GPU-"""
+    """as in `Gpu`"""
     utilisation_percent: int | None = None
     """share of the last sampling period (1/6 to 1 s) in which a kernel ran"""
     memory_activity_percent: int | None = None
@@ -140,21 +137,9 @@ class GpuSample:
     power_limit_w: float | None = None
     """power at which the driver lowers the clocks"""
     energy_j: float | None = None
-    """energy drawn since this probe was made; never falls. From Volta on"""
-    sm_clock_mhz: int | None = None
-    """clock of the processors"""
+    """energy drawn since this probe was made. From Volta on"""
     throttle_reasons: list[str] | None = None
     """why the clocks are below their best, such as "power cap"; empty when nothing holds them"""
-    temperature_c: int | None = None
-    """temperature of the chip"""
-    nvlink_sent_MB_per_s: float | None = None
-    """mean over the interval of all NVLinks out of the GPU, MB/s (1e6 bytes), without headers"""
-    nvlink_received_MB_per_s: float | None = None
-    """mean over the interval of all NVLinks into the GPU, MB/s (1e6 bytes), without headers"""
-    pcie_sent_MB_per_s: float | None = None
-    """rate out of the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
-    pcie_received_MB_per_s: float | None = None
-    """rate into the GPU over PCIe, during 20 ms, MB/s; only in the GPU's turn"""
     error: str | None = None
     """why the GPU no longer answers, such as "GPU is lost"; None while it does"""
 
@@ -174,7 +159,6 @@ class GpuProbe:
         self.gpus: tuple[Gpu, ...] = ()
         """the GPUs that are sampled"""
         self._devices: list[_Device] = []
-        self._samples = 0
         self._started = False
         try:
             pynvml.nvmlInit()
@@ -183,7 +167,7 @@ class GpuProbe:
         except pynvml.NVMLError as error:
             self.unavailable = f"no NVML: {error}"
             return
-        self.driver_version = nvml.optional(pynvml.nvmlSystemGetDriverVersion)
+        self.driver_version = _optional(pynvml.nvmlSystemGetDriverVersion)
         for index in range(count):
             try:
                 self._devices.append(_Device(index))
@@ -193,11 +177,7 @@ class GpuProbe:
 
     def sample(self) -> list[GpuSample]:
         """Asks every GPU, in the order of `gpus`; one that fails has its `error` set."""
-        number, self._samples = self._samples, self._samples + 1
-        return [
-            device.sample(is_turn=(number - position) % TURN_SAMPLES == 0)
-            for position, device in enumerate(self._devices)
-        ]
+        return [device.sample() for device in self._devices]
 
     def close(self) -> None:
         """Ends NVML for this probe; there are no GPUs afterwards."""
@@ -210,59 +190,75 @@ class GpuProbe:
 
 @final
 class _Device:
-    """A GPU, its handle, and what is remembered of it; the first readings are made here."""
+    """A GPU, its handle, and what is remembered of it."""
 
     def __init__(self, index: int) -> None:
         self._handle = handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = nvml.optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
         self.gpu = Gpu(
             index=index,
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             name=pynvml.nvmlDeviceGetName(handle),
             memory_total_bytes=memory and memory.total,
         )
-        self._readers: list[Callable[[Any], dict[str, Any]]] = [*_READERS, self._energy]
-        self._energy_mj: int | None = nvml.optional(nvml.energy_mj, handle)
-        self._spent_mj = 0
-        self._links: nvml.LinkReading | None = nvml.optional(nvml.nvlink, handle)
-        if self._links is not None:
-            self._readers.append(self._nvlink)
+        self._first_mj: int = _optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) or 0
         self._lost: str | None = None
         self._lost_samples = 0
 
-    def sample(self, is_turn: bool) -> GpuSample:
-        """Asks the GPU, the dear question too if it is its turn."""
+    def sample(self) -> GpuSample:
+        """Asks the GPU all questions; each that it cannot answer costs its own value."""
         if self._lost_samples > 0:
             self._lost_samples -= 1
             return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=self._lost)
         values: dict[str, Any] = {}
         error = None
-        for read in [*self._readers, *([nvml.pcie] if is_turn else [])]:
+        for read in (_utilisation, _memory, _power, _power_limit, _throttle, self._energy):
             try:
                 values.update(read(self._handle))
             except pynvml.NVMLError as problem:
-                if problem.value in nvml.UNSUPPORTED:
+                if problem.value in _UNSUPPORTED:
                     continue
                 error = str(problem)
-                if problem.value in nvml.LOST:
+                if problem.value in _LOST:
                     # Each further call could hang in the driver for seconds.
                     self._lost, self._lost_samples = error, LOST_SAMPLES
                     break
         return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=error, **values)
 
     def _energy(self, handle: Any) -> dict[str, float]:
-        now_mj = nvml.energy_mj(handle)
-        if self._energy_mj is not None:
-            self._spent_mj += counted(self._energy_mj, now_mj)
-        self._energy_mj = now_mj
-        return {"energy_j": self._spent_mj / 1000}
+        drawn_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - self._first_mj
+        return {"energy_j": drawn_mj / 1000}
 
-    def _nvlink(self, handle: Any) -> dict[str, float | None]:
-        before, now = self._links, nvml.nvlink(handle)
-        self._links = now
-        if before is None:
-            return {}
-        elapsed_s = now.time_s - before.time_s
-        sent = megabytes_per_s(before.sent_bytes, now.sent_bytes, elapsed_s)
-        received = megabytes_per_s(before.received_bytes, now.received_bytes, elapsed_s)
-        return {"nvlink_sent_MB_per_s": sent, "nvlink_received_MB_per_s": received}
+
+def _utilisation(handle: Any) -> dict[str, int]:
+    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"utilisation_percent": rates.gpu, "memory_activity_percent": rates.memory}
+
+
+def _memory(handle: Any) -> dict[str, int]:
+    return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
+
+
+def _power(handle: Any) -> dict[str, float]:
+    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
+
+
+def _power_limit(handle: Any) -> dict[str, float]:
+    """The lowest of all limits that are set."""
+    return {"power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000}
+
+
+def _throttle(handle: Any) -> dict[str, list[str]]:
+    try:
+        bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except pynvml.NVMLError_FunctionNotFound:  # its name before driver 535
+        bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return {"throttle_reasons": [word for bit, word in _THROTTLE_REASONS.items() if bits & bit]}
+
+
+def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives; None where NVML answers with an error, whatever it is."""
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError:
+        return None

@@ -1,4 +1,4 @@
-"""A thread per host that writes one sample of GPUs, network, CPU, memory and disk per interval.
+"""A thread per host that writes one sample of GPUs, network, CPU and memory per interval.
 
 Its file `telemetry/<host>.jsonl` has two kinds of lines: "host", once per start, says what the host
 is; "sample" says what it did since the sample before. No collectives, nothing over the network, and
@@ -8,7 +8,6 @@ nothing that goes wrong here stops the training.
 import contextlib
 import dataclasses
 import logging
-import os
 import socket
 import threading
 import time
@@ -20,7 +19,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
-from hvd_nmt.telemetry.host import HostProbe, host_facts
+from hvd_nmt.telemetry.host import host_facts, host_sample
 from hvd_nmt.telemetry.network import NetworkProbe, nics
 
 _log = logging.getLogger(__name__)
@@ -51,8 +50,7 @@ class Sampler:
         """Sets the sampler up; nothing is opened before `start`.
 
         Args:
-            path: the host's file, `telemetry/<host>.jsonl` of the run directory; continued if it
-                is there.
+            path: the host's file, continued if it is there.
             interval_s: seconds from sample to sample, above 0.
             host: name in the lines; the machine's own if None.
             event_dir: also write scalars for TensorBoard here (`tensorboard/<host>` of the run
@@ -112,7 +110,7 @@ class Sampler:
         begun_s: float | None,
     ) -> None:
         # The probes take their first reading now, so the first sample covers a whole interval.
-        host = self._ask("host", HostProbe)
+        self._ask("host", host_sample)
         network = self._ask("network", NetworkProbe)
         header = self._header(gpus)
         file.append(header)
@@ -121,14 +119,14 @@ class Sampler:
         written_step = -1
         deadline_s = started_s + self.interval_s
         while not self._stopping.wait(max(0.0, deadline_s - self._clock())):
-            sample = self._sample(gpus, network, host)
+            sample = self._sample(gpus, network)
             file.append(sample)
             step = first_step + int(sample["monotonic_s"] - started_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.
             if events and step > written_step:
                 events.scalars(step, scalar_tags(sample), sample["time_s"])
                 written_step = step
-            deadline_s = next_deadline_s(deadline_s, self._clock(), self.interval_s)
+            deadline_s = _next_deadline_s(deadline_s, self._clock(), self.interval_s)
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
         if gpus.unavailable:
@@ -141,7 +139,6 @@ class Sampler:
             "time_s": time.time(),
             "monotonic_s": self._clock(),
             "interval_s": self.interval_s,
-            "pid": os.getpid(),
             **(self._ask("host", host_facts) or {}),
             "host": self.host,
             "nics": {name: dataclasses.asdict(nic) for name, nic in states.items()},
@@ -151,16 +148,13 @@ class Sampler:
             "gpu_driver_version": gpus.driver_version,
         }
 
-    def _sample(
-        self, gpus: GpuProbe, network: NetworkProbe | None, host: HostProbe | None
-    ) -> dict[str, Any]:
+    def _sample(self, gpus: GpuProbe, network: NetworkProbe | None) -> dict[str, Any]:
         time_s, monotonic_s = time.time(), self._clock()
         gpu_samples = self._ask("GPU", gpus.sample) or []
         for gpu in gpu_samples:
             if gpu.error:
                 self._say_once(f"GPU {gpu.index} ({gpu.uuid}) does not answer: {gpu.error}")
         nic_samples = (network and self._ask("network", network.sample)) or {}
-        host_sample = host and self._ask("host", host.sample)
         return {
             "kind": "sample",
             "time_s": time_s,
@@ -168,7 +162,7 @@ class Sampler:
             "host": self.host,
             "gpus": [dataclasses.asdict(gpu) for gpu in gpu_samples],
             "nics": {name: dataclasses.asdict(nic) for name, nic in nic_samples.items()},
-            **(dataclasses.asdict(host_sample) if host_sample else {}),
+            **(self._ask("host", host_sample) or {}),
         }
 
     def _ask(self, probe: str, question: Callable[[], Answer]) -> Answer | None:
@@ -190,25 +184,20 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
 
     Returns:
         Values by tag, such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
-        `gpu/0/throttled` and `gpu/0/spinning` are 1 or 0; errors and drops are those of both
-        directions. What is unknown has no tag, nor has an interface that never carried a byte.
+        `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
+        carried a byte.
     """
     tags = _numbers("host/", sample)
     for gpu in sample["gpus"]:
         prefix = f"gpu/{gpu['index']}/"
         tags |= _numbers(prefix, gpu)
-        reasons, spins = gpu.get("throttle_reasons"), spinning(gpu)
-        if reasons is not None:
-            tags[prefix + "throttled"] = float(bool(reasons))
+        spins = spinning(gpu)
         if spins is not None:
             tags[prefix + "spinning"] = float(spins)
     for name, nic in sample["nics"].items():
         if nic["sent_bytes_total"] or nic["received_bytes_total"]:
             both = ("sent_MB_per_s", "received_MB_per_s")
             tags |= _numbers(f"nic/{name}/", {rate: nic.get(rate) for rate in both})
-            for what in ("errors_total", "drops_total"):
-                if f"sent_{what}" in nic:
-                    tags[f"nic/{name}/{what}"] = nic[f"sent_{what}"] + nic[f"received_{what}"]
     return tags
 
 
@@ -223,17 +212,8 @@ def _numbers(prefix: str, values: dict[str, Any]) -> dict[str, float]:
     return tags
 
 
-def next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float:
-    """The next moment on the grid of the first deadline, so that lateness does not add up.
-
-    Args:
-        deadline_s: the deadline just served.
-        now_s: the time now, on the same clock.
-        interval_s: seconds between deadlines.
-
-    Returns:
-        The first deadline after now; those that were missed are skipped, not made up for.
-    """
+def _next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float:
+    """The next moment on the grid of the first deadline: what was missed is skipped."""
     missed = max(0, int((now_s - deadline_s) // interval_s))
     return deadline_s + (missed + 1) * interval_s
 

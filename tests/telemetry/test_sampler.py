@@ -12,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry import sampler as sampler_module
-from hvd_nmt.telemetry.host import HostProbe
 from hvd_nmt.telemetry.sampler import Sampler, scalar_tags
 
 
@@ -74,7 +73,7 @@ def test_three_seconds_of_samples_of_which_one_is_late(tmp_path):
     header, *samples = jsonl.read(path)
 
     assert (header["kind"], header["host"], header["interval_s"]) == ("host", "v100a", 0.25)
-    assert header["boot_id"]
+    assert header["cores"] > 0
     assert header["nics"]["lo"]["is_loopback"]
     assert header["gpu_unavailable"] or header["gpus"] is not None
 
@@ -84,7 +83,6 @@ def test_three_seconds_of_samples_of_which_one_is_late(tmp_path):
     for each in samples:
         assert each["nics"]["lo"]["sent_MB_per_s"] >= 0
         assert each["memory_used_bytes"] > 0
-        assert each["process_tree_bytes"] > 0
 
     points = shown(path, "host/memory_used_GB")
     assert [point.step for point in points] == [0, 1, 2, 3]
@@ -133,10 +131,10 @@ def test_a_folder_that_is_removed_or_cannot_be_made_ends_the_samples(tmp_path, c
 
 
 def test_a_probe_that_fails_costs_its_own_values_and_is_told_once(tmp_path, caplog, monkeypatch):
-    def broken(self):
+    def broken():
         raise ZeroDivisionError("no CPU")
 
-    monkeypatch.setattr(HostProbe, "sample", broken)
+    monkeypatch.setattr(sampler_module, "host_sample", broken)
     _, *samples = sampled(tmp_path / "a.jsonl", 3)
     assert len(samples) == 3
     assert all("cpu_percent" not in each and "lo" in each["nics"] for each in samples)
@@ -153,7 +151,6 @@ def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_other_goes_on(
     assert (header["gpu_driver_version"], header["gpu_unavailable"]) == ("535.161.08", None)
     tags = EventAccumulator(str(tmp_path / "tensorboard")).Reload().Tags()["scalars"]
     assert "gpu/0/power_w" in tags
-    assert "gpu/1/temperature_c" not in tags
     for number, each in enumerate(samples, start=1):
         good, bad = each["gpus"]
         assert (good["utilisation_percent"], good["error"]) == (97, None)
@@ -176,28 +173,20 @@ def test_a_gpu_that_falls_off_the_bus_is_told_once_and_the_other_goes_on(
 def test_every_value_that_is_a_number_has_a_tag_but_those_of_an_idle_interface():
     rates = {
         "utilisation_percent": 99, "memory_activity_percent": 4, "power_w": 80.0,
-        "power_limit_w": 300.0, "energy_j": 12.5, "sm_clock_mhz": 1530, "temperature_c": 61,
-        "nvlink_sent_MB_per_s": 1.0, "nvlink_received_MB_per_s": 2.0,
-        "pcie_sent_MB_per_s": 3.0, "pcie_received_MB_per_s": 4.0,
+        "power_limit_w": 300.0, "energy_j": 12.5,
     }  # fmt: skip
     gpu = {"index": 1, "throttle_reasons": ["power cap"], "memory_used_bytes": 5_000_000_000}
-    nic = {
-        "sent_bytes_total": 1, "received_bytes_total": 1, "sent_errors_total": 1,
-        "received_errors_total": 2, "sent_drops_total": 30, "received_drops_total": 40,
-    }  # fmt: skip
-    idle = {**nic, "sent_bytes_total": 0, "received_bytes_total": 0}
+    nic = {"sent_bytes_total": 1, "received_bytes_total": 1}
+    idle = {"sent_bytes_total": 0, "received_bytes_total": 0}
     nics = {"eth0": nic | {"sent_MB_per_s": 200.5, "received_MB_per_s": None}, "ib0": idle}
-    host = {"load_1min": 3.5, "memory_used_bytes": 2_500_000_000}
+    host = {"cpu_percent": 3.5, "memory_used_bytes": 2_500_000_000}
     tags = scalar_tags({"gpus": [gpu | rates], "nics": nics} | host)
     assert tags == {
         **{f"gpu/1/{name}": value for name, value in rates.items()},
         "gpu/1/memory_used_GB": 5.0,
-        "gpu/1/throttled": 1.0,
         "gpu/1/spinning": 1.0,
         "nic/eth0/sent_MB_per_s": 200.5,
-        "nic/eth0/errors_total": 3,
-        "nic/eth0/drops_total": 70,
-        "host/load_1min": 3.5,
+        "host/cpu_percent": 3.5,
         "host/memory_used_GB": 2.5,
     }
 
