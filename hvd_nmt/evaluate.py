@@ -24,7 +24,6 @@ from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
-from hvd_nmt.config.noise_rates import NoiseConfig
 from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Comparison, Text
 from hvd_nmt.translation.settings import Settings
@@ -53,8 +52,6 @@ class Options:
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
     """print JSON with all digits instead of the table"""
-    noise: NoiseConfig = dataclasses.field(default_factory=NoiseConfig)
-    """noise in source and references, as that of training (data.noise)"""
     settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -63,10 +60,6 @@ class Options:
         for name in ("checkpoint", "source", "keep"):
             if self.run is None and getattr(self, name):
                 raise ConfigError(f"--{name} needs --run, the directory of a run.")
-        if self.noise.is_on and (self.run is None or self.hypotheses):
-            raise ConfigError(
-                "--noise is for the text that a run translates: give --run, and no --hypotheses."
-            )
         if self.run is None and not self.reference:
             raise ConfigError("Hypotheses without --run need --reference, what they should say.")
         if self.source is not None and not self.reference:
@@ -89,12 +82,8 @@ def evaluate(options: Options) -> None:
     if options.run is not None and source is not None:
         # TensorFlow takes seconds to import: not for --help, nor for files scored as they are.
         tensorflow_import.import_tensorflow()
-        from hvd_nmt.translation import noised_text, systems
+        from hvd_nmt.translation import systems
 
-        if options.noise.is_on:
-            source, references = noised_text.noised(
-                options.run, source, references, options.noise, scoring.seed()
-            )
         translations = systems.translate(
             options.run, options.checkpoint or ("best",), source, options.settings.exact(),
             options.keep, [source, *references, *hypotheses],
@@ -143,7 +132,6 @@ def _facts(
         prefixes = [str(prefix) for prefix in translations]
         facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}
         facts |= options.settings.exact().output_options()
-        facts |= {"noise": dataclasses.asdict(options.noise)} if options.noise.is_on else {}
         facts["draws_seed"] = facts.pop("seed")  # `seed` alone is that of resampling
     return facts | {"hypotheses": [text.name for text in hypotheses]}
 

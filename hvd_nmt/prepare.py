@@ -91,7 +91,8 @@ def _make(
     """All stages; those that were finished before are not done again. Returns what to print."""
     limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
     languages = options.languages if several is None else several.languages
-    build = stages.Build(journal, wanted, languages, limit, options.learning_of(several).tags)
+    tags = options.learning_of(several).tags
+    build = stages.Build(journal, wanted, languages, limit, tags, options.copying)
     build.result.mkdir(exist_ok=True)
     parts, counted = _from_text(options, inputs, several, build)
     stages.finish(build, parts, counted, joining.records(several, parts) if several else ())

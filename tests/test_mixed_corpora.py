@@ -95,19 +95,12 @@ def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.long
-def test_evaluate_scores_each_corpus_and_noised_text(done, toy_commands: Forks) -> None:
-    options = ("--run", "run", "--json")
-    noise = ("--noise.typos", "0.5", "--noise.copies", "0.2")
-    found = []
-    for more in ((), noise):
-        said = toy_commands.run("hvd_nmt.evaluate", *options, *more, cwd=done[0])
-        assert said.returncode == 0, said.stderr
-        found.append(json.loads(said.stdout))
-    plain, noised = found
-    assert list(plain["corpora"]) == ["clean (en-de)", "crawled (en-de)"]
-    assert [of["sentences"] for of in plain["corpora"].values()] == [24, 24]
-    assert noised["noise"]["typos"] == 0.5
-    assert noised["systems"] != plain["systems"]
+def test_evaluate_scores_each_corpus(done, toy_commands: Forks) -> None:
+    said = toy_commands.run("hvd_nmt.evaluate", "--run", "run", "--json", cwd=done[0])
+    assert said.returncode == 0, said.stderr
+    corpora = json.loads(said.stdout)["corpora"]
+    assert list(corpora) == ["clean (en-de)", "crawled (en-de)"]
+    assert [of["sentences"] for of in corpora.values()] == [24, 24]
 
 
 def test_stages_may_change_ahead_only(done, toy_commands: Forks, mixed_data: Path) -> None:

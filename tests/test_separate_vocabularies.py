@@ -13,9 +13,7 @@ from hvd_nmt.checkpoints import contents, weights
 from hvd_nmt.checkpoints.find import newest_first
 from hvd_nmt.checkpoints.run_files import vocabularies
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.config import DataConfig
 from hvd_nmt.data import corpus
-from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.formats import ctranslate2
 from hvd_nmt.model.tokenizer import Tokenizers
 
@@ -30,7 +28,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def options(data):
     return toy.train_options(
-        data, "run", 40, "--data.bpe-dropout", "0.1", "--checkpoints.every-steps", "20",
+        data, "run", 40, "--checkpoints.every-steps", "20",
         "--evaluation.every-steps", "40", "--evaluation.beam-size", "1",
     )  # fmt: skip
 
@@ -127,18 +125,6 @@ def test_exports_translate_as_the_run(run, data, tmp_path, capsys, to):
     words = ["--run", run, "--to", to, "--out", tmp_path / "model", "--checkpoint", "latest"]
     assert export.main([*map(str, words), "--verify-on", str(data / "dev.en")]) == 0
     assert "verified    24 of 24 lines are translated as" in capsys.readouterr().out
-
-
-def test_bpe_dropout_has_the_merges_of_each_side(data):
-    opened, indices = corpus.load(data), np.arange(60)
-    augmentation = Augmentation.of(opened, DataConfig(bpe_dropout=0.5), 1)
-    pairs = augmentation.pairs(opened.train, indices, 0)
-    tokenizers = Tokenizers.of(opened.source_spm_path, opened.spm_path)
-    for side in ("source", "target"):
-        before, cut = (getattr(each, side) for each in (opened.train, pairs))
-        decode = getattr(tokenizers, side).decode
-        assert decode(cut) == decode(before[i] for i in indices)
-        assert len(cut.ids) > 1.2 * sum(before.lengths[:60])
 
 
 @pytest.mark.long

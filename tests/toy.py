@@ -91,11 +91,12 @@ def toy_data(
     return out
 
 
-def mixed_data(folder: Path) -> Path:
+def mixed_data(folder: Path, *more: str) -> Path:
     """Makes a tiny data directory of three corpora with tags, two of them with dev pairs.
 
     Args:
         folder: an existing folder; the data directory is made in it.
+        more: options of `prepare`.
     """
     entries = []
     for number, (name, pairs, tags) in enumerate(
@@ -116,7 +117,7 @@ def mixed_data(folder: Path) -> Path:
     file.write_text("corpora:\n" + "".join(entries), encoding="utf-8")
     command = [
         sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(folder / "data"),
-        "--corpora", os.fspath(file), "--max-length", "32", *_OWN_VOCABULARY,
+        "--corpora", os.fspath(file), "--max-length", "32", *_OWN_VOCABULARY, *more,
     ]  # fmt: skip
     done = subprocess.run(
         command, env=environment(folder), capture_output=True, text=True, timeout=600

@@ -8,7 +8,6 @@ command_line   the command line of a run, and of any other command
 schedule       the learning rate of each step
 exchange       how hosts share what their ranks learn, decided
 mixture        how much of each corpus the steps of a run hold, stage by stage
-noise_rates    how often which noise is in the training sentences
 precision      the arithmetic that suits some hardware
 compute_capability  which GPUs a library's CUDA code runs on
 freeze         which weights `training.freeze` means

@@ -21,7 +21,6 @@ from hvd_nmt.config.limits import (
     Share,
 )
 from hvd_nmt.config.mixture import Stages
-from hvd_nmt.config.noise_rates import NoiseConfig
 
 _NO_RATE = 0.1
 """a learning rate that large is no rate, but the factor of a schedule"""
@@ -54,11 +53,6 @@ class DataConfig:
     allow_change: bool = False
     """resume although these are other data than the checkpoint was trained on; the best models then
     start anew"""
-    bpe_dropout: Share = 0.0
-    """share of subword merges refused at random in training sentences, anew in each epoch: 0.1
-    is usual and makes them a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
-    noise: NoiseConfig = dataclasses.field(default_factory=NoiseConfig)
-    """noise in the training sentences"""
     stages: Annotated[Stages, _STAGES] = ()
     """data of several corpora (prepare --corpora): how much of each one the steps hold, and until
     which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights:
@@ -66,11 +60,6 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         limits.require(self, "data")
-
-    @property
-    def augments(self) -> bool:
-        """Whether noise or BPE-dropout makes training sentences others each time."""
-        return self.bpe_dropout > 0 or self.noise.is_on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +124,7 @@ class TrainingConfig:
     max_steps: PositiveInt = 1000
     """optimizer steps in all; a resumed run goes on to this number"""
     tokens_per_step: PositiveInt = 4096
-    """target tokens per optimizer step, summed over all ranks; noise and BPE-dropout add to them"""
+    """target tokens per optimizer step, summed over all ranks"""
     learning_rate: PositiveFloat = 2.0
     """factor of the transformer_policy schedule: rate = factor x width^-0.5 x min((s+1)
     warmup^-1.5, (s+1)^-0.5); of the other schedules the highest rate, such as 5e-4"""

@@ -18,6 +18,8 @@ from hvd_nmt.config.schema import Config
 from hvd_nmt.config.unique_keys import UniqueKeys
 
 _FORMER = frozenset({
+    "data.bpe_dropout",
+    "data.noise",
     "evaluation.samples",
     "evaluation.tokens_per_batch",
     "telemetry.timeline_steps",

@@ -7,10 +7,5 @@
 - `sentencepiece_model` the model's file, read and changed without SentencePiece
 - `batch_plan`          which sentences make up each step, the same on every rank
 - `mixed_epochs`        which sentences of several corpora make up each epoch
-- `feed`                the plan and the changes of sentences that a configuration asks for
 - `batches`             the ids of a rank's share of each step, padded
-- `augmentation`        sentences that are not the same each time: BPE-dropout and noise
-- `noise`               capitals, typing errors and the like, compiled by Numba
-- `byte_pair_merges`    characters merged into pieces, compiled by Numba
-- `mixing`              numbers as random-looking numbers
 """

@@ -1,11 +1,10 @@
 """The global batch plan: which sentences make up which step, the same on every rank.
 
 The plan of an epoch is a pure function of (seed, epoch) and of the sentence lengths (of several
-corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`; with noise and BPE-dropout: of the
-lengths that they give in this epoch). It never sees the ranks: a step is a set of sentences, and
-only at the end is it dealt out, `[rank::size]`, and padded to the longest sentence of the *whole*
-step. From this follow the four properties that the training loop stands on (and that
-tests/data/test_batches.py proves):
+corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`). It never sees the ranks: a step is
+a set of sentences, and only at the end is it dealt out, `[rank::size]`, and padded to the longest
+sentence of the *whole* step. From this follow the four properties that the training loop stands on
+(and that tests/data/test_batches.py proves):
 
 1. every rank has the same number of steps, and the same [B, S] and [B, T] in the same step;
 2. the order of sentences does not depend on the number of ranks;
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,12 +25,9 @@ from typing import final
 import numpy as np
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.data.corpus import ParallelCorpus
+from hvd_nmt.config import Stage
+from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus
 from hvd_nmt.data.mixed_epochs import MixedEpochs
-
-Lengths = Callable[[np.ndarray, np.ndarray | int], tuple[np.ndarray, np.ndarray]]
-"""gives the tokens of the sources and targets of some sentences, int64 places in the corpus, in an
-epoch or in the pass of each"""
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
 # bands of one the source is padded more, and more of the same sentences meet again in the next
@@ -60,8 +56,9 @@ class BatchPlan:
 
     An epoch has ceil(target tokens / tokens_per_step) steps, the same number in every epoch. The
     steps share the real target tokens evenly: each has the corpus mean, which is at most
-    `tokens_per_step`, give or take less than one sentence. Padding comes on top, and what noise and
-    BPE-dropout add. Of several corpora with weights, an epoch's tokens, and so the mean, depend on
+    `tokens_per_step`, give or take less than one sentence. Padding comes on top. Where sentences
+    have copies, an epoch has the next one of each, and as many steps as the longest copy of the
+    corpus. Of several corpora with weights, an epoch's tokens, and so the mean, depend on
     which sentences it draws.
 
     Args:
@@ -70,8 +67,7 @@ class BatchPlan:
         tokens_per_step: real target tokens of one step over all ranks.
         seed: seed of all epochs.
         mixture: which sentences an epoch has; None: all, each once.
-        lengths: gives the tokens of sources and targets of some sentences in an epoch, or in the
-            passes of each, where they are not always as long as here; None: they are.
+        copies: of each sentence, one after the other.
 
     Raises:
         ConfigError: no sentence, or the longest target sentence does not fit into a step.
@@ -82,7 +78,7 @@ class BatchPlan:
     tokens_per_step: int
     seed: int
     mixture: MixedEpochs | None = None
-    lengths: Lengths | None = None
+    copies: int = 1
     _newest: dict[int, Future[EpochPlan]] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -106,19 +102,24 @@ class BatchPlan:
     @classmethod
     def of(
         cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
-        mixture: MixedEpochs | None = None, lengths: Lengths | None = None,
+        mixture: MixedEpochs | None = None, copies: int = 1,
     ) -> BatchPlan:  # fmt: skip
-        """The plan of training pairs.
+        """The plan of training pairs, see the class."""
+        lengths = corpus.source.lengths, corpus.target.lengths
+        return cls(*lengths, tokens_per_step, seed, mixture, copies)
 
-        Args:
-            corpus: training pairs.
-            tokens_per_step: real target tokens of one step over all ranks.
-            seed: seed of all epochs.
-            mixture: which of them an epoch has; None: all.
-            lengths: see the class.
+    @classmethod
+    def of_data(
+        cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
+    ) -> BatchPlan:
+        """The plan of the training part of prepared data, whose corpora stages may mix.
+
+        Raises:
+            ConfigError: no plan can be made of this corpus.
         """
-        own = corpus.source.lengths, corpus.target.lengths
-        return cls(*own, tokens_per_step, seed, mixture, lengths)
+        mixture = MixedEpochs.of(data, stages, tokens_per_step, seed)
+        copies = data.manifest.copies or 1
+        return cls.of(data.epochs, tokens_per_step, seed, mixture, copies)
 
     @cached_property
     def steps_per_epoch(self) -> int:
@@ -138,7 +139,8 @@ class BatchPlan:
 
     @cached_property
     def _steps_of_all(self) -> int:
-        return step_count(self.target_lengths, self.tokens_per_step)
+        copies = (self.target_lengths[copy :: self.copies] for copy in range(self.copies))
+        return max(step_count(lengths, self.tokens_per_step) for lengths in copies)
 
     def epoch(self, epoch: int) -> EpochPlan:
         """The plan of one epoch, a pure function of (seed, epoch); the last two are kept."""
@@ -168,18 +170,15 @@ class BatchPlan:
         # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
         philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))
         # Bands begin elsewhere in the next epoch, so that a sentence meets others than last time.
-        draw = None if self.mixture is None else self.mixture.draw(epoch)
-        lengths = self.source_lengths, self.target_lengths
-        if draw is not None:
-            lengths = lengths[0][draw.sentences], lengths[1][draw.sentences]
-        if self.lengths is not None:
-            every = np.arange(len(self.source_lengths)), epoch
-            lengths = self.lengths(*(every if draw is None else draw))
+        if self.mixture is None:
+            drawn = np.arange(epoch % self.copies, len(self.target_lengths), self.copies)
+        else:
+            sentences, passes = self.mixture.draw(epoch)
+            drawn = sentences * self.copies + passes % self.copies
+        lengths = self.source_lengths[drawn], self.target_lengths[drawn]
         order = _sorted_by_length(*lengths, epoch % BAND_WIDTH_TOKENS, philox)
         source_lengths, target_lengths = (of_side[order] for of_side in lengths)
-        passes: np.ndarray | int = epoch
-        if draw is not None:
-            order, passes = draw.sentences[order], draw.passes[order]
+        order = drawn[order]
         edges = cut(target_lengths, self.steps_of(epoch))
         shuffled = np.argsort(philox.random_raw(len(edges) - 1), kind="stable")
         source_tokens, target_tokens = (
@@ -192,7 +191,7 @@ class BatchPlan:
         )
         first, last = edges[:-1][shuffled], edges[1:][shuffled]
         tokens = source_tokens, target_tokens
-        return EpochPlan(order, passes, first, last, *tokens, longest=(source, target))
+        return EpochPlan(order, first, last, *tokens, longest=(source, target))
 
     def padded_shapes(
         self, epoch: EpochPlan, size: int
@@ -223,10 +222,8 @@ class EpochPlan:
     """The steps of one epoch.
 
     Attributes:
-        order: int64 [sentences], a permutation of the corpus, or of what is drawn from several;
-            steps are slices of it.
-        passes: how often the corpus of each of these came before, int64 [sentences]; or one number
-            for all, the epoch.
+        order: int64 [sentences], a permutation of the corpus, or of what is drawn of copies and of
+            several corpora; steps are slices of it.
         first: int64 [steps], where each step starts in `order`, in the order of training.
         last: int64 [steps], where each step ends.
         source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
@@ -236,7 +233,6 @@ class EpochPlan:
     """
 
     order: np.ndarray
-    passes: np.ndarray | int
     first: np.ndarray
     last: np.ndarray
     source_tokens: np.ndarray
@@ -251,12 +247,6 @@ class EpochPlan:
     def sentences(self, step: int) -> np.ndarray:
         """int64 corpus indices of a step's sentences, in an order that no rank count changes."""
         return self.order[self.first[step] : self.last[step]]
-
-    def passes_of(self, step: int) -> np.ndarray | int:
-        """How often the corpora of a step's sentences came before, for each or for all."""
-        if isinstance(self.passes, int):
-            return self.passes
-        return self.passes[self.first[step] : self.last[step]]
 
 
 def _sorted_by_length(

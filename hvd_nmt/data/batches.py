@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.config import PAD
-from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan, Position, cut, step_count
 from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
@@ -50,7 +49,8 @@ class Batch(NamedTuple):
         epoch: epoch of this step, from 0.
         step: step within the epoch, from 0.
         rank_target_tokens: real target tokens of each rank, by rank.
-        sentences: int64, places in the corpus of the sentences in these rows; none for pad rows.
+        sentences: int64, places of the sentences in these rows among all of the training text, of
+            which they may be copies; none for pad rows.
     """
 
     source_BxS: np.ndarray
@@ -65,20 +65,16 @@ class Batch(NamedTuple):
 
 def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
-    augmentation: Augmentation | None = None, *, rounded: bool = False,
+    rounded: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yields this rank's batches from `start` on, epoch after epoch, without end.
 
-    With augmentation, every rank changes all sentences of a step. So each knows the padded lengths
-    and the token counts of the step without asking the others, and these properties stay.
-
     Args:
-        corpus: the training pairs that `plan` was made for.
+        corpus: the pairs that `plan` was made for.
         plan: the plan, equal on all ranks.
         start: the first step to be yielded.
         rank: this rank, 0 <= rank < size.
         size: number of ranks.
-        augmentation: changes sentences, anew each time; None: they are as in the corpus.
         rounded: whether batches are padded to few shapes.
     """
     epoch, step = start.epoch, start.step
@@ -87,17 +83,11 @@ def batches(
         for at in range(step, epoch_plan.steps):
             if at == max(step, epoch_plan.steps // 2):
                 plan.begin(epoch + 1)
-            of_step = sentences = epoch_plan.sentences(at)
+            sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
-            pairs = corpus
-            if augmentation is not None:
-                pairs = augmentation.pairs(corpus, sentences, epoch_plan.passes_of(at))
-                sentences = np.arange(len(pairs))
-                tokens = len(pairs.source.ids), len(pairs.target.ids)
-            source_BxS, target_BxT, indices_B = _share(pairs, sentences, rank, size, rounded)
-            own = indices_B[indices_B >= 0]
-            own = own if augmentation is None else of_step[own]
-            lengths = pairs.target.lengths[sentences]
+            source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)
+            own = indices_B[indices_B >= 0] // plan.copies
+            lengths = corpus.target.lengths[sentences]
             by_rank = tuple(int(dealt(lengths, index, size).sum()) for index in range(size))
             yield Batch(source_BxS, target_BxT, *tokens, epoch, at, by_rank, own)
         epoch, step = epoch + 1, 0

@@ -7,6 +7,7 @@
         train.en.ids.npy                ids of all sentences, one after the other
         train.en.offsets.npy            where each sentence begins, and the end of the last one
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
+        train.copies.*                  the training pairs cut and spelled differently
         dev.en dev.de test.en test.de   raw text, one sentence per line, to score against
         quality.json lengths.png        what is known of the training text: no part of the data
         removed.tsv.gz                  training pairs that cleaning has removed: no part either
@@ -70,9 +71,9 @@ def load(directory: str | Path, verify: bool = False) -> DataDirectory:
             )
         if verify and fingerprint(path / name) != file:
             raise DataError(f"{path / name} is damaged (its sha256 has changed): {_AGAIN}")
-    return DataDirectory(
-        path, manifest, _parallel(path, manifest, "train"), _parallel(path, manifest, "dev")
-    )
+    train, dev = (_parallel(path, manifest, part) for part in ("train", "dev"))
+    copies = _parallel(path, manifest, "train", manifest.copies) if manifest.copies else None
+    return DataDirectory(path, manifest, train, dev, copies)
 
 
 _AGAIN = (
@@ -142,6 +143,14 @@ class DataDirectory:
     manifest: Manifest
     train: ParallelCorpus
     dev: ParallelCorpus
+    copies: ParallelCorpus | None = None
+    """of each training pair, `Manifest.copies` one after the other, of which each epoch takes the
+    next one; None: every epoch takes the pairs as they are"""
+
+    @property
+    def epochs(self) -> ParallelCorpus:
+        """What the epochs of a run take their pairs from."""
+        return self.train if self.copies is None else self.copies
 
     @property
     def spm_path(self) -> Path:
@@ -257,6 +266,8 @@ class Manifest:
     """every file that is part of the data"""
     corpora: list[MixedCorpus] = field(default_factory=list)
     """those that the parts are made of, one after the other; empty: of one"""
+    copies: int = 0
+    """of each training pair, cut or spelled differently; 0: there are none"""
     source_vocabulary_pieces: int = 0
     """pieces of the source's own SentencePiece model; 0: it has none, the vocabulary is joint"""
     source_vocabulary_size: int = 0
@@ -363,6 +374,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     # Without what 0.1.0 does not know, where nothing needs it.
     if not manifest.corpora:
         del content["corpora"]
+    if not manifest.copies:
+        del content["copies"]
     if not manifest.source_has_own:
         del content["source_vocabulary_pieces"], content["source_vocabulary_size"]
     text = json.dumps(content, indent=2, ensure_ascii=False)
@@ -377,12 +390,18 @@ def _side(input: dict[str, Any], **rest: Any) -> Side:
     return Side(input=FileFacts(**input), **rest)
 
 
-def _parallel(path: Path, manifest: Manifest, part: str) -> ParallelCorpus:
-    pairs = manifest.parts[part].pairs
-    return ParallelCorpus(
-        _sentences(path / f"{part}.{manifest.source_language}", pairs),
-        _sentences(path / f"{part}.{manifest.target_language}", pairs),
-    )
+def copies_stem(stem: Path) -> Path:
+    """Where the copies of a side lie, such as train.copies.en of train.en."""
+    return stem.with_name(stem.name.replace(".", ".copies.", 1))
+
+
+def _parallel(path: Path, manifest: Manifest, part: str, copies: int = 0) -> ParallelCorpus:
+    pairs = manifest.parts[part].pairs * max(copies, 1)
+    stems = [
+        path / f"{part}.{lang}" for lang in (manifest.source_language, manifest.target_language)
+    ]
+    source, target = (_sentences(copies_stem(stem) if copies else stem, pairs) for stem in stems)
+    return ParallelCorpus(source, target)
 
 
 def _sentences(stem: Path, pairs: int) -> Sentences:

@@ -7,7 +7,7 @@ it has come. Over a stage, every sentence of a corpus is seen equally often, or 
 
 All of it is a pure function of seed, stages and the numbers of pairs: no rank and no step before
 has to be asked. The pass of a sentence, how often its corpus was begun before, takes the place of
-the epoch in what is drawn for that sentence, such as BPE-dropout and noise.
+the epoch where the next copy of that sentence is chosen (BPE-dropout and noise).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import AS_IS, END, Stage, Weight
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.data.mixing import mixed
 
+_STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _END = 1 << 62
 """step at which the last stage ends"""
 _FEWEST_STEPS = 32
@@ -60,7 +60,7 @@ class MixedEpochs:
 
     Args:
         ranges: of each corpus by name, its places among all sentences.
-        target_lengths: int [sentences], tokens of each target, eos counted.
+        target_lengths: int [sentences] or [sentences, copies], tokens of each target, eos counted.
         stages: one after the other, the last without an end.
         tokens_per_step: real target tokens of a step, on average and at most about so many.
         seed: of the orders in which corpora come.
@@ -121,7 +121,8 @@ class MixedEpochs:
         weights = {corpus.name: corpus.weight for corpus in data.manifest.corpora}
         present = {name: weight for name, weight in weights.items() if ranges[name]}
         chosen = tuple(stages) or (Stage(END, present),)
-        return cls(ranges, data.train.target.lengths, chosen, tokens_per_step, seed)
+        lengths = data.epochs.target.lengths.reshape(len(data.train), -1)
+        return cls(ranges, lengths, chosen, tokens_per_step, seed)
 
     def __post_init__(self) -> None:
         for stage in self.stages:
@@ -239,15 +240,12 @@ class MixedEpochs:
     def _steps(self) -> list[int]:
         """Steps of an epoch of each stage."""
         mean = {
-            name: Fraction(int(self._lengths_of(pairs).sum(dtype=np.int64)), len(pairs))
+            name: Fraction(int(lengths.sum(dtype=np.int64)), lengths.size)
             for name, pairs in self.ranges.items()
-            if pairs
+            if len(lengths := self.target_lengths[pairs.start : pairs.stop])
         }
         tokens = [sum(q * mean[name] for name, q in quotas.items()) for quotas in self._quotas]
         return [math.ceil(some / self.tokens_per_step) for some in tokens]
-
-    def _lengths_of(self, pairs: range) -> np.ndarray:
-        return self.target_lengths[pairs.start : pairs.stop]
 
     def _epochs(self, stage: int) -> int:
         """How many epochs a stage has."""
@@ -273,8 +271,8 @@ class MixedEpochs:
             return np.arange(pairs.start, pairs.start + end - begin)
         key = np.zeros(1, np.uint64)
         for part in (self.seed, number, pairs.start):
-            key = mixed(key ^ np.uint64(part))
-        order = np.argsort(mixed(key ^ np.arange(len(pairs), dtype=np.uint64)), kind="stable")
+            key = _mixed(key ^ np.uint64(part))
+        order = np.argsort(_mixed(key ^ np.arange(len(pairs), dtype=np.uint64)), kind="stable")
         return np.sort(order[begin:end]) + pairs.start
 
 
@@ -286,3 +284,14 @@ def _quotas(pairs: Mapping[str, int], weights: Mapping[str, Weight]) -> dict[str
         name: Fraction(pairs[name]) if weight == AS_IS else shared * Fraction(str(weight)) / whole
         for name, weight in weights.items()
     }
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64, uint64: a bijection in which each bit depends on all.
+
+    Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    x = x + _STRIDE
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

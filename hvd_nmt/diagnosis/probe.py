@@ -34,7 +34,7 @@ from hvd_nmt.common.version import code_hash
 
 PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
-    "sacrebleu", "numba", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
+    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
 )  # fmt: skip
 """those whose versions are compared between hosts"""
 VERIFY_BYTES = 1_000_000_000
@@ -247,12 +247,11 @@ def _step_error(request: dict[str, Any], data: Any) -> str | None:
     from hvd_nmt.common.errors import ConfigError
     from hvd_nmt.config import mixture
     from hvd_nmt.data.batch_plan import BatchPlan
-    from hvd_nmt.data.mixed_epochs import MixedEpochs
 
     try:
         batching = request["tokens_per_step"], request["seed"]
         stages = mixture.stages_of(request.get("stages", ()), "data.stages")
-        BatchPlan.of(data.train, *batching, MixedEpochs.of(data, stages, *batching))
+        BatchPlan.of_data(data, stages, *batching)
     except ConfigError as error:
         return str(error)
     return None

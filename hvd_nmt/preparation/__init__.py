@@ -6,6 +6,8 @@
 - `joining`               several corpora as one
 - `n_best`                a teacher's translations as a corpus
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
+- `copies`                training pairs cut and spelled differently: BPE-dropout, noise
+- `noise`                 capitals, typing errors and the like
 - `cleaning`              the rules by which training pairs are removed
 - `removed`               the file of the removed pairs
 - `vocabularies`          the vocabularies of a data directory: learned, or taken as they are

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress
+from contextlib import ExitStack
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import UNK
+from hvd_nmt.data import corpus
 from hvd_nmt.data.sentences_writer import SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
+from hvd_nmt.preparation.copies import Copier, Copying, Ids, flat
 from hvd_nmt.preparation.parts import PartState, Paths
 from hvd_nmt.preparation.quality import Quality
 
@@ -33,9 +36,6 @@ class LengthLimit(NamedTuple):
 Models = tuple[bytes, bytes]
 """vocabularies of source and target, serialised SentencePiece models; equal where it is joint"""
 
-Ids = tuple[np.ndarray, np.ndarray]
-"""sentences: their ids [tokens], one after the other, each ending with eos, and lengths [pairs]"""
-
 
 class EncodedBlock(NamedTuple):
     """What has become of some pairs. Pairs of values are (source, target)."""
@@ -53,11 +53,14 @@ class EncodedBlock(NamedTuple):
     stays: np.ndarray
     """bool [pairs], which of those that came in are kept"""
     quality: Quality
+    copies: tuple[Ids, Ids] | None = None
+    """of the pairs that are kept, those of a pair one after the other; None: there are none"""
 
 
 def encode(
     part: PartState, models: Models, limit: LengthLimit, stems: Paths,
-    quality: Quality | None = None, block_pairs: int = 20_000,
+    quality: Quality | None = None, copying: Copying | None = None,
+    block_pairs: int = 20_000,
 ) -> None:  # fmt: skip
     """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.
 
@@ -68,13 +71,15 @@ def encode(
         stems: paths without the ending.
         quality: of training; counts its pairs, before the long ones are cut or left out. Without it
             all pairs stay.
+        copying: how copies of training pairs differ.
         block_pairs: pairs that a worker takes at once.
     """
-    settings = models, limit, None if quality is None else quality.tags
+    copying = copying if copying and copying.is_on else None
+    settings = models, limit, None if quality is None else quality.tags, copying
     blocks = pair_blocks(*part.text, block_pairs)
-    encoded = workers.in_order(_encode, blocks, _load, settings)
+    encoded = workers.in_order(_encode, blocks, _load_with_copier, settings)
     source, target = (subwords.load(model).get_piece_size() for model in models)
-    write_ids(part, encoded, stems, (source, target), quality)
+    write_ids(part, encoded, stems, (source, target), quality, copying is not None)
 
 
 def kept(text: Paths, chosen: np.ndarray, models: Models, limit: LengthLimit) -> np.ndarray:
@@ -101,7 +106,7 @@ def kept(text: Paths, chosen: np.ndarray, models: Models, limit: LengthLimit) ->
 
 def write_ids(
     part: PartState, blocks: Iterable[EncodedBlock], stems: Paths, pieces: tuple[int, int],
-    quality: Quality | None,
+    quality: Quality | None, copies: bool = False,
 ) -> None:  # fmt: skip
     """Writes encoded pairs and counts them.
 
@@ -111,6 +116,7 @@ def write_ids(
         stems: paths without the ending.
         pieces: of the vocabularies of source and target, which decide the type of the ids.
         quality: counts the pairs too, if it is given.
+        copies: whether there are any, to be written beside them.
     """
     total, sizes = part.pairs or None, [*map(subwords.rounded_up, pieces)]
     part.pairs, part.kept_text_bytes = 0, [0, 0]
@@ -119,9 +125,17 @@ def write_ids(
     with (
         SentencesWriter(stems[0], sizes[0]) as source_writer,
         SentencesWriter(stems[1], sizes[1]) as target_writer,
+        ExitStack() as stack,
         progress(total, "pairs", f"encoding {stems[0].name}") as bar,
     ):
+        copy_writers = [
+            stack.enter_context(SentencesWriter(corpus.copies_stem(stem), size))
+            for stem, size in zip(stems, sizes, strict=True)
+            if copies
+        ]
         for block in blocks:
+            for writer, sentences in zip(copy_writers, block.copies or (), strict=True):
+                writer.append(*sentences)
             source_writer.append(*block.kept[0])
             target_writer.append(*block.kept[1])
             part.pairs += block.pairs - block.removed.total()
@@ -157,7 +171,7 @@ def encoded_block(
     counts = {rule: int(pairs.sum()) for rule, pairs in removed.items() if pairs.any()}
     source, target = ids
     if counts:
-        source, target = ((flat[np.repeat(kept, lengths)], lengths[kept]) for flat, lengths in ids)
+        source, target = ((of[np.repeat(kept, lengths)], lengths[kept]) for of, lengths in ids)
     n_bytes = (np.array([len(line) + 1 for line in side], np.int64) for side in lines)
     source_bytes, target_bytes = (int(sizes[kept].sum()) for sizes in n_bytes)
     return EncodedBlock(
@@ -176,20 +190,31 @@ def _load(settings: tuple[Models, *tuple[Any, ...]]) -> tuple[Any, ...]:
     return [loaded[model] for model in settings[0]], *settings[1:]
 
 
+def _load_with_copier(settings: tuple[Models, *tuple[Any, ...]]) -> tuple[Any, ...]:
+    models, *rest, copying = _load(settings)
+    return models, *rest, copying and Copier(models, copying)
+
+
 def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     """What a worker does with a block of clean text."""
-    models, limit, tags = state
+    models, limit, tags, copier = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = _encoded(models, lines)
     removed, quality = {}, Quality(limit.tokens, tags or ())
+    decoded = [[line.decode() for line in side] for side in lines]
     if tags is not None:  # it is train
         lengths = source[1], target[1]  # by which a side is cut
         if limit.skip:
             lengths = _measured(models, lines, (source, target))
         removed = left_out(*lengths, limit)
-        decoded = [[line.decode() for line in side] for side in lines]
         quality.add(list(zip(*decoded, strict=True)), *lengths)
-    return encoded_block(lines, (source, target), removed, limit.tokens, quality)
+    encoded = encoded_block(lines, (source, target), removed, limit.tokens, quality)
+    if copier is None:
+        return encoded
+    pairs = list(compress(zip(*decoded, strict=True), encoded.stays))
+    numbers = (np.flatnonzero(encoded.stays) + block.first).tolist()
+    copies = copier.copies(pairs, numbers, encoded.kept, limit.tokens)
+    return encoded._replace(copies=copies)
 
 
 def _is_kept(state: tuple[Any, ...], job: tuple[Block, np.ndarray]) -> np.ndarray:
@@ -206,7 +231,7 @@ def _is_kept(state: tuple[Any, ...], job: tuple[Block, np.ndarray]) -> np.ndarra
 def _encoded(models: Sequence[Any], lines: Sequence[list[bytes]]) -> tuple[Ids, Ids]:
     """The ids of both sides."""
     source, target = (
-        _flat(subwords.encode_lines(model, side, 1))
+        flat(subwords.encode_lines(model, side, 1))
         for model, side in zip(models, lines, strict=True)
     )
     return source, target
@@ -220,9 +245,9 @@ def _measured(
     A run of them is one unk: a line of noise must not become a training pair.
     """
     found = []
-    for model, side, (flat, lengths) in zip(models, lines, ids, strict=True):
+    for model, side, (all_ids, lengths) in zip(models, lines, ids, strict=True):
         measured = lengths.copy()
-        places = np.flatnonzero(flat == UNK)
+        places = np.flatnonzero(all_ids == UNK)
         for index in np.unique(np.searchsorted(np.cumsum(lengths), places, side="right")):
             pieces = model.encode(side[index].decode(), out_type=str)
             unknown = (piece for piece in pieces if model.piece_to_id(piece) == UNK)
@@ -246,11 +271,6 @@ def left_out(
     empty = np.minimum(source_lengths, target_lengths) == 1
     too_long = np.maximum(source_lengths, target_lengths) > limit.tokens
     return {EMPTY: empty, TOO_LONG: too_long & ~empty & limit.skip}
-
-
-def _flat(sentences: list[list[int]]) -> Ids:
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    return np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths
 
 
 def _cut(ids: np.ndarray, lengths: np.ndarray, max_length: int) -> Ids:

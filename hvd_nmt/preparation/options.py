@@ -16,6 +16,7 @@ from hvd_nmt.common.files import fingerprint
 from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
 from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.copies import Copying
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.parts import Input, Paths
 from hvd_nmt.preparation.subwords import Learning
@@ -90,6 +91,8 @@ class Options:
     """longest training sentence, subword tokens with eos"""
     too_long: Literal["skip", "truncate"] = "skip"
     """what becomes of a training pair with a longer sentence"""
+    copying: Annotated[Copying, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Copying)
+    """training sentences that are not the same in each epoch"""
     overwrite: bool = False
     """replace a directory that was prepared with other settings"""
 
@@ -180,6 +183,9 @@ class Options:
         of_moses = ("--min-words", "--max-words", "--max-word-ratio", "--longest-word")
         rules = _changed(self.rules, Rules())
         moses = {flag: rules[flag] for flag in of_moses}
+        if not self.copying.is_on:
+            copies = {"--copies": self.copying != Copying()}
+            self._refuse(copies, "they are all the same without --bpe-dropout or --noise")
         if self.vocabulary:
             self._refuse(sizes, "--vocabulary is used as it is")
         if not self.separate_vocabularies:
@@ -315,6 +321,8 @@ def request(
         found["vocabulary"] = _digest(options.vocabulary)
     if options.source_vocabulary:
         found["source_vocabulary"] = _digest(options.source_vocabulary)
+    if options.copying.is_on:
+        found["copying"] = dataclasses.asdict(options.copying)
     if options.wrong_bytes != "stop":
         found["not_utf8"] = options.wrong_bytes
     if options.dataset == "embedded":

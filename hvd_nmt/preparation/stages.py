@@ -32,6 +32,7 @@ from hvd_nmt.preparation import (
     subwords,
     vocabularies,
 )
+from hvd_nmt.preparation.copies import Copying, require_merges
 from hvd_nmt.preparation.corpora import CorpusFiles, Tagged
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.journal import Journal
@@ -53,8 +54,10 @@ class Build:
     """all that decides the result"""
     languages: tuple[str, str]
     limit: LengthLimit
-    tags: Sequence[str] = ()
+    tags: Sequence[str]
     """that sources may begin with"""
+    copying: Copying
+    """how copies of training pairs differ"""
 
     @property
     def work(self) -> Path:
@@ -183,8 +186,10 @@ def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict
         counts = quality.Quality(build.limit.tokens, build.tags) if train else None
         limit = build.limit if train else build.limit._replace(skip=False)
         models = [path.read_bytes() for path in vocabularies.models(build.result)]
-        both = models[0], models[-1]
-        encoding.encode(part, both, limit, build.paths(build.result, name), counts)
+        both, copying = (models[0], models[-1]), build.copying if train else None
+        if copying and copying.bpe_dropout:
+            require_merges(both)
+        encoding.encode(part, both, limit, build.paths(build.result, name), counts, copying)
         return [part.as_plain(), counts and counts.counted(build.held_out_keys(clean_parts))]
 
     train, counted = build.journal.stage("encode train", lambda: work("train"))
@@ -230,6 +235,7 @@ def finish(
             parts={n: encoded[n].finished() for n in ("train", "dev", "test") if n in encoded},
             files={path.name: fingerprint(path) for path in files},
             corpora=list(corpora),
+            copies=build.copying.copies if build.copying.is_on else 0,
             **(vocabularies.own_source(of_source[0], model) if of_source else {}),
         )
         corpus.write_manifest(build.result, manifest)

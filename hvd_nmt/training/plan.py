@@ -129,9 +129,8 @@ class Plan:
             f"{_rows(self.data.manifest)}, {self.precision}",
             *(average if training.ema_decay else []),
             f"data        {self.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
-            f"{train.target.tokens:,} tokens",
-            f"batches     {training.tokens_per_step:,} target tokens a step"
-            f"{' and what noise and BPE-dropout add' if config.data.augments else ''}, "
+            f"{train.target.tokens:,} tokens{self._copies()}",
+            f"batches     {training.tokens_per_step:,} target tokens a step, "
             f"{training.tokens_per_step // self.ranks:,} a rank{self._steps_per_epoch()}",
             *self._corpora(),
             *self._slices(),
@@ -156,6 +155,10 @@ class Plan:
         else:
             words = "; ".join(f"{host}: {devices}" for host, devices in said.items())
         return f"{words}; gradients are summed by {self.reduced_by}"
+
+    def _copies(self) -> str:
+        copies = self.data.manifest.copies
+        return f"; each epoch takes the next of {copies} copies" if copies else ""
 
     def _steps_per_epoch(self) -> str:
         """Where all epochs have the same; of stages their own lines tell."""

@@ -65,8 +65,6 @@ _DECIDES_RESUME = (
     "training.freeze",
     "training.ema_decay",
 )
-_CUTS_STEPS = ("data.bpe_dropout", "data.noise.")
-_RECUT = "; the rest of an epoch that has begun has some sentences again, and some not at all"
 
 
 def claim(run_dir: Path, rank: Rank) -> TextIO | None:
@@ -146,8 +144,7 @@ def require_same_run(
                     "value to go on, or give another --run-dir."
                 )
             if not name.startswith(_MAY_CHANGE):
-                so = _RECUT if name.startswith(_CUTS_STEPS) else ""
-                log(f"Changed since this run was started: {name} {old} -> {new}{so}")
+                log(f"Changed since this run was started: {name} {old} -> {new}")
 
 
 def require_same_data(

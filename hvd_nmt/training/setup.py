@@ -13,11 +13,9 @@ from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
-from hvd_nmt.data.augmentation import Augmentation
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.data.feed import feed
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import cluster, devices, horovod, optimizer, slicing
@@ -48,8 +46,6 @@ class RunSetup:
     groups: HostGroups | None = None
     """ranks that exchange with each other; None: the hosts have nothing to exchange, or there is
     one"""
-    augmentation: Augmentation | None = None
-    """changes the training sentences in each epoch anew; None: they stay as prepared"""
 
     @property
     def together(self) -> list[int]:
@@ -72,8 +68,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         _require_places(config, data)
         hosts = [facts["host"] for facts in facts_by_rank]
         batching = config.training.tokens_per_step, config.training.seed
-        ranks_here = hosts.count(hosts[rank.index])
-        plan, augmentation = feed(data, config.data, *batching, ranks_here)
+        plan = BatchPlan.of_data(data, config.data.stages, *batching)
     groups = None
     if len(set(hosts)) > 1 and may_group_ranks(config.training):
         groups = host_sums.meet(hosts, rank.index)
@@ -85,7 +80,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
                 "--training.hierarchical off --training.islands off."
             ).of_all_ranks()
     by_rank = horovod.gather(devices.description(rank))
-    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups, augmentation)
+    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -93,10 +88,8 @@ def _require_places(config: Config, data: DataDirectory) -> None:
     model = config.model
     if model.positions != "learned":
         return
-    sides = (data.train.source, data.train.target, data.dev.source, data.dev.target)
+    sides = (data.epochs.source, data.epochs.target, data.dev.source, data.dev.target)
     longest = max(int(side.lengths.max(initial=0)) for side in sides)
-    if config.data.augments:
-        longest = max(longest, data.manifest.max_length)
     if longest > model.max_length:
         raise ConfigError(
             f"model.positions learned has {model.max_length} places (model.max_length), and the "
@@ -183,15 +176,13 @@ def dataset(
         steps: number of batches; after the last one no thread works on the input any more.
         rounded: whether batches are padded to few shapes, for XLA.
     """
-    data, plan, rank = run_setup.data.train, run_setup.batch_plan, run_setup.rank
+    data, plan, rank = run_setup.data.epochs, run_setup.batch_plan, run_setup.rank
     ranges = run_setup.data.manifest.by_corpus("train").values()
     ends = np.array([pairs.stop for pairs in ranges])
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
-        endless = batches(
-            data, plan, start, rank.index, rank.size, run_setup.augmentation, rounded=rounded
-        )
+        endless = batches(data, plan, start, rank.index, rank.size, rounded)
         for batch in itertools.islice(endless, steps):
             host_tokens = max(
                 1, sum(batch.rank_target_tokens[index] for index in run_setup.together)

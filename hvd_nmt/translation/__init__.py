@@ -9,7 +9,6 @@ reader.py         the input, in chunks that fit into memory, or as it arrives
 output.py         a file that a killed job finds again, with no line lost or doubled
 output_format.py  a translation as a line of output: n-best lists, scores, alignments
 ranks.py          one file shared by all ranks that horovodrun started
-noised_text.py    text with the noise of training in it
 prepared_text.py  the text of the data that a run was trained on
 systems.py        translations of a run's checkpoints, to be scored
 scoring.py        BLEU, chrF2 and TER of systems, by sacreBLEU

@@ -239,18 +239,26 @@ def test_little_padding_and_other_company_in_the_next_epoch():
     assert max(share[1:]) < 0.8 * share[0]
 
 
-def counted_plan(fails=()):
-    """A plan, the epochs that it was made for, as it asks for the lengths of each, and a gate."""
-    corpus, asked, gate = corpus_of([(5, 7), (3, 4), (9, 8), (2, 2)] * 5), [], threading.Event()
+@pytest.fixture
+def counted_plan(monkeypatch):
+    """Gives a plan, the epochs that it was made for, and a gate that their making waits at."""
+    made = BatchPlan._made
 
-    def lengths(indices, epoch):
-        asked.append(epoch)
-        assert gate.wait(600)
-        if epoch in fails:
-            raise MemoryError(f"epoch {epoch}")
-        return corpus.source.lengths[indices], corpus.target.lengths[indices]
+    def plan(fails=()):
+        asked, gate = [], threading.Event()
 
-    return corpus, BatchPlan.of(corpus, 20, 1, None, lengths), asked, gate
+        def making(self, epoch):
+            asked.append(epoch)
+            assert gate.wait(600)
+            if epoch in fails:
+                raise MemoryError(f"epoch {epoch}")
+            return made(self, epoch)
+
+        monkeypatch.setattr(BatchPlan, "_made", making)
+        corpus = corpus_of([(5, 7), (3, 4), (9, 8), (2, 2)] * 5)
+        return corpus, BatchPlan.of(corpus, 20, 1), asked, gate
+
+    return plan
 
 
 def wait_until(condition):
@@ -260,7 +268,7 @@ def wait_until(condition):
         time.sleep(0.001)
 
 
-def test_the_plan_of_the_next_epoch_is_made_beside_the_second_half_of_one():
+def test_the_plan_of_the_next_epoch_is_made_beside_the_second_half_of_one(counted_plan):
     corpus, plan, asked, gate = counted_plan()
     gate.set()
     steps = plan.steps_per_epoch
@@ -275,7 +283,7 @@ def test_the_plan_of_the_next_epoch_is_made_beside_the_second_half_of_one():
     assert asked == [0, 1, 2]  # each once
 
 
-def test_who_asks_for_a_plan_in_the_making_gets_that_one():
+def test_who_asks_for_a_plan_in_the_making_gets_that_one(counted_plan):
     before = set(threading.enumerate())
     _, plan, asked, gate = counted_plan(fails=[1])
     for epoch in (0, 0, 0, 1, 1):
@@ -304,3 +312,21 @@ def test_wrong_arguments_are_refused():
     corpus = corpus_of([(3, 3)])
     with pytest.raises(ValueError, match="rank 2 of 2"):
         next(batches(corpus, BatchPlan.of(corpus, 9, 0), Position(), 2, 2))
+
+
+def test_each_epoch_takes_the_next_copy_of_every_sentence():
+    copies = corpus_of(
+        [(3 + i % 5 + copy, 2 + i % 7 + copy) for i in range(40) for copy in (0, 1, 2)]
+    )
+    plan = BatchPlan.of(copies, 30, 1, copies=3)
+    longest = max(copies.target.lengths[copy::3].sum() for copy in (0, 1, 2))
+    assert plan.steps_per_epoch == -(-longest // 30)
+    every = batches(copies, plan, Position(), 0, 1)
+    for epoch in range(4):
+        seen = []
+        for batch in itertools.islice(every, plan.steps_per_epoch):
+            assert batch.epoch == epoch
+            seen += batch.sentences.tolist()
+            for index, row in zip(batch.sentences, batch.target_BxT, strict=True):
+                assert row[row != 0].tolist() == copies.target[index * 3 + epoch % 3].tolist()
+        assert sorted(seen) == list(range(40))

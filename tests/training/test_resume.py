@@ -23,11 +23,8 @@ EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_g
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
 STAGES = """[{until: 18, weights: {clean: 1, crawled: 2}},
 {until: end, weights: {back: 3, clean: as is}}]"""
-WITH_ALL = (
-    "--training.ema-decay", "0.9", "--data.bpe-dropout", "0.1", "--data.stages", STAGES,
-    "--data.noise.typos", "0.1", "--data.noise.upper-case", "0.1", "--data.noise.spaces", "0.1",
-    "--data.noise.no-punctuation", "0.1",
-)  # fmt: skip
+WITH_ALL = ("--training.ema-decay", "0.9", "--data.stages", STAGES)
+COPIES = ("--bpe-dropout", "0.1", "--noise.typos", "0.1", "--copies", "3")
 
 
 def losses(run_dir: Path) -> list[tuple[int, ...]]:
@@ -70,15 +67,14 @@ def one_rank(
 
 
 @pytest.fixture(scope="module")
-def two_ranks(
-    toy_commands: Forks, train_until, mixed_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict:
+def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """Runs under horovodrun: never interrupted; killed and resumed; resumed on one rank.
 
     They keep a moving average, which is in their checkpoints and what they evaluate, mix three
-    corpora with tags in two stages, and change their training sentences each time they come.
+    corpora with tags in two stages, and have another copy of a sentence each time it comes.
     """
     cwd = tmp_path_factory.mktemp("two_ranks")
+    mixed_data = toy.mixed_data(tmp_path_factory.mktemp("copies"), *COPIES)
     whole = toy_commands.train(
         *toy.train_options(mixed_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2
     )
