@@ -10,7 +10,6 @@ For example:
 from __future__ import annotations
 
 import dataclasses
-import json
 import socket
 import statistics
 import sys
@@ -44,8 +43,6 @@ class DoctorConfig(Config):
     """hosts and their slots, NAME:SLOTS with commas between; nothing: this machine, one slot"""
     hostfile: Path | None = None
     """file with lines NAME slots=RANKS, in place of -H"""
-    json: bool = False
-    """print everything as one JSON object"""
     measure: bool = True
     """measure between several ranks what a step will take: its computing, and an all-reduce of the
     gradients"""
@@ -66,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv, prog="python -m hvd_nmt.doctor", description=__doc__ or "", kind=DoctorConfig
         )
         found = diagnose(config)
-        print(json.dumps(found.as_plain(), indent=1) if config.json else found.text())
+        print(found.text())
         outcome.exit_code = found.exit_code
     return outcome.exit_code
 

@@ -1,19 +1,6 @@
 """The configuration of a run: one tree of frozen dataclasses, presets, and YAML files.
 
-schema         the dataclasses, every field with meaning and unit
-presets        the named configurations
-unique_keys    YAML in which each name has one value
-serialization  YAML files, differences, wrong names
-command_line   the command line of a run, and of any other command
-schedule       the learning rate of each step
-exchange       how hosts share what their ranks learn, decided
-mixture        how much of each corpus the steps of a run hold, stage by stage
-precision      the arithmetic that suits some hardware
-compute_capability  which GPUs a library's CUDA code runs on
-freeze         which weights `training.freeze` means
-
-The values of a run are written to `config.yaml` in the run directory, which is itself a valid
-`--config`. No TensorFlow here.
+config.yaml of a run directory is itself a valid `--config`. No TensorFlow here.
 """
 
 from hvd_nmt.config.mixture import AS_IS, END, Stage, Stages, Weight, weight_of

@@ -43,13 +43,6 @@ def run_config(
 ) -> RunOptions:
     """The configuration a command line asks for: preset, then YAML files, then overrides.
 
-    Args:
-        argv: words of the command line; None: those of this process.
-        kind: Config, or a subclass with options of its own.
-        prog: command name for `--help`.
-        description: what the command does, for `--help`.
-        quiet: see `options`.
-
     Raises:
         ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
     """
@@ -96,13 +89,6 @@ def run(
 ) -> int:
     """A whole command; of its ranks, if it has several, the first speaks.
 
-    Args:
-        name: its module.
-        kind: its options.
-        action: what it does with them.
-        description: for `--help`.
-        argv: words of the command line; None: those of this process.
-
     Returns:
         The exit code, see `hvd_nmt.common.errors`.
     """
@@ -127,13 +113,7 @@ def options(
 ) -> Options:
     """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
 
-    Args:
-        kind: the dataclass.
-        prog: command name for `--help`.
-        description: what the command does, for `--help`.
-        argv: words of the command line; None: those of this process.
-        default: values of what the words do not name; None: the defaults of the fields.
-        quiet: let the first rank speak before this one prints a message of the parser.
+    `quiet` lets the first rank speak before this one prints a message of the parser.
 
     Raises:
         ConfigError: a combination of values that cannot work.

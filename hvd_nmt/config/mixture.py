@@ -45,10 +45,6 @@ Stages = tuple[Stage, ...]
 def weight_of(value: Any, name: str) -> Weight:
     """A weight as it stands in a file.
 
-    Args:
-        value: a number or `as is`.
-        name: what to call it in a message.
-
     Raises:
         ConfigError: it is no weight.
     """
@@ -65,21 +61,13 @@ LONE_WEIGHT = "a weight beside none other, which changes nothing"
 
 
 def lone_weight(weights: Mapping[str, Weight]) -> str | None:
-    """The corpus, of several, that alone has a weight: there is nothing for it to be weighed with.
-
-    Args:
-        weights: of each corpus in use, by name.
-    """
+    """The corpus, of several, that alone has a weight: nothing weighs against it."""
     weighed = [name for name, weight in weights.items() if weight != AS_IS]
     return weighed[0] if len(weighed) == 1 and len(weights) > 1 else None
 
 
 def stages_of(values: Any, where: str) -> Stages:
     """Stages as they stand in a file.
-
-    Args:
-        values: a list of mappings with `until` and `weights`.
-        where: file and name, for messages.
 
     Raises:
         ConfigError: they are no stages, or not one after the other.

@@ -220,8 +220,6 @@ def _data(answer: Answer, run: PlannedRun) -> Judgement:
         return OK, f"{config.directory} will be prepared at the start", ""
     if data["error"]:
         return FAIL, data["error"], "prepare it there, or copy the directory from another host"
-    if data["step_error"]:
-        return FAIL, data["step_error"], "raise --training.tokens-per-step"
     read = "every byte as prepared" if data["verified"] else "sizes as prepared, bytes not read"
     return OK, f"{config.directory}: {data['pairs']:,} pairs, {read}", ""
 

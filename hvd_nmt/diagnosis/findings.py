@@ -1,4 +1,4 @@
-"""What was looked at and found, as a table for a reader and as plain values."""
+"""What was looked at and found, as a table for a reader."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.units import count
@@ -63,15 +62,6 @@ class Findings:
             f"{count(counts[FAIL], 'failure')}: {verdict}."
         )
         return "\n\n".join(parts)
-
-    def as_plain(self) -> dict[str, Any]:
-        """Everything for JSON."""
-        return {
-            "exit_code": self.exit_code,
-            "checks": [dataclasses.asdict(check) for check in self.checks],
-            "prediction": None if self.prediction is None else self.prediction.as_plain(),
-            "hosts": [dataclasses.asdict(answer) for answer in self.answers],
-        }
 
 
 def table(checks: Sequence[Check]) -> str:

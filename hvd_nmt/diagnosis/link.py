@@ -48,12 +48,7 @@ Hear = Callable[["Link", Message | None], None]
 
 
 class LinkError(Exception):
-    """No answer, and why.
-
-    Args:
-        why: in words.
-        reached: whether the host was reached, and the agent failed there.
-    """
+    """No answer, and why."""
 
     def __init__(self, why: str, reached: bool) -> None:
         super().__init__(why)
@@ -124,12 +119,7 @@ class Link:
             raise LinkError(f"no answer within {timeout_s:g} s", reached=False) from None
 
     def answer(self, request: dict[str, Any], timeout_s: float) -> Answer:
-        """What the host says of itself, and of its clock.
-
-        Args:
-            request: for `probe.facts`.
-            timeout_s: for all of it.
-        """
+        """What the host says of itself, and of its clock."""
         began_s = time.monotonic()
         try:
             clock = self._compare_clocks(began_s + timeout_s)
@@ -264,10 +254,6 @@ class Links:
 
     def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
         """Ask all hosts at the same time what they are.
-
-        Args:
-            hosts: whom to ask.
-            request: what `probe.facts` gets; the names of all hosts are added.
 
         Returns:
             One answer per host, in their order; a host that hangs has an error.

@@ -74,11 +74,6 @@ class Measurement:
 def measure(hosts: Sequence[Host], request: Request, nic: str | None) -> Measurement:
     """Measure on all slots of some hosts.
 
-    Args:
-        hosts: hosts and slots, two ranks or more.
-        request: what.
-        nic: interface between the hosts, of one name on all; None: horovodrun looks for it.
-
     Raises:
         ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """

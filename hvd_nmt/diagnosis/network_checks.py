@@ -74,13 +74,7 @@ def used_nic(answers: Sequence[Answer]) -> str | None:
 
 
 def judge_measurement(run: PlannedRun, measured: Measurement, predicted: Prediction) -> list[Check]:
-    """What the measurement says about the network, about TensorFlow and the GPUs, and memory.
-
-    Args:
-        run: with what each host said.
-        measured: between these hosts.
-        predicted: what follows from it for the run.
-    """
+    """What the measurement says about the network, about TensorFlow and the GPUs, and memory."""
     found = (
         f"{data_size(predicted.gradient_bytes)} in {step_duration(predicted.communication_s)}, "
         f"{predicted.bandwidth_MB_per_s:.1f} MB/s, {step_duration(predicted.latency_s)} latency"

@@ -10,7 +10,7 @@ from typing import Any
 from hvd_nmt.checkpoints import size
 from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
-from hvd_nmt.config import Config, as_plain
+from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
 
@@ -90,18 +90,6 @@ class PlannedRun:
 
 
 def ask(config: Config, wanted: Sequence[Host], links: Links) -> PlannedRun:
-    """Ask the hosts of a run that is to come.
-
-    Args:
-        config: all settings of the run.
-        wanted: the hosts and their slots, in the order of the ranks.
-        links: to the agents of the hosts.
-    """
-    request = {
-        "run_dir": str(config.run_dir),
-        "data": str(config.data.directory),
-        "tokens_per_step": config.training.tokens_per_step,
-        "stages": as_plain(config.data)["stages"],
-        "seed": config.training.seed,
-    }
+    """Ask the hosts of a run that is to come."""
+    request = {"run_dir": str(config.run_dir), "data": str(config.data.directory)}
     return PlannedRun(config, links.ask(wanted, request))

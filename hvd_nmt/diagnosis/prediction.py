@@ -183,19 +183,6 @@ class Prediction:
             ),
         ]
 
-    def as_plain(self) -> dict[str, object]:
-        """Everything for JSON."""
-        plain = dataclasses.asdict(self)
-        del plain["training"]  # of which this is needed
-        names = ("hosts", "ranks", "max_steps", "gradient_bytes", "sent_bytes",
-                 "bandwidth_MB_per_s", "step_s", "tokens_per_s", "run_s", "verdict",
-                 "sentence")  # fmt: skip
-        return plain | {name: getattr(self, name) for name in names} | {
-            "exchange": dataclasses.asdict(self.exchange),
-            "cures": [dataclasses.asdict(cure) for cure in self.cures],
-            "advice": [dataclasses.asdict(advice) for advice in self.step.advice()],
-        }  # fmt: skip
-
     def _exchange_lines(self) -> list[str]:
         """What the run will do between its hosts, and a table of what it could do."""
         if self.hosts < 2:

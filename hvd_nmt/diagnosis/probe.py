@@ -46,7 +46,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory),
-            `tokens_per_step`, `stages`, `seed` (of the steps), `deadline_s`.
+            `deadline_s`.
 
     Returns:
         The values of `_QUESTIONS` by name, None for what was not found out, and `problems`:
@@ -223,7 +223,7 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
     try:
         manifest = corpus.read_manifest(path)
         small = sum(file.n_bytes for file in manifest.files.values()) <= VERIFY_BYTES
-        opened = corpus.load(path, verify=small)
+        corpus.load(path, verify=small)
     except DataError as error:
         return {"error": str(error), "exists": (path / corpus.MANIFEST).exists()}
     train = manifest.parts["train"]
@@ -238,23 +238,7 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
         "pairs": train.pairs,
         "source_tokens": train.source.tokens,
         "target_tokens": train.target.tokens,
-        "step_error": _step_error(request, opened) if "tokens_per_step" in request else None,
     }
-
-
-def _step_error(request: dict[str, Any], data: Any) -> str | None:
-    """Why no step of the run to come can be made; None: it can."""
-    from hvd_nmt.common.errors import ConfigError
-    from hvd_nmt.config import mixture
-    from hvd_nmt.data.batch_plan import BatchPlan
-
-    try:
-        batching = request["tokens_per_step"], request["seed"]
-        stages = mixture.stages_of(request.get("stages", ()), "data.stages")
-        BatchPlan.of_data(data, stages, *batching)
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {

@@ -74,12 +74,7 @@ train.write_report(pathlib.Path(sys.argv[1]))
 
 @final
 class Agent:
-    """All that happens on this host; every method but those of threads runs in the main thread.
-
-    Args:
-        incoming: requests.
-        outgoing: answers.
-    """
+    """All that happens on this host; every method but those of threads runs in the main thread."""
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()

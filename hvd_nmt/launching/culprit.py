@@ -98,13 +98,7 @@ def find(
 def without_cause(
     ends: Sequence[End], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
 ) -> Verdict:
-    """The verdict where nobody is known to be the first, after a while.
-
-    Args:
-        ends: see `find`.
-        states: likewise.
-        hosts: likewise.
-    """
+    """The verdict where nobody is known to be the first, after a while."""
     late = {
         rank: state["seconds"] for rank, state in states.items()
         if not state["section"] and state["seconds"] > _LATE_S

@@ -53,13 +53,7 @@ class Decision:
 
 
 def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = False) -> Decision:
-    """Whether the ranks are started again, and after which pause.
-
-    Args:
-        ends: of all starts until now, the newest last.
-        restarts_per_hour: at most so many; 0: none at all.
-        asked_to_stop: whether the launcher itself was asked to.
-    """
+    """Whether the ranks are started again, and after which pause."""
     code = ends[-1].exit_code
     if code == 0 or code in _WOULD_FAIL_AGAIN:
         return Decision(False, code)

@@ -60,13 +60,7 @@ class Wanted:
 
 
 def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[Host, ...]:
-    """The first slots of the hosts that can be used, as many as ranks; fewer where there are fewer.
-
-    Args:
-        among: hosts and slots.
-        without: names of those that cannot be used.
-        ranks: how many are wanted.
-    """
+    """The first slots of the hosts that can be used, as many as ranks if there are."""
     placed: list[Host] = []
     for host in among:
         slots = min(host.slots, ranks - sum(one.slots for one in placed))
@@ -146,12 +140,7 @@ def _judged(
 
 
 def card(answers: Sequence[Answer], given: str) -> str | None:
-    """The network card for Horovod; None: none is known.
-
-    Args:
-        answers: of the hosts.
-        given: by the person; "": none.
-    """
+    """The network card for Horovod; None: none is known."""
     names = [answer.host.name for answer in answers]
     if all(map(is_here, names)):
         return "lo"

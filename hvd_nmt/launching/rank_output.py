@@ -57,14 +57,7 @@ class Output:
         self._work.put((_BEGIN, _STDOUT, "", lambda size: self._forget(hosts)))
 
     def hear(self, rank: int, stream: int, text: str, printed: Printed) -> None:
-        """Something that a rank printed, any part of lines.
-
-        Args:
-            rank: who.
-            stream: 1 or 2.
-            text: what.
-            printed: gets its length, once it is.
-        """
+        """Something that a rank printed, any part of lines."""
         self._work.put((rank, stream, text, printed))
 
     def say(self, text: str) -> None:
@@ -72,11 +65,7 @@ class Output:
         self._work.put((_OWN, _STDERR, f"hvd_nmt.launch: {text}\n", lambda size: None))
 
     def flush(self, gives_up: Callable[[], bool] = lambda: False) -> None:
-        """All that was heard until now is printed, also lines that have not ended.
-
-        Args:
-            gives_up: whether to wait no longer for whoever reads them.
-        """
+        """All that was heard until now is printed, also lines that have not ended."""
         done = threading.Event()
         self._work.put((_FLUSH, _STDOUT, "", lambda size: done.set()))
         while self._thread.is_alive() and not done.wait(0.1) and not gives_up():

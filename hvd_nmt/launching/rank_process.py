@@ -51,14 +51,7 @@ class Allowance:
 
 @final
 class RankProcess:
-    """A rank from its start on.
-
-    Args:
-        number: of the rank, among all.
-        words: its command.
-        variables: of its own.
-        is_spare: whether it waits until it is needed.
-    """
+    """A rank from its start on."""
 
     def __init__(
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False

@@ -106,16 +106,7 @@ class Rendezvous:
 
 @final
 class Start:
-    """One start.
-
-    Args:
-        words: what every rank runs.
-        where: on what.
-        links: to the agents.
-        events: what those tell, but for output.
-        shown: what ranks print.
-        stop: whether the launcher is to stop.
-    """
+    """One start."""
 
     def __init__(
         self,

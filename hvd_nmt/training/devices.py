@@ -204,10 +204,6 @@ def is_of_memory(error: Exception) -> bool:
 def explain_memory(rank: Rank, remedy: str = _SMALLER_STEPS) -> Iterator[None]:
     """Say in a sentence that there is too little memory, on the GPU or the host.
 
-    Args:
-        rank: this rank.
-        remedy: what to do, the end of the sentence.
-
     Raises:
         ConfigError: the block needed more than there is.
     """

@@ -57,7 +57,6 @@ def good_facts(name, other):
             "error": None, "exists": True, "hash": "da7a" * 16, "vocabulary_hash": "50ca" * 16,
             "vocabulary_size": 32768, "verified": True, "pairs": 4_500_000,
             "source_tokens": 120 * 10**6, "target_tokens": 125 * 10**6,
-            "step_error": None,
         },
         "problems": {},
     }  # fmt: skip
@@ -173,8 +172,6 @@ RUNS = {
     "no data, which the embedded corpus makes": planned(EMBEDDED, data=MISSING),
     "damaged embedded data":
         planned(EMBEDDED, data=MISSING | {"exists": True, "error": "manifest.json is damaged"}),
-    "a sentence over the tokens of a step":
-        planned(data={"step_error": "tokens_per_step is 40, the longest has 96"}),
     "other data": planned(data={"hash": "0123" * 16}),
     "another vocabulary": planned(data={"vocabulary_hash": "0123" * 16}),
     "8 ranks asked for": planned(dataclasses.replace(FILES, ranks=8)),

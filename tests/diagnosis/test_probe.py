@@ -123,17 +123,13 @@ def test_a_run_directory_that_another_run_holds(tmp_path):
     assert probe._run_dir({"run_dir": str(tmp_path)})["held_by"] is None
 
 
-def test_data_and_whether_steps_can_be_made_of_them(toy_data, tmp_path):
-    request = {"data": str(toy_data), "tokens_per_step": 128, "seed": 1}
-    found = probe._data(request)
+def test_what_is_said_of_data(toy_data, tmp_path):
+    found = probe._data({"data": str(toy_data)})
     manifest = corpus.read_manifest(toy_data)
     assert found["error"] is None
     assert found["verified"]
     assert (found["hash"], found["vocabulary_hash"]) == (manifest.hash, manifest.vocabulary_hash)
     assert found["target_tokens"] == manifest.parts["train"].target.tokens
-    assert found["step_error"] is None
-    small = probe._data(request | {"tokens_per_step": 2})["step_error"]
-    assert "longest target sentence" in small
     missing = probe._data({"data": str(tmp_path / "nothing")})
     assert "does not exist" in missing["error"]
     assert not missing["exists"]
