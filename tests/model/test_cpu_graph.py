@@ -30,7 +30,7 @@ def model_under_training(config, precision="float32", vocabulary=512):
 
 
 def of_step(precision):
-    return model_under_training(TINY, precision)._traced_step(False)
+    return model_under_training(TINY, precision)._traced_step()
 
 
 def of_evaluation(precision):

@@ -17,9 +17,9 @@ from hvd_nmt import train
 from hvd_nmt.training import step_log
 
 def after_step(self, step, logs, real=step_log.StepLog.after_step):
-    real(self, step, logs)
     if step == int(os.environ["LAST_STEP"]):
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+    real(self, step, logs)
 
 step_log.StepLog.after_step = after_step
 sys.exit(train.main())
