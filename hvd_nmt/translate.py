@@ -7,8 +7,8 @@
     horovodrun -np 4 -H a:2,b:2 python -m hvd_nmt.translate --run runs/demo --input F --output G
 
 A line ends at byte 0x0A only, and an output line holds no other line separator either. Wrong UTF-8
-is read as U+FFFD; a blank line stays an empty line. UTF-16, UTF-32 and, on stdin, compressed input
-are refused. A line with more tokens than the model reads is split or cut, and stderr says which.
+is read as U+FFFD; a blank line stays an empty line. UTF-16 and, on stdin, compressed input are
+refused. A line with more tokens than the model reads is split or cut, and stderr says which.
 What is typed, or comes slowly through a pipe, is answered line by line.
 
 --output FILE is complete or not there: until the end the lines are in FILE.part, and beside it

@@ -333,7 +333,8 @@ def changed(option, change):
 
 
 def spoil_gz(toy):
-    toy.options["dev-source"] = toy.options["dev-source"].rename(toy.directory / "dev.gz")
+    path = toy.options["dev-source"] = toy.options["dev-source"].rename(toy.directory / "dev.gz")
+    path.write_bytes(gzip.compress(path.read_bytes())[:-4])
 
 
 @pytest.mark.parametrize(
@@ -346,7 +347,7 @@ def spoil_gz(toy):
         (changed("train-source", lambda raw: b""), r"train\.source is empty"),
         (lambda toy: toy.options["dev-target"].unlink(),
          r"dev\.target cannot be read: No such file"),
-        (spoil_gz, r"dev\.gz is not a whole gzip file"),
+        (spoil_gz, r"dev\.gz cannot be read: Compressed file ended"),
         (lambda toy: toy.options.update({"dev-target": "/dev/null"}),
          "/dev/null is a pipe or a device, and the text is read more than once: give a"),
         (lambda toy: toy.write("train", [("", "x"), ("y", "")]),

@@ -168,8 +168,8 @@ def test_out_of_memory_names_the_option(pipe, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
-        (b"\x1f\x8b\x08\x00 dog", "stdin is compressed with gzip: unpack it first with `gzip -dc`"),
-        ("dog\n".encode("utf-16"), "stdin is UTF-16 and not UTF-8: convert the file first with"),
+        (b"\x1f\x8b\x08\x00 dog", "stdin is compressed: unpack it first"),
+        ("dog\n".encode("utf-16"), "stdin is UTF-16 and not UTF-8: convert it first with"),
     ],
     ids=["gzip", "utf-16"],
 )

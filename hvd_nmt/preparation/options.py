@@ -41,7 +41,7 @@ class Options:
     corpora: Path | None = None
     """YAML file that names several corpora instead, see docs/guide.md"""
     train_source: Path | None = None
-    """training text, one sentence per line, UTF-8, plain or .gz"""
+    """training text, one sentence per line, UTF-8, plain or of gzip, bzip2 or xz"""
     train_target: Path | None = None
     """translation of the training text, line by line"""
     dev_source: Path | None = None

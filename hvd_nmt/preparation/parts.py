@@ -38,7 +38,7 @@ class Input(NamedTuple):
     """The raw text of a part."""
 
     paths: Sequence[Paths]
-    """plain or .gz files, one corpus after the other"""
+    """files, one corpus after the other"""
     facts: Sequence[tuple[FileFacts, FileFacts]]
     """what each of these files was when the command began"""
 
@@ -53,7 +53,7 @@ class Input(NamedTuple):
             if path.exists() and not (path.is_file() or path.is_dir()):
                 raise DataError(
                     f"{path} is a pipe or a device, and the text is read more than once: give a "
-                    "file (a .gz file is read as it is)."
+                    "file (one of gzip, bzip2 or xz is read as it is)."
                 )
         try:
             return cls(paths, [(fingerprint(pair[0]), fingerprint(pair[1])) for pair in paths])
@@ -73,8 +73,14 @@ class Input(NamedTuple):
             DataError: as `pair_blocks`; also, at the end, if a file is no longer what it was.
         """
         for paths, facts in zip(self.paths, self.facts, strict=True):
-            for block in pair_blocks(*paths, facts=facts):
+            for block in pair_blocks(*paths):
                 yield paths, block
+            for path, known in zip(paths, facts, strict=True):
+                if fingerprint(path) != known:
+                    raise DataError(
+                        f"{path} has changed while it was read: give the same command again when "
+                        "nobody writes to it."
+                    )
 
 
 @dataclass
