@@ -13,7 +13,6 @@ from hvd_nmt import translate
 from hvd_nmt.data import corpus
 from hvd_nmt.records.read import read_run
 from hvd_nmt.records.sentences import read_sentences
-from hvd_nmt.reporting import plots
 from hvd_nmt.translation import engine
 from hvd_nmt.translation.settings import Settings
 
@@ -66,9 +65,6 @@ def test_the_record_tells_what_was_fed(done) -> None:
     assert shares[2]["back"] == 0
     assert shares[3] == {"clean": 0, "crawled": 0, "back": 1}
     assert run.intervals[0].sentences > 0
-    svg = plots.corpora(run)
-    assert svg is not None
-    assert all(name in svg for name in ("clean", "crawled", "back", "share of the sentences"))
 
 
 def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

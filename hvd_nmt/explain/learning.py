@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hvd_nmt.explain import machines, student_t
+from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
 
 FEWEST_EVALUATIONS = 5
@@ -275,7 +275,7 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     slope = x_N @ y_N / (x_N @ x_N)
     freedom = len(x_N) - 2
     noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
-    margin = student_t.quantile(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
+    margin = machines.student_t(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
 
 

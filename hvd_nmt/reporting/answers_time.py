@@ -12,14 +12,12 @@ from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Launch, Run, Save
 from hvd_nmt.reporting.answer import Answer, Facts, State, Table
 
-_ENOUGH_FOR_TENTHS = 10
-"""intervals below which nine tenths of them mean nothing"""
-
+_ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothing
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
+_LITTLE_POWER = 0.6  # of the limit: less is no sign of full kernels
 _SHARE_WORTH_SAYING = 0.05
-_MOST_STARTS = 20
-"""restarts of which each one's reason is said, the newest"""
+_MOST_STARTS = 20  # of which each one's end is said, the newest
 _J_PER_KWH = 3.6e6
 _GET_CLOCK = (
     "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
@@ -38,9 +36,8 @@ def how_long(facts: Facts) -> Answer:
     wall_s = machines.wall_s(run)
     if run.started_s is None or wall_s is None:
         if training_s is None:
-            return Answer(
-                f"The record has neither a clock nor step times. {_GET_CLOCK}", known=False
-            )
+            unknown = f"The record has neither a clock nor step times. {_GET_CLOCK}"
+            return Answer(unknown, known=False)
         return Answer(
             f"About {duration(training_s)} of training steps; start-up, evaluations and "
             "checkpoints come on top, how long they took is not in the log.",
@@ -164,8 +161,8 @@ def average_step(facts: Facts) -> Answer:
 
 def _no_step_time(run: Run) -> str:
     if run.source == "hvd_nmt":
-        first = "wait for the first logged interval (training.log_every steps)"
-        return f"No step time was recorded: {first}."
+        wait = "wait for the first logged interval (training.log_every steps)"
+        return f"No step time was recorded: {wait}."
     if run.intervals:
         return (
             "The log has losses but no time of a step. OpenSeq2Seq prints a line `time per step = "
@@ -206,41 +203,50 @@ def gpus_used(facts: Facts) -> Answer:
     computing = facts.verdict.shares.get(PARTS["compute_s"])
     if not uses or _on_processors(run):
         return _no_gpu(facts, computing)
-    table = Table(
-        "While training steps ran (means)",
-        ("GPU", "power", "of its limit", "memory activity", "utilisation (no evidence)"),
-        tuple(_gpu_row(use) for use in uses),
-    )
-    evidence = []
+    head = ("GPU", "power", "of its limit", "memory activity", "utilisation (no evidence)")
+    rows = tuple(_gpu_row(use) for use in uses)
+    table = Table("While training steps ran (means)", head, rows)
     limits = [u.power_w / u.power_limit_w for u in uses if u.power_w and u.power_limit_w]
-    activity = [u.memory_activity_percent for u in uses if u.memory_activity_percent is not None]
-    busy = [u.utilisation_percent for u in uses if u.utilisation_percent is not None]
-    if limits:
-        power = f"They drew {percent(fmean(limits))} of their power limit"
-        active = (
-            f", and their memory was active {fmean(activity):.0f} % of the time" if activity else ""
-        )
-        evidence.append(f"{power}{active}.")
-    elif activity:
-        evidence.append(f"Their memory was active {fmean(activity):.0f} % of the time.")
-    if busy:
-        evidence.append(
-            f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
-            "GPU: it also counts the waiting inside an all-reduce."
-        )
-    evidence += _gpu_states(uses) + _energy(run, uses) + _model_flops(run)
+    evidence = [*_activity(uses, limits), *_held_back(uses), *_energy(run, uses)]
+    evidence += _model_flops(run)
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
             "activity below must do; train with hvd_nmt to have the steps taken apart."
         )
         return Answer(answer, tuple(evidence), (table,), known=False)
-    evidence.insert(0, _parts_sentence(facts))
-    return Answer(_gpu_sentence(computing, limits), tuple(evidence), (table,))
+    answer = f"No: they computed {percent(computing)} of the time of a step and waited the rest."
+    if computing >= FULLY_COMPUTING:
+        answer = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
+        if limits and fmean(limits) < _LITTLE_POWER:
+            answer += (
+                " But they drew far less than their power limit, so the kernels are too small to "
+                "fill the GPUs: try more tokens per step or float16."
+            )
+    return Answer(answer, (_parts_sentence(facts), *evidence), (table,))
 
 
-def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
-    """What the samples say of GPUs that only wait or are held back."""
+def _activity(uses: Sequence[machines.GpuUse], limits: Sequence[float]) -> list[str]:
+    """Power, activity of the memory, utilisation."""
+    found = []
+    activity = [u.memory_activity_percent for u in uses if u.memory_activity_percent is not None]
+    busy = [u.utilisation_percent for u in uses if u.utilisation_percent is not None]
+    active = f"their memory was active {fmean(activity):.0f} % of the time" if activity else ""
+    if limits:
+        power = f"They drew {percent(fmean(limits))} of their power limit"
+        found.append(f"{power}, and {active}." if active else f"{power}.")
+    elif active:
+        found.append(f"{active.capitalize()}.")
+    if busy:
+        found.append(
+            f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
+            "GPU: it also counts the waiting inside an all-reduce."
+        )
+    return found
+
+
+def _held_back(uses: Sequence[machines.GpuUse]) -> list[str]:
+    """What the samples say of GPUs that only wait or whose clocks are held down."""
     found = []
     shares = [use.spinning for use in uses if use.spinning is not None]
     if shares and fmean(shares) >= _SHARE_WORTH_SAYING:
@@ -256,6 +262,10 @@ def _gpu_states(uses: Sequence[machines.GpuUse]) -> list[str]:
     return found
 
 
+def _on_processors(run: Run) -> bool:
+    return bool(run.config.get("training", {}).get("device") == "cpu")
+
+
 def _energy(run: Run, uses: Sequence[machines.GpuUse]) -> list[str]:
     drawn_j = sum(use.energy_j or 0.0 for use in uses)
     if not drawn_j:
@@ -264,10 +274,6 @@ def _energy(run: Run, uses: Sequence[machines.GpuUse]) -> list[str]:
     text = f"{kwh:,.2f} kWh" if kwh >= 0.1 else f"{drawn_j / 3600:,.1f} Wh"
     per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
     return [f"They took {text} over the whole run{per_step}."]
-
-
-def _on_processors(run: Run) -> bool:
-    return bool(run.config.get("training", {}).get("device") == "cpu")
 
 
 def _model_flops(run: Run) -> list[str]:
@@ -280,28 +286,17 @@ def _model_flops(run: Run) -> list[str]:
     ]
 
 
-def _gpu_sentence(computing: float, limits: list[float]) -> str:
-    if computing < FULLY_COMPUTING:
-        return f"No: they computed {percent(computing)} of the time of a step and waited the rest."
-    text = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
-    if limits and fmean(limits) < 0.6:
-        text += (
-            " But they drew far less than their power limit, so the kernels are too small to fill "
-            "the GPUs: try more tokens per step or float16."
-        )
-    return text
-
-
 def _gpu_row(use: machines.GpuUse) -> tuple[str, ...]:
-    share = use.power_w / use.power_limit_w if use.power_w and use.power_limit_w else None
-    measured = (
-        (use.power_w, "W"),
-        (use.memory_activity_percent, "%"),
-        (use.utilisation_percent, "%"),
-    )
-    power, *activity = (f"{v:.0f} {unit}" if v is not None else "unknown" for v, unit in measured)
-    limit = "unknown" if share is None else percent(share)
-    return (f"{use.host}:{use.index} {use.name}", power, limit, *activity)
+    def known(value: float | None, unit: str) -> str:
+        return "unknown" if value is None else f"{value:.0f} {unit}"
+
+    limit = "unknown"
+    if use.power_w and use.power_limit_w:
+        limit = percent(use.power_w / use.power_limit_w)
+    return (
+        f"{use.host}:{use.index} {use.name}", known(use.power_w, "W"), limit,
+        known(use.memory_activity_percent, "%"), known(use.utilisation_percent, "%"),
+    )  # fmt: skip
 
 
 def _no_gpu(facts: Facts, computing: float | None) -> Answer:

@@ -58,17 +58,14 @@ Draw = Callable[[Axes], None]
 def loss(run: Run) -> str | None:
     """Training and validation loss over steps."""
     x, y = _points(run, "loss")
-    held = [(e.step, e.loss) for e in run.evaluations if e.loss is not None]
+    at, held = _columns([(e.step, e.loss) for e in run.evaluations])
 
     def draw(axes: Axes) -> None:
         axes.plot(x, y, alpha=0.75, label="training")
-        if held:
-            axes.plot(*zip(*held, strict=True), "o--", markersize=3, label="validation")
+        axes.plot(at, held, "o--", markersize=3, label="validation" if at else None)
         axes.set(xlabel="step", ylabel="loss, nats per target token")
 
-    return draw_panels(
-        "loss", "Training and validation loss over steps", [draw] if x or held else []
-    )
+    return draw_panels("loss", "Training and validation loss over steps", [draw] if x or at else [])
 
 
 def bleu(run: Run) -> str | None:
@@ -89,47 +86,11 @@ def bleu(run: Run) -> str | None:
     return draw_panels("bleu", "BLEU over steps", [draw] if scored else [])
 
 
-def corpora(run: Run) -> str | None:
-    """The share of each of several corpora, and BLEU of each dev corpus; None with a single one."""
-    shares = [interval for interval in run.intervals if interval.corpora]
-    scored = [evaluation for evaluation in run.evaluations if evaluation.by_corpus]
-    names = list(dict.fromkeys(name for interval in shares for name in interval.corpora))
-    colours = {name: SERIES[number % len(SERIES)] for number, name in enumerate(names)}
-
-    def draw_shares(axes: Axes) -> None:
-        edges = [0, *(interval.step for interval in shares)]
-        below = np.zeros(len(shares))
-        for name in names:
-            top = below + [interval.corpora.get(name, 0.0) for interval in shares]
-            axes.stairs(top, edges, baseline=below, fill=True, color=colours[name], label=name,
-                        alpha=0.85, linewidth=0)  # fmt: skip
-            below = top
-        axes.set(ylabel="share of the sentences", ylim=(0, 1))
-        axes.margins(x=0)
-
-    def draw_bleu(axes: Axes) -> None:
-        for name in dict.fromkeys(name for evaluation in scored for name in evaluation.by_corpus):
-            found = [(e.step, e.by_corpus.get(name, (0, None))[1]) for e in scored]
-            points = [(step, bleu) for step, bleu in found if bleu is not None]
-            if points:
-                axes.plot(*zip(*points, strict=True), "o-", color=colours.get(name), markersize=3)
-        axes.set(ylabel="sacreBLEU on its dev sentences")
-        axes.set_ylim(bottom=0)
-
-    panels = [draw_shares, draw_bleu] if scored else [draw_shares]
-    return draw_panels("corpora", "Each corpus over steps", panels if shares else [], label="step")
-
-
 def pseudo_bleu(run: Run) -> str | None:
-    """The recipe's teacher-forced score over steps, marked as what it is; None if there is none."""
-    scored = [(e.step, e.pseudo_bleu) for e in run.evaluations if e.pseudo_bleu is not None]
-
-    def draw(axes: Axes) -> None:
-        axes.plot(*zip(*scored, strict=True), "o-", color=SERIES[4], markersize=3)
-        axes.set(xlabel="step", ylabel="teacher-forced score, 0 to 1")
-
-    title = "Pseudo-BLEU over steps: no measure of translation quality"
-    return draw_panels("pseudo", title, [draw] if scored else [])
+    """The recipe's teacher-forced score over steps, marked as what it is."""
+    title = "Pseudo-BLEU, no measure of translation quality,"
+    points = [(e.step, e.pseudo_bleu) for e in run.evaluations if e.pseudo_bleu is not None]
+    return _over_steps(title, "teacher-forced score, 0 to 1", *_columns(points), "o")
 
 
 def outlook(fit: FullyTrained) -> str | None:
@@ -181,9 +142,9 @@ def step_time(run: Run) -> str | None:
     return _over_steps("Step time", "seconds per step", *line)
 
 
-def _over_steps(title: str, label: str, x: Any, y: Any) -> str | None:
+def _over_steps(title: str, label: str, x: Any, y: Any, marker: str = "") -> str | None:
     def draw(axes: Axes) -> None:
-        axes.plot(x, y)
+        axes.plot(x, y, marker=marker, markersize=3)
         axes.set(xlabel="step", ylabel=label)
         axes.set_ylim(bottom=0)
 
@@ -268,28 +229,25 @@ def host_panels(run: Run, host: HostSamples) -> str | None:
 
 
 def against_traffic(
-    pairs: Sequence[tuple[float, float]],
-    correlation: Correlation | None,
-    bytes_per_step: float | None,
+    pairs: Sequence[tuple[float, float]], r: Correlation | None, bytes_per_step: float | None
 ) -> str | None:
     """Step time against the rate of the network card, a point for each interval.
 
     Args:
         pairs: MB/s sent and seconds per step.
-        correlation: of the pairs.
+        r: correlation of the pairs.
         bytes_per_step: what a host sends in a step, for the curve rate x time = bytes.
     """
     x, y = np.array(pairs).reshape(-1, 2).T
 
     def draw(axes: Axes) -> None:
-        r = f", r = {correlation.r:.2f}" if correlation else ""
         some = slice(None, None, 1 + len(pairs) // (2 * MOST_POINTS))
-        axes.plot(x[some], y[some], "o", color=SERIES[0], markersize=3, alpha=0.7,
-                  label=f"an interval (n = {len(pairs)}{r})")  # fmt: skip
+        label = f"an interval (n = {len(pairs)}{f', r = {r.r:.2f}' if r else ''})"
+        axes.plot(x[some], y[some], "o", markersize=3, alpha=0.7, label=label)
         if bytes_per_step and x.min() > 0:
             rates = np.linspace(x.min() * 0.95, x.max() * 1.05, 80)
-            axes.plot(rates, bytes_per_step / 1e6 / rates, color=SERIES[1], linestyle="--",
-                      label=f"{bytes_per_step / 1e6:.1f} MB a step")  # fmt: skip
+            label = f"{bytes_per_step / 1e6:.1f} MB a step"
+            axes.plot(rates, bytes_per_step / 1e6 / rates, "--", label=label)
         axes.set(xlabel="sent by a host, MB/s (mean of an interval)", ylabel="seconds per step")
 
     title = "Step time against the rate of the network card"
@@ -318,7 +276,12 @@ def _step_panel(axes: Axes, run: Run) -> None:
 
 
 def _points(run: Run, field: str) -> tuple[list[int], list[float]]:
-    known = [(i.step, getattr(i, field)) for i in run.intervals if getattr(i, field) is not None]
+    return _columns([(i.step, getattr(i, field)) for i in run.intervals])
+
+
+def _columns(points: Sequence[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
+    """Steps and values of the points that have one."""
+    known = [(step, value) for step, value in points if value is not None]
     return [step for step, _ in known], [value for _, value in known]
 
 

@@ -209,7 +209,6 @@ def _plots(facts: Facts) -> dict[int, list[Plot]]:
         5: [(plots.step_parts(run), "Means of all ranks; the parts add up to the step.")],
         6: [(plots.learning_rate(run, rate),
              f"The line: {rate.schedule.formula()}." if rate.schedule else "As recorded.")],
-        7: [(plots.corpora(run), "What the steps were fed, as the ranks counted it.")],
         10: [(plots.step_time(run), "Mean of each logged interval.")],
         11: [(plots.against_traffic(pairs, machines.pearson(pairs), sent),
               "A point is an interval. On the curve, rate x time gives the bytes of one step.")]

@@ -128,3 +128,13 @@ def test_a_finished_log_counts_the_steps_behind_its_last_line(tmp_path):
     run = Run("log", tmp_path, "OpenSeq2Seq", max_steps=1600, finished=True,
               intervals=(Interval(1501, 100, None),))  # fmt: skip
     assert machines.steps_done(run) == 1600
+
+
+@pytest.mark.parametrize(
+    ("probability", "degrees", "t"),
+    [(0.95, 1, 6.314), (0.975, 1, 12.706), (0.975, 2, 4.303), (0.95, 3, 2.353), (0.975, 3, 3.182),
+     (0.975, 4, 2.776), (0.95, 8, 1.860), (0.975, 10, 2.228), (0.95, 30, 1.697), (0.975, 60, 2.0)],
+)  # fmt: skip
+def test_a_quantile_of_students_t_is_that_of_the_printed_table(probability, degrees, t):
+    assert machines.student_t(probability, degrees) == pytest.approx(t, rel=2e-3)
+    assert machines.student_t(1 - probability, degrees) == pytest.approx(-t, rel=2e-3)
