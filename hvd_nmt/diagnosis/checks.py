@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd_nmt.common.units import count, data_size
-from hvd_nmt.config.compute_capability import cudnn_has_code, has_code
+from hvd_nmt.config.precision import cudnn_has_code, has_code
 from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.findings import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.diagnosis.hosts import Answer

@@ -43,7 +43,7 @@ from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.common import signals
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.version import code_hash
-from hvd_nmt.diagnosis.channel import Channel, Message
+from hvd_nmt.diagnosis.link import Channel, Message
 from hvd_nmt.launching import reached
 from hvd_nmt.launching.rank_process import Allowance, RankProcess, end_with_parent
 from hvd_nmt.training import heartbeat

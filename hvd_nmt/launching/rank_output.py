@@ -43,8 +43,8 @@ class Output:
         self._names: dict[int, str] = {}
         self._rests: dict[tuple[int, int], str] = {}
         """what came of a line that has not ended, by rank and stream"""
-        self._said: collections.deque[str] = collections.deque(maxlen=_REMEMBERED)
-        self._known: collections.Counter[str] = collections.Counter()
+        self._said: collections.OrderedDict[str, None] = collections.OrderedDict()
+        """by rank 0, the newest last"""
         self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
         self._late_size = 0
         self._transient = ""
@@ -75,7 +75,6 @@ class Output:
         """What was said in an earlier start."""
         self._names, self.sentence = hosts, ""
         self._said.clear()
-        self._known.clear()
 
     def _print_all(self) -> None:
         while True:
@@ -123,13 +122,10 @@ class Output:
 
     def _remember(self, lines: list[str]) -> None:
         for line in lines[-_REMEMBERED:]:
-            if len(self._said) == _REMEMBERED:
-                oldest = self._said[0]
-                self._known[oldest] -= 1
-                if not self._known[oldest]:
-                    del self._known[oldest]
-            self._said.append(line)
-            self._known[line] += 1
+            self._said[line] = None
+            self._said.move_to_end(line)
+        while len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
 
     def _show_late(self, until_s: float) -> None:
         """Lines of other ranks that came before, unless rank 0 has said them."""
@@ -137,7 +133,7 @@ class Output:
         while self._late and self._late[0][0] <= until_s:
             _, rank, stream, line = self._late.popleft()
             self._late_size -= len(line) + 1
-            if line not in self._known:
+            if line not in self._said:
                 name = f"rank {rank} ({self._names.get(rank, '?')})"
                 shown.setdefault(stream, []).append(f"{name}: {line}\n")
         for stream, lines in shown.items():

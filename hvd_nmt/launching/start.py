@@ -22,9 +22,8 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import START_ID, TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import duration
-from hvd_nmt.diagnosis.channel import Message
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links
+from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links, Message
 from hvd_nmt.launching import culprit, rank_output
 from hvd_nmt.launching.culprit import End, Verdict
 from hvd_nmt.launching.rank_output import Output

@@ -17,9 +17,8 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
-from hvd_nmt.diagnosis.channel import Message
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Link, LinkError, Links
+from hvd_nmt.diagnosis.link import Link, LinkError, Links, Message
 from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.command import Command
 from hvd_nmt.launching.launch_log import LaunchLog

@@ -15,7 +15,7 @@ from hvd_nmt.common import tensorflow_gpus
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Precision, precision
-from hvd_nmt.config.compute_capability import has_code
+from hvd_nmt.config.precision import has_code
 from hvd_nmt.model import device
 from hvd_nmt.telemetry import gpu
 from hvd_nmt.telemetry.host import cpu_flags

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from hvd_nmt.diagnosis.channel import Channel
+from hvd_nmt.diagnosis.link import Channel
 
 RANK = """
 import os, sys
