@@ -10,8 +10,7 @@
 Training pairs with an empty side, and pairs longer than --max-length, are left out and counted;
 OUT/removed.tsv.gz holds those that cleaning has removed. Dev and test pairs are all kept, so that
 BLEU stays comparable; an over-long dev sentence is cut for the loss, its text is not. The same
-command again sees that the work is done; after a kill it goes on behind the last finished stage,
-with OUT.work, and the result is the same to the byte.
+command again sees that the work is done. OUT appears whole or not at all.
 
 No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 """
@@ -19,29 +18,25 @@ No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
 from hvd_nmt.checkpoints.run_files import require_target_text
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import exclusive, followed, put_in_place
+from hvd_nmt.common.files import exclusive, followed, replacing
 from hvd_nmt.common.standard_streams import outliving_readers
-from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import embedded, joining, stages, subwords
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.journal import Journal, discard
 from hvd_nmt.preparation.options import Options, find_corpora, find_inputs, request
 from hvd_nmt.preparation.parts import Input, PartState
 from hvd_nmt.preparation.summary import summary
 from hvd_nmt.preparation.vocabularies import Wanted
-from hvd_nmt.preparation.workers import WorkerKilledError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,42 +58,31 @@ def prepare(options: Options) -> None:
     with exclusive(options.out):
         inputs, several = find_inputs(options), find_corpora(options)
         wanted = request(options, inputs, several)
-        work = options.out.with_name(f"{options.out.name}.work")
-        done = _is_done(options.out, wanted, options.overwrite)
-        if done:
-            said = f"{options.out} is already prepared with these settings."
-            discard(work)
-        else:
-            try:
-                said = _make(options, wanted, inputs, several, _journal(work, wanted))
-            except WorkerKilledError:
-                raise  # what is done is right
-            except DataError:
-                discard(work)
-                raise
-            except OSError as error:
-                raise DataError(
-                    f"{error.filename or options.out} cannot be used: {error.strerror or error}. "
-                    f"The same command goes on with what is in {work}."
-                ) from error
-    print(said)
+        if _is_done(options.out, wanted, options.overwrite):
+            print(f"{options.out} is already prepared with these settings.")
+            return
+        with replacing(options.out) as result:
+            seconds = _make(options, wanted, inputs, several, result)
+        print(
+            summary(options.out, options.vocabulary_size, options.source_vocabulary_size, seconds)
+        )
 
 
 def _make(
     options: Options, wanted: dict[str, Any], inputs: Mapping[str, Input],
-    several: Corpora | None, journal: Journal,
-) -> str:  # fmt: skip
-    """All stages; those that were finished before are not done again. Returns what to print."""
+    several: Corpora | None, result: Path,
+) -> dict[str, float]:  # fmt: skip
+    """All stages; returns the seconds that each took."""
     limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
     languages = options.languages if several is None else several.languages
+    work = result / "work"
+    work.mkdir()
     tags = options.learning_of(several).tags
-    build = stages.Build(journal, wanted, languages, limit, tags, options.copying)
-    build.result.mkdir(exist_ok=True)
-    parts, counted = _from_text(options, inputs, several, build)
-    stages.finish(build, parts, counted, joining.records(several, parts) if several else ())
-    put_in_place(build.result, options.out)
-    discard(journal.directory)
-    return summary(options.out, options.vocabulary_size, options.source_vocabulary_size, journal)
+    build = stages.Build(result, work, wanted, languages, limit, tags, options.copying)
+    found, counted = _from_text(options, inputs, several, build)
+    shutil.rmtree(work)
+    stages.finish(build, found, counted, joining.records(several, found) if several else ())
+    return build.seconds
 
 
 def _from_text(
@@ -119,7 +103,7 @@ def _from_text(
         options.learning_of(several),
     )  # fmt: skip
     stages.make_vocabularies(build, parts["train"], wanted)
-    return stages.encode(build, parts)
+    return parts, stages.encode(build, parts)
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:
@@ -141,12 +125,6 @@ def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:
     if overwrite:
         return False
     raise DataError(f"{state} Choose another --out, or add --overwrite to replace it.")
-
-
-def _journal(work: Path, wanted: dict[str, Any]) -> Journal:
-    """The journal of this job."""
-    key = {"request": wanted, "code": code_hash(), "sentencepiece": sentencepiece.__version__}
-    return Journal(work, key)
 
 
 if __name__ == "__main__":

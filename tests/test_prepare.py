@@ -443,8 +443,7 @@ prepare.main()
 """
 
 
-def test_a_killed_process_goes_on_behind_the_last_finished_stage(toy, monkeypatch):
-    """Killed when the files of a stage are written, and not yet that it is finished."""
+def test_nothing_appears_of_a_killed_process_and_the_next_one_leaves_nothing_else(toy):
     toy.write("train", [(f"{s} {i}", f"{t} {i}") for i in range(75) for s, t in toy_pairs(300)])
     assert toy.run() == 0
     whole = {path.name: path.read_bytes() for path in toy.out.iterdir()}
@@ -452,29 +451,16 @@ def test_a_killed_process_goes_on_behind_the_last_finished_stage(toy, monkeypatc
     done = subprocess.run([sys.executable, "-c", KILLED, *toy.argv()], cwd=ROOT, timeout=600)
     assert done.returncode == -signal.SIGKILL
     assert not toy.out.exists()
-    monkeypatch.setattr(subwords, "train", None)  # the last finished stage
     assert toy.run() == 0
     assert {path.name: path.read_bytes() for path in toy.out.iterdir()} == whole
     assert toy.left() == ["out"]
 
 
-def test_finished_stages_are_not_repeated(toy, monkeypatch, capsys):
-    """A stage that fails with an error of the machine leaves the others done."""
-    monkeypatch.setattr(prepare, "put_in_place", fail)
-    assert toy.run(max_length=23) == 3  # whose work is of no use for another request
-    capsys.readouterr()
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(toy, monkeypatch, capsys):
+    monkeypatch.setattr(corpus, "write_manifest", fail)
     assert toy.run() == 3
-    assert "No space left on device. The same command goes on" in capsys.readouterr().err
-    assert toy.left() == ["out.work"]
-    monkeypatch.undo()
-    monkeypatch.setattr(parts, "clean", None)
-    monkeypatch.setattr(subwords, "train", None)
-    monkeypatch.setattr(encoding, "encode", None)
-    assert toy.run() == 0
-    assert "encode train" in (out := capsys.readouterr().out)
-    assert out.count("(before)") == 6
-    assert corpus.load(toy.out, verify=True).manifest.max_length == 24
-    assert toy.left() == ["out"]
+    assert "out cannot be written: No space left on device" in capsys.readouterr().err
+    assert toy.left() == []
 
 
 def test_a_vocabulary_that_is_no_model_or_has_other_marks(toy, capfd):

@@ -1,10 +1,9 @@
 """Raw parallel text to a prepared data directory: what `hvd_nmt.prepare` does. No TensorFlow here.
 
 - `options`               the options of the command, and the request: all that decides the result
-- `stages`                the stages in their order, each done once
+- `stages`                the stages in their order
 - `corpora`               the YAML file that names several corpora
 - `joining`               several corpora as one
-- `n_best`                a teacher's translations as a corpus
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
 - `copies`                training pairs cut and spelled differently: BPE-dropout, noise
 - `noise`                 capitals, typing errors and the like
@@ -15,7 +14,6 @@
 - `encoding`              clean text to ids
 - `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`
 - `summary`               what the command prints
-- `journal`               finished stages, so that a killed job goes on
 - `workers`               work on all cores, results in order
 - `datasets`              public data sets, downloaded by their names
 - `embedded`              the package's own English-German corpus

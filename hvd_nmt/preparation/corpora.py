@@ -13,8 +13,7 @@
         dev: {source: val.en, target: val.de}
         test: {source: test.en, target: test.de}
 
-In place of `target`, `n_best` names what `translate --n-best` has made of `source`: each of the
-translations becomes a pair. Paths are relative to the YAML file. At least one corpus brings dev
+Paths are relative to the YAML file. At least one corpus brings dev
 files.
 """
 
@@ -57,8 +56,6 @@ class CorpusFiles:
     """share of an epoch's pairs, relative to the other weights; or each pair once"""
     date: str = ""
     """when the text was collected, for the reader of a report"""
-    is_n_best: bool = False
-    """the target file of train is what `translate --n-best` has written"""
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Corpora:
                 "tags": list(each.tags),
                 "weight": each.weight,
                 "date": each.date,
-                "n_best": each.is_n_best,
+                "n_best": False,  # as directories of older versions have it
                 "inputs": {
                     part: [[file.sha256 for file in pair] for pair in found.facts]
                     for part, found in self.inputs[each.name].items()
@@ -168,7 +165,7 @@ def with_inputs(corpora: Corpora) -> Corpora:
 def _corpus(
     entry: dict[str, Any], folder: Path, languages: tuple[str, str], rules: Rules
 ) -> CorpusFiles:
-    known = ("name", "source", "target", "n_best", "source_language", "target_language", "tags",
+    known = ("name", "source", "target", "source_language", "target_language", "tags",
              "weight", "date", "cleaning", *_HELD_OUT)  # fmt: skip
     _require_known(entry, known)
     name = entry.get("name")
@@ -181,11 +178,7 @@ def _corpus(
     for language in own:
         if not isinstance(language, str) or not re.fullmatch(LANGUAGE_NAME, language):
             raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
-    is_n_best = "n_best" in entry
-    if is_n_best and ("target" in entry or isinstance(entry["n_best"], list)):
-        raise ConfigError("n_best is one file in place of target: give only one of them.")
-    train = entry | {"target": entry["n_best"]} if is_n_best else entry
-    parts = {"train": _paths(train, "train", folder)}
+    parts = {"train": _paths(entry, "train", folder)}
     for part in _HELD_OUT:
         if part in entry:
             files = entry[part]
@@ -196,7 +189,7 @@ def _corpus(
     return CorpusFiles(
         name, (own[0], own[1]), parts, _rules(entry.get("cleaning", {}), rules),
         _tags(entry.get("tags", [])), weight_of(entry.get("weight", AS_IS), "weight"),
-        str(entry.get("date", "")), is_n_best,
+        str(entry.get("date", "")),
     )  # fmt: skip
 
 

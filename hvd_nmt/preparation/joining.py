@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.data.corpus import MixedCorpus
-from hvd_nmt.preparation import n_best
 from hvd_nmt.preparation.corpora import Corpora
-from hvd_nmt.preparation.parts import Input, PartState, Paths, joined_files
+from hvd_nmt.preparation.parts import PartState, Paths, joined_files
 from hvd_nmt.preparation.stages import Build, clean_part, require_pairs
 
 _COPIED_BYTES = 1 << 20
@@ -33,10 +30,9 @@ def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartSta
     for name in ("dev", "test", "train"):
         if any(name in inputs for inputs in corpora.inputs.values()):
             states = _cleaned(build, corpora, name, wrong_bytes, list(found))
-            folder = build.work if name == "train" else build.result
-            work = partial(_join, name, states, build.paths(folder, name))
-            plain = build.journal.stage(f"join {name}", work)
-            found[name] = PartState.from_plain(plain, folder)
+            text = build.paths(build.work if name == "train" else build.result, name)
+            with build.stage(f"join {name}"):
+                found[name] = _join(name, states, text)
     require_pairs(found["train"])
     return found
 
@@ -74,31 +70,16 @@ def _cleaned(
             nothing = FileFacts(0, "")
             states.append(PartState((nothing, nothing), text))
             continue
-        if part == "train" and each.is_n_best:
-            raw = _unfolded(build, each.name, raw)
-        work = partial(
-            clean_part, build, raw, text, each.rules, wrong_bytes,
-            held_out if part == "train" else None, of=each,
-        )  # fmt: skip
-        plain = build.journal.stage(f"read {part} of {each.name}", work)
-        states.append(PartState.from_plain(plain, build.work))
+        with build.stage(f"read {part} of {each.name}"):
+            states.append(clean_part(
+                build, raw, text, each.rules, wrong_bytes, held_out if part == "train" else None,
+                of=each,
+            ))  # fmt: skip
     return states
 
 
-def _unfolded(build: Build, name: str, raw: Input) -> Input:
-    """A corpus with a line for each of several translations, as files with a pair for each."""
-    out = build.paths(build.work, f"unfolded.{name}")
-    (paths,) = raw.paths
-    build.journal.stage(f"unfold {name}", partial(n_best.unfold, *paths, out))
-    return Input.of([out])
-
-
-def _join(part: str, states: Sequence[PartState], text: Paths) -> dict[str, Any]:
-    """The same part of several corpora as one, their clean text in one file after the other.
-
-    Returns:
-        What `PartState.from_plain` reads.
-    """
+def _join(part: str, states: Sequence[PartState], text: Paths) -> PartState:
+    """The same part of several corpora as one, their clean text in one file after the other."""
     present = [state for state in states if state.pairs_read]
     if not present:
         raise DataError(f"The {part} files of all corpora are empty: give some text.")
@@ -118,4 +99,4 @@ def _join(part: str, states: Sequence[PartState], text: Paths) -> dict[str, Any]
             for state in present:
                 with open(state.text[side], "rb") as one:
                     shutil.copyfileobj(one, stream, _COPIED_BYTES)
-    return whole.as_plain()
+    return whole

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,20 +114,6 @@ class PartState:
         source, target = (Side(*row) for row in zip(*columns, strict=True))
         removed = dict(sorted(self.removed.items()))
         return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
-
-    def as_plain(self) -> dict[str, Any]:
-        """Plain JSON values; of the text's paths only the names."""
-        # asdict makes a Counter of pairs of a Counter, so this one is taken as a dict.
-        plain = asdict(replace(self, removed=Counter()))
-        return plain | {"text": [path.name for path in self.text], "removed": dict(self.removed)}
-
-    @classmethod
-    def from_plain(cls, values: Mapping[str, Any], directory: Path) -> PartState:
-        """The inverse of `as_plain`, for text in this directory."""
-        source, target = (FileFacts(**file) for file in values["inputs"])
-        text = directory / values["text"][0], directory / values["text"][1]
-        removed = Counter(values["removed"])
-        return cls(**{**values, "inputs": (source, target), "text": text, "removed": removed})
 
 
 @dataclass(frozen=True)

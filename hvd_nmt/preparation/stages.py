@@ -1,4 +1,4 @@
-"""The stages of `prepare` in their order. A stage that is in the journal is not done again.
+"""The stages of `prepare` in their order.
 
 clean                each part to clean text, dev and test before train
 hold_out             dev pairs out of the training pairs
@@ -9,9 +9,10 @@ finish               the manifest and the report on quality
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,7 @@ from hvd_nmt.preparation import (
 from hvd_nmt.preparation.copies import Copying, require_merges
 from hvd_nmt.preparation.corpora import CorpusFiles, Tagged
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.journal import Journal
 from hvd_nmt.preparation.parts import Input, PartState, Paths
-
-RESULT = "result"
-"""folder of the journal's directory that becomes the data directory"""
 
 Parts = Mapping[str, PartState]
 """of "train", "dev" and perhaps "test": what has come of it so far"""
@@ -49,7 +46,10 @@ Parts = Mapping[str, PartState]
 class Build:
     """A data directory in the making: what every stage needs to know."""
 
-    journal: Journal
+    result: Path
+    """folder that becomes the data directory"""
+    work: Path
+    """folder of files that are needed only until the end"""
     request: dict[str, Any]
     """all that decides the result"""
     languages: tuple[str, str]
@@ -58,16 +58,15 @@ class Build:
     """that sources may begin with"""
     copying: Copying
     """how copies of training pairs differ"""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """that each stage took, in their order"""
 
-    @property
-    def work(self) -> Path:
-        """Where files lie that are needed only until the end."""
-        return self.journal.directory
-
-    @property
-    def result(self) -> Path:
-        """Where the files of the data directory lie until they are put in place."""
-        return self.journal.directory / RESULT
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Keeps the time that a stage takes."""
+        begun_s = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - begun_s
 
     def paths(self, folder: Path, name: str) -> Paths:
         """A source and a target path, such as `folder/name.en` and `folder/name.de`."""
@@ -99,13 +98,10 @@ def clean(
     """
     found: dict[str, PartState] = {}
     for name in sorted(inputs, key=["dev", "test", "train"].index):
-        folder = build.work if name == "train" else build.result
-        work = partial(
-            clean_part, build, inputs[name], build.paths(folder, name), rules, wrong_bytes
-        )
+        text = build.paths(build.work if name == "train" else build.result, name)
         others = list(found) if name == "train" else None
-        plain = build.journal.stage(f"read {name}", partial(work, others))
-        found[name] = PartState.from_plain(plain, folder)
+        with build.stage(f"read {name}"):
+            found[name] = clean_part(build, inputs[name], text, rules, wrong_bytes, others)
     require_pairs(found["train"])
     return found
 
@@ -113,7 +109,7 @@ def clean(
 def clean_part(
     build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
     held_out: Iterable[str] | None, *, of: CorpusFiles | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> PartState:  # fmt: skip
     """Cleans a part, of the only corpus or of one of several.
 
     Args:
@@ -124,21 +120,18 @@ def clean_part(
         wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
         held_out: of train: names of the parts that are clean already; None: it is one of these.
         of: the corpus, if there are several; its tags go in front of each source.
-
-    Returns:
-        What `PartState.from_plain` reads.
     """
     tags, name = ((), None) if of is None else (of.tags, of.name)
     if held_out is None:  # all its pairs stay, for a score counts them all
         wrong_bytes = "stop" if wrong_bytes == "stop" else "keep"
         keep = parts.Cleaning(Tagged(parts.keep_all, tags), None, wrong_bytes)
-        return parts.clean(raw, text, keep).as_plain()
+        return parts.clean(raw, text, keep)
     source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
     languages = build.languages if of is None else of.languages
     cleaner = Tagged(cleaning.Cleaner(rules, languages, (source, target)), tags)
     memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
     method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.name(name))
-    return parts.clean(raw, text, method).as_plain()
+    return parts.clean(raw, text, method)
 
 
 def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> dict[str, PartState]:
@@ -153,15 +146,11 @@ def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> d
     Raises:
         DataError: that would be more than half of the training pairs, or leaves none.
     """
-
-    def work() -> list[Any]:
-        dev, rest = build.paths(build.result, "dev"), build.paths(build.work, "rest")
-        return [part.as_plain() for part in parts.hold_out(train, pairs, dev, rest, targets_too)]
-
-    rest, dev = build.journal.stage("hold out", work)
-    left = PartState.from_plain(rest, build.work)
+    texts = build.paths(build.result, "dev"), build.paths(build.work, "rest")
+    with build.stage("hold out"):
+        left, dev = parts.hold_out(train, pairs, *texts, targets_too)
     require_pairs(left)
-    return {"train": left, "dev": PartState.from_plain(dev, build.result)}
+    return {"train": left, "dev": dev}
 
 
 def make_vocabularies(build: Build, train: PartState, wanted: vocabularies.Wanted) -> None:
@@ -172,30 +161,26 @@ def make_vocabularies(build: Build, train: PartState, wanted: vocabularies.Wante
         train: clean training text.
         wanted: which vocabularies.
     """
-    work = partial(
-        vocabularies.make, build.result, train, wanted, request=build.request, limit=build.limit
-    )
-    build.journal.stage("vocabulary", work)
+    with build.stage("vocabulary"):
+        vocabularies.make(build.result, train, wanted, request=build.request, limit=build.limit)
 
 
-def encode(build: Build, clean_parts: Parts) -> tuple[dict[str, PartState], dict[str, Any]]:
-    """Encodes train and dev; returns all parts, and what `quality` has counted of train."""
-
-    def work(name: str) -> list[Any]:
-        part, train = clean_parts[name], name == "train"
-        counts = quality.Quality(build.limit.tokens, build.tags) if train else None
-        limit = build.limit if train else build.limit._replace(skip=False)
-        models = [path.read_bytes() for path in vocabularies.models(build.result)]
-        both, copying = (models[0], models[-1]), build.copying if train else None
-        if copying and copying.bpe_dropout:
-            require_merges(both)
-        encoding.encode(part, both, limit, build.paths(build.result, name), counts, copying)
-        return [part.as_plain(), counts and counts.counted(build.held_out_keys(clean_parts))]
-
-    train, counted = build.journal.stage("encode train", lambda: work("train"))
-    dev, _ = build.journal.stage("encode dev", lambda: work("dev"))
-    encoded = {**clean_parts, "train": PartState.from_plain(train, build.work)}
-    return encoded | {"dev": PartState.from_plain(dev, build.result)}, counted
+def encode(build: Build, clean_parts: Parts) -> dict[str, Any]:
+    """Encodes train and dev, and completes their counts; returns what `quality` counts of train."""
+    models = [path.read_bytes() for path in vocabularies.models(build.result)]
+    both = models[0], models[-1]
+    if build.copying.bpe_dropout:
+        require_merges(both)
+    counts = quality.Quality(build.limit.tokens, build.tags)
+    stems = {name: build.paths(build.result, name) for name in ("train", "dev")}
+    with build.stage("encode train"):
+        train = clean_parts["train"]
+        encoding.encode(train, both, build.limit, stems["train"], counts, build.copying)
+        counted = counts.counted(build.held_out_keys(clean_parts))
+    with build.stage("encode dev"):
+        whole = build.limit._replace(skip=False)
+        encoding.encode(clean_parts["dev"], both, whole, stems["dev"])
+    return counted
 
 
 def finish(
@@ -215,7 +200,7 @@ def finish(
     """
     require_pairs(encoded["train"], f" (--max-length {build.limit.tokens})")
 
-    def work() -> None:
+    with build.stage("check sums"):
         *of_source, model = map(subwords.read, vocabularies.models(build.result))
         no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE}
         files = [
@@ -240,8 +225,6 @@ def finish(
         )
         corpus.write_manifest(build.result, manifest)
         quality.write(build.result, quality.report(build.languages, manifest.parts, counted))
-
-    build.journal.stage("check sums", work)
 
 
 def require_pairs(train: PartState, why: str = "") -> None:

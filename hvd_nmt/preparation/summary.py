@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality
-from hvd_nmt.preparation.journal import Journal
 
 
-def summary(out: Path, wanted_pieces: int, wanted_of_source: int, journal: Journal) -> str:
+def summary(
+    out: Path, wanted_pieces: int, wanted_of_source: int, seconds: Mapping[str, float]
+) -> str:
     """The lines to print: the quality of the text, the vocabulary, the times, the hashes.
 
     Args:
         out: the prepared directory.
         wanted_pieces: size of the vocabulary that was asked for, 0: none in particular.
         wanted_of_source: the same of the source's own vocabulary, 0: as the target's.
-        journal: of the stages.
+        seconds: that each stage took.
     """
     manifest = corpus.load(out).manifest
     report = json.loads((out / quality.REPORT).read_text(encoding="utf-8"))
-    stages = ", ".join(
-        f"{name} {stage_s:.1f} s" + " (before)" * (name in journal.resumed)
-        for name, stage_s in journal.seconds.items()
-    )
+    stages = ", ".join(f"{name} {stage_s:.1f} s" for name, stage_s in seconds.items())
     cut = [
         f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
         for name, part in reversed(manifest.parts.items())

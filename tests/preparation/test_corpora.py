@@ -152,23 +152,6 @@ def test_what_the_file_cannot_say(files, change, said):
     assert str(raised.value).startswith(str(path))
 
 
-def test_a_teacher_s_translations_are_a_corpus(files):
-    write(files, "mono.s", [line(i) for i in range(3)])
-    (files / "nbest").write_text("1\t-0.5\tein x\n1\t-0.75\tein y\n3\t-1.5e-05\tdrei \u00e4\n")
-    yaml = YAML + "  - {name: taught, source: mono.s, n_best: nbest, tags: [<2de>]}\n"
-    assert prepared(files, yaml) == 0
-    data = corpus.load(files / "out")
-    processor = subwords.read(data.spm_path)
-    pairs = [
-        tuple(processor.decode(side[i].tolist()) for side in (data.train.source, data.train.target))
-        for i in data.manifest.by_corpus("train")["taught"]
-    ]
-    assert pairs == [
-        (f"<2de> {line(0)}", "ein x"), (f"<2de> {line(0)}", "ein y"),
-        (f"<2de> {line(2)}", "drei \u00e4"),
-    ]  # fmt: skip
-
-
 def test_a_tag_hides_no_leak(files):
     write(files, "mono.s", [line(0), DEV[1], line(2)])
     write(files, "mono.t", ["a b", "c d", "e f"])

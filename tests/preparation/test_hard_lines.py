@@ -72,7 +72,8 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     out = directory / "text.en", directory / "text.de"
     part = parts.clean(Input.of(inputs), out, Cleaning(cleaner, None, "skip"))
     stems = directory / "ids.en", directory / "ids.de"
-    encoding.encode(part, (model(), model()), LengthLimit(20, skip=False), stems, None, block_pairs)
+    limit = LengthLimit(20, skip=False)
+    encoding.encode(part, (model(), model()), limit, stems, block_pairs=block_pairs)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     whole = [pair for pair in expected if None not in pair]
