@@ -142,8 +142,6 @@ def test_a_gpu_for_which_cudnn_has_no_code(capsys, cluster, nvml_library, monkey
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Name: nvidia-cudnn-cu12\nVersion: 9.12.0.46\n")
     monkeypatch.syspath_prepend(installed.parent)
-    facts, _ = cluster
-    facts["v100a"] = facts["v100b"] = {"cuda_architectures": ["sm_60", "sm_70", "compute_90"]}
     doctor.main(["-H", "v100a:1,v100b:1"])
     text = capsys.readouterr().out
     assert "cuDNN 9.12.0.46 has no code for Tesla V100-SXM2-16GB (7.0)" in text

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hvd_nmt.common.units import count, data_size
-from hvd_nmt.config.precision import cudnn_has_code, has_code
+from hvd_nmt.config.precision import cudnn_has_code
 from hvd_nmt.diagnosis import equality, network_checks
 from hvd_nmt.diagnosis.findings import FAIL, OK, WARN, Check, Judgement
 from hvd_nmt.diagnosis.hosts import Answer
@@ -153,36 +153,20 @@ def visible_gpus(gpu: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _compute_capability(answer: Answer, run: PlannedRun) -> Judgement:
-    """TensorFlow and cuDNN must have been compiled for the GPUs of the ranks."""
-    architectures, packages = answer.facts["cuda_architectures"], answer.facts["packages"]
+    """cuDNN must have been compiled for the GPUs of the ranks; of TensorFlow they tell it."""
     gpus = [gpu for gpu in visible_gpus(answer.facts["gpu"]) if gpu["capability"]]
-    if not gpus:
+    version = answer.facts["packages"].get("nvidia-cudnn-cu12")
+    if not gpus or version is None:  # cuDNN came from somewhere else, or not
         return OK, "", ""
-    tensorflow = f"TensorFlow {packages['tensorflow']}"
-    if not architectures:
-        found = f"there are GPUs, but {tensorflow} was built without CUDA"
-        return FAIL, found, "GPU=1 make install there"
-    without = [gpu for gpu in gpus if not has_code(architectures, tuple(gpu["capability"]))]
-    if without:
-        found = f"{tensorflow} has no code for {_kinds(without)}"
-        enough = len(gpus) - len(without) >= answer.host.slots
-        remedy = "leave these GPUs out with CUDA_VISIBLE_DEVICES there, or leave the host out"
-        return (WARN if enough else FAIL), found, remedy
-    version = packages.get("nvidia-cudnn-cu12")  # None: cuDNN came from somewhere else, or not
-    if version is None:
-        return OK, f"{tensorflow} has code for {_kinds(gpus)}", ""
-    cudnn = f"cuDNN {version}"
     without = [gpu for gpu in gpus if not cudnn_has_code(version, tuple(gpu["capability"]))]
+    kinds = ", ".join(dict.fromkeys(
+        f"{gpu['name']} ({'.'.join(map(str, gpu['capability']))})" for gpu in without or gpus
+    ))  # fmt: skip
     if without:
-        found = f"{cudnn} has no code for {_kinds(without)}: what needs it fails"
+        found = f"cuDNN {version} has no code for {kinds}: what needs it fails"
         # No certain failure: the graph of a step holds no convolution and no fused normalisation.
         return WARN, found, "TF=2.18 make install on every host: its cuDNN 9.3 has code for them"
-    return OK, f"{tensorflow} and {cudnn} have code for {_kinds(gpus)}", ""
-
-
-def _kinds(gpus: list[dict[str, Any]]) -> str:
-    kinds = (f"{gpu['name']} ({'.'.join(map(str, gpu['capability']))})" for gpu in gpus)
-    return ", ".join(dict.fromkeys(kinds))
+    return OK, f"cuDNN {version} has code for {kinds}", ""
 
 
 def _disk(answer: Answer, run: PlannedRun) -> Judgement:
@@ -229,7 +213,7 @@ _JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, PlannedRun], Judgem
     ("clock", (), _clock),
     ("Horovod", ("horovod",), _horovod),
     ("GPUs", ("gpu", "cpu"), _gpus),
-    ("compute capability", ("gpu", "packages", "cuda_architectures"), _compute_capability),
+    ("compute capability", ("gpu", "packages"), _compute_capability),
     ("network", ("routes", "nics"), network_checks.network),
     ("disk", ("disk",), _disk),
     ("run directory", ("run_dir",), _run_dir),

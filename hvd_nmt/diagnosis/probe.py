@@ -18,7 +18,6 @@ import importlib.util
 import json
 import os
 import platform
-import runpy
 import shutil
 import socket
 import sys
@@ -84,18 +83,6 @@ def _packages(request: dict[str, Any]) -> dict[str, str | None]:
             return None
 
     return {name: version(name) for name in PACKAGES}
-
-
-def _cuda_architectures(request: dict[str, Any]) -> list[str]:
-    """What TensorFlow's CUDA code was compiled for, as "sm_70"; [] if it was built without CUDA.
-
-    From the file that `tf.sysconfig.get_build_info` reads: importing TensorFlow takes seconds.
-    """
-    spec = importlib.util.find_spec("tensorflow")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError("TensorFlow is not installed")
-    path = Path(spec.submodule_search_locations[0]) / "python" / "platform" / "build_info.py"
-    return list(runpy.run_path(os.fspath(path))["build_info"].get("cuda_compute_capabilities", []))
 
 
 def gpu(request: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +233,7 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "python": lambda request: platform.python_version(),
     "code": lambda request: code_hash(),
     "horovod": lambda request: horovod_build.built_with(),
-    "packages": _packages, "cuda_architectures": _cuda_architectures,
+    "packages": _packages,
     "gpu": gpu, "cpu": _cpu,
     "nics": _nics, "names": _names, "routes": routes, "disk": _disk, "run_dir": _run_dir,
     "data": _data,

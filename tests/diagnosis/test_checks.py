@@ -39,7 +39,6 @@ def good_facts(name, other):
         "python": "3.11.7",
         "packages": dict.fromkeys(equality.NEEDED, "1.0")
         | {"numpy": "2.0.2", "nvidia-cudnn-cu12": "9.3.0.75"},
-        "cuda_architectures": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
         "code": "c0de" * 16,
         "horovod": {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False},
         "gpu": gpu(2),
@@ -185,25 +184,20 @@ RUNS = {
     "a lost GPU": planned(gpu=gpu(2, problems=["GPU 1 does not answer: GPU is lost"])),
     "a GPU with errors": planned(gpu=gpu(2, gpus=[card(0, error="ECC"), card(1)])),
     "no GPU, one core": on_both(gpu=gpu(0), cpu={"cores": 1, "bfloat16": True}),
-    "TensorFlow has no code": planned(**cards(K80, K80)),
-    "TensorFlow has code for one of two": planned(**cards(H100, K80)),
-    "TensorFlow has code for two of three": planned(**cards(H100, H100, K80)),
-    "TensorFlow has no code for a hidden GPU": planned(**cards(H100, K80, visible_devices="0")),
+    "two kinds of GPUs": planned(**cards(H100, K80)),
+    "three GPUs of two kinds": planned(**cards(H100, H100, K80)),
     "one GPU does not tell its capability": on_both(**cards(H100, SILENT)),
     "no GPU tells its capability": on_both(**cards(SILENT, SILENT)),
-    "TensorFlow without CUDA": on_both(cuda_architectures=[]),
-    "TensorFlow without CUDA, no GPUs": on_both(cuda_architectures=[], gpu=gpu(0)),
     "cuDNN has no code":
         on_both(packages=good_facts("", "")["packages"] | {"nvidia-cudnn-cu12": "9.12.0.46"}),
     "cuDNN is unknown": planned(packages={"nvidia-cudnn-cu12": None}),
     "processors, as asked for": on_both(
         dataclasses.replace(FILES, training=TrainingConfig(device="cpu")),
-        **cards(H100), cuda_architectures=[],
+        **cards(H100),
     ),
     **{
         f"{fact} was not found out": planned(**{fact: None}, problems={fact: "it hangs"})
-        for fact in ("gpu", "nics", "names", "disk", "packages", "cpu", "horovod", "data",
-                     "cuda_architectures")
+        for fact in ("gpu", "nics", "names", "disk", "packages", "cpu", "horovod", "data")
     },
 }  # fmt: skip
 """what is the matter -> the run that is judged"""

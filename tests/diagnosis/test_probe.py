@@ -59,26 +59,6 @@ def test_a_question_that_fails_or_hangs_costs_nothing_but_its_answer(monkeypatch
     assert found == {"cpu": 8, "gpu": None, "names": None, "problems": problems}
 
 
-def test_the_architectures_of_tensorflow_are_those_it_tells_when_it_is_imported():
-    tf = pytest.importorskip("tensorflow")
-    told = tf.sysconfig.get_build_info()
-    assert probe._cuda_architectures({}) == list(told.get("cuda_compute_capabilities", []))
-
-
-def test_the_architectures_of_tensorflow_are_read_from_its_build(tmp_path, monkeypatch):
-    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: spec)
-    build = tmp_path / "python" / "platform" / "build_info.py"
-    build.parent.mkdir(parents=True)
-    build.write_text("build_info = {'cuda_compute_capabilities': ['sm_70', 'compute_90']}\n")
-    assert probe._cuda_architectures({}) == ["sm_70", "compute_90"]
-    build.write_text("build_info = {'is_cuda_build': False}\n")
-    assert probe._cuda_architectures({}) == []
-    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="not installed"):
-        probe._cuda_architectures({})
-
-
 def test_gpus_tell_what_they_are_and_whether_they_answer(nvml_library, monkeypatch):
     nvml_library.gpus, nvml_library.dead = 2, 1
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
