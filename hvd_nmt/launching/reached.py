@@ -22,9 +22,8 @@ def reached(run_dir: Path, start_id: str) -> dict[str, Any]:
         `resumed_step`, `first_s`, `step` and `last_s`; {} if it came to no step.
     """
     found: dict[str, Any] = {}
-    damaged: list[int] = []
     with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-        for line in jsonl.read(run_dir / _METRICS, damaged):
+        for line in jsonl.read(run_dir / _METRICS):
             if line.get("kind") == "start":
                 found = {}
                 if line.get("start_id") == start_id:

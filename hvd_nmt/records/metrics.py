@@ -1,13 +1,9 @@
-"""The lines of metrics.jsonl as the parts of a `Run`, as far as they can be believed.
-
-A damaged line, or a value of another type than this package writes, is left out and reported.
-"""
+"""The lines of metrics.jsonl as the parts of a `Run`."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +20,6 @@ from hvd_nmt.telemetry import events
 
 Line = dict[str, Any]
 
-_LAST_TIME_S = 1e11
-"""unix time, in the year 5138: beyond it lies no record"""
-_LARGEST = 1e300
-"""below infinity; a whole number beyond it cannot become a float"""
-_LINES_NAMED = 5
-"""lines that are named in one sentence"""
 _INTERVAL = {
     "time_s": "time_s",
     "step_s": "step_time/total_s",
@@ -64,38 +54,16 @@ _EVALUATION = {
 
 
 def read_lines(run_dir: Path, problems: list[str]) -> list[Line]:
-    """The lines of a run, without what cannot be believed, of which `problems` gets sentences."""
+    """The lines of a run; `problems` gets a sentence about what is missing."""
     path = run_dir / events.METRICS_FILE
     if not path.exists():
         problems.append(f"{path} is missing, so nothing is known of the run's steps.")
         return []
-    damaged: list[int] = []
     try:
-        lines = events.read_metrics(run_dir, damaged)
+        return events.read_metrics(run_dir, problems)
     except OSError as error:
         problems.append(f"{path} cannot be read ({error.strerror or error}).")
         return []
-    if damaged:
-        problems.append(damage_sentence(path, damaged))
-    wrong = Counter(name for line in lines for name in line if not _is_valid(name, line[name]))
-    if wrong:
-        named = ", ".join(f"{name} ({number:,})" for name, number in wrong.items())
-        problems.append(
-            f"{path} has values of a type that hvd_nmt does not write, which are left out: {named}."
-        )
-    return [{name: of for name, of in line.items() if _is_valid(name, of)} for line in lines]
-
-
-def damage_sentence(path: Path, damaged: list[int]) -> str:
-    """One sentence about lines of a file that are no JSON objects, by their numbers from 1."""
-    numbers = ", ".join(f"{number:,}" for number in damaged[:_LINES_NAMED])
-    if len(damaged) == 1:
-        return f"Line {numbers} of {path} was damaged after it was written, so it is left out."
-    more = f" and {len(damaged) - _LINES_NAMED:,} more" if len(damaged) > _LINES_NAMED else ""
-    return (
-        f"{len(damaged):,} lines of {path} were damaged after they were written, so they are left "
-        f"out: {numbers}{more}."
-    )
 
 
 def last_start(lines: Iterable[Line]) -> Line:
@@ -223,10 +191,9 @@ def _by_corpus(line: Line) -> dict[str, tuple[float, float | None]]:
     losses = {
         name.removeprefix("eval_loss/"): value
         for name, value in line.items()
-        if name.startswith("eval_loss/") and _is_size(value)
+        if name.startswith("eval_loss/")
     }
-    scores = {name: line.get(f"sacrebleu/{name}") for name in losses}
-    return {name: (losses[name], of if _is_size(of) else None) for name, of in scores.items()}
+    return {name: (loss, line.get(f"sacrebleu/{name}")) for name, loss in losses.items()}
 
 
 def _interval(line: Line, steps: int, start: int) -> Interval:
@@ -236,7 +203,7 @@ def _interval(line: Line, steps: int, start: int) -> Interval:
         rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())), start=start,
         sentences=_sentences(line.get("sentences")),
         corpora={name.removeprefix(events.CORPUS_TAG): share for name, share in line.items()
-                 if name.startswith(events.CORPUS_TAG) and _is_size(share)},
+                 if name.startswith(events.CORPUS_TAG)},
     )  # fmt: skip
 
 
@@ -245,59 +212,3 @@ def _sentences(recorded: Any) -> int | None:
     if isinstance(recorded, dict):
         return sum(count for count, _ in recorded.values())
     return recorded
-
-
-def _is_valid(name: str, value: Any) -> bool:
-    """Whether a value is of the type that this package writes under this name."""
-    return name not in _VALID or _VALID[name](value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_size(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < _LARGEST
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and _is_size(value) and value >= 1
-
-
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_number(item) and item >= 0 for item in value)
-
-
-def is_time(value: Any) -> bool:
-    """Whether a value can be a unix time."""
-    return _is_number(value) and 0 <= value <= _LAST_TIME_S
-
-
-def is_texts(value: Any) -> bool:
-    """Whether a value is a list of texts."""
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys([*_INTERVAL.values(), *_EVALUATION.values()], _is_number),
-    **dict.fromkeys([name for name in _INTERVAL.values() if name.endswith("_s")], _is_size),
-    **dict.fromkeys(["eval_seconds", "gradient_bytes", "sent_bytes_per_step"], _is_size),
-    **dict.fromkeys(["all_reduce_s", "compute_s"], lambda value: value is None or _is_size(value)),
-    **dict.fromkeys(["outer_rate", "outer_momentum"], _is_size),
-    **dict.fromkeys(["hierarchical", "islands", "streaming", "chosen"], _is_truth),
-    **dict.fromkeys(["steps", "first_step", "parameters", "sync_every", "copies"], _is_count),
-    **dict.fromkeys(["wait_s", "background_s"], _is_size),
-    "sentences": lambda value: isinstance(value, dict) or _is_size(value),
-    **dict.fromkeys(["data_hash", "because", "reason"], lambda value: isinstance(value, str)),
-    "trained_s": _is_size,
-    **dict.fromkeys(["rank_ready_s", "rank_input_wait_s"], _is_sizes),
-    **dict.fromkeys(["time_s", "process_started_s"], is_time),
-    "step": lambda value: isinstance(value, int) and _is_size(value),
-    "wire": lambda value: value in ("float32", "float16"),
-    "kind": lambda value: isinstance(value, str),
-    "hosts": is_texts,
-}

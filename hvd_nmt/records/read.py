@@ -8,8 +8,6 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints.names import newest_step
 from hvd_nmt.checkpoints.run_files import (
@@ -47,9 +45,8 @@ def read_any_run(path: Path) -> Run:
 def read_run(run_dir: Path) -> Run:
     """Reads a run directory.
 
-    Any file of it may be missing or damaged: what it would tell is then unknown, and `problems`
-    says so. A torn last line, which a killed run leaves, does not exist. Steps that were done again
-    after a resume count once, as they were done last.
+    Any file of it may be missing: what it would tell is then unknown, and `problems` says so. Steps
+    that were done again after a resume count once, as they were done last.
 
     Raises:
         RunError: the directory is missing or is no run directory.
@@ -108,7 +105,7 @@ def read_run(run_dir: Path) -> Run:
 def _not_finite(run_dir: Path) -> tuple[int, ...]:
     """The steps that met NaN or Inf."""
     path = run_dir / NOT_FINITE
-    lines = jsonl.read(path, []) if path.exists() else ()
+    lines = jsonl.read(path) if path.exists() else ()
     return tuple(sorted({line["step"] for line in lines if "step" in line}))
 
 
@@ -132,28 +129,8 @@ def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str,
         config = configuration.load(path)
         return config, configuration.as_plain(config)
     except ConfigError as error:
-        problems.append(str(error))
-    # A version with other settings wrote it; what it says is still true.
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        problems.append(f"The settings of the run are unknown. {error}")
         return None, {}
-    if not isinstance(values, dict):
-        return None, {}
-    kept, groups = {}, configuration.as_plain(Config())
-    for name, value in values.items():
-        group = groups.get(name)
-        if not isinstance(group, dict):
-            kept[name] = value
-        elif isinstance(value, dict):  # a value of another type is one that could not be loaded
-            kept[name] = {key: item for key, item in value.items() if _fits(item, group.get(key))}
-    return None, kept
-
-
-def _fits(value: Any, default: Any) -> bool:
-    if isinstance(default, float):
-        return isinstance(value, int | float)
-    return default is None or isinstance(value, type(default))
 
 
 def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
@@ -168,23 +145,17 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         return {}
-    if not metrics.is_texts(values.get("hosts", [])):
-        problems.append(f"The hosts in {path} are no list of names.")
-        del values["hosts"]
     return values
 
 
 def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
     found = []
     for path in _telemetry_files(run_dir):
-        damaged: list[int] = []
         try:
-            lines = list(jsonl.read(path, damaged))
+            lines = list(jsonl.read(path, problems))
         except OSError as error:
             problems.append(f"{path} cannot be read ({error.strerror or error}).")
             continue
-        if damaged:
-            problems.append(metrics.damage_sentence(path, damaged))
         found.append(_host_samples(path.stem, lines))
     return found
 
@@ -195,7 +166,7 @@ def _host_samples(name: str, lines: list[dict[str, Any]]) -> HostSamples:
     for line in lines:
         if line.get("kind") == "host":
             header, start = line, start + 1
-        elif line.get("kind") == "sample" and metrics.is_time(line.get("time_s")):
+        elif line.get("kind") == "sample":
             samples.append(line | {"start": max(0, start)})
     return HostSamples(str(header.get("host", name)), header, samples)
 

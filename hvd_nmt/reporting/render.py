@@ -238,7 +238,7 @@ def _logged_samples(run_dir: Path) -> list[tuple[str, str, str]]:
     from hvd_nmt.telemetry.events import read_metrics
 
     try:
-        lines = [line for line in read_metrics(run_dir, damaged=[]) if line.get("kind") == "text"]
+        lines = [line for line in read_metrics(run_dir) if line.get("kind") == "text"]
     except (RunError, OSError):
         return []
     found = []

@@ -33,21 +33,18 @@ _NOT_FINITE = {"nan", "inf", "-inf"}
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
-def read_metrics(run_dir: Path, damaged: list[int] | None = None) -> list[dict[str, Any]]:
-    """Reads what a run's `EventStore` has written; `damaged` is as for `jsonl.read`.
+def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
+    """Reads what a run's `EventStore` has written; `problems` is as for `jsonl.read`.
 
     Returns:
         One dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines about a
         step, and the values. Non-finite floats are floats again. Empty when nothing was written.
-
-    Raises:
-        RunError: if the file was damaged after it was written, and `damaged` is None.
     """
     path = run_dir / METRICS_FILE
-    return [with_floats(line) for line in jsonl.read(path, damaged)] if path.exists() else []
+    return [_with_floats(line) for line in jsonl.read(path, problems)] if path.exists() else []
 
 
-def with_floats(line: dict[str, Any]) -> dict[str, Any]:
+def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
     """A line as it was before it was written: NaN and infinities, which JSON lacks, are floats."""
     if line.get("kind") == "text":
         return line

@@ -1,8 +1,7 @@
 """Files of one JSON object per line that survive a crash.
 
 A line that does not end in a newline does not exist: it is what a crash or a full disk left of one.
-Readers skip it, and the next writer cuts it off before it appends. So only the last line can ever
-be torn, and a line that cannot be read anywhere else means that something else damaged the file.
+Readers skip it, and the next writer cuts it off before it appends.
 """
 
 import errno
@@ -13,29 +12,29 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
+from hvd_nmt.common.units import count
 
-_BLOCK_BYTES = 1 << 16
 
-
-def read(path: Path, damaged: list[int] | None = None) -> Iterator[dict[str, Any]]:
+def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Reads the objects of a file one by one, without a torn last line.
 
     Args:
         path: the file.
-        damaged: gets the numbers, from 1, of whole lines that are no JSON object, which are then
-            left out; None: they are an error.
+        problems: gets a sentence with the number of lines that are no JSON object, if there are
+            any; they are left out.
 
     Yields:
         One object per line. Non-finite floats are the strings that `encode` made of them.
-
-    Raises:
-        RunError: if a whole line is no JSON object, and `damaged` is None.
-        OSError: if the file cannot be read.
     """
-    for _, values in _lines(path, damaged):
-        yield values
+    damaged = 0
+    for _, values in _lines(path):
+        if values is None:
+            damaged += 1
+        else:
+            yield values
+    if damaged and problems is not None:
+        problems.append(f"{path} has {count(damaged, 'line')} of no JSON, left out.")
 
 
 def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
@@ -43,17 +42,14 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
 
     Args:
         path: the file; nothing may have it open for writing.
-        keep: tells of an object whether its line stays, to the byte.
+        keep: tells of an object whether its line stays, to the byte; a line that is none stays.
 
     Returns:
         The number of dropped lines. The file is not touched when it is 0.
-
-    Raises:
-        RunError: if a whole line is no JSON object.
     """
     kept, dropped = [], 0
     for line, values in _lines(path):
-        if keep(values):
+        if values is None or keep(values):
             kept.append(line)
         else:
             dropped += 1
@@ -90,36 +86,17 @@ def _without_nan(value: Any) -> Any:
     return value
 
 
-def _lines(path: Path, damaged: list[int] | None = None) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Each whole line, and the object that it is."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for line in file:
             if not line.endswith(b"\n"):
                 return
             try:
                 values = json.loads(line)
             except (ValueError, RecursionError):
                 values = None
-            if isinstance(values, dict):
-                yield line, values
-            elif damaged is not None:
-                damaged.append(number)
-            else:
-                raise RunError(
-                    f"Line {number} of {path} is not a JSON object, so the file was damaged after "
-                    "it was written; delete that line to use the rest."
-                )
-
-
-def _cut_torn_line(file: Any) -> None:
-    size = end = file.seek(0, os.SEEK_END)
-    whole = 0
-    while end and not whole:
-        start = max(0, end - _BLOCK_BYTES)
-        file.seek(start)
-        newline = file.read(end - start).rfind(b"\n")
-        whole, end = (start + newline + 1 if newline >= 0 else 0), start
-    if whole != size:
-        file.truncate(whole)
+            yield line, values if isinstance(values, dict) else None
 
 
 @final
@@ -132,7 +109,11 @@ class JsonlFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         # No buffer of Python's: what failed to be written once is not tried again by close().
         self._file = path.open("ab+", buffering=0)
-        _cut_torn_line(self._file)
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(0)
+        whole = self._file.read(size).rfind(b"\n") + 1
+        if whole != size:
+            self._file.truncate(whole)
 
     def append(self, values: Mapping[str, Any]) -> None:
         """Writes one line, see `encode`; OSError: the disk is full, the file was deleted, etc."""

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, final
 
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
@@ -224,5 +223,5 @@ def _begun_s(path: Path) -> float | None:
         return None
     try:
         return next(jsonl.read(path), {}).get("time_s")
-    except (OSError, RunError):
+    except OSError:
         return None

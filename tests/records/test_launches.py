@@ -69,15 +69,10 @@ def test_a_start_whose_launcher_was_killed_is_known_likewise(tmp_path):
     assert said((first, second), tmp_path)[-1].endswith("at step 14: its launcher was killed.")
 
 
-def test_damage_is_said_and_left_out(tmp_path):
-    odd = LINES[1] | {"step": "many", "first_s": -1, "exit_code": None}
-    found, problems = read(
-        tmp_path, ["{\n", LINES[0], odd, {"kind": "start", "time_s": "now"}, '{"torn']
-    )
-    (first,) = found
-    assert (first.last_step, first.first_s, first.exit_code) == (None, None, None)
-    (problem,) = problems
-    assert problem.startswith("Line 1 of ")
+def test_a_torn_line_is_left_out(tmp_path):
+    found, problems = read(tmp_path, ["{\n", *LINES[:2], '{"torn'])
+    assert len(found) == 1
+    assert problems == [f"{tmp_path / 'launch.jsonl'} has 1 line of no JSON, left out."]
     assert launches.read(tmp_path / "nowhere", (), problems) == ()
 
 

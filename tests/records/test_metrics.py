@@ -1,6 +1,5 @@
-"""What is believed of metrics.jsonl, and what is left out and said."""
+"""The lines of metrics.jsonl read back."""
 
-import dataclasses
 import json
 
 import pytest
@@ -17,66 +16,21 @@ EVAL = {"kind": "eval", "time_s": 1_011.0, "step": 5, "sacrebleu": 20.0, "eval_s
 
 
 def read(folder, *lines):
-    """The lines as they are believed, and what is said of the others."""
+    """The lines, and what is said of others."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
     problems = []
     return metrics.read_lines(folder, problems), problems
 
 
-def test_what_a_run_writes_is_believed(tmp_path):
+def test_what_a_run_writes_is_read(tmp_path):
     assert read(tmp_path, START, TRAIN, EVAL) == ([START, TRAIN, EVAL], [])
 
 
-@pytest.mark.parametrize(
-    ("line", "name", "value"),
-    [
-        (START, "hosts", [1, 2]),
-        (START, "first_step", "one"),
-        (START, "first_step", 0),
-        (START, "parameters", "many"),
-        (START, "time_s", 1e300),
-        (START, "process_started_s", True),
-        (TRAIN, "step", 5.5),
-        (TRAIN, "steps", 0),
-        (TRAIN, "step_time/total_s", -1.0),
-        (TRAIN, "train_loss", "low"),
-        (TRAIN, "rank_ready_s", [None]),
-        (EVAL, "sacrebleu", [20]),
-        (EVAL, "kind", 7),
-    ],
-)
-def test_a_value_of_a_wrong_type_is_left_out_and_named(tmp_path, line, name, value):
-    lines, problems = read(tmp_path, *({**of, name: value} if of is line else of
-                                       for of in (START, TRAIN, EVAL)))  # fmt: skip
-    kept = {key: item for key, item in line.items() if key != name}
-    assert lines == [kept if of is line else of for of in (START, TRAIN, EVAL)]
-    (problem,) = problems
-    assert f"left out: {name} (1)." in problem
-    metrics.history(lines)
-    metrics.gradient(metrics.last_start(lines), 2)
-
-
-def test_values_of_other_versions_are_nobody_s_business(tmp_path):
-    later = START | {"begins_with": {"prefix": "x"}}
-    assert read(tmp_path, later) == ([later], [])
-
-
-@pytest.mark.parametrize("damage", ["", "{", "[1]", "null", "\x00\x00", "[" * 100_000])
-def test_a_damaged_first_line_costs_that_line(tmp_path, damage):
-    lines, problems = read(tmp_path, damage, TRAIN, EVAL)
-    assert lines == [TRAIN, EVAL]
-    assert problems == [
-        f"Line 1 of {tmp_path / 'metrics.jsonl'} was damaged after it was written, so it is left "
-        "out."
-    ]  # fmt: skip
-
-
-def test_many_damaged_lines_are_counted_and_some_named(tmp_path):
+def test_lines_that_are_no_json_are_counted(tmp_path):
     lines, problems = read(tmp_path, *7 * ["{"], TRAIN)
     assert lines == [TRAIN]
-    assert problems[0].startswith("7 lines of ")
-    assert problems[0].endswith("left out: 1, 2, 3, 4, 5 and 2 more.")
+    assert problems == [f"{tmp_path / 'metrics.jsonl'} has 7 lines of no JSON, left out."]
 
 
 def test_the_start_up_of_every_start_counts():
@@ -106,19 +60,11 @@ def test_an_exchange_is_in_effect_from_its_step_on(tmp_path):
     assert metrics.exchanges([START, TRAIN]) == ()
 
 
-def test_what_is_not_known_of_an_exchange_is_none_and_wrong_values_are_left_out(tmp_path):
+def test_what_is_not_known_of_an_exchange_is_none(tmp_path):
     configured = EXCHANGE | {"all_reduce_s": None, "compute_s": None, "chosen": False}
     lines, problems = read(tmp_path, START, configured)
     assert problems == []
     assert metrics.exchanges(lines) == (ExchangeInEffect(20, ISLANDS),)
-    wrong = {"wire": ["float16"], "sync_every": 0, "islands": "hosts", "compute_s": "long"}
-    lines, problems = read(tmp_path, START, EXCHANGE | wrong)
-    assert "wire (1), islands (1), sync_every (1), compute_s (1)" in problems[0]
-    (found,) = metrics.exchanges(lines)
-    assert found.exchange == dataclasses.replace(
-        ISLANDS, wire="float32", sync_every=1, islands=False
-    )
-    assert found.compute_s is None
 
 
 def test_a_resumed_run_goes_on_with_its_exchange_and_forgets_what_it_does_again():

@@ -191,8 +191,6 @@ CHANGES: dict[str, dict[str, bytes | Callable[[bytes], bytes] | None]] = {
     **{f"{name} is {content!r}": {name: content}
        for name in ("config.yaml", "environment.json") for content in (b"{", b"[1]")},
     "second lines are damaged": {"metrics.jsonl": DAMAGE, "telemetry/b.jsonl": DAMAGE},
-    "hosts are a number": {"metrics.jsonl": edit(rb"(?<=\"hosts\":)\[.*?\]", b"5"),
-                           "environment.json": b'{"hosts": 5}'},
     "a setting is of a wrong type": {"config.yaml": edit(rb"(?<=max_steps: )\d+", b"many")},
 }  # fmt: skip
 """of each case, what a file is now, what changes it, or None: it is not there"""

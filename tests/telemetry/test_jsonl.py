@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.telemetry import jsonl
 
 
@@ -42,19 +41,20 @@ def test_a_torn_last_line_is_skipped_and_cut_off_by_the_next_writer(tmp_path, be
     assert path.read_bytes() == whole + b'{"step":3}\n'
 
 
-@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"[1, 2]\n", b"\xff\xfe\n"])
-def test_damage_before_the_last_line_is_told_with_its_place(tmp_path, damage):
+@pytest.mark.parametrize("damage", [b"\0\0\0\n", b"[1, 2]\n", b"\xff\xfe\n", b"[" * 99_999 + b"\n"])
+def test_a_line_that_is_no_json_is_skipped_and_counted(tmp_path, damage):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"step": 1}\n' + damage + b'{"step": 2}\n')
-    with pytest.raises(RunError, match=r"^Line 2 of .*a\.jsonl"):
-        list(jsonl.read(path))
+    problems: list[str] = []
+    assert list(jsonl.read(path, problems)) == [{"step": 1}, {"step": 2}]
+    assert problems == [f"{path} has 1 line of no JSON, left out."]
 
 
 def test_rewrite_keeps_lines_to_the_byte_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"step":  1}\n{"step": 2}\n{"note": "as it is" }\n{"torn')
+    path.write_bytes(b'{"step":  1}\n{"step": 2}\n{"note": "as it is" }\nno JSON\n{"torn')
     assert jsonl.rewrite(path, lambda line: line.get("step", 0) < 2) == 1
-    assert path.read_bytes() == b'{"step":  1}\n{"note": "as it is" }\n'
+    assert path.read_bytes() == b'{"step":  1}\n{"note": "as it is" }\nno JSON\n'
     assert list(tmp_path.iterdir()) == [path]
 
 
