@@ -9,7 +9,6 @@ rank_environment   the environment variables that reach the ranks
 spare              a process that has imported what takes long before it is a rank
 signals            what SIGTERM and SIGINT do to a command
 standard_streams   output that goes on when nobody reads it any more
-tensorflow_gpus    which GPUs TensorFlow can use, and what keeps it from the others
 tensorflow_import  the import of TensorFlow without its noise
 threads            work on several threads that holds no process back
 units              durations, sizes, shares and counts for people to read

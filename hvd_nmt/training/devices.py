@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from hvd_nmt.common import tensorflow_gpus
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Precision, precision
@@ -28,6 +27,11 @@ _TOO_LITTLE_MEMORY = re.compile(
 )
 """in messages of TensorFlow, CUDA and NCCL; "resource exhausted" is also said of full disks"""
 _NAMES_A_GPU = re.compile(r"(^|,)\s*(\d|GPU-|MIG-)")
+_ASK = (
+    "TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=dso_loader=1 python -c 'import tensorflow as tf; "
+    "tf.config.list_physical_devices()'"
+)
+"""says why TensorFlow cannot use a GPU, to a person alone: it says so only to its log"""
 _SMALLER_STEPS = (
     "start with more ranks or more --training.micro-batches, or with a lower "
     "--training.tokens-per-step or a smaller model in a new --run-dir."
@@ -37,11 +41,7 @@ _SMALLER_STEPS = (
 def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -> None:
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
-    Args:
-        rank: this rank.
-        wanted: `training.device`. None: as auto, but GPUs that TensorFlow cannot use do not
-            matter.
-        deterministic: kernels are to give the same bits each time.
+    `wanted` is `training.device`; None: as auto, but GPUs that TensorFlow cannot use do not matter.
 
     Raises:
         ClusterError: this host has GPUs, but fewer than ranks, or TensorFlow cannot use them.
@@ -111,15 +111,13 @@ def _require_no_gpu(host: str) -> None:
     names = gpu.gpu_names()
     if not names:
         return
-    try:
-        why = tensorflow_gpus.look().why
-    except OSError as error:
-        why = str(error)
-    why = f" ({why})" if why else ""
+    built = tf.sysconfig.get_build_info()["is_cuda_build"]
+    why = "" if built else " (this one was built without CUDA)"
     raise ClusterError(
         f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
         f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
-        "nvidia-smi shows the driver; or train on the processor with --training.device cpu."
+        f"nvidia-smi shows the driver, and {_ASK} the reason; or train on the processor with "
+        "--training.device cpu."
     )
 
 
