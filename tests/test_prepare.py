@@ -101,7 +101,7 @@ def test_the_directory_holds_the_text(toy):
     assert train.target.tokens == len(data.train.target.ids)
     assert data.manifest.vocabulary_pieces == data.manifest.vocabulary_size == 120
     assert json.loads((toy.out / "quality.json").read_text())["parts"]["train"]["pairs"] == 300
-    assert not {"quality.json", "lengths.png", "removed.tsv.gz"} & set(data.manifest.files)
+    assert not {"quality.json", "removed.tsv.gz"} & set(data.manifest.files)
     # One vocabulary leaves no trace of two.
     assert not [path.name for path in toy.out.iterdir() if "source" in path.name]
     content = json.loads((toy.out / "manifest.json").read_text())

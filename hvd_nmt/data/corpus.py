@@ -9,7 +9,7 @@
         train.de.* dev.en.* dev.de.*    the same for the other side, and for the dev part
         train.copies.*                  the training pairs cut and spelled differently
         dev.en dev.de test.en test.de   raw text, one sentence per line, to score against
-        quality.json lengths.png        what is known of the training text: no part of the data
+        quality.json                    what is known of the training text: no part of the data
         removed.tsv.gz                  training pairs that cleaning has removed: no part either
 
 A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and

@@ -12,7 +12,7 @@
 - `vocabularies`          the vocabularies of a data directory: learned, or taken as they are
 - `subwords`              the joint SentencePiece vocabulary
 - `encoding`              clean text to ids
-- `quality`               lengths, duplicates, leakage: `quality.json` and `lengths.png`
+- `quality`               lengths, duplicates, leakage: `quality.json`
 - `summary`               what the command prints
 - `workers`               work on all cores, results in order
 - `datasets`              public data sets, downloaded by their names

@@ -4,8 +4,7 @@ The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with w
 the OpenSeq2Seq recipe was made, so that the counts agree with that script line by line. For a pair,
 in this order (the name of each rule is what is counted and reported):
 
-1. Every "|" is dropped, unless the first pair of the whole corpus holds one: then the corpus has
-   factors (`word|lemma|tag`) and keeps them.
+1. Every "|" is dropped. (The script keeps it in a corpus with factors, `word|lemma|tag`.)
 2. Runs of white space become one space; none stays at the ends. White space is what `\\s` is to
    Perl: TAB, LF, VT, FF, CR, space, NEL, NBSP, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F,
    U+205F, U+3000. It is not what it is to Python, which adds U+001C to U+001F.
@@ -13,24 +12,19 @@ in this order (the name of each rule is what is counted and reported):
 4. "too many words", "too few words": a side has over `max_words` or under `min_words` words. Words
    stand between spaces.
 5. "word ratio": one side has more than `max_word_ratio` times the words of the other.
-6. "word too long": a word has over `longest_word` characters; of a factored word, a factor.
-7. "empty factor": only in a corpus with factors, a factor is missing (the script stops here).
+6. "word too long": a word has over `longest_word` characters.
 
 The script's options to lower-case and to ignore mark-up are off in the recipe and not offered.
 
-Other control characters are letters like any other to the script: U+0001 alone is a word. Counts
-must agree with it, so the rules above see them. Only then every control character becomes a
-space, which is the policy of `hvd_nmt.data.text`, and spaces are collapsed once more. A side of
-which nothing is left then, or after SentencePiece's normalisation (as of U+200B), goes by a rule of
-our own, "only control characters". The kept text differs from the script's in these characters and
-in nothing else.
-
-Where the script is not followed: it takes a byte order mark for a letter and warns of bytes that
-are not UTF-8; `hvd_nmt.data.text` drops the one and refuses the others.
+Other control characters are letters like any other to the script: U+0001 alone is a word. Only
+after these rules every control character becomes a space, which is the policy of
+`hvd_nmt.data.text`, and spaces are collapsed once more. A side of which nothing is left then, or
+after SentencePiece's normalisation (as of U+200B), goes by a rule of our own, "only control
+characters". The script takes a byte order mark for a letter and warns of bytes that are not UTF-8;
+`hvd_nmt.data.text` drops the one and refuses the others.
 
 More rules, by option: "source is target", "character ratio", "wrong script", and those that need
-to know the pairs before or the other parts: "sentence of dev", "sentence of test", "duplicate"
-(see `Memory`).
+all pairs or the other parts: "sentence of dev", "sentence of test", "duplicate" (`repeated`).
 """
 
 from __future__ import annotations
@@ -56,7 +50,6 @@ TOO_MANY_WORDS = "too many words"
 TOO_FEW_WORDS = "too few words"
 WORD_RATIO = "word ratio"
 WORD_TOO_LONG = "word too long"
-EMPTY_FACTOR = "empty factor"
 ONLY_CONTROLS = "only control characters"
 COPY = "source is target"
 CHARACTER_RATIO = "character ratio"
@@ -66,8 +59,6 @@ DUPLICATE = "duplicate"
 Pair = tuple[str, str]
 
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-_EMPTY_FACTOR = re.compile(r"[ |]\|")
-_FACTOR_ENDS = re.compile(r"[ |]")
 _WORD = re.compile(r"\w")
 _LETTER = regex.compile(r"\p{L}")
 # ISO 15924 codes that stand for several scripts of Unicode.
@@ -123,11 +114,6 @@ class Rules:
                 f"--min-script-share must be from 0 to 1, not {self.min_script_share:g}."
             )
 
-    @property
-    def stateful(self) -> bool:
-        """Whether a rule needs a `Memory`: the pairs before, or the other parts."""
-        return self.remove_duplicates or self.remove_leaks
-
 
 @final
 class Cleaner:
@@ -136,15 +122,13 @@ class Cleaner:
     Args:
         rules: which.
         languages: names of the source and the target language, such as en or pt_BR.
-        first: the first raw pair of the whole corpus, in which the script looks for "|".
 
     Raises:
         ConfigError: the script of a language is not known, and a rule asks for it.
     """
 
-    def __init__(self, rules: Rules, languages: tuple[str, str], first: Pair) -> None:
+    def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
         self._rules = rules
-        self._factored = any("|" in line for line in first)
         self._scripts = (
             tuple(_Script(language) for language in languages) if rules.min_script_share else None
         )
@@ -157,7 +141,7 @@ class Cleaner:
             far as cleaning has come.
         """
         if self._rules.clean != "none":
-            source, target = self._spaced(source), self._spaced(target)
+            source, target = (_collapsed(side.replace("|", "")) for side in (source, target))
             rule = self._moses(source, target)
             if rule is None and not (source.isprintable() and target.isprintable()):
                 source, target = _collapsed(plain(source)), _collapsed(plain(target))
@@ -168,13 +152,8 @@ class Cleaner:
             rule = EMPTY if _is_empty(source) or _is_empty(target) else None
         return rule or self._more(source, target), (source, target)
 
-    def _spaced(self, line: str) -> str:
-        if "|" in line and not self._factored:
-            line = line.replace("|", "")
-        return _collapsed(line)
-
     def _moses(self, source: str, target: str) -> str | None:
-        """The script's rules 3 to 7."""
+        """The script's rules 3 to 6."""
         rules = self._rules
         if not source or not target:
             return EMPTY
@@ -187,10 +166,8 @@ class Cleaner:
             return WORD_RATIO
         most = rules.longest_word
         for line in (source, target):
-            if 0 < most < len(line) and max(map(len, _FACTOR_ENDS.split(line))) > most:
+            if 0 < most < len(line) and max(map(len, line.split(" "))) > most:
                 return WORD_TOO_LONG
-        if self._factored and any(map(_EMPTY_FACTOR.search, (source, target))):
-            return EMPTY_FACTOR
         return None
 
     def _more(self, source: str, target: str) -> str | None:
@@ -207,35 +184,26 @@ class Cleaner:
         return None
 
 
-@final
-class Memory:
-    """The rules that need the pairs before, or the other parts: ask it in the corpus's order.
-
-    It is for one process, the one that joins the work of the others; 8 bytes a pair stay in memory
-    if duplicates are removed.
+def repeated(
+    rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The pairs that go because of others, by the name of the rule: bool [pairs] for each.
 
     Args:
         rules: which.
-        held_out: the `keys` of the pairs of each other part, by its name.
+        keys: of the pairs that no other rule removes.
+        held_out: the `keys` of each other part, by its name.
     """
-
-    def __init__(self, rules: Rules, held_out: Mapping[str, np.ndarray]) -> None:
-        self._seen = _Seen() if rules.remove_duplicates else None
-        self._held_out = dict(held_out) if rules.remove_leaks else {}
-
-    def rules_of(self, keys: np.ndarray) -> list[str | None]:
-        """The rule that removes each of the next pairs, or None.
-
-        `keys` are those of pairs that no other rule removes, uint64 [pairs, 2].
-        """
-        rules: list[str | None] = [None] * len(keys)
-        if self._seen is not None:
-            for index in np.flatnonzero(~self._seen.add(pair_keys(keys))):
-                rules[index] = DUPLICATE
-        for part, held_out in self._held_out.items():
-            for index in np.flatnonzero(leaks(keys, held_out).any(axis=1)):
-                rules[index] = f"sentence of {part}"
-        return rules
+    found: dict[str, np.ndarray] = {}
+    if rules.remove_leaks:
+        for part in reversed([*held_out]):
+            source, target = leaks(keys, held_out[part]).T
+            found[f"sentence of {part}"] = source | target
+    if rules.remove_duplicates:
+        is_first = np.zeros(len(keys), bool)
+        is_first[np.unique(pair_keys(keys), return_index=True)[1]] = True
+        found[DUPLICATE] = ~is_first
+    return found
 
 
 def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
@@ -267,31 +235,6 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
         bool [pairs, 2]: the source is one of its sources, the target is one of its targets.
     """
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
-
-
-@final
-class _Seen:
-    """A set of 64-bit numbers as sorted arrays, each over twice as long as the next."""
-
-    def __init__(self) -> None:
-        self._runs: list[np.ndarray] = []
-
-    def add(self, keys: np.ndarray) -> np.ndarray:
-        """Adds numbers and tells of each whether it is the first of its kind."""
-        unique, first = np.unique(keys, return_index=True)
-        new = np.ones(len(unique), bool)
-        for run in self._runs:
-            places = np.minimum(np.searchsorted(run, unique), len(run) - 1)
-            new &= run[places] != unique
-        fresh = np.zeros(len(keys), bool)
-        fresh[first[new]] = True
-        added = unique[new]
-        while self._runs and len(self._runs[-1]) <= 2 * len(added):
-            # The stable sort finds the two sorted halves and merges them.
-            added = np.sort(np.concatenate((self._runs.pop(), added)), kind="stable")
-        if len(added):
-            self._runs.append(added)
-        return fresh
 
 
 @final

@@ -75,7 +75,7 @@ def encode(
         block_pairs: pairs that a worker takes at once.
     """
     copying = copying if copying and copying.is_on else None
-    settings = models, limit, None if quality is None else quality.tags, copying
+    settings = models, limit, quality is not None, copying
     blocks = pair_blocks(*part.text, block_pairs)
     encoded = workers.in_order(_encode, blocks, _load_with_copier, settings)
     source, target = (subwords.load(model).get_piece_size() for model in models)
@@ -197,20 +197,20 @@ def _load_with_copier(settings: tuple[Models, *tuple[Any, ...]]) -> tuple[Any, .
 
 def _encode(state: tuple[Any, ...], block: Block) -> EncodedBlock:
     """What a worker does with a block of clean text."""
-    models, limit, tags, copier = state
+    models, limit, is_train, copier = state
     lines = [side.removesuffix(b"\n").split(b"\n") for side in (block.source, block.target)]
     source, target = _encoded(models, lines)
-    removed, quality = {}, Quality(limit.tokens, tags or ())
-    decoded = [[line.decode() for line in side] for side in lines]
-    if tags is not None:  # it is train
+    removed, quality = {}, Quality(limit.tokens)
+    if is_train:
         lengths = source[1], target[1]  # by which a side is cut
         if limit.skip:
             lengths = _measured(models, lines, (source, target))
         removed = left_out(*lengths, limit)
-        quality.add(list(zip(*decoded, strict=True)), *lengths)
+        quality.add(*lengths)
     encoded = encoded_block(lines, (source, target), removed, limit.tokens, quality)
     if copier is None:
         return encoded
+    decoded = [[line.decode() for line in side] for side in lines]
     pairs = list(compress(zip(*decoded, strict=True), encoded.stays))
     numbers = (np.flatnonzero(encoded.stays) + block.first).tolist()
     copies = copier.copies(pairs, numbers, encoded.kept, limit.tokens)

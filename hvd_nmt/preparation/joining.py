@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.data.corpus import MixedCorpus
@@ -29,7 +31,7 @@ def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartSta
     found: dict[str, PartState] = {}
     for name in ("dev", "test", "train"):
         if any(name in inputs for inputs in corpora.inputs.values()):
-            states = _cleaned(build, corpora, name, wrong_bytes, list(found))
+            states = _cleaned(build, corpora, name, wrong_bytes, found)
             text = build.paths(build.work if name == "train" else build.result, name)
             with build.stage(f"join {name}"):
                 found[name] = _join(name, states, text)
@@ -59,7 +61,11 @@ def records(corpora: Corpora, encoded: Mapping[str, PartState]) -> list[MixedCor
 
 
 def _cleaned(
-    build: Build, corpora: Corpora, part: str, wrong_bytes: str, held_out: list[str]
+    build: Build,
+    corpora: Corpora,
+    part: str,
+    wrong_bytes: str,
+    clean_parts: Mapping[str, PartState],
 ) -> list[PartState]:
     """The part of each corpus; of one that has none, a state without pairs."""
     states = []
@@ -72,7 +78,7 @@ def _cleaned(
             continue
         with build.stage(f"read {part} of {each.name}"):
             states.append(clean_part(
-                build, raw, text, each.rules, wrong_bytes, held_out if part == "train" else None,
+                build, raw, text, each.rules, wrong_bytes, clean_parts if part == "train" else None,
                 of=each,
             ))  # fmt: skip
     return states
@@ -91,6 +97,7 @@ def _join(part: str, states: Sequence[PartState], text: Paths) -> PartState:
         whole.pairs_read += state.pairs_read
         whole.pairs += state.pairs
         whole.removed.update(state.removed)
+        whole.keys = np.concatenate([whole.keys, state.keys])
         for side in (0, 1):
             whole.text_bytes[side] += state.text_bytes[side]
             whole.kept_text_bytes[side] += state.kept_text_bytes[side]

@@ -2,18 +2,18 @@
 
 `clean` reads and cleans it with all cores and `hold_out` may take dev pairs from training; then
 `encoding` turns it into ids. Text is streamed from file to file: memory does not grow with the
-corpus, but for 8 bytes a pair if duplicates are removed.
+corpus, but for 16 bytes a pair: a hash of each side, by which duplicates and leaks are found.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
-from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain, read_pairs
+from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain
 from hvd_nmt.preparation import cleaning, removed, workers
 from hvd_nmt.preparation.removed import RemovedPair
 
@@ -59,6 +59,11 @@ class Input(NamedTuple):
             return cls(paths, [(fingerprint(pair[0]), fingerprint(pair[1])) for pair in paths])
         except OSError as error:
             raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+    @property
+    def name(self) -> str:
+        """Of the first source file."""
+        return self.paths[0][0].name
 
     @property
     def files(self) -> tuple[FileFacts, FileFacts]:
@@ -107,6 +112,8 @@ class PartState:
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
     by_corpus: list[int] = field(default_factory=list)
     """pairs that are kept of each of several corpora, one after the other; empty: of one"""
+    keys: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+    """`cleaning.keys` of the pairs of the text"""
 
     def finished(self) -> Part:
         """What the manifest records."""
@@ -122,10 +129,12 @@ class Cleaning:
 
     cleaner: Callable[[str, str], tuple[str | None, tuple[str, str]]]
     """tells of a raw pair which rule removes it (None: none) and gives it cleaned; picklable"""
-    memory: cleaning.Memory | None = None
-    """the rules that need the pairs before"""
     wrong_bytes: str = "stop"
     """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
+    tags: Sequence[str] = ()
+    """that make no other sentence of one"""
+    repeated: Callable[[np.ndarray], Mapping[str, np.ndarray]] = lambda keys: {}
+    """gives the pairs that go because of others, see `cleaning.repeated`"""
     removed: Path | None = None
     """file for the removed pairs, see `hvd_nmt.preparation.removed`; None: they are not kept"""
 
@@ -146,26 +155,35 @@ def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
     Raises:
         DataError: as `hvd_nmt.data.text.read_pairs`.
     """
-    part = PartState(raw.files, text)
-    settings = method.cleaner, method.wrong_bytes, method.memory is not None
-    with (
-        _writing(text) as write,
-        removed.writing(method.removed) as write_removed,
-        progress(None, "pairs", f"reading {raw.paths[0][0].name}") as bar,
-    ):
-        for cleaned in workers.in_order(_clean, _jobs(raw), settings=settings):
-            bar.update(cleaned.pairs_read)
-            if method.memory is not None:
-                cleaned = _remembered(cleaned, method.memory)
-            part.pairs_read += cleaned.pairs_read
-            part.removed.update(cleaned.removed)
-            part.pairs += cleaned.pairs_read - sum(cleaned.removed.values())
-            for side in (0, 1):
-                part.text_bytes[side] += cleaned.text_bytes[side]
-                part.kept_text_bytes[side] += len(cleaned.kept[side])
-            write(cleaned.kept)
-            write_removed(cleaned.removed_pairs)
-    return part
+    part, keys, numbers = PartState(raw.files, text), [], []
+    with removed.writing(method.removed) as write_removed:
+        with _writing(text) as write, progress(None, "pairs", f"reading {raw.name}") as bar:
+            for cleaned in workers.in_order(_clean, _jobs(raw), settings=method):
+                bar.update(cleaned.pairs_read)
+                part.pairs_read += cleaned.pairs_read
+                part.removed.update(cleaned.removed)
+                for side in (0, 1):
+                    part.text_bytes[side] += cleaned.text_bytes[side]
+                    part.kept_text_bytes[side] += len(cleaned.kept[side])
+                keys.append(cleaned.keys)
+                numbers.append(cleaned.numbers)
+                write(cleaned.kept)
+                write_removed(cleaned.removed_pairs)
+        part.keys = np.concatenate([part.keys, *keys])
+        part.pairs = len(part.keys)
+        rules = method.repeated(part.keys)
+        if not any(of.any() for of in rules.values()):
+            return part
+        numbers_of = np.concatenate(numbers)
+
+        def note(index: int, rule: str, source: bytes, target: bytes) -> None:
+            write_removed([(int(numbers_of[index]), rule, (source.decode(), target.decode()))])
+
+        drafts = [path.rename(path.with_name(f"{path.name}.all")) for path in text]
+        left = without(replace(part, text=(drafts[0], drafts[1])), text, rules, note)
+    for draft in drafts:
+        draft.unlink()
+    return left
 
 
 def hold_out(
@@ -195,60 +213,54 @@ def hold_out(
             f"--dev-size {pairs} is more than half of the {train.pairs} usable training pairs: "
             "hold out fewer."
         )
-    chosen = {(2 * i + 1) * train.pairs // (2 * pairs) for i in range(pairs)}
-    dev_pairs = [
-        (source.encode(), target.encode())
-        for index, (source, target) in enumerate(read_pairs(*train.text))
-        if index in chosen
-    ]
-    dev = PartState(train.inputs, dev_text, pairs_read=pairs, pairs=pairs)
-    block = _joined(dev_pairs)
-    with _writing(dev_text) as write:
-        write(block)
-    dev.text_bytes, dev.kept_text_bytes = ([len(side) for side in block] for _ in (0, 1))
-    sources = {source for source, _ in dev_pairs}
-    targets = {target for _, target in dev_pairs} if targets_too else set()
-
-    def rule(index: int, source: bytes, target: bytes) -> str | None:
-        if index in chosen:
-            return HELD_OUT
-        if source in sources:
-            return IN_DEV
-        return TARGET_IN_DEV if target in targets else None
-
-    return _without(train, rest, rule), dev
+    chosen = np.zeros(train.pairs, bool)
+    chosen[(2 * np.arange(pairs) + 1) * train.pairs // (2 * pairs)] = True
+    dev = without(train, dev_text, {"": ~chosen})
+    dev = PartState(
+        train.inputs, dev_text, pairs, pairs, text_bytes=[*dev.kept_text_bytes],
+        kept_text_bytes=dev.kept_text_bytes, keys=dev.keys,
+    )  # fmt: skip
+    shared = cleaning.leaks(train.keys, dev.keys)
+    rules = {HELD_OUT: chosen, IN_DEV: shared[:, 0]}
+    if targets_too:
+        rules[TARGET_IN_DEV] = shared[:, 1]
+    return without(train, rest, rules), dev
 
 
-def _without(
-    train: PartState, text: Paths, rule: Callable[[int, bytes, bytes], str | None]
-) -> PartState:
-    """Writes the training pairs that no rule removes, and counts the others.
+def without(
+    part: PartState, text: Paths, rules: Mapping[str, np.ndarray],
+    note: Callable[[int, str, bytes, bytes], None] = lambda *pair: None,
+) -> PartState:  # fmt: skip
+    """Writes the pairs that no rule removes, and counts the others by the first one that does.
 
     Args:
-        train: clean training text.
+        part: what has come of it so far.
         text: where the text of the pairs that are left goes.
-        rule: which removes a pair, given its index, source and target; None: it stays.
+        rules: bool [pairs] for each, the pairs that it removes.
+        note: is told of each removed pair: index, rule, source and target.
     """
-    left = PartState(
-        train.inputs, text, train.pairs_read, removed=train.removed.copy(),
-        text_bytes=list(train.text_bytes),
+    names, removed_by = list(rules), np.zeros(part.pairs, np.int64)
+    for number, of in reversed([*enumerate(rules.values(), start=1)]):
+        removed_by[of] = number
+    counts = np.bincount(removed_by, minlength=len(names) + 1)[1:].tolist()
+    left = replace(
+        part, text=text, pairs=int((removed_by == 0).sum()), keys=part.keys[removed_by == 0],
+        removed=part.removed + Counter(dict(zip(names, counts, strict=True))),
+        text_bytes=[*part.text_bytes], kept_text_bytes=[0, 0],
     )  # fmt: skip
-    done = 0
-    with _writing(text) as write, progress(train.pairs, "pairs", "holding dev pairs out") as bar:
-        for some in pair_blocks(*train.text):
+    with _writing(text) as write, progress(part.pairs, "pairs", f"writing {text[0].name}") as bar:
+        for block in pair_blocks(*part.text):
             kept = []
-            for index, pair in enumerate(_split(some.source, some.target), start=done):
-                if (name := rule(index, *pair)) is None:
-                    kept.append(pair)
+            for index, pair in enumerate(_split(block.source, block.target), start=block.first - 1):
+                if removed_by[index]:
+                    note(index, names[removed_by[index] - 1], *pair)
                 else:
-                    left.removed[name] += 1
-            done += some.pairs
-            bar.update(some.pairs)
-            left.pairs += len(kept)
-            block = _joined(kept)
+                    kept.append(pair)
+            joined = _joined(kept)
             for side in (0, 1):
-                left.kept_text_bytes[side] += len(block[side])
-            write(block)
+                left.kept_text_bytes[side] += len(joined[side])
+            write(joined)
+            bar.update(block.pairs)
     return left
 
 
@@ -272,10 +284,10 @@ class _Cleaned(NamedTuple):
     pairs_read: int
     text_bytes: tuple[int, int]
     kept: tuple[bytes, bytes]
-    keys: np.ndarray | None
-    """keys of the kept pairs, if asked for"""
-    numbers: list[int]
-    """line numbers of the kept pairs, if their keys are asked for"""
+    keys: np.ndarray
+    """of the kept pairs"""
+    numbers: np.ndarray
+    """line numbers of the kept pairs"""
     removed: Counter[str]
     removed_pairs: list[RemovedPair]
 
@@ -289,9 +301,9 @@ def _jobs(raw: Input) -> Iterator[_Job]:
         done += block.pairs
 
 
-def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
+def _clean(method: Cleaning, job: _Job) -> _Cleaned:
     """What a worker does with a block: decode, apply the rules, encode what stays."""
-    cleaner, wrong_bytes, want_keys = settings
+    wrong_bytes = method.wrong_bytes
     block = job.block
     wrong = set()
     try:
@@ -308,7 +320,7 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
     removed_pairs: list[RemovedPair] = []
     first = job.before + block.first
     for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
-        rule, pair = cleaner(source, target)
+        rule, pair = method.cleaner(source, target)
         rule = NOT_UTF8 if number - first in wrong else rule
         if rule is None:
             kept.append(pair)
@@ -319,29 +331,11 @@ def _clean(settings: tuple[Any, ...], job: _Job) -> _Cleaned:
         pairs_read=block.pairs,
         text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
         kept=_joined([(source.encode(), target.encode()) for source, target in kept]),
-        keys=cleaning.keys(kept, getattr(cleaner, "tags", ())) if want_keys else None,
-        numbers=numbers if want_keys else [],
+        keys=cleaning.keys(kept, method.tags),
+        numbers=np.array(numbers, np.int64),
         removed=Counter(rule for _, rule, _ in removed_pairs),
         removed_pairs=removed_pairs,
     )
-
-
-def _remembered(cleaned: _Cleaned, memory: cleaning.Memory) -> _Cleaned:
-    """What stays after the rules that need the pairs before."""
-    assert cleaned.keys is not None
-    rules = memory.rules_of(cleaned.keys)
-    if not any(rules):
-        return cleaned
-    kept: list[tuple[bytes, bytes]] = []
-    removed_pairs = list(cleaned.removed_pairs)
-    pairs = zip(cleaned.numbers, rules, _split(*cleaned.kept), strict=True)
-    for number, rule, (source, target) in pairs:
-        if rule is None:
-            kept.append((source, target))
-        else:
-            removed_pairs.append((number, rule, (source.decode(), target.decode())))
-    counts = cleaned.removed + Counter(filter(None, rules))
-    return cleaned._replace(kept=_joined(kept), removed=counts, removed_pairs=sorted(removed_pairs))
 
 
 def _is_utf8(raw: bytes) -> bool:

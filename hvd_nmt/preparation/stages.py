@@ -10,9 +10,10 @@ finish               the manifest and the report on quality
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
-from hvd_nmt.data.text import read_lines, read_pairs
 from hvd_nmt.preparation import (
     cleaning,
     encoding,
@@ -73,13 +73,10 @@ class Build:
         source, target = (folder / f"{name}.{language}" for language in self.languages)
         return source, target
 
-    def held_out_keys(self, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """The `cleaning.keys` of the pairs of dev and test, where they are among these parts."""
-        return {
-            name: cleaning.keys(list(read_pairs(*self.paths(self.result, name))), self.tags)
-            for name in ("dev", "test")
-            if name in names
-        }
+
+def _held_out(parts: Parts) -> dict[str, np.ndarray]:
+    """The `cleaning.keys` of the pairs of dev and test."""
+    return {name: parts[name].keys for name in ("dev", "test") if name in parts}
 
 
 def clean(
@@ -99,7 +96,7 @@ def clean(
     found: dict[str, PartState] = {}
     for name in sorted(inputs, key=["dev", "test", "train"].index):
         text = build.paths(build.work if name == "train" else build.result, name)
-        others = list(found) if name == "train" else None
+        others = found if name == "train" else None
         with build.stage(f"read {name}"):
             found[name] = clean_part(build, inputs[name], text, rules, wrong_bytes, others)
     require_pairs(found["train"])
@@ -108,7 +105,7 @@ def clean(
 
 def clean_part(
     build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
-    held_out: Iterable[str] | None, *, of: CorpusFiles | None = None,
+    others: Parts | None, *, of: CorpusFiles | None = None,
 ) -> PartState:  # fmt: skip
     """Cleans a part, of the only corpus or of one of several.
 
@@ -118,19 +115,20 @@ def clean_part(
         text: where clean text goes.
         rules: which training pairs are removed.
         wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
-        held_out: of train: names of the parts that are clean already; None: it is one of these.
+        others: of train: the parts that are clean already; None: it is one of these.
         of: the corpus, if there are several; its tags go in front of each source.
     """
     tags, name = ((), None) if of is None else (of.tags, of.name)
-    if held_out is None:  # all its pairs stay, for a score counts them all
+    if others is None:  # all its pairs stay, for a score counts them all
         wrong_bytes = "stop" if wrong_bytes == "stop" else "keep"
-        keep = parts.Cleaning(Tagged(parts.keep_all, tags), None, wrong_bytes)
+        keep = parts.Cleaning(Tagged(parts.keep_all, tags), wrong_bytes, build.tags)
         return parts.clean(raw, text, keep)
-    source, target = (next(read_lines(path, lenient=True), "") for path in raw.paths[0])
     languages = build.languages if of is None else of.languages
-    cleaner = Tagged(cleaning.Cleaner(rules, languages, (source, target)), tags)
-    memory = cleaning.Memory(rules, build.held_out_keys(held_out)) if rules.stateful else None
-    method = parts.Cleaning(cleaner, memory, wrong_bytes, build.result / removed.name(name))
+    method = parts.Cleaning(
+        Tagged(cleaning.Cleaner(rules, languages), tags), wrong_bytes, build.tags,
+        partial(cleaning.repeated, rules, held_out=_held_out(others)),
+        build.result / removed.name(name),
+    )  # fmt: skip
     return parts.clean(raw, text, method)
 
 
@@ -171,12 +169,12 @@ def encode(build: Build, clean_parts: Parts) -> dict[str, Any]:
     both = models[0], models[-1]
     if build.copying.bpe_dropout:
         require_merges(both)
-    counts = quality.Quality(build.limit.tokens, build.tags)
+    counts = quality.Quality(build.limit.tokens)
     stems = {name: build.paths(build.result, name) for name in ("train", "dev")}
     with build.stage("encode train"):
         train = clean_parts["train"]
         encoding.encode(train, both, build.limit, stems["train"], counts, build.copying)
-        counted = counts.counted(build.held_out_keys(clean_parts))
+        counted = counts.counted(train.keys, _held_out(clean_parts))
     with build.stage("encode dev"):
         whole = build.limit._replace(skip=False)
         encoding.encode(clean_parts["dev"], both, whole, stems["dev"])
@@ -202,7 +200,7 @@ def finish(
 
     with build.stage("check sums"):
         *of_source, model = map(subwords.read, vocabularies.models(build.result))
-        no_data = {corpus.MANIFEST, quality.REPORT, quality.FIGURE}
+        no_data = {corpus.MANIFEST, quality.REPORT}
         files = [
             path
             for path in sorted(build.result.iterdir())

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.preparation import cleaning
-from hvd_nmt.preparation.cleaning import Cleaner, Memory, Rules
+from hvd_nmt.preparation.cleaning import Cleaner, Rules
 
 LANGUAGES = ("en", "de")
-FIRST = ("first", "erste")
 NONE = Rules(clean="none")
 
 # perlrecharclass, "Whitespace": what \s matches in a Unicode string since Perl 5.18.
@@ -31,27 +30,18 @@ ODD += ["\u200b", "\u180e", "\u00ad", "\u2581", "|", "||", " | ", "\U0001f600", 
 def moses(corpus, fewest=1, most=80, ratio=9.0, longest=1000):
     """What `clean-corpus-n.perl` does, by what is written about it: [(words..., words...) or None].
 
-    A line ends at LF. If no factor is used in the first pair, the separator "|" is dropped. White
-    space is normalised, empty lines go, then those out of the range of words, out of the ratio
-    and with a word (or factor) that crashes the aligner; a blank factor is an error.
+    A line ends at LF. The separator "|" is dropped. White space is normalised, empty lines go, then
+    those out of the range of words, out of the ratio and with a word that crashes the aligner.
     """
-    factors = "|" in corpus[0][0] + corpus[0][1]
     for pair in corpus:
-        table = TO_SPACE if factors else TO_SPACE | {ord("|"): None}
+        table = TO_SPACE | {ord("|"): None}
         sides = [list(filter(None, line.translate(table).split(" "))) for line in pair]
         counts = [len(words) for words in sides]
-        parts = [part for words in sides for word in words for part in word.split("|")]
-        blank = factors and any(
-            "||" in word or (number > 0 and word.startswith("|"))
-            for words in sides
-            for number, word in enumerate(words)
-        )
         keep = (
             min(counts) >= max(fewest, 1)
             and max(counts) <= most
             and max(counts) / min(counts) <= ratio
-            and max(map(len, parts)) <= longest
-            and not blank
+            and max(len(word) for words in sides for word in words) <= longest
         )
         yield tuple(sides) if keep else None
 
@@ -79,10 +69,9 @@ def hard_pairs(n_pairs, seed=1):
         yield pair if chance.random() < 0.5 else pair[::-1]
 
 
-@pytest.mark.parametrize("first", [("a b", "c"), ("a|x b|y", "c|z")], ids=["plain", "factors"])
-def test_counts_agree_with_moses_on_hard_lines(first):
-    corpus = [first, *hard_pairs(25_000)]
-    cleaner = Cleaner(Rules(), LANGUAGES, corpus[0])
+def test_counts_agree_with_moses_on_hard_lines():
+    corpus = [*hard_pairs(25_000)]
+    cleaner = Cleaner(Rules(), LANGUAGES)
     rules = Counter()
     for pair, expected in zip(corpus, moses(corpus), strict=True):
         rule, cleaned = cleaner(*pair)
@@ -98,7 +87,6 @@ def test_counts_agree_with_moses_on_hard_lines(first):
     for rule in (cleaning.EMPTY, cleaning.TOO_MANY_WORDS, cleaning.WORD_RATIO):
         assert rules[rule]
     assert rules[cleaning.WORD_TOO_LONG]
-    assert (cleaning.EMPTY_FACTOR in rules) == ("|" in first[0])
 
 
 def controls_as_spaces(line):
@@ -130,7 +118,7 @@ def controls_as_spaces(line):
     ],
 )
 def test_examples(source, target, rule, cleaned):
-    found = Cleaner(Rules(), LANGUAGES, FIRST)(source, target)
+    found = Cleaner(Rules(), LANGUAGES)(source, target)
     assert found[0] == rule
     assert cleaned is None or found[1] == cleaned
 
@@ -156,19 +144,12 @@ FEW_WORDS = Rules(min_words=2, max_words=3, max_word_ratio=0, longest_word=0)
     ],
 )
 def test_other_rules(rules, source, target, rule):
-    assert Cleaner(rules, LANGUAGES, FIRST)(source, target)[0] == rule
+    assert Cleaner(rules, LANGUAGES)(source, target)[0] == rule
 
 
 def test_without_moses_spaces_and_bars_stay():
-    kept = Cleaner(NONE, LANGUAGES, FIRST)(" a|  b\t", "c " * 200)
+    kept = Cleaner(NONE, LANGUAGES)(" a|  b\t", "c " * 200)
     assert kept == (None, (" a|  b ", "c " * 200))
-
-
-def test_factors_are_kept_if_the_first_pair_has_some():
-    cleaner = Cleaner(Rules(longest_word=3), LANGUAGES, ("a|N", "b"))
-    assert cleaner("aaa|bbb c|d", "e|f") == (None, ("aaa|bbb c|d", "e|f"))
-    assert cleaner("aaaa|b", "c")[0] == cleaning.WORD_TOO_LONG
-    assert cleaner("a||b", "c")[0] == cleaner("a", "c |d")[0] == cleaning.EMPTY_FACTOR
 
 
 @pytest.mark.parametrize(
@@ -183,16 +164,16 @@ def test_factors_are_kept_if_the_first_pair_has_some():
     ],
 )
 def test_scripts_of_languages(language, good, bad):
-    cleaner = Cleaner(Rules(min_script_share=0.5), (language, language), FIRST)
+    cleaner = Cleaner(Rules(min_script_share=0.5), (language, language))
     assert cleaner(good, good)[0] is None
     assert cleaner(good, bad)[0] == cleaner(bad, good)[0] == cleaning.WRONG_SCRIPT
 
 
 def test_a_language_without_a_known_script():
-    Cleaner(Rules(), ("klingon", "de"), FIRST)
+    Cleaner(Rules(), ("klingon", "de"))
     for name in ("klingon", "x", "source"):
         with pytest.raises(ConfigError, match=f"The script of the language '{name}' is not known"):
-            Cleaner(Rules(min_script_share=0.1), (name, "de"), FIRST)
+            Cleaner(Rules(min_script_share=0.1), (name, "de"))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +192,7 @@ def test_options_that_cannot_work(options):
 @settings(deadline=None)
 @given(st.text(), st.text())
 def test_what_is_kept_is_clean_and_stays(source, target):
-    cleaner = pickle.loads(pickle.dumps(Cleaner(Rules(), LANGUAGES, FIRST)))
+    cleaner = pickle.loads(pickle.dumps(Cleaner(Rules(), LANGUAGES)))
     rule, cleaned = cleaner(source, target)
     if rule is None:
         for line in cleaned:
@@ -231,27 +212,29 @@ def test_keys_are_the_same_everywhere():
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.integers(0, 30))), st.booleans())
-def test_duplicates_across_chunks(chunks, leaking):
-    """In any cut into chunks, what a plain set finds."""
-    texts = [[(str(number), "same") for number in chunk] for chunk in chunks]
+@given(st.lists(st.integers(0, 30)), st.booleans())
+def test_duplicates_and_leaks(numbers, leaking):
+    """What a plain set finds."""
     held_out = {"dev": cleaning.keys([("7", "x")]), "test": cleaning.keys([("y", "z")])}
-    memory = Memory(Rules(remove_duplicates=True, remove_leaks=leaking), held_out)
+    rules = Rules(remove_duplicates=True, remove_leaks=leaking)
+    pairs = [(str(number), "same") for number in numbers]
+    found = cleaning.repeated(rules, cleaning.keys(pairs), held_out)
     seen = set()
-    for chunk in texts:
-        expected = []
-        for pair in chunk:
-            rule = "duplicate" if pair in seen else None
-            seen.add(pair)
-            expected.append("sentence of dev" if leaking and pair[0] == "7" else rule)
-        assert memory.rules_of(cleaning.keys(chunk)) == expected
+    for index, pair in enumerate(pairs):
+        assert found["duplicate"][index] == (pair in seen)
+        seen.add(pair)
+    assert list(found) == (["sentence of test", "sentence of dev"] if leaking else []) + [
+        "duplicate"
+    ]
+    if leaking:
+        assert found["sentence of dev"].tolist() == [pair[0] == "7" for pair in pairs]
+        assert not found["sentence of test"].any()
 
 
 def test_leaks_on_either_side():
     held_out = {"dev": cleaning.keys([("a", "A"), ("b", "B")]), "test": cleaning.keys([("c", "C")])}
     train = cleaning.keys([("a", "x"), ("x", "B"), ("A", "a"), ("c", "C"), ("x", "y")])
-    found = Memory(Rules(remove_leaks=True), held_out).rules_of(train)
-    assert found == ["sentence of dev", "sentence of dev", None, "sentence of test", None]
-    assert Memory(Rules(), held_out).rules_of(train) == [None] * 5
-    assert Rules(remove_leaks=True).stateful
-    assert not Rules().stateful
+    found = cleaning.repeated(Rules(remove_leaks=True), train, held_out)
+    assert found["sentence of dev"].tolist() == [True, True, False, False, False]
+    assert found["sentence of test"].tolist() == [False, False, False, True, False]
+    assert cleaning.repeated(Rules(), train, held_out) == {}

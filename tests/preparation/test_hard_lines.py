@@ -68,9 +68,9 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
         lines[0] = b"x" + lines[0]
     names = ("en", "de")
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
-    cleaner = Cleaner(Rules(clean="none"), ("en", "de"), ("", ""))
+    cleaner = Cleaner(Rules(clean="none"), ("en", "de"))
     out = directory / "text.en", directory / "text.de"
-    part = parts.clean(Input.of(inputs), out, Cleaning(cleaner, None, "skip"))
+    part = parts.clean(Input.of(inputs), out, Cleaning(cleaner, "skip"))
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)
     encoding.encode(part, (model(), model()), limit, stems, block_pairs=block_pairs)
@@ -97,7 +97,7 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     for path in paths:
         path.write_bytes(b"\n".join(lines))
     out = tmp_path / "text.en", tmp_path / "text.de"
-    part = parts.clean(Input.of([paths]), out, Cleaning(parts.keep_all, None, "keep"))
+    part = parts.clean(Input.of([paths]), out, Cleaning(parts.keep_all, "keep"))
     assert part.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
