@@ -11,8 +11,8 @@ from hvd_nmt.common.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
+    from hvd_nmt.translation.engine import Engine
     from hvd_nmt.translation.settings import Settings
-    from hvd_nmt.translation.trained_model import TrainedModel
 
 # Horovod's Keras support needs Keras 2, and TensorFlow decides between Keras 2 and 3 when it is
 # first imported. Every rank imports this package before TensorFlow, so this is the one safe place.
@@ -24,7 +24,7 @@ def load(
     run: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "best",
     settings: Settings | None = None,
-) -> TrainedModel:
+) -> Engine:
     """Loads a trained model, to translate and to score. Imports TensorFlow.
 
         model = hvd_nmt.load("runs/demo")
@@ -43,8 +43,7 @@ def load(
 
     Raises:
         RunError: the run or a checkpoint cannot be used.
-        ConfigError: the settings ask for what the backend cannot do, or for another number of
-            threads than TensorFlow works with already.
+        ConfigError: the settings ask for what the backend cannot do.
         DataError: the run's vocabulary cannot be used.
     """
     from hvd_nmt.common.tensorflow_import import import_tensorflow
@@ -52,11 +51,10 @@ def load(
 
     import_tensorflow()
     from hvd_nmt.translation import engine
-    from hvd_nmt.translation.trained_model import TrainedModel
 
     chosen = [checkpoint] if isinstance(checkpoint, str | os.PathLike) else checkpoint
     names = [os.fspath(name) for name in chosen]
-    return TrainedModel(engine.load(Path(run), names, (settings or Settings()).exact()))
+    return engine.load(Path(run), names, (settings or Settings()).exact())
 
 
 def open_run(path: str | os.PathLike[str]) -> RunSummary:

@@ -1,5 +1,6 @@
 """Source and target with vocabularies of their own: what two matrices change, from end to end."""
 
+import json
 import os
 import re
 import shutil
@@ -107,17 +108,16 @@ def translated(run, lines, folder, *options):
 def test_scores_are_of_the_pieces_of_the_target(run, model, data, tmp_path):
     sources, targets = (lines[:6] for lines in corpus.load(data).text("dev"))
     (tmp_path / "target").write_text("".join(f"{line}\n" for line in targets), encoding="utf-8")
-    given = ("--score", "--target", str(tmp_path / "target"), "--token-scores")
-    rows = [row.split("\t") for row in translated(run, sources, tmp_path, *given)]
+    given = ("--target", str(tmp_path / "target"), "--json")
+    rows = [json.loads(row) for row in translated(run, sources, tmp_path, *given)]
     tokenizers = Tokenizers.of(*vocabularies(run))
     ids = tokenizers.source.encode(sources), tokenizers.target.encode(targets)
-    for source_S, target_T, (score, pieces) in zip(*ids, rows, strict=True):
+    for source_S, target_T, row in zip(*ids, rows, strict=True):
         logits = model(source_S[None], target_T[None])[0].numpy()
         logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         wanted = logp[np.arange(len(target_T)), target_T].sum()
-        assert float(score) == pytest.approx(wanted, abs=1e-3)
-        named = [word.rpartition("=")[0] for word in pieces.split(" ")]
-        assert named == [tokenizers.target.pieces[number] for number in target_T]
+        assert row["score"] == pytest.approx(wanted, abs=1e-3)
+        assert row["tokens"] == [tokenizers.target.pieces[number] for number in target_T]
 
 
 @pytest.mark.parametrize("to", ["ctranslate2", pytest.param("saved-model", marks=pytest.mark.long)])

@@ -14,7 +14,6 @@ that finished, without any penalty, and ranks them by the run's own (`length_pen
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import sys
@@ -145,7 +144,6 @@ def require_possible(decoding: Decoding) -> None:
         "coverage_penalty": "apply our coverage penalty",
         # It forbids tokens before it normalises, so that the scores of the others rise.
         "min_length": "ask for a least length without changing scores",
-        "min_ratio": "ask for a least length without changing scores",
         "no_repeat_ngram": "forbid repetitions without changing scores",
     }
     for name, what in impossible.items():
@@ -200,7 +198,6 @@ class CTranslate2Translator:
         self,
         sources: Sequence[np.ndarray],
         batch_tokens: int = 4096,
-        prefixes: Sequence[np.ndarray] | None = None,
         details: bool = False,
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translate sentences of any number and length.
@@ -208,15 +205,12 @@ class CTranslate2Translator:
         Args:
             sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
             batch_tokens: most source tokens, padding included, that are translated at once.
-            prefixes: not possible here: must be None.
             details: fill `token_scores`; there is no `alignment`.
 
         Yields:
             (index into `sources`, translations, best first), longest sources first. A source of
             eos alone is an empty translation with score 0.
         """
-        if prefixes is not None:
-            raise ConfigError(_cannot("start translations with given prefixes"))
         read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
             if len(ids) <= 1:
@@ -316,8 +310,6 @@ class CTranslate2Translator:
     def _limit(self, source: np.ndarray) -> int:
         """Most tokens of a translation, eos included."""
         most = self._decoding.max_length or len(source) + EXTRA_TOKENS
-        if self._decoding.max_ratio:
-            most = min(most, max(1, math.floor(len(source) * self._decoding.max_ratio)))
         return min(most, self.max_length)
 
 

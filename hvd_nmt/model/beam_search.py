@@ -1,7 +1,7 @@
 """Beam search in the TensorFlow graph. It takes a step function and knows nothing of the model.
 
 Capitals in names: B sentences, K hypotheses per sentence, V vocabulary, T target positions for
-which there is room, P positions of what is given for each, S source positions, C candidates per
+which there is room, P positions of random numbers, S source positions, C candidates per
 sentence and step. Inside the search B are the sentences that are still searched.
 
 A hypothesis is *alive* until it predicts eos; then it is *finished*, keeps its score, and no later
@@ -48,7 +48,6 @@ class Given(NamedTuple):
 
     most_B: tf.Tensor  # most tokens to generate, eos included; 0 gives no hypothesis
     least_B: tf.Tensor | None = None  # fewest tokens, eos included; at most `most_B`
-    prefix_BxP: tf.Tensor | None = None  # tokens all hypotheses start with; -1 elsewhere
     draws_BxKxP: tf.Tensor | None = None  # float32 in [0, 1), what decides each drawn token
 
 
@@ -94,8 +93,7 @@ def beam_search(
     """Find the most probable target sentences, or draw some, B at a time.
 
     A hypothesis has the score log-probability / `decoding.penalty` + `coverage_penalty`. With a
-    beam of 1 this is greedy search: a sentence ends when eos is the most probable token. A forced
-    prefix counts in length and score like any other tokens.
+    beam of 1 this is greedy search: a sentence ends when eos is the most probable token.
 
     Args:
         step: `step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS,
@@ -258,7 +256,7 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
     score_BxC = _score(logp_BxC, position + 1, coverage_BxCxS, decoding)
 
     ended_BxC = token_BxC == EOS
-    is_finished_BxC = ended_BxC & _may_end(position, given, decoding, ended_BxC.shape[1])
+    is_finished_BxC = ended_BxC & _may_end(position, decoding, ended_BxC.shape[1])
     finished = _keep_best(
         search.finished, ids_BxCxT, position + 1, where_else_none(is_finished_BxC, score_BxC)
     )
@@ -291,31 +289,23 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
 
 
 def _rules(search: _Search, given: Given) -> Rules:
-    position, forced_B, draw_BxK = search.position, None, None
-    if given.prefix_BxP is not None:
-        P = tf.shape(given.prefix_BxP)[1]
-        none_Bx1 = -tf.ones_like(given.most_B)[:, None]
-        padded_BxP = tf.concat([given.prefix_BxP, none_Bx1], 1)
-        forced_B = padded_BxP[:, tf.minimum(position, P)]
+    position, draw_BxK = search.position, None
     if given.draws_BxKxP is not None:
         draw_BxK = given.draws_BxKxP[:, :, position]
-    return Rules(position, search.ids_BxKxT, given.least_B, forced_B, draw_BxK)
+    return Rules(position, search.ids_BxKxT, given.least_B, draw_BxK)
 
 
-def _may_end(position: tf.Tensor, given: Given, decoding: Decoding, count: int) -> tf.Tensor:
-    """Which of so many candidates, best first, may be the end: bool, broadcasts to [B, C].
+def _may_end(position: tf.Tensor, decoding: Decoding, count: int) -> tf.Tensor:
+    """Which of so many candidates, best first, may be the end: bool [C].
 
     Those among the K best: an eos of a lower rank would be kept however improbable. As the first
-    token that is not forced eos must be the best of all, or larger beams give empty translations
-    where greedy search gives none: so does CTranslate2 after a prefix (its issue 277).
+    token eos must be the best of all, or larger beams give empty translations where greedy search
+    gives none (CTranslate2, issue 277).
     """
     is_best_C, is_kept_C = (tf.range(count) < n for n in (1, decoding.hypotheses))
     if decoding.sample or decoding.normalization == "marian":  # generate() has no such rule
         return is_kept_C
-    free_from_B = tf.zeros_like(given.most_B)
-    if given.prefix_BxP is not None:
-        free_from_B = tf.math.count_nonzero(given.prefix_BxP >= 0, 1)
-    return tf.where((tf.cast(position, tf.int64) == free_from_B)[:, None], is_best_C, is_kept_C)
+    return tf.where(position == 0, is_best_C, is_kept_C)
 
 
 def _score(

@@ -29,7 +29,6 @@ class Rules(NamedTuple):
     position: tf.Tensor  # int32 scalar, of the next token
     ids_BxKxT: tf.Tensor  # int64, the hypotheses so far
     least_B: tf.Tensor | None  # int64, fewest tokens of a translation, eos included
-    forced_B: tf.Tensor | None  # int64, the only next token, or -1
     draw_BxK: tf.Tensor | None  # float32 in [0, 1), decides what is drawn
 
 
@@ -70,10 +69,6 @@ def candidates(
         max_Nx1, p_Nx1 = logits_Nxc[:, :1], tf.gather(p_NxV, token_Nxc[:, :1], batch_dims=1)
     else:
         max_Nx1, p_Nx1 = (tf.reduce_max(x, -1, keepdims=True) for x in (logits_NxV, p_NxV))
-    if rules.forced_B is not None:
-        logits_Nxc, token_Nxc = _forced(
-            tf.repeat(rules.forced_B, K), logits_NxV, logits_Nxc, token_Nxc
-        )
     per_row = token_Nxc.shape[1]
     logp_BxKxc = tf.reshape(logits_Nxc - max_Nx1 + tf.math.log(p_Nx1), [-1, K, per_row])
     logp_BxKxc += alive_logp_BxK[:, :, None]
@@ -185,14 +180,3 @@ def _without_repeats(
     return tf.tensor_scatter_nd_update(
         logits_NxV, banned_Mx2, tf.fill([tf.size(row_M)], -float("inf"))
     )
-
-
-def _forced(
-    forced_N: tf.Tensor, logits_NxV: tf.Tensor, logits_Nxc: tf.Tensor, token_Nxc: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where a token is forced, it is the only candidate."""
-    forced_Nx1 = forced_N[:, None]
-    only_Nx1 = tf.gather(logits_NxV, tf.maximum(forced_Nx1, 0), batch_dims=1)
-    first_c = tf.range(token_Nxc.shape[1]) == 0
-    logits_Nxc = tf.where(forced_Nx1 >= 0, where_else_none(first_c, only_Nx1), logits_Nxc)
-    return logits_Nxc, tf.where(forced_Nx1 >= 0, forced_Nx1, token_Nxc)

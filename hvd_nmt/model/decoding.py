@@ -10,7 +10,7 @@ from hvd_nmt.common.errors import ConfigError
 EXTRA_TOKENS = 50
 _LEAST = {
     "beam_size": 1, "n_best": 1, "length_penalty": 0, "coverage_penalty": 0, "min_length": 0,
-    "max_length": 0, "min_ratio": 0, "max_ratio": 0, "no_repeat_ngram": 0, "top_k": 0, "seed": 0,
+    "max_length": 0, "no_repeat_ngram": 0, "top_k": 0, "seed": 0,
 }  # fmt: skip
 
 
@@ -35,10 +35,6 @@ class Decoding:
     """fewest tokens of a translation; 0: any"""
     max_length: int = 0
     """most tokens of a translation; 0: those of the source and 50 more"""
-    min_ratio: float = 0.0
-    """fewest tokens of a translation per token of its source; 0: any"""
-    max_ratio: float = 0.0
-    """most tokens of a translation per token of its source; 0: any"""
     no_repeat_ngram: int = 0
     """no sequence of this many tokens occurs twice in a translation; 0: off"""
     sample: bool = False
@@ -62,10 +58,9 @@ class Decoding:
                 )
         if self.seed >= 1 << 64:
             raise ConfigError(f"--seed is {self.seed}: give a number below 2^64.")
-        for name in ("length", "ratio"):
-            least, most = getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
-            if 0 < most < least:
-                raise ConfigError(f"--min-{name} {least} is above --max-{name} {most}: swap them.")
+        least, most = self.min_length, self.max_length
+        if 0 < most < least:
+            raise ConfigError(f"--min-length {least} is above --max-length {most}: swap them.")
         if not 0 < self.temperature < math.inf:
             raise ConfigError(f"--temperature is {self.temperature}: give a number above 0.")
         if not 0 < self.top_p <= 1:

@@ -1,7 +1,7 @@
 """Source ids in, target ids out: models, their search and the batches they work best in.
 
 B sentences, S source and T target positions, K hypotheses per sentence, V vocabulary, P positions
-of a forced prefix or of random numbers.
+of random numbers.
 """
 
 from __future__ import annotations
@@ -55,15 +55,12 @@ class Translator:
         self.max_length = min(model.max_length for model in self._models)
         """longest source and longest translation, tokens with eos"""
         self._scorer = Scorer(self._models)
-        always = ["source_BxS", "draws_BxKxP"] if decoding.sample else ["source_BxS"]
-        self.search = self._graph(always)
-        self._search_after = self._graph([*always, "prefix_BxP"])
+        self.search = self._graph()
 
     def translate(
         self,
         sources: Sequence[np.ndarray],
         batch_tokens: int = 4096,
-        prefixes: Sequence[np.ndarray] | None = None,
         details: bool = False,
         numbers: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Translation]]]:
@@ -73,7 +70,6 @@ class Translator:
             sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
             batch_tokens: source tokens, padding included, that are translated at once. A longer
                 sentence makes a batch of its own.
-            prefixes: ids that the translations of each sentence start with, without eos.
             details: give `token_scores` and `alignment` too, by a second pass of the decoder.
             numbers: of each sentence in a larger whole, not negative; its random draws depend on
                 it. By default its index.
@@ -93,44 +89,31 @@ class Translator:
             tensors = [padded(texts)]
             if self._decoding.sample:
                 tensors.append(self._draws([(numbers or range(len(read)))[i] for i in batch]))
-            search = self.search
-            if prefixes is not None:
-                search = self._search_after
-                tensors.append(padded([prefixes[index] for index in batch], -1))
-            found = _best_of(search(*map(tf.constant, tensors)), self._decoding.n_best)
+            found = _best_of(self.search(*map(tf.constant, tensors)), self._decoding.n_best)
             if details:
                 found = self._detailed(texts, found, batch_tokens)
             yield from zip(batch, found, strict=True)
 
-    def _graph(self, names: Sequence[str]) -> Any:
+    def _graph(self) -> Any:
         """`_search` as one graph for batches of every shape: a new one must cost no trace."""
-        ids = tf.TensorSpec([None, None], tf.int32)
-        specs = {
-            "source_BxS": ids,
-            "prefix_BxP": ids,
-            "draws_BxKxP": tf.TensorSpec([None, self._decoding.hypotheses, None], tf.float32),
-        }
-        return tf.function(
-            lambda *tensors: self._search(**dict(zip(names, tensors, strict=True))),
-            input_signature=[specs[name] for name in names],
-            autograph=False,
-        )
+        signature = [tf.TensorSpec([None, None], tf.int32)]
+        if self._decoding.sample:
+            signature.append(tf.TensorSpec([None, self._decoding.hypotheses, None], tf.float32))
+        return tf.function(self._search, input_signature=signature, autograph=False)
 
     def _search(
         self,
         source_BxS: tf.Tensor,
         draws_BxKxP: tf.Tensor | None = None,
-        prefix_BxP: tf.Tensor | None = None,
     ) -> BeamResult:
         decoding, B = self._decoding, tf.shape(source_BxS)[0]
         is_pad_BxS = source_BxS == PAD
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
         least_B, most_B = lengths(length_B, decoding, self.max_length)
-        has_least = decoding.min_length or decoding.min_ratio
         return beam_search(
             self._step(),
             tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
-            Given(most_B, least_B if has_least else None, prefix_BxP, draws_BxKxP),
+            Given(most_B, least_B if decoding.min_length else None, draws_BxKxP),
             decoding,
             vocabulary_size=self._models[0].vocabulary_size,
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
@@ -189,22 +172,17 @@ def lengths(
 
     Args:
         source_B: int32, tokens of the sources, eos included; 0 is no sentence and gets 0, 0.
-        decoding: bounds, absolute and relative.
+        decoding: bounds.
         model_length: longest target of the model.
 
     Returns:
         int32 least_B and most_B. Where bounds contradict each other the maximum holds.
     """
-    source = tf.cast(source_B, tf.float32)
     most_B = tf.fill(tf.shape(source_B), decoding.max_length)
     if not decoding.max_length:
         most_B = source_B + EXTRA_TOKENS
-    if decoding.max_ratio:
-        ratio_B = tf.cast(tf.math.floor(source * decoding.max_ratio), tf.int32)
-        most_B = tf.minimum(most_B, tf.maximum(ratio_B, 1))
     most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
-    least_B = tf.cast(tf.math.ceil(source * decoding.min_ratio), tf.int32)
-    return tf.minimum(tf.maximum(least_B, decoding.min_length), most_B), most_B
+    return tf.minimum(decoding.min_length, most_B), most_B
 
 
 def _with_scores(translation: Translation, scores: TokenScores) -> Translation:

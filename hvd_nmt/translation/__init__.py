@@ -1,14 +1,11 @@
 """Lines of text in, lines of text out, with trained models; below `translate` and `evaluate`.
 
 settings.py       how to translate: backend, memory, long lines and the options of the search
-engine.py         models, tokenizers and backend behind one function from lines to translations
-long_lines.py     lines longer than the model reads: cut, or split and joined again
-trained_model.py  the Python interface, `hvd_nmt.load`
-file_job.py       a file translated or scored chunk by chunk, by one process or all ranks
+engine.py         models, tokenizers and backend behind one interface, which `hvd_nmt.load` gives
+long_lines.py     lines longer than the model reads, split and joined again
+file_job.py       a file translated or scored chunk by chunk
 reader.py         the input, in chunks that fit into memory, or as it arrives
 output.py         a file that a killed job finds again, with no line lost or doubled
-output_format.py  a translation as a line of output: n-best lists, scores, alignments
-ranks.py          one file shared by all ranks that horovodrun started
 prepared_text.py  the text of the data that a run was trained on
 systems.py        translations of a run's checkpoints, to be scored
 scoring.py        BLEU, chrF2 and TER of systems, by sacreBLEU

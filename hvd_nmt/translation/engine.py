@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from warnings import warn as warn_user
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
-from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import precision
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.text import is_blank
@@ -83,10 +83,46 @@ class Engine:
     tag: str = ""
     """what goes in front of a line that begins with no tag"""
 
-    def translate(
+    def translate(self, lines: Iterable[str]) -> list[str]:
+        """The best translation of each line.
+
+        Args:
+            lines: one sentence each, or text of any length; a blank line has an empty translation.
+
+        Returns:
+            As many lines, in the same order. What happened to a line (it was split, or the model
+            gave nothing) is a UserWarning.
+
+        Raises:
+            TypeError: it is one string, whose letters would be translated one by one.
+            ConfigError: it needs more memory than there is.
+        """
+        if isinstance(lines, str):
+            raise TypeError("lines is one string: give a list of lines.")
+        return list(self.stream(lines, warn=_warn))
+
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
+        """How probable the model finds given translations.
+
+        Args:
+            pairs: source and translation.
+
+        Returns:
+            For each pair the natural logarithm of the probability of the translation, summed over
+            its tokens and its end. A text longer than the model reads is cut, with a UserWarning.
+
+        Raises:
+            ConfigError: it needs more memory than there is, or the backend cannot score.
+        """
+        both = list(pairs)
+        scored = self.score_tokens([pair[0] for pair in both], [pair[1] for pair in both])
+        for index, text in scored.warnings:
+            _warn(index + 1, text)
+        return [float(np.sum(logps_T, dtype=np.float64)) for logps_T in scored.logps]
+
+    def search(
         self,
         lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
         details: bool = False,
         advance: Advance = lambda count: None,
         numbers: Sequence[int] | None = None,
@@ -95,7 +131,6 @@ class Engine:
 
         Args:
             lines: text; a blank line has an empty translation.
-            prefixes: for each line the text that its translation must begin with, empty for none.
             details: whether scores of tokens and alignments are found too.
             advance: see `Advance`.
             numbers: of each line in a larger whole, on which its random draws depend; by default
@@ -109,13 +144,12 @@ class Engine:
         owner = np.repeat(np.arange(len(parts)), [len(line) for line in parts]).tolist()
         left = [len(line) for line in parts]
         found: dict[int, list[Translation]] = {}
-        forced = None if prefixes is None else self._forced(prefixes, parts)
         drawn: dict[str, Any] = {}  # a backend that samples takes them
         if self.settings.decoding.sample and numbers is not None:
             drawn["numbers"] = [numbers[line] for line in owner]
         with self._explain_memory():
             tokens = self.settings.batch_tokens
-            for index, best in self.backend.translate(sources, tokens, forced, details, **drawn):
+            for index, best in self.backend.translate(sources, tokens, details, **drawn):
                 found[index] = best
                 left[owner[index]] -= 1
                 if not left[owner[index]]:
@@ -134,11 +168,6 @@ class Engine:
                     why = "float16 may have overflowed: try --precision float32"
                 text = f"the model gave no translation ({why})."
                 warnings.append(LineWarning(index, text))
-        for index, prefix in enumerate(forced or ()):
-            room = len(found[index][0].ids)
-            if 0 < room < len(prefix):
-                text = f"the prefix has {len(prefix):,} tokens, cut to the {room:,} that have room."
-                warnings.append(LineWarning(owner[index], text))
         return Results(self._with_text(chosen, parts), sorted(warnings))
 
     def stream(
@@ -157,13 +186,13 @@ class Engine:
         first = 1
         for chunk in reader.chunks(lines):
             numbers = range(first, first + len(chunk))
-            found, warnings = self.translate(chunk, advance=advance, numbers=numbers)
+            found, warnings = self.search(chunk, advance=advance, numbers=numbers)
             for index, text in warnings:
                 warn(numbers[index], text)
             yield from (best[0].text for best in found)
             first += len(chunk)
 
-    def score(
+    def score_tokens(
         self, sources: Sequence[str], targets: Sequence[str], advance: Advance = lambda count: None
     ) -> ScoredPairs:
         """The log-probability of each target as the translation of its source.
@@ -207,8 +236,6 @@ class Engine:
         """The ids of each line, in parts that the model reads."""
         warnings: list[LineWarning] = []
         encoded = long_lines.encoded(self._tagged(lines, warnings), self.tokenizers.source)
-        if self.settings.long_lines == "cut":
-            return [[ids] for ids in self._cut(encoded, "line", warnings)], warnings
         parts = [self._split(ids) for ids in encoded]
         for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
             if len(line) > 1:
@@ -256,22 +283,12 @@ class Engine:
         limit = self.backend.max_length
         for index, ids in enumerate(encoded):
             if len(ids) > limit:
-                what = "" if name == "line" else f"the {name} has "
-                text = f"{what}{len(ids):,} tokens, cut to the {limit:,} that the model reads."
+                text = (
+                    f"the {name} has {len(ids):,} tokens, cut to the {limit:,} that the model "
+                    "reads."
+                )
                 warnings.append(LineWarning(index, text))
         return [cut(ids, limit) for ids in encoded]
-
-    def _forced(
-        self, prefixes: Sequence[str], parts: Sequence[Sequence[np.ndarray]]
-    ) -> list[np.ndarray]:
-        """The forced ids of every part: a line's prefix belongs to its first."""
-        ids = long_lines.encoded(prefixes, self.tokenizers.target)
-        none = np.zeros(0, np.int32)
-        return [
-            prefix[:-1] if number == 0 else none
-            for prefix, line in zip(ids, parts, strict=True)
-            for number in range(len(line))
-        ]
 
     def _with_text(
         self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
@@ -315,14 +332,16 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
         ConfigError: an option that the backend cannot do.
         DataError: the vocabulary cannot be used.
     """
-    use_threads(settings.threads)
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     models: list[Any] = []
     backend: Translator | CTranslate2Translator
     if settings.backend == "ctranslate2":
         backend = _ctranslate2(run, which, settings)
     else:
-        settings = with_precision(settings)
+        # On processors auto is float32 whatever they can: the same translations everywhere.
+        wanted: Any = settings.precision
+        picked: Any = precision.pick(wanted, device.compute_capability(), False)
+        settings = dataclasses.replace(settings, precision=picked)
         models = [weights.load_model(run, name, settings.precision)[0] for name in which]
         backend = Translator(models, settings.decoding)
     paths = vocabularies(run)
@@ -345,40 +364,6 @@ def _tag(language: str, tags: Mapping[str, int]) -> str:
     return tag or ""
 
 
-def with_precision(settings: Settings) -> Settings:
-    """The same with the arithmetic picked that was left open, from the GPU in use.
-
-    On processors it is float32 whatever they can: the same translations everywhere.
-    """
-    if settings.backend != "tensorflow":
-        return settings
-    picked: Any = precision.pick(settings.precision, device.compute_capability(), False)
-    return dataclasses.replace(settings, precision=picked)
-
-
-def manifest_hashes(prefixes: Sequence[str]) -> list[str]:
-    """The SHA-256 of each checkpoint's manifest: equal where the checkpoint is, on any host."""
-    try:
-        return [fingerprint(Path(f"{prefix}.json")).sha256 for prefix in prefixes]
-    except FileNotFoundError as error:
-        raise RunError(f"{error.filename}, the manifest of a checkpoint, is missing.") from None
-
-
-def use_threads(count: int) -> None:
-    """Limit the processor threads of TensorFlow, before it computes; 0: leave them as they are."""
-    threading = tf.config.threading
-    if not count or threading.get_intra_op_parallelism_threads() == count:
-        return
-    try:
-        threading.set_intra_op_parallelism_threads(count)
-        threading.set_inter_op_parallelism_threads(count)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"TensorFlow has computed in this process already, so it cannot work with {count} "
-            "threads now: load the first model with that number."
-        ) from error
-
-
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTranslate2Translator:
     from hvd_nmt.formats import ctranslate2  # needs a package that not everybody has
 
@@ -388,5 +373,10 @@ def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTransl
             "hvd_nmt.average makes of several."
         )
     ctranslate2.require_possible(settings.decoding)  # before a model is made that serves nothing
-    path = ctranslate2.cached(run, which[0], settings.quantization)
-    return ctranslate2.CTranslate2Translator(path, settings.decoding, settings.threads)
+    stored = "float32" if settings.precision == "auto" else settings.precision
+    path = ctranslate2.cached(run, which[0], stored)
+    return ctranslate2.CTranslate2Translator(path, settings.decoding)
+
+
+def _warn(number: int, text: str) -> None:
+    warn_user(f"line {number}: {text}", stacklevel=3)

@@ -76,8 +76,11 @@ def compare(
     from hvd_nmt.formats import saved_model
     from hvd_nmt.translation import engine
 
-    settings = Settings(long_lines="cut", precision="float32", decoding=decoding)
+    settings = Settings(precision="float32", decoding=decoding)
     loaded = engine.load(run, [checkpoint], settings)
+    # The run splits a line that is too long, a SavedModel cuts it.
+    limit, encode = loaded.backend.max_length, loaded.tokenizers.source.encode
+    lines = [line for line in lines if len(encode([line])[0]) <= limit]
     by_run = _translated_by_engine(lines, loaded, "the run")
     if saved_model.is_saved_model(exported):
         by_export = _translated_by_saved_model(lines, exported)
@@ -103,7 +106,7 @@ def compare(
 
 def _translated_by_engine(lines: list[str], engine: Engine, name: str) -> list[str]:
     with progress(len(lines), "lines", name) as bar:
-        results = engine.translate(lines, advance=bar.update)
+        results = engine.search(lines, advance=bar.update)
     return [found[0].text for found in results.lines]
 
 

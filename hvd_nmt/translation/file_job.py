@@ -1,65 +1,61 @@
-"""A file translated, or scored, chunk by chunk: rank 0 reads and writes, every rank translates."""
+"""A file translated, or scored, chunk by chunk, with one line of output for each of input."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
+import json
+import math
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.progress import print_line, progress
-from hvd_nmt.common.version import __version__, code_hash
-from hvd_nmt.config import command_line
+from hvd_nmt.config import EOS
 from hvd_nmt.data.text import read_lines
-from hvd_nmt.translation import output, output_format, ranks, reader
-from hvd_nmt.translation.output_format import Columns
-from hvd_nmt.translation.ranks import RankGroup
+from hvd_nmt.translation import output, reader
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:
-    from hvd_nmt.translation.engine import Advance, Engine
+    from hvd_nmt.translation.engine import Advance, Engine, Line, LineWarning
 
 
-@dataclasses.dataclass(frozen=True)
-class FileJob:
+class FileJob(NamedTuple):
     """What to translate or score, and with which model."""
 
     run: Path
-    """run directory"""
     checkpoints: tuple[str, ...]
     """one or more, see `checkpoints.find.find`; several translate as an ensemble"""
     input: Path | None
     """text, plain or .gz; None: stdin"""
     output: Path | None
     """where the lines go, plain or .gz; None: stdout"""
-    prefix: Path | None
-    """how the translation of each line of the input must begin"""
     target: Path | None
     """translations to score instead of translating"""
-    columns: Columns
-    """what a line of output has"""
+    as_json: bool
     settings: Settings
-    """how to translate"""
 
     @property
     def input_name(self) -> str:
         """The input, for messages."""
         return str(self.input or "stdin")
 
-    @property
-    def paired(self) -> Path | None:
-        """The file whose line i belongs to line i of the input, if there is one."""
-        return self.target or self.prefix
-
     def files(self) -> list[Path]:
         """The files that it reads."""
-        return [path for path in (self.input, self.paired) if path is not None]
+        return [path for path in (self.input, self.target) if path is not None]
+
+
+class Rows(NamedTuple):
+    """What a chunk became."""
+
+    rows: list[str]
+    """a line of output for each of its lines"""
+    warnings: list[LineWarning]
+    empty: int
+    """lines that are not empty and have an empty translation"""
 
 
 class Chunk(NamedTuple):
@@ -68,21 +64,8 @@ class Chunk(NamedTuple):
     first: int
     """number of the first line, from 1"""
     lines: list[str]
-    paired: list[str] | None
-    """the lines of `FileJob.paired` that belong to them"""
-
-
-class Share(NamedTuple):
-    """What a rank made of its share of a chunk."""
-
-    indices: list[int]
-    """places of its lines in the chunk, from 0"""
-    rows: list[list[str]]
-    """lines of output of each line in `indices`"""
-    warnings: list[tuple[int, str]]
-    """number of a line of the input, and what its reader should know"""
-    empty: int
-    """lines that are not empty and have an empty translation"""
+    targets: list[str] | None
+    """the lines of `FileJob.target` that belong to them"""
 
 
 def check_files(job: FileJob) -> None:
@@ -91,166 +74,134 @@ def check_files(job: FileJob) -> None:
         raise ConfigError("The standard input is closed: give --input.")
     if job.output is None and sys.__stdout__ is None:
         raise ConfigError("The standard output is closed: give --output.")
-    if command_line.started_by_horovod():
-        if job.input is None:
-            raise ConfigError("ranks get no stdin: give --input.")
-        if job.output is None:
-            raise ConfigError("what several ranks print is no file: give --output.")
     for path in job.files():
         if not path.exists():
             raise DataError(f"There is no file {path}.")
         for written in output.files(job.output) if job.output else ():
             if written.exists() and written.samefile(path):
                 raise ConfigError(f"{written} is the input: give the output another name.")
-    files = [path for path in job.files() if path.is_file()]
-    if len(files) == 2:
-        counts = [reader.count_lines(path) for path in files]
-        if counts[0] != counts[1]:
-            raise DataError(
-                f"{files[0]} has {counts[0]} lines, but {files[1]} has {counts[1]}: "
-                "line i of one must belong to line i of the other."
-            )
 
 
 def run(job: FileJob) -> None:
     """Does the job, or what another process has left of it."""
-    from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
-    with ranks.join(job.settings.threads) as group, ExitStack() as stack:
-        with group.raise_on_all_ranks():
-            # Once: a run that still trains may have another best one a moment later.
-            prefixes = [os.fspath(find(job.run, name)) for name in job.checkpoints]
-            hashes = engine.manifest_hashes(prefixes)
-        settings = job.settings.exact() if job.target else engine.with_precision(job.settings)
-        job = dataclasses.replace(job, settings=settings)
-        group.require_equal({
-            "checkpoint": hashes, "code of hvd_nmt": code_hash(),
-            "precision (give --precision)": settings.precision,
-        })  # fmt: skip
-        writer: output.Output | None = None
-        chunks: Iterator[Chunk] = iter(())
-        with group.raise_on_all_ranks():
-            if group.is_first:
-                resumable = job.input is not None and all(path.is_file() for path in job.files())
-                opened = output.open_output(job.output, _identity(job, hashes), resumable=resumable)
-                writer = stack.enter_context(opened)
-                chunks = _chunks(job, writer.lines_done, group.size)
-        with group.raise_on_all_ranks():
-            threads = group.threads(job.settings.threads)
-            settings = dataclasses.replace(job.settings, threads=threads)
-            loaded = engine.load(job.run, prefixes, settings)
+    settings = job.settings.exact() if job.target else job.settings
+    resumable = job.input is not None and all(path.is_file() for path in job.files())
+    with output.open_output(job.output, resumable=resumable) as writer:
         try:
-            _translate_all(job, group, loaded, chunks, writer)
+            _translate_all(job, engine.load(job.run, job.checkpoints, settings), writer)
         except KeyboardInterrupt:
-            if writer is not None and writer.lines_kept:
-                kept = f"{writer.lines_kept:,} lines are done and kept: the same command goes on."
+            if resumable and writer.part is not None and writer.lines_done:
+                kept = f"{writer.lines_done:,} lines are done and kept: the same command goes on."
                 print(kept, file=sys.stderr)
             raise
-        with group.raise_on_all_ranks():
-            stack.close()
 
 
-def _translate_all(
-    job: FileJob,
-    group: RankGroup,
-    engine: Engine,
-    chunks: Iterator[Chunk],
-    writer: output.Output | None,
-) -> None:
-    """Chunk by chunk: rank 0 reads, all translate their share, rank 0 writes."""
-    done = writer.lines_done if writer else 0
-    total = None
-    if group.is_first and job.input is not None and job.input.is_file():
+def _translate_all(job: FileJob, engine: Engine, writer: output.Output) -> None:
+    done, empty, total = writer.lines_done, 0, None
+    if job.input is not None and job.input.is_file():
         total = reader.count_lines(job.input)
-    empty = 0
-    with progress(total, "lines", done=done, show=group.is_first) as bar:
-        while True:
-            with group.raise_on_all_ranks():
-                read = next(chunks, None)
-            fields = group.broadcast(read)
-            if fields is None:
-                break
-            chunk = Chunk(*fields)
-            indices = group.share(chunk.lines)
-            with group.raise_on_all_ranks():
-                share = _translate_share(job, engine, chunk, indices, bar.update)
-            shares = [Share(*each) for each in group.gather(share)]
-            with group.raise_on_all_ranks():
-                if writer is not None:
-                    _write(job, chunk, shares, writer)
-            empty += sum(share.empty for share in shares)
-            bar.update(len(chunk.lines) - len(indices))
-    if empty and group.is_first:
+    if done:
+        if total is not None and done > total:
+            raise ConfigError(
+                f"{writer.part} has more lines than {job.input}, so it is the half-finished output "
+                "of another job: remove it to start afresh."
+            )
+        print_line(f"{writer.part} has {done:,} lines: going on behind them.")
+    with progress(total, "lines", done=done) as bar:
+        for chunk in _chunks(job, done):
+            translated = _scored if chunk.targets else _translated
+            rows, warnings, empty_rows = translated(job, engine, chunk, bar.update)
+            empty += empty_rows
+            for index, text in warnings:
+                print_line(f"{job.input_name}, line {chunk.first + index}: {text}")
+            writer.write(rows)
+    if empty:
         since = f" after line {done:,}" if done else ""
         print_line(
             f"{job.input_name}: empty translations of lines that are not empty{since}: {empty:,}."
         )
 
 
-def _translate_share(
-    job: FileJob, engine: Engine, chunk: Chunk, indices: list[int], advance: Advance
-) -> Share:
-    lines = [chunk.lines[index] for index in indices]
-    paired = None if chunk.paired is None else [chunk.paired[index] for index in indices]
-    numbers = [chunk.first + index for index in indices]
+def _translated(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Rows:
+    numbers = range(chunk.first, chunk.first + len(chunk.lines))
+    results = engine.search(chunk.lines, job.as_json, advance, numbers)
+    empty = sum(not best.text and best.source_tokens > 1 for best, *_ in results.lines)
+    if not job.as_json:
+        return Rows([best.text for best, *_ in results.lines], results.warnings, empty)
     pieces = engine.tokenizers.target.pieces
-    if job.target is not None:
-        assert paired is not None
-        scored = engine.score(lines, paired, advance)
-        pairs = zip(scored.targets, scored.logps, strict=True)
-        tokens = job.columns.token_scores
-        rows = [[output_format.scored_row(ids, logps, pieces, tokens)] for ids, logps in pairs]
-        warnings, empty = scored.warnings, 0
-    else:
-        results = engine.translate(lines, paired, job.columns.details, advance, numbers)
-        found = zip(results.lines, numbers, strict=True)
-        rows = [output_format.rows(line, number, job.columns, pieces) for line, number in found]
-        warnings, best = results.warnings, (found[0] for found in results.lines)
-        empty = sum(not line.text and line.source_tokens > 1 for line in best)
-    return Share(indices, rows, [(numbers[index], text) for index, text in warnings], empty)
+    found = zip(numbers, results.lines, strict=True)
+    return Rows([as_json(number, line, pieces) for number, line in found], results.warnings, empty)
 
 
-def _write(job: FileJob, chunk: Chunk, shares: list[Share], writer: output.Output) -> None:
-    """The ranks' shares of a chunk, put in order."""
-    rows: dict[int, list[str]] = {}
-    for share in shares:
-        rows.update(zip(share.indices, share.rows, strict=True))
-    for number, text in sorted(tuple(each) for share in shares for each in share.warnings):
-        print_line(f"{job.input_name}, line {number}: {text}")
-    count = len(chunk.lines)
-    writer.write([row for index in range(count) for row in rows[index]], count)
+def _scored(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Rows:
+    assert chunk.targets is not None
+    scored = engine.score_tokens(chunk.lines, chunk.targets, advance)
+    pieces, rows = engine.tokenizers.target.pieces, []
+    pairs = zip(scored.targets, scored.logps, strict=True)
+    for number, (ids, logps) in enumerate(pairs, chunk.first):
+        score = float(np.sum(logps, dtype=np.float64))
+        facts = {"line": number, "score": _number(score), **_tokens(ids, logps, pieces)}
+        rows.append(_json(facts) if job.as_json else f"{score:.4f}")
+    return Rows(rows, scored.warnings, 0)
 
 
-def _chunks(job: FileJob, done: int, ranks_count: int) -> Iterator[Chunk]:
+def as_json(number: int, translations: Sequence[Line], pieces: Sequence[str]) -> str:
+    """The line of output for one line of input, with `--json`.
+
+    Args:
+        number: of the line, from 1.
+        translations: of the line, best first.
+        pieces: of the vocabulary, by id.
+    """
+    best, *others = [_facts(line, pieces) for line in translations]
+    more = {"n_best": [best, *others]} if others else {}
+    return _json({"line": number, **best, **more})
+
+
+def _facts(line: Line, pieces: Sequence[str]) -> dict[str, Any]:
+    found = line.translation
+    facts: dict[str, Any] = {"text": line.text, "score": _number(found.score)}
+    if found.token_scores is not None:
+        facts |= _tokens(found.ids, found.token_scores, pieces)
+    if found.alignment is not None:
+        last = line.source_tokens - 1  # the end of the source, which stands for no word
+        pairs = enumerate(zip(found.alignment.tolist(), found.ids.tolist(), strict=True))
+        facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and 0 <= i < last]
+    return facts
+
+
+def _tokens(ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str]) -> dict[str, Any]:
+    # The embedding has more rows than the vocabulary has pieces, a multiple of 8.
+    named = [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids.tolist()]
+    return {"tokens": named, "token_scores": [_number(logp) for logp in logps.tolist()]}
+
+
+def _number(score: float) -> float | None:
+    """With six digits; null, for JSON has no infinity."""
+    return round(score, 6) if math.isfinite(score) else None
+
+
+def _json(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _chunks(job: FileJob, done: int) -> Iterator[Chunk]:
     """The input after the lines that are done."""
     if job.input is None:
         found = reader.from_stdin()
     else:
-        lines = islice(read_lines(job.input, lenient=True), done, None)
-        found = reader.chunks(lines, reader.CHUNK_LINES * ranks_count)
-    others = None
-    if job.paired is not None:
-        others = islice(read_lines(job.paired, lenient=True), done, None)
-    first = done + 1
-    for chunk in found:
-        paired = None if others is None else list(islice(others, len(chunk)))
-        if paired is not None and len(paired) < len(chunk):
-            raise DataError(f"{job.paired} has fewer lines than {job.input_name}.")
-        yield Chunk(first, chunk, paired)
-        first += len(chunk)
-    if others is not None and next(others, None) is not None:
-        raise DataError(f"{job.paired} has more lines than {job.input_name}.")
-
-
-def _identity(job: FileJob, checkpoints: list[str]) -> output.Job:
-    """What decides the output: a half-finished one is gone on with only where all is equal."""
-    if job.output is None:
-        return {}
-    files = {"input": job.input, "prefix": job.prefix, "target": job.target}
-    facts: output.Job = {
-        name: fingerprint(path).sha256 if path and path.is_file() else None
-        for name, path in files.items()
-    }
-    facts |= {"checkpoint": checkpoints, "version": __version__, "score": bool(job.target)}
-    return facts | dataclasses.asdict(job.columns) | job.settings.output_options()
+        left = islice(read_lines(job.input, lenient=True), done, None)
+        found = reader.chunks(left, reader.CHUNK_LINES)
+    first, targets = done + 1, None
+    if job.target is not None:
+        targets = islice(read_lines(job.target, lenient=True), done, None)
+    for lines in found:
+        theirs = None if targets is None else list(islice(targets, len(lines)))
+        if theirs is not None and len(theirs) < len(lines):
+            raise DataError(f"{job.target} has fewer lines than {job.input_name}.")
+        yield Chunk(first, lines, theirs)
+        first += len(lines)
+    if targets is not None and next(targets, None) is not None:
+        raise DataError(f"{job.target} has more lines than {job.input_name}.")

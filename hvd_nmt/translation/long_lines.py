@@ -1,4 +1,4 @@
-"""Lines longer than the model reads: cut, or split into parts and joined again.
+"""Lines longer than the model reads: split into parts and joined again.
 
 Everything here works on token ids, so that it does not depend on what computes. An end of a
 sentence is a piece that closes with ".", "!", "?" or their like, before a piece that begins a word.

@@ -39,8 +39,8 @@ def main(folder):
         pass
     with exclusive(folder / "data"), replacing(folder / "data") as partial:
         (partial / "file").write_text("data")
-    with open_output(folder / "out", {}) as output:
-        output.write(["line"], 1)
+    with open_output(folder / "out") as output:
+        output.write(["line"])
 
 
 if __name__ == "__main__":

@@ -90,7 +90,10 @@ def test_a_beam_is_ranked_by_our_scores(exported, model, sources):
 def test_greedy_translations_and_scores_are_ours_also_at_a_limit_of_each_sentence(
     exported, model, sources, monkeypatch
 ):
-    for decoding in (Decoding(beam_size=1), Decoding(beam_size=1, max_ratio=0.9)):
+    decoding = Decoding(beam_size=1)
+    for extra in (50, 2):
+        for module in (ctranslate2, translator):
+            monkeypatch.setattr(module, "EXTRA_TOKENS", extra)
         wanted = dict(Translator(model, decoding).translate(sources))
         translator_of_theirs = ctranslate2.CTranslate2Translator(exported, decoding, threads=1)
         for batching in ({}, {"batch_tokens": 1}):
@@ -100,9 +103,7 @@ def test_greedy_translations_and_scores_are_ours_also_at_a_limit_of_each_sentenc
             for index, (ours,) in wanted.items():
                 assert found[index][0].ids.tolist() == ours.ids.tolist()
                 assert found[index][0].score == pytest.approx(ours.score, abs=1e-4)
-                assert len(ours.ids) <= len(sources[index]) + 2
-        for module in (ctranslate2, translator):
-            monkeypatch.setattr(module, "EXTRA_TOKENS", 2)
+                assert len(ours.ids) <= len(sources[index]) + extra
 
 
 def test_details_of_a_translation_cut_at_the_limit(tmp_path):
@@ -214,9 +215,6 @@ def test_what_cannot_be_done_is_one_sentence(exported, monkeypatch):
     for wish in (Decoding(sample=True), Decoding(coverage_penalty=0.2), Decoding(min_length=2)):
         with pytest.raises(ConfigError, match="use the TensorFlow backend"):
             ctranslate2.CTranslate2Translator(exported, wish)
-    translator = ctranslate2.CTranslate2Translator(exported)
-    with pytest.raises(ConfigError, match="given prefixes"):
-        next(translator.translate([np.array([5, EOS])], prefixes=[np.array([6])]))
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctranslate2>=4,<5'"):
         ctranslate2.CTranslate2Translator(exported)

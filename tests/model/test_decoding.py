@@ -13,7 +13,7 @@ from hvd_nmt.model.decoding import Decoding
     [
         {"beam_size": 0}, {"length_penalty": -0.1}, {"length_penalty": math.nan},
         {"coverage_penalty": math.inf}, {"n_best": 5}, {"n_best": 0},
-        {"min_length": 9, "max_length": 8}, {"min_ratio": 2.0, "max_ratio": 1.0},
+        {"min_length": 9, "max_length": 8},
         {"no_repeat_ngram": -1}, {"temperature": 0.0, "sample": True},
         {"top_p": 0.0, "sample": True}, {"top_p": 1.1, "sample": True}, {"top_k": 5},
         {"temperature": 0.7},

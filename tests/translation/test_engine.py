@@ -16,7 +16,7 @@ def test_translations_and_scores_are_those_of_the_command(toy_run, toy_data, tmp
     (tmp_path / "en").write_text("\n".join(sources))
     (tmp_path / "de").write_text("\n".join(targets))
     words = ["--run", str(toy_run), "--input", str(tmp_path / "en"), "--output"]
-    pairs = ["--score", "--target", str(tmp_path / "de")]
+    pairs = ["--target", str(tmp_path / "de")]
     assert translate.main([*words, str(tmp_path / "out"), "--min-length", "6"]) == 0
     assert translate.main([*words, str(tmp_path / "scores"), *pairs]) == 0
     assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == lines
