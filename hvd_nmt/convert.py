@@ -7,8 +7,8 @@
 
 openseq2seq: a checkpoint of NVIDIA OpenSeq2Seq's Transformer. Its sizes are read from its weights,
 but for the number of attention heads (num_heads in the configuration it was trained with; 8 in
-transformer-base): give --heads, or --dev-source and --dev-target, text with its translation, plain
-or as the recipe's .tok, by whose loss the number is found and told. Weights and Adam's moments are
+transformer-base): give --heads, for a wrong number makes a model that translates, only worse.
+Weights and Adam's moments are
 imported in float32, also those of a run in mixed precision, so `hvd_nmt.train --config
 runs/imported/config.yaml` goes on with it, in float32 or bfloat16, on data that `hvd_nmt.prepare
 --vocabulary runs/imported/spm.model` has encoded. Of another optimizer than Adam only the weights
@@ -24,7 +24,6 @@ models the run has both, and its data are prepared with both.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,11 +55,7 @@ class Options:
     vocabulary: Path | None = None
     """openseq2seq: the SentencePiece model it was trained with, m_common.model"""
     heads: int = 0
-    """openseq2seq: attention heads; 0: found by --dev-source and --dev-target"""
-    dev_source: Path | None = None
-    """openseq2seq: text by which the number of heads is found, or one that is given is checked"""
-    dev_target: Path | None = None
-    """openseq2seq: its translation, line by line"""
+    """openseq2seq: attention heads, num_heads of its configuration"""
     model: Path | None = None
     """marian: folder with the model's files"""
     config: Path | None = None
@@ -76,18 +71,12 @@ class Options:
             for name in names:
                 if program != self.program and getattr(self, name) is not None:
                     raise ConfigError(f"--{name} belongs to --from {program}: leave it out.")
-        dev = (self.dev_source, self.dev_target)
-        if self.heads < 0 or (self.program != "openseq2seq" and (self.heads or any(dev))):
-            raise ConfigError(
-                "--heads, at least 1, --dev-source and --dev-target are for --from openseq2seq."
-            )
-        if any(dev) != all(dev):
-            raise ConfigError("--dev-source and --dev-target belong together: give both.")
-        if self.program == "openseq2seq" and not self.heads and not any(dev):
+        if self.heads < 0 or (self.program != "openseq2seq" and self.heads):
+            raise ConfigError("--heads, at least 1, is for --from openseq2seq.")
+        if self.program == "openseq2seq" and not self.heads:
             raise ConfigError(
                 "A checkpoint of OpenSeq2Seq does not say how many attention heads its model has: "
-                "give --heads (num_heads of its configuration), or --dev-source and --dev-target "
-                "to find the number by."
+                "give --heads, num_heads of its configuration."
             )
         if not self.out.name:
             raise ConfigError("--out is the working directory: give a directory of its own.")
@@ -122,23 +111,7 @@ def _read(options: Options) -> ForeignModel:
 
     assert options.checkpoint is not None
     assert options.vocabulary is not None
-    model = openseq2seq.read(options.checkpoint, options.vocabulary, options.heads or 1)
-    if options.dev_source is None:
-        return model
-    from hvd_nmt.formats import openseq2seq_heads
-
-    assert options.dev_target is not None
-    losses = openseq2seq_heads.losses(
-        model, options.vocabulary, options.dev_source, options.dev_target
-    )
-    heads = openseq2seq_heads.best(losses, options.heads)
-    said = ", ".join(f"{loss:.4f} with {number}" for number, loss in losses.items())
-    print(f"heads       {heads}, by the loss per token of {options.dev_target}: {said}")
-    return dataclasses.replace(
-        model,
-        config=dataclasses.replace(model.config, heads=heads),
-        origin=model.origin | {"loss_by_heads": {str(n): loss for n, loss in losses.items()}},
-    )
+    return openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
 
 
 def _lines(model: ForeignModel, prefix: Path) -> list[str]:

@@ -19,7 +19,6 @@ MARIAN = ("--from", "marian", "--model", "opus", "--out", "run")
         (("--from", "openseq2seq", "--out", "run", "--checkpoint", "x"), "needs --vocabulary"),
         (("--from", "marian", "--out", "run"), "needs --model"),
         ((*THEIRS[:-4], *THEIRS[-2:]), "does not say how many attention heads"),
-        ((*THEIRS, "--dev-source", "x"), "--dev-source and --dev-target belong together"),
         ((*THEIRS, "--model", "opus"), "--model belongs to --from marian"),
         ((*MARIAN, "--vocabulary", "x"), "--vocabulary belongs to --from openseq2seq"),
         ((*THEIRS, "--heads", "-1"), "--heads, at least 1"),

@@ -4,7 +4,6 @@
     ctranslate2        out: for CTranslate2, with a translator that stands in for our own
     ctranslate2_spec   out: the weights by CTranslate2's names
     openseq2seq        in: checkpoints of NVIDIA OpenSeq2Seq, the recipe's own program
-    openseq2seq_heads  in: how many attention heads such a checkpoint has, by text
     marian             in: Hugging Face Marian weights, such as OPUS-MT's
     marian_vocabulary  in: their two SentencePiece models as one vocabulary
     foreign            the run directory that an imported model becomes

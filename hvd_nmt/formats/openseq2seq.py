@@ -39,7 +39,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     Args:
         checkpoint: prefix of its files, with or without an ending.
         vocabulary: the SentencePiece model that it was trained with, `m_common.model`.
-        heads: attention heads. A checkpoint does not say: see `openseq2seq_heads`.
+        heads: attention heads, which a checkpoint does not say.
 
     Raises:
         RunError: it cannot be read, or is of another model.

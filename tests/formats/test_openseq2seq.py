@@ -11,9 +11,8 @@ import tensorflow as tf
 from hvd_nmt import convert
 from hvd_nmt.checkpoints import run_files
 from hvd_nmt.checkpoints.weights import load_model
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import BOS, EOS, PAD, UNK, load, presets
-from hvd_nmt.formats import foreign, openseq2seq, openseq2seq_heads
+from hvd_nmt.formats import foreign, openseq2seq
 from hvd_nmt.model.batching import padded
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.loss import cross_entropy
@@ -226,9 +225,6 @@ def test_what_does_not_fit_is_named(rows, spm, tmp_path, capsys):
         assert message in said
         assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
-    assert openseq2seq_heads.best({1: 5.0, 2: 4.90, 4: 6.0}) == 2  # 2.04 % apart
-    with pytest.raises(RunError, match="does not tell the number of heads"):
-        openseq2seq_heads.best({1: 5.0, 2: 4.91, 4: 6.0}, 2)  # 1.8 %
 
 
 # A real checkpoint
@@ -242,19 +238,6 @@ def real(tmp_path_factory):
     model = openseq2seq.read(REAL / "val_loss=2.0904-step-1600", REAL / "m_common.model", heads=4)
     foreign.write(model, presets()["base"][1], out)
     return load_model(out, "latest")[0]
-
-
-@pytest.mark.long
-def test_the_number_of_heads_is_found_by_text(real, tmp_path, capsys):
-    argv = ["--from", "openseq2seq", "--checkpoint", REAL / "val_loss=2.0904-step-1600",
-            "--vocabulary", REAL / "m_common.model", "--out", tmp_path / "run",
-            "--dev-source", REAL / "val.en.tok", "--dev-target", REAL / "val.de.tok"]  # fmt: skip
-    assert convert.main([*map(str, argv), "--heads", "2"]) == 4
-    assert "does not have 2 heads but 4" in capsys.readouterr().err
-    assert convert.main([*map(str, argv)]) == 0
-    proof = json.loads((tmp_path / "run" / run_files.IMPORTED).read_text())["loss_by_heads"]
-    assert min(proof, key=proof.get) == "4"
-    assert load(tmp_path / "run" / "config.yaml").model.heads == 4
 
 
 @pytest.fixture(scope="module")
