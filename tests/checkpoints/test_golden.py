@@ -45,12 +45,13 @@ def resumed(toy_commands, tmp_path_factory):
 @pytest.mark.parametrize(("beam_size", "expected"), [(1, "greedy"), (4, "beam_4")])
 def test_translations_are_the_same(toy_commands, tmp_path, beam_size, expected):
     done = toy_commands.run(
-        "hvd_nmt.translate", "--run", os.fspath(GOLDEN / "run"), "--scores",
+        "hvd_nmt.translate", "--run", os.fspath(GOLDEN / "run"), "--json",
         "--beam-size", str(beam_size), cwd=tmp_path,
         input=(GOLDEN / "source.en").read_text(encoding="utf-8"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    scores, texts = zip(*(line.split("\t") for line in done.stdout.splitlines()), strict=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    scores, texts = zip(*((row["score"], row["text"]) for row in rows), strict=True)
     golden_scores, golden_texts = zip(*EXPECTED[expected], strict=True)
     assert texts == golden_texts
     np.testing.assert_allclose(np.array(scores, float), golden_scores, rtol=0, atol=2e-4)
