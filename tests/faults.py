@@ -61,9 +61,6 @@ def loop(*_):
 signal.signal(signal.Signals({int(LOOP)}), loop)
 """
 """of a sitecustomize.py: how every Python of the run answers to `LOOP`"""
-SAME_BITS = (
-    "--training.wire", "float32", "--training.hierarchical", "off", "--training.islands", "off",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -240,7 +237,7 @@ def options(data: Path, steps: int, stuck_s: int = STUCK_S) -> tuple[str, ...]:
     return toy.train_options(
         data, "run", steps, "--checkpoints.every-steps", str(INTERVAL),
         "--evaluation.every-steps", "50", "--evaluation.sentences", "4",
-        "--training.stuck-after-s", str(stuck_s), *SAME_BITS,
+        "--training.stuck-after-s", str(stuck_s),
     )  # fmt: skip
 
 

@@ -50,8 +50,7 @@ def cluster(monkeypatch, tmp_path):
     return facts, measured
 
 
-PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off",
-         "--training.islands", "off")  # fmt: skip
+PLAIN = ("--training.exchange", "float32")
 """whatever the link"""
 
 

@@ -40,9 +40,7 @@ SMALL = (
 
 EXCHANGES = {
     "plain": Exchange(),
-    "float16": Exchange(wire="float16"),
-    "one exchange": Exchange(hierarchical=True),
-    "one exchange, float16": Exchange(hierarchical=True, wire="float16"),
+    "float16": Exchange("float16"),
 }
 """ways to sum gradients over hosts"""
 _WORDS = {

@@ -26,6 +26,7 @@ _NO_RATE = 0.1
 """a learning rate that large is no rate, but the factor of a schedule"""
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 """ids with a meaning, in every vocabulary (the recipe's)"""
+ExchangeKind = Literal["float32", "float16", "islands"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Decay = Literal[
     "transformer_policy", "inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"
@@ -154,41 +155,24 @@ class TrainingConfig:
     device: Literal["auto", "cpu"] = "auto"
     """auto: the GPUs of a host, and the processor of one that has none; cpu: the processor"""
     deterministic: bool = False
-    """use kernels that give the same bits each time on GPUs, too, which is slower, and
-    training.fixed_groups; on processors a run with these groups has the same bits anyway"""
+    """use kernels that give the same bits each time on GPUs, too, which is slower; on processors a
+    run has the same bits anyway"""
     seed: NaturalInt = 1
     """seed of the initial weights, the order of sentences and dropout"""
     log_every: PositiveInt = 25
     """steps between two logged values"""
-    fixed_groups: bool = True
-    """sum gradients over ranks in fixed groups, which is faster, and gives the same bits each time
-    on three and more ranks, too; without, in groups of those that are ready together"""
     micro_batches: PositiveCount = "auto"
     """slices in which a rank computes its share of a step, one after another, to need less memory;
     auto: as many as the fullest GPU asks for, most often 1; 1 without GPUs"""
     jit_compile: bool = False
     """let XLA compile forward and backward pass, a program for each shape of a batch; lengths are
     then padded to multiples of 8, and rows to at most an eighth more"""
-    wire: Literal["auto", "float32", "float16"] = "auto"
-    """numbers that travel between hosts; float16 is scaled, so that nothing overflows or becomes 0.
-    This and the next four are ways to bear a slow link: auto measures the link and the computing
-    over the first steps, and takes the mildest that suffices, none on one host or a fast link"""
-    hierarchical: Literal["auto", "on", "off"] = "auto"
-    """sum gradients within each host first, so that less travels between hosts"""
-    islands: Literal["auto", "hosts", "off"] = "auto"
-    """hosts: each host trains by itself, and the hosts' weights are joined now and then; off: the
-    gradients of each step are summed over all hosts"""
-    sync_every: PositiveCount = "auto"
-    """islands: steps from one exchange of a weight between hosts to the next"""
-    streaming: Literal["auto", "on", "off"] = "auto"
-    """islands: exchange a part of the weights in each step, behind the computing, instead of all
-    at once"""
-    outer_rate: NaturalFloat = 0.0
-    """islands: the hosts' mean progress times this is what the common weights move by; momentum m
-    lets them move 1 / (1 - m) times as far. 0: as measured with two hosts, 0.8 with momentum 0.5,
-    and more with more hosts"""
-    outer_momentum: Share = 0.5
-    """islands: Nesterov momentum of the common weights over exchanges; 0: none"""
+    exchange: ExchangeKind = "float32"
+    """what travels between hosts: float32 gradients in each step; float16: the same with half the
+    bytes, summed within each host first; islands: each host trains by itself, and the hosts join
+    their weights every sync_every steps. After 20 steps a run says what each would give"""
+    sync_every: PositiveInt = 32
+    """islands: steps from one exchange of weights to the next"""
     stuck_after_s: NaturalCount = "auto"
     """seconds without a sign of life after which a rank is killed, in any section of a run that has
     ended once, before that 30 minutes; twice as long where it waits for others. auto: learned from
@@ -209,16 +193,10 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         limits.require(self, "training")
-        if self.islands != "off" and self.sync_every == 1:
+        if self.exchange == "islands" and self.sync_every == 1:
             raise ConfigError(
-                "Islands (training.islands) with training.sync_every 1 exchange in each step, and "
-                "learn worse than training.islands off: use 4 or more, or auto."
-            )
-        if self.islands == "off" and (self.sync_every not in (AUTO, 1) or self.streaming == "on"):
-            raise ConfigError(
-                f"training.sync_every {self.sync_every} and training.streaming {self.streaming} "
-                "are for islands, and training.islands is off: leave them out, or use "
-                "training.islands hosts."
+                "training.exchange islands with training.sync_every 1 exchanges in each step, and "
+                "learns worse than without islands: use 4 or more."
             )
         self._require_schedule()
 
@@ -240,11 +218,6 @@ class TrainingConfig:
                 "training.decay warmup_stable_decay needs training.cooldown_steps, the last steps "
                 "over which the rate falls to 0: a tenth of training.max_steps is usual."
             )
-
-    @property
-    def sums_in_fixed_groups(self) -> bool:
-        """Whether gradients are summed in fixed groups, asked for by itself or with all else."""
-        return self.fixed_groups or self.deterministic
 
     @property
     def stuck_limit_s(self) -> float | None:

@@ -22,6 +22,13 @@ _FORMER = frozenset({
     "data.noise",
     "evaluation.samples",
     "evaluation.tokens_per_batch",
+    "training.fixed_groups",
+    "training.wire",
+    "training.hierarchical",
+    "training.islands",
+    "training.streaming",
+    "training.outer_rate",
+    "training.outer_momentum",
     "telemetry.timeline_steps",
     "data.seed",
     "training.check_replicas_every",
@@ -29,6 +36,7 @@ _FORMER = frozenset({
 """dotted names of options and sections that are gone, one a line: config.yaml of an older run has
 them still, and they are read over, whatever their value"""
 _FORMER_VALUES: dict[tuple[str, str], Any] = {
+    ("training.sync_every", "auto"): 32,
     ("training.jit_compile", "auto"): False,
     ("training.jit_compile", "on"): True,
     ("training.jit_compile", "off"): False,

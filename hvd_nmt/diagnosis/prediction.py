@@ -1,7 +1,7 @@
 """From the speed of an all-reduce to step time, run time, verdict and advice.
 
-What of the transfer a step sees, what would make it less, and what `auto` does about it, is for
-`explain.step_model` and `explain.exchange_cost` to say, as in a run and in its report.
+What of the transfer a step sees, and what would make it less, is for `explain.step_model` and
+`explain.exchange_cost` to say, as in a run and in its report.
 """
 
 from __future__ import annotations
@@ -15,22 +15,7 @@ from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK
-from hvd_nmt.explain.exchange_cost import Measured
 from hvd_nmt.explain.step_model import Step
-
-
-@dataclass(frozen=True)
-class Cure:
-    """A way to exchange between hosts, and what it would bring."""
-
-    name: str
-    exchange: Exchange
-    step_s: float
-    """predicted wall time of a step"""
-    sent_bytes: float
-    """by a host in a step on average"""
-    is_chosen: bool
-    """what this run will do"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +33,7 @@ class Prediction:
     compute_s: float
     """computation of a step on one rank, measured"""
     training: TrainingConfig
-    """of the run; what it leaves open of the exchange is decided as the run will do it"""
+    """of the run"""
     tokens_per_step: float
     """real source and target tokens of all ranks"""
 
@@ -84,8 +69,8 @@ class Prediction:
 
     @property
     def exchange(self) -> Exchange:
-        """What the run will do."""
-        return exchange_cost.choose(self.training, self._measured)
+        """What travels between the hosts."""
+        return Exchange.of(self.training, self.hosts)
 
     @property
     def step(self) -> Step:
@@ -95,43 +80,6 @@ class Prediction:
             self.ranks_by_host,
         )  # fmt: skip
         return plain.under(self.exchange)
-
-    @property
-    def cures(self) -> list[Cure]:
-        """The ways to exchange, mildest first; [] on one host."""
-        if self.hosts < 2:
-            return []
-        every = self.training.sync_every
-        ways = [
-            TrainingConfig(wire="float32", hierarchical="off", islands="off"),
-            TrainingConfig(wire="float16", hierarchical="off", islands="off"),
-            TrainingConfig(wire="float16", hierarchical="on", islands="off"),
-            TrainingConfig(islands="hosts", streaming="off", sync_every=every),
-            TrainingConfig(islands="hosts", streaming="on", sync_every=every),
-        ]
-        exchanges = [exchange_cost.choose(way, self._measured) for way in ways]
-        if max(self.ranks_by_host) == 1:
-            del exchanges[2]  # there is nothing to be summed first
-        usual = {name: getattr(exchanges[0], name) for name in ("outer_rate", "outer_momentum")}
-        chosen = dataclasses.replace(self.exchange, **usual)  # these make no step longer
-        if chosen not in exchanges:
-            exchanges.append(chosen)
-        return [
-            Cure(
-                exchange_cost.name_of(each), each, self.step.under(each).total_s,
-                exchange_cost.sent_bytes_per_step(each, self.gradient_bytes, self.ranks_by_host),
-                each == chosen,
-            )
-            for each in exchanges
-        ]  # fmt: skip
-
-    @property
-    def _measured(self) -> Measured:
-        """What decides the exchange."""
-        return Measured(
-            ranks_by_host=self.ranks_by_host, gradient_bytes=self.gradient_bytes,
-            all_reduce_s=self.communication_s, latency_s=self.latency_s, compute_s=self.compute_s,
-        )  # fmt: skip
 
     @property
     def step_s(self) -> float:
@@ -184,14 +132,11 @@ class Prediction:
         ]
 
     def _exchange_lines(self) -> list[str]:
-        """What the run will do between its hosts, and a table of what it could do."""
+        """What the run will do between its hosts, and what else it could do."""
         if self.hosts < 2:
             return []
-        reason = exchange_cost.reason(self.training, self._measured, self.exchange)
-        cures = self.cures
-        width = max(len(cure.name) for cure in cures)
-        return [f"exchange    {reason}"] + [
-            f"            {cure.name:{width}}  {step_duration(cure.step_s):>8} a step, "
-            f"{data_size(cure.sent_bytes):>8} per host" + (" <- this run" * cure.is_chosen)
-            for cure in cures
-        ]
+        said = exchange_cost.link_sentence(
+            self.ranks_by_host, self.communication_s, self.latency_s, self.compute_s,
+            self.training.sync_every,
+        )  # fmt: skip
+        return [f"exchange    {exchange_cost.name_of(self.exchange)}", f"link        {said}"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hvd_nmt.common.gradient import ring_bytes
-from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.intervals import mean
 from hvd_nmt.explain.step_model import Step
@@ -126,7 +126,7 @@ def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
     seconds = exchange_cost.travelling_s(
         exchange, waited_s(run, interval), interval.compute_s or 0.0
     )
-    return bytes_per_step * exchange_cost.steps_per_transfer(exchange) / seconds / 1e6
+    return bytes_per_step * exchange.sync_every / seconds / 1e6
 
 
 def step_at(run: Run, interval: Interval, link_MB_per_s: float) -> float | None:
@@ -143,7 +143,7 @@ def step_at(run: Run, interval: Interval, link_MB_per_s: float) -> float | None:
     # Ranks of one host are asked about as if each were on its own.
     sent = ring_bytes(run.gradient_bytes, run.ranks)
     if now.crosses_network:
-        sent = max(exchange_cost.sent_bytes(now.exchange, run.gradient_bytes, now.ranks_by_host))
+        sent = exchange_cost.sent_bytes(now.exchange, run.gradient_bytes, now.ranks_by_host)
     return replace(now, transfer_s=sent / (link_MB_per_s * 1e6)).total_s
 
 
@@ -156,7 +156,7 @@ def against_plain(run: Run, intervals: Sequence[Interval]) -> AgainstPlain | Non
     """
     newest = run.exchange_at(run.steps_done)
     inside = [i for i in intervals if run.exchange_at(i.step - i.steps + 1) == newest]
-    if newest.exchange.is_plain or not newest.all_reduce_s or not inside:
+    if newest.exchange == PLAIN or not newest.all_reduce_s or not inside:
         return None
     step = mean(inside)
     step_s, compute_s = step.step_s or 0.0, step.compute_s or 0.0

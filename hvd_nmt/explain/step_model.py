@@ -13,19 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hvd_nmt.common.units import percent
-from hvd_nmt.config import TrainingConfig
-from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain.exchange_cost import (
-    PLAIN,
-    Transfer,
+    ISLANDS_PRICE,
     exposed_s,
     name_of,
     sent_bytes_per_step,
-    with_sync_every,
+    transfer_s,
+    ways,
 )
 
 WORTH_SAYING = 0.95
 """advice that leaves more than this share of the step time is not given"""
+SYNC_EVERY = 32
+"""steps between two exchanges of islands, as `TrainingConfig` has it"""
 _MORE = 4
 """by which number tokens, or steps between exchanges, are multiplied in an advice"""
 
@@ -49,8 +50,7 @@ class Step:
     compute_s: float
     """seconds of computing, a part of `others_s`"""
     transfer_s: float
-    """seconds of one exchange, hidden or not: of all gradients, of all weights, or of a streamed
-    fragment of them"""
+    """seconds of one exchange, hidden or not: of all gradients, or of all weights"""
     latency_s: float = 0.0
     """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
     ranks_by_host: Sequence[int] = (1, 1)
@@ -75,8 +75,9 @@ class Step:
 
     def under(self, exchange: Exchange) -> Step:
         """The same step with another exchange over the same link."""
-        now = Transfer(self.exchange, self.transfer_s, self.latency_s)
-        seconds = now.under(exchange, self.ranks_by_host).seconds
+        seconds = transfer_s(
+            self.transfer_s, self.latency_s, self.exchange, exchange, self.ranks_by_host
+        )
         return replace(self, exchange=exchange, transfer_s=seconds)
 
     def advice(self) -> list[Advice]:
@@ -96,47 +97,27 @@ class Step:
         return sorted(found, key=lambda one: one.predicted_step_s)
 
     def _fewer_bytes(self) -> list[Advice]:
-        """Other exchanges than one of gradients."""
-        several = max(self.ranks_by_host) > 1
-        gradients = replace(self.exchange, wire="float16", hierarchical=several)
+        """Other exchanges than one of float32 gradients."""
+        _, gradients, islands = ways(SYNC_EVERY)
         now, then = (
             sent_bytes_per_step(each, 1.0, self.ranks_by_host)
             for each in (self.exchange, gradients)
         )
-        what, options = "gradients as float16 on the wire", "--training.wire float16"
-        if several:
-            what += ", summed within each host first"
-            options += " --training.hierarchical on"
-        fewer = Advice(what, self.under(gradients).total_s,
-                       f"{options}: {percent(then / now)} of the bytes")  # fmt: skip
-        once = replace(gradients, islands=True)
-        all_s = self.under(once).transfer_s
-        islands = with_sync_every(
-            Transfer(once, all_s, self.latency_s), self.compute_s, TrainingConfig()
-        )
-        why = (
-            "--training.islands hosts: each host trains by itself, and now and then their weights "
-            "are joined; what that costs: docs/slow-links.md"
-        )
-        return [fewer, Advice(name_of(islands), self.under(islands).total_s, why)]
+        return [
+            Advice("gradients as float16, summed within each host first",
+                   self.under(gradients).total_s,
+                   f"--training.exchange float16: {percent(then / now)} of the bytes"),
+            Advice(name_of(islands), self.under(islands).total_s,
+                   f"--training.exchange islands; {ISLANDS_PRICE}"),
+        ]  # fmt: skip
 
     def _seldom(self) -> list[Advice]:
-        """Other exchanges of weights."""
-        now = self.exchange
-        later = replace(now, sync_every=_MORE * now.sync_every)
-        found = [
+        """Fewer exchanges of weights."""
+        later = replace(self.exchange, sync_every=_MORE * self.exchange.sync_every)
+        return [
             Advice(f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
-                   f"--training.sync-every {later.sync_every}: a quarter of the bytes"),
+                   f"--training.sync-every {later.sync_every}: a quarter of the bytes")
         ]  # fmt: skip
-        if now.wire == "float32":
-            float16 = self.under(replace(now, wire="float16"))
-            found.append(Advice("weights as float16 on the wire", float16.total_s,
-                                "--training.wire float16: half the bytes"))  # fmt: skip
-        if not now.streaming:
-            streamed = self.under(replace(now, streaming=True)).total_s
-            found.append(Advice("weights streamed behind the computing", streamed,
-                                "--training.streaming on: a part in each step"))  # fmt: skip
-        return found
 
     def _with_bytes(self, share: float) -> float:
         """Wall time if the bytes took that share of their time; the latency stays."""

@@ -37,7 +37,6 @@ _INTERVAL = {
 }
 """field of `Interval` -> its name in the file"""
 _SAVE = tuple(field.name for field in dataclasses.fields(Save))
-_EXCHANGE = tuple(field.name for field in dataclasses.fields(Exchange))
 _EVALUATION = {
     "time_s": "time_s",
     "loss": "eval_loss",
@@ -169,20 +168,22 @@ def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
 
 
 def exchanges(lines: Iterable[Line]) -> tuple[ExchangeInEffect, ...]:
-    """How hosts exchanged what they learned; a resumed run goes on with what it had."""
+    """How hosts exchanged what they learned: what a start says, and formerly lines of their own."""
     found: list[ExchangeInEffect] = []
     for line in lines:
-        kind = line.get("kind")
-        if kind == "start":
-            done = line.get("first_step", 1) - 1
-            found = [one for one in found if one.after_step <= done]
-        elif kind == "exchange" and "step" in line:
-            found = [one for one in found if one.after_step < line["step"]]
-            values = {name: line[name] for name in _EXCHANGE if name in line}
-            found.append(ExchangeInEffect(
-                line["step"], Exchange(**values), line.get("all_reduce_s"), line.get("compute_s"),
-                line.get("chosen", False),
-            ))  # fmt: skip
+        step = line.get("step")
+        if line.get("kind") == "start":
+            step = line.get("first_step", 1) - 1
+            found = [one for one in found if one.after_step <= step]
+        if step is None or line.get("kind") not in ("start", "exchange"):
+            continue
+        kind = line.get("exchange", "islands" if line.get("islands") else line.get("wire"))
+        if kind is None:
+            continue
+        exchange = Exchange(kind, line.get("sync_every", 1) if kind == "islands" else 1)
+        found = [one for one in found if one.after_step < step]
+        if found or exchange != Exchange():
+            found.append(ExchangeInEffect(step, exchange, line.get("all_reduce_s")))
     return tuple(found)
 
 

@@ -119,10 +119,6 @@ class ExchangeInEffect:
     exchange: Exchange
     all_reduce_s: float | None = None
     """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
-    compute_s: float | None = None
-    """seconds of computing in a step, as measured before it"""
-    chosen: bool = False
-    """the program chose it, and not the configuration"""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.explain import bottleneck, machines, traffic
 from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import name_of
+from hvd_nmt.explain.exchange_cost import link_sentence, name_of
+from hvd_nmt.explain.step_model import SYNC_EVERY
 from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
@@ -36,6 +37,7 @@ def network_bound(facts: Facts) -> Answer:
         evidence.append(text + ".")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
+    evidence += _link(facts)
     evidence += _gained(verdict.against_plain)
     if verdict.kind != bottleneck.NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
@@ -44,6 +46,19 @@ def network_bound(facts: Facts) -> Answer:
         each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
         evidence.append(f"Interval by interval: {each}.")
     return Answer(f"{short} {facts.sentence}", tuple(evidence), _advice(verdict))
+
+
+def _link(facts: Facts) -> list[str]:
+    """What the link between hosts costs, where the run waits for it, and what else it would give."""
+    run, slow = facts.run, facts.verdict.slow_phase
+    if slow is None or slow.kind != bottleneck.NETWORK:
+        return []
+    waited_s = between_hosts.waited_s(run, slow.step)
+    step = between_hosts.step_of(run, slow.step, waited_s).under(PLAIN)
+    said = link_sentence(
+        step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
+    )
+    return [f"By these steps {said}."]
 
 
 def _gained(found: AgainstPlain | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hvd_nmt.common.units import data_size, percent, step_duration
+from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import name_of
@@ -15,8 +16,8 @@ def sentence(verdict: Verdict, run: Run) -> str:
     if slow is None:
         return _why_unknown(verdict, run)
     exchange = between_hosts.exchange_of(run, slow.step)
-    reason, exchanged = _reason(slow, verdict, exchange.is_plain), ""
-    if not exchange.is_plain and len(set(run.hosts_of(slow.step))) > 1:
+    reason, exchanged = _reason(slow, verdict, exchange == PLAIN), ""
+    if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
         exchanged = f" Between hosts: {name_of(exchange)}."
     if len(verdict.phases) == 1:
         return f"{slow.kind.capitalize()}: {reason}.{_rare(verdict)}{exchanged}"

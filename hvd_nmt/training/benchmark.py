@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import may_group_ranks
 from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, setup
-from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.step_callback import StepCallback
@@ -76,7 +74,7 @@ class Benchmark:
 
 def measure(config: Config, steps: int) -> Benchmark | None:
     """Train some steps on all ranks; what rank 0 has measured, None on the others."""
-    rank = horovod.init(config.ranks, with_groups=may_group_ranks(config.training))
+    rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
         measured = _measure(config, rank, steps)
         horovod.shutdown()
@@ -88,8 +86,7 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(config, run_setup)
-    plan = setup.check(config, run_setup, model)
-    ExchangeChoice(plan, run_setup, model, adam, print).begin()
+    plan = setup.check(config, run_setup, model, adam)
     total = WARMUP_STEPS + steps
     recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)

@@ -125,7 +125,8 @@ def shutdown() -> None:
 
 def distributed_optimizer(
     optimizer: keras.optimizers.Optimizer,
-    sums: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor] | None] = lambda gradients: None,
+    groups: int = 1,
+    sums: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor] | None] | None = None,
 ) -> keras.optimizers.Optimizer:
     """The optimizer with gradients summed over ranks before they are applied.
 
@@ -135,14 +136,21 @@ def distributed_optimizer(
 
     Args:
         optimizer: what applies them.
-        sums: gives the sums of gradients; None: Horovod is to sum them over all ranks.
+        groups: in which gradients are summed. They are fixed, so that the same gradients have the
+            same sum to the bit: see `sums_in`.
+        sums: gives the sums of gradients; None, or where it gives None: Horovod sums them over all
+            ranks.
     """
-    wrapped = hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, sparse_as_dense=True)
+    wrapped = hvd_keras.DistributedOptimizer(
+        optimizer, op=hvd.Sum, sparse_as_dense=True, groups=groups
+    )
     # Horovod has AutoGraph convert its code, for seconds a rank, though nothing in it needs that.
     reduce = tf.function(wrapped._allreduce_grads.python_function, autograph=False)
 
     def all_reduce(gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> Any:
-        done = sums(gradients)
+        if hvd.size() == 1:
+            return [tf.convert_to_tensor(gradient) for gradient in gradients]
+        done = None if sums is None else sums(gradients)
         return reduce(gradients, variables) if done is None else done
 
     wrapped._allreduce_grads = all_reduce

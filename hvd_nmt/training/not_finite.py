@@ -118,8 +118,7 @@ class NotFiniteGuard(StepCallback):
             DivergedError: one did before the last exchange, too.
         """
         names = self.model.islands.hosts.names
-        exchange = self.model.exchange
-        every = exchange.sync_every
+        every = self.model.exchange.sync_every
         for host in (name for name, bad in zip(names, of_hosts, strict=True) if bad):
             mended = self._mended.get(host, -every)
             if mended < step <= mended + every:
@@ -130,8 +129,7 @@ class NotFiniteGuard(StepCallback):
                 )
             if step <= mended:
                 continue
-            # Streamed, a fragment comes in each step; else all come with the next exchange.
-            self._mended[host] = step + every if exchange.streaming else -(-step // every) * every
+            self._mended[host] = -(-step // every) * every
             if self._rank.is_first:
                 print(
                     f"not finite  step {step:,}: the gradient became NaN or Inf on {host}; what it "

@@ -12,7 +12,7 @@ from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod
-from hvd_nmt.training.exchange.gradient_sums import GradientSums
+from hvd_nmt.training.exchange.gradient_sums import GradientSums, group_count
 
 
 def build(
@@ -30,7 +30,7 @@ def build(
         config: Adam's constants.
         precision: float16 adds a dynamic loss scale.
         variables: the weights to be trained.
-        sums: of gradients over ranks; None: as on one host.
+        sums: of gradients over ranks; None: Horovod's.
     """
     optimizer = horovod.distributed_optimizer(
         Adam(
@@ -41,7 +41,8 @@ def build(
             jit_compile=False,
             decoupled_decay=config.weight_decay,
         ),
-        sums or GradientSums(config.sums_in_fixed_groups),
+        group_count(variables),
+        sums,
     )
     if precision == "float16":
         optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
@@ -47,8 +47,8 @@ class Plan:
     """seconds that one all-reduce of all gradients took, as measured"""
     latency_s: float = 0.0
     """seconds that one of a single number took"""
-    exchange: Exchange | None = None
-    """how hosts share what their ranks learn; None: chosen later, until then as on one host"""
+    exchange: Exchange = PLAIN
+    """what travels between the hosts"""
     frozen: int = 0
     """weights that are not trained, and so have no gradient"""
     slices: int = 1
@@ -90,20 +90,10 @@ class Plan:
         exchange, ranks_by_host = self.exchange, self.ranks_by_host
         if len(ranks_by_host) == 1:
             return []
-        if exchange is None:
-            return [
-                "exchange    float32 gradients in each step; the first steps measure whether the "
-                "link needs another (training.wire, hierarchical, islands)"
-            ]
         sent = sent_bytes_per_step(exchange, self.gradient_bytes, ranks_by_host)
         lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
         if exchange.islands:
             every, due = exchange.sync_every, self.config.checkpoints.every_steps
-            rate, momentum = exchange.rate(len(ranks_by_host)), exchange.outer_momentum
-            lines.append(
-                f"outer       rate {rate:.3g}, momentum {momentum:g}: in the long run common "
-                f"weights move {rate / (1 - momentum):.3g} times as far as the hosts on average"
-            )
             lines.append(
                 f"barriers    checkpoints and evaluations wait for a step that {every:,} divides: "
                 f"one due at {due:,} comes at {-(-due // every) * every:,}"

@@ -20,7 +20,6 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
-from hvd_nmt.config.exchange import Exchange, decided, may_group_ranks
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
@@ -40,7 +39,6 @@ from hvd_nmt.training import (
 )
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
-from hvd_nmt.training.exchange.choice import ExchangeChoice
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.not_finite import NotFiniteGuard
 from hvd_nmt.training.plan import Plan
@@ -94,10 +92,7 @@ def train(config: Config, write_report: WriteReport) -> None:
     Raises:
         UserError: whatever a person can mend; the same on all ranks.
     """
-    rank = horovod.init(
-        config.ranks,
-        with_groups=may_group_ranks(config.training),
-    )
+    rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.heartbeat.limited(config.training.stuck_limit_s):
         _train(config, rank, write_report)
 
@@ -130,8 +125,7 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         model, state, adam = setup.build(config, run_setup)
     _restore(state, config, run_setup, log)
     step, is_first = int(model.step), rank.is_first
-    exchange = _chosen_before(config, run_setup)
-    sync_every = exchange.sync_every if exchange is not None else 1
+    sync_every = run_setup.exchange.sync_every
     missing = save_and_evaluate.evaluation_is_missing(config, step, is_first, sync_every)
     if step >= config.training.max_steps and not missing:
         past = f", past the {config.training.max_steps:,} asked for"
@@ -143,22 +137,18 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         return
     with horovod.raise_on_all_ranks():
         if rank.is_first:
-            _describe(config, run_setup, exchange)
+            environment = cluster.environment(run_setup.hosts, run_setup.precision)
+            run_directory.describe(config.run_dir, config, run_setup.data, environment)
             tracker.start((config.run_dir / RUN_ID).read_text().strip())
-    plan = setup.check(config, run_setup, model, exchange)
+    plan = setup.check(config, run_setup, model, adam)
     log("\n".join(plan.lines()))
-    choice = ExchangeChoice(plan, run_setup, model, adam, log)
-    choice.begin()
 
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
     tf.get_logger().addFilter(lambda record: "Callback method" not in record.getMessage())
     started_s = time.monotonic()
     stopped = True
     try:
-        _fit(
-            model, state, run_setup, plan, ends, choice,
-            writers=directories.writers, tracker=tracker,
-        )  # fmt: skip
+        _fit(model, state, run_setup, plan, ends, writers=directories.writers, tracker=tracker)
         stopped = False
     finally:
         ends.report(stopped)
@@ -166,27 +156,6 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     log(_where_things_are(config, step, time.monotonic() - started_s))
-
-
-def _describe(config: Config, run_setup: RunSetup, exchange: Exchange | None) -> None:
-    """Write what the run is into its directory, with the exchange where that is decided."""
-    environment = cluster.environment(run_setup.hosts, run_setup.precision)
-    if exchange is not None and run_setup.groups is not None:
-        training = exchange.written_into(config.training)
-        config = dataclasses.replace(config, training=training)
-    run_directory.describe(config.run_dir, config, run_setup.data, environment)
-
-
-def _chosen_before(config: Config, run_setup: RunSetup) -> Exchange | None:
-    """How hosts exchange, where that is decided: asked for, or chosen by an earlier start."""
-    if run_setup.groups is None:
-        return Exchange()
-    with horovod.raise_on_all_ranks():
-        chosen = None
-        if run_setup.rank.is_first:
-            chosen = run_directory.chosen_exchange(config.run_dir, config, run_setup.hosts)
-    chosen = horovod.gather(chosen)[0]
-    return Exchange(**chosen) if chosen is not None else decided(config.training)
 
 
 def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, log: Log) -> None:
@@ -243,7 +212,6 @@ def _fit(
     run_setup: RunSetup,
     plan: Plan,
     ends: _Ends,
-    choice: ExchangeChoice,
     *,
     writers: tuple[int, ...],
     tracker: Tracker,
@@ -252,7 +220,7 @@ def _fit(
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
     early_end = EarlyEnd(config, trained_s)
-    choice.store = store = _opened_store(run_setup, plan, trained_s, tracker)
+    store = _opened_store(run_setup, plan, trained_s, tracker)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
     saving = Saving(config, rank, writers, saver, store)
     ends.settle = saving.background.has_ended
@@ -268,7 +236,6 @@ def _fit(
         NotFiniteGuard(config.run_dir, start, run_setup),
         callbacks.ReplicaCheck(start, rank),
         stop_save_evaluate,
-        choice,  # last: what is due after this step is decided by the exchange that it had
     ]
     steps = config.training.max_steps - start
     try:
@@ -313,6 +280,9 @@ def _opened_store(
         "parameters": plan.parameters,
         "gradient_bytes": plan.gradient_bytes,
         "sent_bytes_per_step": plan.sent_bytes_per_step,
+        "exchange": plan.exchange.kind,
+        "sync_every": plan.exchange.sync_every,
+        "all_reduce_s": plan.all_reduce_s,
         "process_started_s": process_started_s(),
         "trained_s": trained_s,
         "data_hash": run_setup.data.manifest.hash,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import json
 import os
 import secrets
@@ -31,18 +29,14 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import decided, is_decided
-from hvd_nmt.config.limits import AUTO
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
-_EXCHANGE = ("wire", "hierarchical", "islands", "sync_every", "streaming", "outer_rate",
-             "outer_momentum")  # fmt: skip
 _MAY_CHANGE = (
-    *(f"training.{name}" for name in _EXCHANGE),
-    "training.fixed_groups",
+    "training.exchange",
+    "training.sync_every",
     "training.micro_batches",
     "training.jit_compile",
     "run_dir",
@@ -207,31 +201,6 @@ def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpo
             "must stay what it was, stages that end there included; change later ones, or give "
             "another --run-dir."
         )
-
-
-def chosen_exchange(run_dir: Path, config: Config, hosts: list[str]) -> dict[str, Any] | None:
-    """How an earlier start had hosts exchange, where this one leaves that to the program.
-
-    Args:
-        run_dir: run directory.
-        config: of this start.
-        hosts: host of each rank.
-
-    Returns:
-        The fields of an `Exchange`. None: there was no earlier start on these hosts, or it had not
-        chosen, or this start asks for something else.
-    """
-    environment = run_dir / ENVIRONMENT
-    if is_decided(config.training) or not (run_dir / CONFIG).exists():
-        return None
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        earlier = configuration.load(run_dir / CONFIG).training
-        chosen = decided(earlier)
-        same_hosts = json.loads(environment.read_text(encoding="utf-8")).get("hosts") == hosts
-        asked = ((getattr(config.training, name), getattr(earlier, name)) for name in _EXCHANGE)
-        if chosen and same_hosts and all(now in (AUTO, before) for now, before in asked):
-            return dataclasses.asdict(chosen)
-    return None
 
 
 def write_config(run_dir: Path, config: Config) -> None:

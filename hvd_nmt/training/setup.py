@@ -12,16 +12,17 @@ import tensorflow as tf
 from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import Exchange, decided, is_decided, may_group_ranks
+from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import cluster, devices, horovod, optimizer, slicing
+from hvd_nmt.training import cluster, devices, heartbeat, horovod, optimizer, slicing
 from hvd_nmt.training.exchange import host_sums
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.host_sums import HostGroups
+from hvd_nmt.training.exchange.islands import Islands
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan, count_parameters
 from hvd_nmt.training.step import TrainingModel
@@ -43,9 +44,10 @@ class RunSetup:
     """which sentences each step has"""
     precision: str
     """arithmetic of the forward and backward pass: float32, bfloat16 or float16"""
+    exchange: Exchange = PLAIN
+    """what travels between the hosts"""
     groups: HostGroups | None = None
-    """ranks that exchange with each other; None: the hosts have nothing to exchange, or there is
-    one"""
+    """ranks that sum among themselves; None: all ranks sum float32 gradients together"""
 
     @property
     def together(self) -> list[int]:
@@ -70,17 +72,17 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         batching = config.training.tokens_per_step, config.training.seed
         plan = BatchPlan.of_data(data, config.data.stages, *batching)
     groups = None
-    if len(set(hosts)) > 1 and may_group_ranks(config.training):
+    exchange = Exchange.of(config.training, len(set(hosts)))
+    if exchange.kind != "float32":
         groups = host_sums.meet(hosts, rank.index)
-        if groups is None and is_decided(config.training):
+        if groups is None:
             raise ConfigError(
                 f"The launcher knows other hosts than {', '.join(dict.fromkeys(hosts))}, on which "
                 "the ranks are, so ranks of a host cannot sum first: name each host once, with all "
-                "its slots (-H v100a:2,v100b:2), or use --training.wire float32 "
-                "--training.hierarchical off --training.islands off."
+                "its slots (-H v100a:2,v100b:2), or use --training.exchange float32."
             ).of_all_ranks()
     by_rank = horovod.gather(devices.description(rank))
-    return RunSetup(rank, hosts, by_rank, data, plan, precision, groups)
+    return RunSetup(rank, hosts, by_rank, data, plan, precision, exchange, groups)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -116,7 +118,7 @@ def build(
 
     # The average is made of the same seed, so it begins with the same weights.
     transformer, average = fresh(), fresh() if config.training.ema_decay else None
-    sums = GradientSums(config.training.sums_in_fixed_groups)
+    sums = GradientSums()
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
     model.corpora = len(run_setup.data.manifest.corpora)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
@@ -126,9 +128,7 @@ def build(
     return model, run_state(transformer, model.step, adam, average), adam
 
 
-def check(
-    config: Config, run_setup: RunSetup, model: TrainingModel, exchange: Exchange | None = None
-) -> Plan:
+def check(config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
     Also cuts the steps into slices, where the memory asks for them.
@@ -137,7 +137,7 @@ def check(
         config: of the run.
         run_setup: what all ranks agreed on.
         model: compiled, with the weights to begin with.
-        exchange: what an earlier start has chosen, in place of what the configuration leaves open.
+        adam: its variables.
 
     Raises:
         DivergedError: they do not.
@@ -145,6 +145,7 @@ def check(
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
     cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
+    _begin_exchange(config, run_setup, model, adam)
     model.micro_batches = slicing.choose(config.training, run_setup.batch_plan, model)
     parameters = count_parameters(weights)
     return Plan(
@@ -159,10 +160,28 @@ def check(
         start_step=start_step,
         all_reduce_s=all_reduce_s,
         latency_s=cluster.latency_s(),
-        exchange=Exchange() if run_setup.groups is None else exchange or decided(config.training),
+        exchange=run_setup.exchange,
         frozen=parameters - count_parameters(model.trained),
         slices=model.micro_batches,
     )
+
+
+def _begin_exchange(
+    config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState
+) -> None:
+    """Have hosts exchange as configured, and prove that gradients are summed as they are to be.
+
+    Raises:
+        DivergedError: they are not.
+    """
+    exchange, hosts = run_setup.exchange, run_setup.groups
+    if hosts is None:
+        return
+    islands = Islands(model.trained, adam, hosts) if exchange.islands else None
+    model.use(exchange, islands, hosts, config)
+    together = run_setup.together if exchange.islands else None
+    with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
+        cluster.check_averaging(model.optimizer, model.trained, run_setup.rank, together)
 
 
 def dataset(

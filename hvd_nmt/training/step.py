@@ -6,6 +6,7 @@ B sentences, S source and T target positions, D model width.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -57,12 +58,15 @@ class TrainingModel(keras.Model):
         rank: this rank.
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
-        sums: what the optimizer sums gradients with; None: it is never changed.
+        sums: what the optimizer sums gradients with, where not Horovod alone.
     """
 
-    _SUMS = ("loss", "nll", "stop", "end", "not_finite")
-    _OWN = ("gradient_norm", "source_tokens", "target_tokens", "own_not_finite", "waited_s",
-            "loss_scale", "skipped_steps")  # fmt: skip
+    _FIELDS = (
+        "loss", "nll", "stop", "end", "not_finite", "sentences", "by_corpus", "rank_ready_s",
+        "rank_input_wait_s", "host_tokens", "host_not_finite", "gradient_norm", "source_tokens",
+        "target_tokens", "own_not_finite", "waited_s", "loss_scale", "skipped_steps",
+    )  # fmt: skip
+    """of the vector that `train_step` returns; those up to `host_not_finite` are summed"""
 
     train_function: Any  # of keras.Model: what `fit` calls, None until it is made
 
@@ -86,7 +90,7 @@ class TrainingModel(keras.Model):
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
         self.sums = sums or GradientSums()
         self.exchange = Exchange()
-        """how the hosts share what they learn"""
+        """what travels between hosts"""
         self.islands: Islands | None = None
         """where hosts train by themselves"""
         self._joined_at: Callable[[int], Joined] = lambda step: Joined.NOTHING
@@ -99,23 +103,19 @@ class TrainingModel(keras.Model):
         self._together_s = time.perf_counter()  # when the ranks last left a collective
 
     def use(
-        self, exchange: Exchange, islands: Islands | None, hosts: HostGroups | None, config: Config
+        self, exchange: Exchange, islands: Islands | None, hosts: HostGroups, config: Config
     ) -> None:
-        """Exchange so with other hosts from now on; the step is traced anew.
+        """Exchange so with other hosts; before the first step.
 
         Args:
-            exchange: how.
+            exchange: of the run.
             islands: does it, if hosts train by themselves.
-            hosts: of the run; None: there is one.
+            hosts: of the run.
             config: of the run; when it saves and evaluates.
         """
-        if (self.islands is None) != (islands is None):  # whose tokens a program divides by
-            self._program = None
-            self._programs.clear()
         self.exchange, self.islands = exchange, islands
-        self.sums.use(exchange, hosts)
+        self.sums.exchange, self.sums.hosts = exchange, hosts
         self._joined_at = functools.partial(joined_at, config, exchange)
-        self._graph_step = None
 
     @property
     def trained(self) -> list[tf.Variable]:
@@ -147,9 +147,7 @@ class TrainingModel(keras.Model):
                 seconds it waited.
 
         Returns:
-            One float32 vector: `_SUMS`, the numbers of sentences, `rank_ready_s`,
-            `rank_input_wait_s`, with islands for each host its tokens and its ranks whose gradient
-            is NaN or Inf, and `_OWN`.
+            One float32 vector, see `_named`.
         """
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
@@ -246,8 +244,6 @@ class TrainingModel(keras.Model):
             shape = (*batch["source"].shape, batch["target"].shape[1])
             is_new = self.compiles and shape not in self._programs
             horovod.heartbeat.enter(heartbeat.COMPILATION if is_new else heartbeat.STEP, waits=True)
-            if self.islands is not None:
-                self.islands.begin_step(int(self.step))
             if self._graph_step is None:
                 self._graph_step = self._traced_step()
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
@@ -269,7 +265,7 @@ class TrainingModel(keras.Model):
         with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
             if joined == Joined.EVERYTHING:
                 return self.islands.join(step)
-            return self.islands.exchange_all()
+            return self.islands.exchange()
 
     def _traced_step(self) -> Any:
         ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
@@ -283,20 +279,15 @@ class TrainingModel(keras.Model):
         )
 
     def _logs(self, values: list[float], started_s: float) -> dict[str, Any]:
-        exchanged = self._exchanged(values)
+        logs = self._named(values)
+        exchanged = self._exchanged(logs.pop("host_tokens"), logs.pop("host_not_finite"))
         ended_s = time.perf_counter()
         total_s, longest_s = ended_s - started_s, ended_s - self._together_s
         self._together_s = ended_s
-        sums, own, ranks = len(self._SUMS), len(self._OWN), self.rank.size
-        logs: dict[str, Any] = dict(zip(self._SUMS, values[:sums], strict=True))
-        logs |= zip(self._OWN, values[-own:], strict=True)
-        values = values[sums:]
-        logs["sentences"], values = int(values[0]), values[1:]
-        logs["by_corpus"], values = values[: self.corpora], values[self.corpora :]
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = tuple(min(max(0.0, s), longest_s) for s in values[:ranks])
-        input_wait_s = tuple(values[ranks : 2 * ranks])
+        ready_s = tuple(min(max(0.0, s), longest_s) for s in logs["rank_ready_s"])
+        input_wait_s = tuple(logs["rank_input_wait_s"])
         waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
         logs |= exchanged
         return logs | {
@@ -307,18 +298,32 @@ class TrainingModel(keras.Model):
             "step_time": step_time(total_s, waited_s, self.rank.index, ready_s, input_wait_s),
         }
 
-    def _exchanged(self, values: list[float]) -> dict[str, Any]:
-        """What the islands exchange after a step, and what of it is logged."""
+    def _named(self, values: list[float]) -> dict[str, Any]:
+        """The fields of what `train_step` returns: a number, or one for each rank, host, corpus."""
+        hosts = 0 if self.islands is None else len(self.islands.hosts.names)
+        ranks = self.rank.size
+        lengths = {
+            "by_corpus": self.corpora, "rank_ready_s": ranks, "rank_input_wait_s": ranks,
+            "host_tokens": hosts, "host_not_finite": hosts,
+        }  # fmt: skip
+        rest = iter(values)
+        return {
+            name: list(itertools.islice(rest, lengths[name])) if name in lengths else next(rest)
+            for name in self._FIELDS
+        }
+
+    def _exchanged(self, tokens: list[float], bad_ranks: list[float]) -> dict[str, Any]:
+        """What the islands exchange after a step, and what of it is logged.
+
+        Args:
+            tokens: that each host learned from.
+            bad_ranks: ranks of each host whose gradient is NaN or Inf.
+        """
         if self.islands is None:
             return {}
-        hosts = len(self.islands.hosts.names)
-        of_host = values[: -len(self._OWN)][-2 * hosts :]
-        learned, bad = of_host[:hosts], [count > 0 for count in of_host[hosts:]]
-        step = int(self.step)
-        logs = self.islands.end_step(learned, bad)
-        for name, seconds in self.join(step, self._joined_at(step)).items():
-            logs[name] = logs.get(name, 0.0) + seconds
-        return {**logs, "host_not_finite": bad}
+        bad, step = [count > 0 for count in bad_ranks], int(self.step)
+        self.islands.end_step(tokens, bad)
+        return {**self.join(step, self._joined_at(step)), "host_not_finite": bad}
 
     def _of_host(self, tokens: tf.Tensor, norm: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         """With islands, what this rank adds to each host's tokens and bad ranks: float32 [2 H].

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import statistics
 from typing import Any
 
 from hvd_nmt.common.rank_environment import TERMINAL
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.explain.exchange_cost import link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTimeMeans
 from hvd_nmt.training.plan import Plan
@@ -17,8 +19,8 @@ LOSS_SCALE_TAG = "Loss_Optimization/loss_scale"
 """that of the step, as OpenSeq2Seq calls it; in float16 alone"""
 SKIPPED_STEPS_TAG = "Loss_Optimization/skipped_steps"
 """steps of the run until then whose gradient overflowed, so that they changed no weight"""
-
-
+MEASURED_STEPS, _SETTLING_STEPS = 20, 5
+"""after which it is said what the link costs; the first of them, in which graphs are traced"""
 _END = "\r" if TERMINAL in os.environ else "\n"
 """of a line; on a terminal the next one replaces it"""
 
@@ -42,6 +44,8 @@ class StepLog(StepCallback):
         self._rank_sums: dict[str, list[float]] = {}
         self._compiling_s: list[float] = []
         """of the steps in which XLA compiled a program"""
+        self._compute_s: list[float] = []
+        """of the first steps"""
         self._newest: dict[str, Any] = {}
         """logs of the newest step that counts"""
 
@@ -54,10 +58,24 @@ class StepLog(StepCallback):
             return
         if not logs["left_out"]:
             self._collect(logs)
+        self._say_what_the_link_costs(step - self._start_step, logs)
         last = self._config.training.max_steps
         due = step % self._config.training.log_every == 0 or step == last or logs["end"] > 0
         if due and len(self._times):
             self._write(step, self._newest)
+
+    def _say_what_the_link_costs(self, done: int, logs: dict[str, Any]) -> None:
+        """Once, by the computing of the first steps but for those that settle."""
+        if done > MEASURED_STEPS or len(self._plan.ranks_by_host) < 2:
+            return
+        self._compute_s.append(logs["step_time"].compute_s)
+        if done == MEASURED_STEPS:
+            plan, compute_s = self._plan, statistics.median(self._compute_s[_SETTLING_STEPS:])
+            said = link_sentence(
+                plan.ranks_by_host, plan.all_reduce_s, plan.latency_s, compute_s,
+                self._config.training.sync_every,
+            )  # fmt: skip
+            print(f"link        {said}", flush=True)
 
     def _collect(self, logs: dict[str, Any]) -> None:
         self._newest = logs
@@ -150,4 +168,4 @@ class StepLog(StepCallback):
             "exchange/outer_delta_norm": islands.delta_norm,
             "exchange/divergence": islands.divergence,
             "step_time/exchange_s": exchange_s,
-        }, f"sync every {islands.exchange.sync_every}  "
+        }, f"sync every {self._plan.exchange.sync_every}  "

@@ -11,13 +11,9 @@ BASE = presets()["base"][1]
 PARAMETERS = 60_880_896
 
 
-PLAIN = {"wire": "float32", "hierarchical": "off", "islands": "off"}
-"""options of the recipe's exchange"""
-
-
-def predict(exchange=PLAIN, **changes):
+def predict(exchange="float32", **changes):
     values = {
-        "training": TrainingConfig(max_steps=50_000, **exchange),
+        "training": TrainingConfig(max_steps=50_000, exchange=exchange),
         "tokens_per_step": 2 * BASE.training.tokens_per_step,
         "parameters": PARAMETERS, "ranks_by_host": (2, 2), "communication_s": 1.7,
         "latency_s": 0.002, "compute_s": 0.1,
@@ -53,41 +49,18 @@ def test_the_verdict_is_by_what_a_step_computes_for():
 
 
 def test_what_is_said_of_a_run(golden_page):
-    """The exchange that auto takes, and advice."""
+    """The exchange, and advice."""
     said = {
         "the recipe": predict(),
-        "auto": predict({}),
-        "summed within each host": predict(PLAIN | {"hierarchical": "on"}),
+        "float16": predict("float16"),
         "one host": predict(ranks_by_host=(2,)),
-        "auto on one host": predict({}, ranks_by_host=(4,)),
     }
     parts = ["\n".join([f"# {name}", *found.lines()]) for name, found in said.items()]
     golden_page("doctor-prediction.txt", "\n\n".join(parts) + "\n")
 
 
-def test_the_run_is_predicted_with_what_auto_will_take():
-    found = predict({})
-    assert found.exchange == Exchange(
-        wire="float16", hierarchical=True, islands=True, sync_every=25, streaming=True
-    )
-    assert found.step_s == pytest.approx(0.1)
-    assert found.verdict == "compute-bound"
-    assert predict({}, communication_s=0.02).exchange == Exchange()
-
-
-def test_every_cure_is_predicted_and_the_one_of_the_run_is_marked():
-    cures = {cure.name: cure for cure in predict({}).cures}
-    hidden_s, bytes_s = HIDDEN_SHARE * 0.1, 1.698
-    assert {name: cure.step_s for name, cure in cures.items()} == pytest.approx({
-        "float32 gradients in each step": 0.1 + 0.002 + bytes_s - hidden_s,
-        "float16 gradients in each step": 0.1 + 0.002 + bytes_s * 0.875 / 1.5 - hidden_s,
-        "float16 gradients in each step, summed within each host first":
-            0.1 + 0.002 + bytes_s / 3 - hidden_s,
-        "islands, sync every 71, float16": 0.1 + (0.002 + bytes_s / 3) / 71,
-        "islands, sync every 25, streamed, float16": 0.1,
-    })  # fmt: skip
-    assert [name for name, cure in cures.items() if cure.is_chosen] == [
-        "islands, sync every 25, streamed, float16"
-    ]
-    one_rank_each = predict({}, ranks_by_host=(1, 1))
-    assert not any("host first" in cure.name for cure in one_rank_each.cures)
+def test_the_exchange_is_that_of_the_configuration():
+    narrow, islands = predict("float16"), predict("islands")
+    assert narrow.step_s == pytest.approx(0.1 + 0.002 + 1.698 / 3 - HIDDEN_SHARE * 0.1)
+    assert islands.step_s == pytest.approx(0.1 + (0.002 + 1.698 / 3) / 32)
+    assert islands.exchange == Exchange("islands", 32)

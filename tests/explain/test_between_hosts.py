@@ -15,8 +15,7 @@ COMPUTE_S = 0.5
 ALL_REDUCE_S = 2.0
 STEPS = 20
 """of an interval"""
-STREAMED = Exchange(wire="float16", islands=True, sync_every=8, streaming=True)
-BLOCKING = Exchange(wire="float16", islands=True, sync_every=8)
+ISLANDS = Exchange("islands", 8)
 
 
 def intervals(number, exchange_s=None, inside_s=0.0, first=1):
@@ -32,7 +31,7 @@ def intervals(number, exchange_s=None, inside_s=0.0, first=1):
 
 
 def run(exchange, rows, hosts=("a", "a", "b", "b"), after_step=STEPS):
-    taken = ExchangeInEffect(after_step, exchange, ALL_REDUCE_S, COMPUTE_S, chosen=True)
+    taken = ExchangeInEffect(after_step, exchange, ALL_REDUCE_S)
     return Run("x", Path("x"), "hvd_nmt", hosts=hosts, gradient_bytes=G, intervals=rows,
                exchanges=(taken,))  # fmt: skip
 
@@ -51,63 +50,58 @@ def with_card(of, bytes_per_step, step_s):
 
 
 def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
-    of = run(STREAMED, intervals(6, exchange_s=0.0))
+    of = run(ISLANDS, intervals(6, exchange_s=0.0))
     found = bottleneck.verdict(of)
     assert found.kind == bottleneck.COMPUTE
-    assert sentence(found, of).endswith("Between hosts: islands, sync every 8, streamed, float16.")
+    assert sentence(found, of).endswith("Between hosts: islands (sync every 8).")
     assert found.predicted_bytes == pytest.approx(G / 2 / 8)
     assert found.exchange_s == 0.0
     assert found.advice == ()
 
 
-@pytest.mark.parametrize("exchange", [STREAMED, BLOCKING])
-def test_exchanges_that_are_waited_for_make_it_network_bound(exchange):
+def test_exchanges_that_are_waited_for_make_it_network_bound():
     sent = G / 2 / 8
     rows = intervals(6, exchange_s=0.75)
-    found = bottleneck.verdict(with_card(run(exchange, rows), sent, 1.25))
+    found = bottleneck.verdict(with_card(run(ISLANDS, rows), sent, 1.25))
     assert found.kind == bottleneck.NETWORK
     assert found.seen_bytes == pytest.approx(sent, rel=0.02)
-    hidden_s = exchange_cost.STREAM_HIDDEN * COMPUTE_S if exchange.streaming else 0.0
-    assert found.link_MB_per_s == pytest.approx(sent / (0.75 + hidden_s) / 1e6, rel=0.02)
+    assert found.link_MB_per_s == pytest.approx(sent / 0.75 / 1e6, rel=0.02)
     assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
         one.what for one in found.advice
     }
 
 
 def test_sums_within_a_host_are_no_network():
-    found = bottleneck.verdict(run(STREAMED, intervals(6, exchange_s=0.02, inside_s=0.5)))
+    found = bottleneck.verdict(run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.5)))
     assert found.kind == bottleneck.LOCAL
     assert found.predicted_bytes == pytest.approx(G / 2 / 8)
-    assert bottleneck.verdict(run(STREAMED, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
+    assert bottleneck.verdict(run(ISLANDS, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
 
 
 def test_bytes_are_those_of_the_exchange_in_effect_weighted_by_steps():
     rows = intervals(6, exchange_s=0.0)
     # The first interval is left out; of the other five the exchange takes effect after one.
-    found = bottleneck.verdict(run(STREAMED, rows, after_step=2 * STEPS))
+    found = bottleneck.verdict(run(ISLANDS, rows, after_step=2 * STEPS))
     assert found.predicted_bytes == pytest.approx((1.5 * G + 4 * G / 16) / 5)
-    both = Exchange(wire="float16", hierarchical=True)
+    both = Exchange("float16")
     assert between_hosts.predicted_bytes(run(both, rows), rows[1:]) == pytest.approx(G / 2)
 
 
 def test_one_host_exchanges_nothing():
-    found = bottleneck.verdict(run(STREAMED, intervals(6), hosts=("a", "a")))
+    found = bottleneck.verdict(run(ISLANDS, intervals(6), hosts=("a", "a")))
     assert found.predicted_bytes is None
 
 
 def test_the_step_on_another_link_is_that_of_the_same_exchange():
     rows = intervals(6, exchange_s=0.3, inside_s=0.1)
-    found = bottleneck.step_at(run(BLOCKING, rows), 100.0)
+    found = bottleneck.step_at(run(ISLANDS, rows), 100.0)
     assert found == pytest.approx(COMPUTE_S + 0.1 + G / 2 / 100e6 / 8)
-    found = bottleneck.step_at(run(STREAMED, rows), 20.0)
-    hidden_s = exchange_cost.STREAM_HIDDEN * COMPUTE_S
-    assert found == pytest.approx(COMPUTE_S + 0.1 + G / 2 / 8 / 20e6 - hidden_s)
 
 
 def test_a_step_is_compared_with_one_of_plain_training():
     plain, cured = intervals(3), intervals(5, exchange_s=0.02, inside_s=0.01, first=4)
-    found = bottleneck.verdict(run(STREAMED, plain + cured, after_step=3 * STEPS)).against_plain
-    assert found.exchange == STREAMED
+    found = bottleneck.verdict(run(ISLANDS, plain + cured, after_step=3 * STEPS)).against_plain
+    assert found.exchange == ISLANDS
     assert found.step_s == pytest.approx(0.53)
     plain_s = COMPUTE_S + ALL_REDUCE_S - exchange_cost.HIDDEN_SHARE * COMPUTE_S
     assert found.plain_step_s == pytest.approx(plain_s)
@@ -115,7 +109,7 @@ def test_a_step_is_compared_with_one_of_plain_training():
 
 
 def test_after_as_long_plain_training_is_at_an_earlier_step():
-    compared = between_hosts.AgainstPlain(STREAMED, 0.5, 2.0, 1.6, {100: 4.0, 200: 3.0, 1000: 2.0})
+    compared = between_hosts.AgainstPlain(ISLANDS, 0.5, 2.0, 1.6, {100: 4.0, 200: 3.0, 1000: 2.0})
     assert compared.after_as_long() == (250, pytest.approx(3.0 - 50 / 800))
     assert dataclasses.replace(compared, losses={300: 3.0, 1000: 2.0}).after_as_long() is None
     assert dataclasses.replace(compared, losses={}).after_as_long() is None
@@ -123,7 +117,7 @@ def test_after_as_long_plain_training_is_at_an_earlier_step():
 
 def test_nothing_is_compared_where_nothing_was_measured_or_cured():
     rows = intervals(6, exchange_s=0.0)
-    assert bottleneck.verdict(run(Exchange(outer_rate=0.8), rows)).against_plain is None
-    unmeasured = ExchangeInEffect(STEPS, STREAMED)
-    found = dataclasses.replace(run(STREAMED, rows), exchanges=(unmeasured,))
+    assert bottleneck.verdict(run(Exchange(), rows)).against_plain is None
+    unmeasured = ExchangeInEffect(STEPS, ISLANDS)
+    found = dataclasses.replace(run(ISLANDS, rows), exchanges=(unmeasured,))
     assert bottleneck.verdict(found).against_plain is None

@@ -45,19 +45,21 @@ EXCHANGE = {"kind": "exchange", "time_s": 1_005.0, "step": 20, "wire": "float16"
             "hierarchical": True, "islands": True, "sync_every": 8, "streaming": True,
             "outer_rate": 0.8, "outer_momentum": 0.5, "all_reduce_s": 2.0, "compute_s": 0.5,
             "chosen": True}  # fmt: skip
-ISLANDS = Exchange(wire="float16", hierarchical=True, islands=True, sync_every=8, streaming=True,
-                   outer_rate=0.8, outer_momentum=0.5)  # fmt: skip
+ISLANDS = Exchange("islands", 8)
 
 
 def test_an_exchange_is_in_effect_from_its_step_on(tmp_path):
     lines, problems = read(tmp_path, START, EXCHANGE)
     assert problems == []
     found = metrics.exchanges(lines)
-    assert found == (ExchangeInEffect(20, ISLANDS, 2.0, 0.5, chosen=True),)
+    assert found == (ExchangeInEffect(20, ISLANDS, 2.0),)
     run = Run("x", tmp_path, "hvd_nmt", exchanges=found)
     assert run.exchange_at(20) == ExchangeInEffect(0, Exchange())
     assert run.exchange_at(21).exchange == run.exchange_at(1000).exchange == ISLANDS
     assert metrics.exchanges([START, TRAIN]) == ()
+    told = START | {"exchange": "islands", "sync_every": 8, "all_reduce_s": 2.0}
+    assert metrics.exchanges([told]) == (ExchangeInEffect(0, ISLANDS, 2.0),)
+    assert metrics.exchanges([START | {"exchange": "float32", "sync_every": 1}]) == ()
 
 
 def test_what_is_not_known_of_an_exchange_is_none(tmp_path):
@@ -74,7 +76,7 @@ def test_a_resumed_run_goes_on_with_its_exchange_and_forgets_what_it_does_again(
     plain = {"kind": "exchange", "step": 60, "wire": "float32"}
     found = metrics.exchanges([*lines, plain])
     assert [one.after_step for one in found] == [20, 60]
-    assert found[-1].exchange.is_plain
+    assert found[-1].exchange == Exchange()
     assert metrics.exchanges([*lines, START]) == ()
 
 

@@ -34,11 +34,11 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
     losses = tuple(Interval(step, 100, None, loss=3.0) for step in (100, 200))
     log: dict[str, Any] = {"source": "OpenSeq2Seq", "telemetry": (), "started_s": None,
                            "ended_s": None, "intervals": bare}  # fmt: skip
-    islands = Exchange(wire="float16", islands=True, sync_every=8, streaming=True)
-    wire = Exchange(wire="float16", hierarchical=True)
+    islands = Exchange("islands", 8)
+    wire = Exchange("float16")
     weights = {"communication_s": 0.06, "exchange_s": 0.05, "step_s": 0.47}
     cured = {"of_interval": lambda i: weights if i.step > 100 else {},
-             "exchanges": (ExchangeInEffect(100, islands, 1.6, 0.39, chosen=True),)}  # fmt: skip
+             "exchanges": (ExchangeInEffect(100, islands, 1.6),)}  # fmt: skip
     waiting = [with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=held)
                for of, held in zip(hosts, ([], ["power cap"]), strict=True)]  # fmt: skip
     no_gpu = [HostSamples(of.host, {"gpu_unavailable": "no NVML: Driver Not Loaded"},
@@ -83,7 +83,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
             5, {"of_interval": lambda i: (
                 {"communication_s": 0.02, "step_s": 0.43} if i.step <= 500 else {})}, {}),
         "islands": (5, cured, {}),
-        "gradients in float16": (5, {"exchanges": (ExchangeInEffect(0, wire, 4.8, 0.39),)}, {}),
+        "gradients in float16": (5, {"exchanges": (ExchangeInEffect(0, wire, 4.8),)}, {}),
         "one rank": (5, {"of_interval": lambda i: alone, "hosts": ("v100a",)}, {}),
         "one host": (5, {"hosts": ("v100a",) * 4}, {}),
         "a log without parts of steps": (5, log, {}),

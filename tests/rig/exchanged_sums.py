@@ -17,9 +17,9 @@ import tf_keras as keras
 
 import toy
 from hvd_nmt.checkpoints.state import adam_state
-from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.training import horovod
 from hvd_nmt.training.exchange import host_sums
+from hvd_nmt.training.exchange import islands as islands_module
 from hvd_nmt.training.exchange.gradient_sums import GradientSums
 from hvd_nmt.training.exchange.islands import Islands
 
@@ -35,7 +35,7 @@ def main():
         "rank": rank.index,
         "ways": {name: way(exchange, groups, rank) for name, exchange in toy.EXCHANGES.items()},
         "not finite": not_finite(groups, rank),
-        "islands": {str(s): islands(groups, rank, s) for s in (False, True)},
+        "islands": islands(groups, rank),
     }), flush=True)  # fmt: skip
     horovod.shutdown()
 
@@ -48,9 +48,15 @@ def gradients(rank, scale=1.0):
 
 
 def summed(exchange, groups):
-    sums = GradientSums(fixed_groups=True)
-    sums.use(exchange, groups)
-    return tf.function(sums, autograph=False)
+    sums = GradientSums()
+    sums.exchange, sums.hosts = exchange, groups
+
+    def add_up(gradients):
+        if exchange.kind == "float32":
+            return horovod.sums_in(horovod.everybody(), gradients, "gradients")
+        return sums(gradients)
+
+    return tf.function(add_up, autograph=False)
 
 
 def way(exchange, groups, rank):
@@ -81,12 +87,12 @@ def not_finite(groups, rank):
         x = np.ones(5000, np.float32)
         if rank.index == rank.size - 1:
             x[4321] = value
-        (y,) = summed(toy.EXCHANGES["one exchange, float16"], groups)([tf.constant(x)])
+        (y,) = summed(toy.EXCHANGES["float16"], groups)([tf.constant(x)])
         found.append(not np.isfinite(y.numpy()[4321]) and bool(np.isfinite(y.numpy()[:4000]).all()))
     return found
 
 
-def islands(groups, rank, streaming):
+def islands(groups, rank):
     """Hosts walk apart and are joined: where they are then, and the bytes that it takes."""
     weights = [tf.Variable(tf.zeros([1000, 512])), tf.Variable(tf.zeros([70]))]
     scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.Adam())
@@ -96,22 +102,18 @@ def islands(groups, rank, streaming):
     numbers["good_steps"].assign(3 + groups.index)
     adam = adam_state({"a": weights[0], "b": weights[1]})
     adam = dataclasses.replace(adam, loss_scale=scale)
-    exchange = Exchange(
-        islands=True, sync_every=4, streaming=streaming, wire="float16",
-        outer_rate=1.0, outer_momentum=0.0,
-    )  # fmt: skip
-    joined = Islands(weights, adam, groups, exchange)
+    joined = Islands(weights, adam, groups)
     learned = [300.0 if host == 0 else 100.0 for host in range(len(groups.names))]
 
     def steps(first, count):
         for step in range(first, first + count):
-            joined.begin_step(step)
             for weight in weights:
                 weight.assign_add(tf.fill(weight.shape, float(groups.index + 1)))
             joined.end_step(learned, [False] * len(learned))
-            if not streaming and (step + 1) % 4 == 0:
-                joined.exchange_all()
+            if (step + 1) % 4 == 0:
+                joined.exchange()
 
+    islands_module.MOMENTUM, islands_module.outer_rate = 0.0, lambda hosts: 1.0
     steps(0, 4)  # traces all graphs
     sent = sent_bytes(lambda: steps(4, 4 * ROUNDS), ROUNDS)
     common = [float(joined.common[0][0, 0]), float(joined.common[0][-1, -1])]

@@ -23,24 +23,20 @@ from hvd_nmt.training import callbacks, horovod, step_log
 callbacks.ReplicaCheck.EVERY_STEPS = 7
 
 DROPOUT_0 = ("--model.dropout", "0")
-PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off", "--training.islands",
-         "off", "--training.learning-rate", "0.1", *DROPOUT_0)  # fmt: skip
-FLOAT16 = (*PLAIN, "--training.wire", "float16")
-ISLANDS = ("--training.islands", "hosts", "--training.sync-every", "4", "--training.clip-norm",
+PLAIN = ("--training.learning-rate", "0.1", *DROPOUT_0)
+FLOAT16 = (*PLAIN, "--training.exchange", "float16")
+ISLANDS = ("--training.exchange", "islands", "--training.sync-every", "4", "--training.clip-norm",
            "5", "--training.ema-decay", "0.9", "--checkpoints.every-steps", "10",
            "--evaluation.sentences", "2", *DROPOUT_0)  # fmt: skip
-AT_ONCE = (*ISLANDS, "--training.streaming", "off", "--training.outer-momentum", "0")
-NARROW = (*AT_ONCE, "--training.precision", "float16")
-STREAMED = (*ISLANDS, "--training.streaming", "on")
+NARROW = (*ISLANDS, "--training.precision", "float16")
 RUNS = [
     # name, steps, options, hosts' steps with a broken weight; -again: the run before from step 12
     ("plain", 40, PLAIN, {}),
     ("float16", 40, FLOAT16, {}),
-    ("at-once", 24, NARROW, {}),
-    ("at-once-again", 24, NARROW, {}),
-    ("streamed", 24, STREAMED, {"v100b": [5]}),
-    ("streamed-again", 24, STREAMED, {}),
-    ("broken-twice", 12, AT_ONCE, {"v100b": [5, 9]}),
+    ("in-float16", 24, NARROW, {}),
+    ("islands", 24, ISLANDS, {"v100b": [5]}),
+    ("islands-again", 24, ISLANDS, {}),
+    ("broken-twice", 12, ISLANDS, {"v100b": [5, 9]}),
 ]
 
 

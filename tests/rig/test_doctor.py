@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-PLAIN = ("--training.wire", "float32", "--training.hierarchical", "off",
-         "--training.islands", "off")  # fmt: skip
+PLAIN = ("--training.exchange", "float32")
 
 
 def test_two_real_hosts_with_a_link_of_200_mbit(two_hosts, tmp_path):

@@ -19,8 +19,7 @@ ON_A_SLOW_MACHINE = ("env", "HOROVOD_START_TIMEOUT=600", "HOROVOD_CYCLE_TIME=50"
 STEPS = 20
 SHORT = f"""\
 model: {{encoder_layers: 1, decoder_layers: 1}}
-training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32,
-  wire: float32, hierarchical: "off", islands: "off"}}
+training: {{max_steps: {STEPS}, tokens_per_step: 512, log_every: 10, precision: float32}}
 evaluation: {{sentences: 4}}
 telemetry: {{interval_s: 0.2}}
 """

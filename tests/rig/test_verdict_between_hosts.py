@@ -27,12 +27,10 @@ CASES = {
     "slow rank": (None, "rank", bottleneck.STRAGGLER),
 }
 """name: link, what is slow, what the verdict must be"""
-# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.5 s of computing; the
-# exchange is fixed, or the slow links would be cured.
+# 7.5 MB a step take 0.06, 0.3 and 1.2 s on the three links, beside about 0.5 s of computing.
 OPTIONS = (
     "--model.width", "256", "--model.feed-forward-width", "1024", "--model.heads", "4",
     "--training.tokens-per-step", "12000",
-    "--training.wire", "float32", "--training.hierarchical", "off", "--training.islands", "off",
     "--evaluation.every-steps", "100000", "--checkpoints.every-steps", "100000",
 )  # fmt: skip
 

@@ -1,31 +1,37 @@
-"""Parts that ranks of a host have summed with other hosts come together in their order."""
+"""Hosts of any number of ranks sum once over the network, and all ranks get the sum."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from hvd_nmt.training import horovod, other_launchers
-from hvd_nmt.training.exchange import host_sums
+from hvd_nmt.training.exchange import host_sums, islands
 from hvd_nmt.training.horovod import Group
 
 
-@pytest.mark.parametrize("layout", ["aaabb", "aabbb", "abbbbcc"])
-def test_a_vector_comes_together_as_it_was_cut(layout, monkeypatch):
-    """Each host has the same vector, so any sum over hosts of a part is that part."""
+@pytest.mark.parametrize("layout", ["aaabb", "aabbb", "abbbbcc", "abc"])
+def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatch):
     monkeypatch.setattr(horovod, "group", lambda ranks: Group(tuple(ranks), None))
     monkeypatch.setattr(other_launchers, "ranks_can_group", lambda: True)
-    monkeypatch.setattr(host_sums, "sum_in", lambda group, x_N, name, narrow: x_N)
-    by_rank = [host_sums.meet(layout, rank) for rank in range(len(layout))]
-    x_N = tf.range(10.0)
-    x_PxQ = np.pad(x_N, (0, -10 % by_rank[0].parts)).reshape(by_rank[0].parts, -1)
+    firsts, handed = tuple(layout.index(host) for host in sorted(set(layout))), []
+    monkeypatch.setattr(horovod, "sum_in", lambda group, x_N, name: x_N * len(group.ranks))
+    monkeypatch.setattr(
+        horovod, "of_first_in", lambda group, x_N, name: handed.append(group.ranks) or x_N
+    )
+    for rank, host in enumerate(layout):
+        hosts = host_sums.meet(layout, rank)
+        speaks = rank in firsts
+        assert hosts.across == (Group(firsts, None) if speaks else None)
+        found_N = host_sums.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
+        assert found_N.numpy().tolist() == [len(firsts) if speaks else 1.0] * 3
+        assert handed[-1] == tuple(i for i, other in enumerate(layout) if other == host)
+        assert hosts.names[hosts.index] == host
 
-    def concatenated_in(group, own_RxQ, name):
-        parts = [part for rank in group.ranks for part in by_rank[rank].across]
-        np.testing.assert_array_equal(own_RxQ, x_PxQ[list(by_rank[number].across)])
-        return tf.constant(x_PxQ[parts])
 
-    monkeypatch.setattr(horovod, "concatenated_in", concatenated_in)
-    for number, hosts in enumerate(by_rank):
-        y_N = host_sums.sum_over_hosts(x_N, hosts, "sum", narrow=False)
-        np.testing.assert_array_equal(y_N, x_N)
-        assert hosts.ranks == layout.count(layout[number])
+def test_ranks_that_cannot_group_do_not_meet(monkeypatch):
+    monkeypatch.setattr(other_launchers, "ranks_can_group", lambda: False)
+    assert host_sums.meet("aab", 0) is None
+
+
+def test_the_outer_rate_grows_with_the_square_root_of_hosts():
+    assert islands.outer_rate(2) == pytest.approx(0.8)
+    assert islands.outer_rate(8) == pytest.approx(1.6)

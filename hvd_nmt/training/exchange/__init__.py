@@ -3,7 +3,5 @@
 wire            float32 numbers as float16 on their way, with a scale for each block
 host_sums       sums over ranks that cross the network between hosts once
 gradient_sums   how the gradients of a step are summed
-fragments       the weights in parts of equal size
 islands         hosts that train by themselves, and join their weights now and then
-choice          which of it a run does, chosen from what its first steps measure
 """

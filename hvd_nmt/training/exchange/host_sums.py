@@ -1,12 +1,8 @@
 """Sums over ranks that cross the network between hosts once.
 
-A ring over all ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
-ranks of a host sum first, among themselves; then the numbers are cut in as many parts as the
-largest host has ranks, and each part is summed over one rank of every host, so that all ranks of a
-host share in the sending; then the ranks of a host put the parts together. Each host so sends
-2 (H - 1) / H times the numbers, with H hosts.
-
-N numbers, P parts.
+A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
+ranks of a host sum first, then the first ranks of H hosts, and hand the sum to the others of their
+host: each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a rank's part.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.training import horovod, other_launchers
@@ -24,10 +19,7 @@ from hvd_nmt.training.horovod import Group
 
 @dataclasses.dataclass(frozen=True)
 class HostGroups:
-    """Which ranks are together on a host, and which are joined across hosts, as one rank sees it.
-
-    Made by `meet`, a collective.
-    """
+    """Which ranks are together on a host, and which speak for their hosts, as one rank sees it."""
 
     names: list[str]
     """of the hosts, in the order of their first ranks"""
@@ -35,21 +27,12 @@ class HostGroups:
     """place of this rank's host among them"""
     local: Group
     """ranks of this host"""
-    parts: int
-    """number of parts, the most ranks that a host has"""
-    across: dict[int, Group]
-    """part -> ranks of different hosts that sum it; those of this rank"""
-    order: list[int]
-    """places of the parts 0, 1, ... where this host's ranks put theirs one after the other"""
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks on this host."""
-        return len(self.local.ranks)
+    across: Group | None
+    """first ranks of all hosts; None: this rank is none of them"""
 
 
 def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
-    """Form the groups, in the same order on all ranks.
+    """Form the groups, in the same order on all ranks; a collective.
 
     Args:
         host_of_rank: by rank.
@@ -61,22 +44,13 @@ def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
     """
     names = list(dict.fromkeys(host_of_rank))
     members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}
-    parts = max(map(len, members.values()))
-    if parts > 1 and not other_launchers.ranks_can_group():
+    if max(map(len, members.values())) > 1 and not other_launchers.ranks_can_group():
         return None
     together = {name: horovod.group(members[name]) for name in names}
-    across = [
-        horovod.group([ranks[part % len(ranks)] for ranks in members.values()])
-        for part in range(parts)
-    ]
+    across = horovod.group([ranks[0] for ranks in members.values()])
     host = host_of_rank[rank]
-    local = members[host]
-    placed = [part for first in range(len(local)) for part in range(first, parts, len(local))]
-    return HostGroups(
-        names, names.index(host), together[host], parts,
-        {part: group for part, group in enumerate(across) if rank in group.ranks},
-        [int(place) for place in np.argsort(placed)],
-    )  # fmt: skip
+    speaks = rank in across.ranks
+    return HostGroups(names, names.index(host), together[host], across if speaks else None)
 
 
 def sum_over_hosts(x_N: tf.Tensor, hosts: HostGroups, name: str, *, narrow: bool) -> tf.Tensor:
@@ -88,18 +62,9 @@ def sum_over_hosts(x_N: tf.Tensor, hosts: HostGroups, name: str, *, narrow: bool
         name: of the collectives; the same on all ranks.
         narrow: whether numbers travel as float16, see `wire`.
     """
-    if len(hosts.names) == 1:
-        return x_N
-    count = x_N.shape[0]
-    x_PxQ = tf.reshape(_padded(x_N, hosts.parts), [hosts.parts, -1])
-    own = [
-        sum_in(group, x_PxQ[part], f"{name}.{part}", narrow=narrow)
-        for part, group in hosts.across.items()
-    ]
-    joined = horovod.concatenated_in(hosts.local, tf.stack(own), f"{name}.joined")
-    if hosts.ranks > 1:
-        joined = tf.gather(joined, hosts.order)
-    return tf.reshape(joined, [-1])[:count]
+    if hosts.across is not None:
+        x_N = sum_in(hosts.across, x_N, name, narrow=narrow)
+    return horovod.of_first_in(hosts.local, x_N, f"{name}.common")
 
 
 def sum_in(group: Group, x_N: tf.Tensor, name: str, *, narrow: bool) -> tf.Tensor:
@@ -120,12 +85,8 @@ def sum_in(group: Group, x_N: tf.Tensor, name: str, *, narrow: bool) -> tf.Tenso
     ranks, count = len(group.ranks), x_N.shape[0]
     if ranks == 1:
         return x_N
-    dealt = horovod.deal_in(group, wire.encoded(_padded(x_N, ranks * wire.BLOCK)), f"{name}.dealt")
+    padded_N = tf.pad(x_N, [[0, -count % (ranks * wire.BLOCK)]])
+    dealt = horovod.deal_in(group, wire.encoded(padded_N), f"{name}.dealt")
     sum_Q = tf.reduce_sum(tf.reshape(wire.decoded(dealt), [ranks, -1]), 0)
     sums = horovod.concatenated_in(group, wire.encoded(sum_Q), f"{name}.sums")
     return wire.decoded(sums)[:count]
-
-
-def _padded(x_N: tf.Tensor, multiple: int) -> tf.Tensor:
-    """With zeros at its end, so that the length is a multiple."""
-    return tf.pad(x_N, [[0, -x_N.shape[0] % multiple]])
