@@ -6,7 +6,6 @@ What of the transfer a step sees, and what would make it less, is for `explain.s
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes

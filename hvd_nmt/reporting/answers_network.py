@@ -6,11 +6,12 @@ from collections import Counter
 
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
-from hvd_nmt.explain import bottleneck, machines, traffic
+from hvd_nmt.config.exchange import PLAIN
+from hvd_nmt.explain import between_hosts, bottleneck, machines, traffic
 from hvd_nmt.explain.between_hosts import AgainstPlain
 from hvd_nmt.explain.exchange_cost import link_sentence, name_of
-from hvd_nmt.explain.step_model import SYNC_EVERY
 from hvd_nmt.explain.intervals import settled
+from hvd_nmt.explain.step_model import SYNC_EVERY
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
@@ -49,7 +50,7 @@ def network_bound(facts: Facts) -> Answer:
 
 
 def _link(facts: Facts) -> list[str]:
-    """What the link between hosts costs, where the run waits for it, and what else it would give."""
+    """What the link costs, where the run waits for it, and what else it would give."""
     run, slow = facts.run, facts.verdict.slow_phase
     if slow is None or slow.kind != bottleneck.NETWORK:
         return []
