@@ -18,11 +18,15 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
     side = types.SimpleNamespace
     train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
     manifest = side(
-        parts={"train": train}, vocabulary_size=32_768, source_vocabulary_size=0, corpora=[]
+        parts={"train": train},
+        vocabulary_size=32_768,
+        source_vocabulary_size=0,
+        corpora=[],
+        copies=1,
     )
     return Plan(
         config=config,
-        data=side(path="data/wmt16-en-de", manifest=manifest),
+        data=side(path="data/wmt16-en-de", manifest=manifest, train=side(copies=1)),
         batch_plan=side(
             steps_per_epoch=steps_per_epoch,
             mixture=None,
