@@ -30,11 +30,11 @@ from hvd_nmt.common.files import exclusive, followed, replacing
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import embedded, joining, stages, subwords
+from hvd_nmt.preparation import corpora, embedded, stages, subwords
 from hvd_nmt.preparation.corpora import Corpora
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.options import Options, find_corpora, find_inputs, request
-from hvd_nmt.preparation.parts import Input, PartState
+from hvd_nmt.preparation.parts import Input
 from hvd_nmt.preparation.summary import summary
 from hvd_nmt.preparation.vocabularies import Wanted
 
@@ -75,35 +75,25 @@ def _make(
     """All stages; returns the seconds that each took."""
     limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
     languages = options.languages if several is None else several.languages
+    learning = options.learning_of(several)
     work = result / "work"
     work.mkdir()
-    tags = options.learning_of(several).tags
-    build = stages.Build(result, work, wanted, languages, limit, tags, options.copying)
-    found, counted = _from_text(options, inputs, several, build)
-    shutil.rmtree(work)
-    stages.finish(build, found, counted, joining.records(several, found) if several else ())
-    return build.seconds
-
-
-def _from_text(
-    options: Options, inputs: Mapping[str, Input], several: Corpora | None, build: stages.Build
-) -> tuple[dict[str, PartState], dict[str, Any]]:
-    """Cleans text, trains the vocabulary, encodes; returns the parts and what quality counts."""
+    build = stages.Build(result, work, wanted, languages, limit, learning.tags, options.copying)
     if options.dataset == "embedded":
-        inputs = {part: Input.of([paths]) for part, paths in embedded.unpack(build.work).items()}
-    if several is not None:
-        parts = joining.clean(build, several, options.wrong_bytes)
-    else:
-        parts = stages.clean(build, inputs, options.cleaning, options.wrong_bytes)
+        inputs = {part: Input.of([paths]) for part, paths in embedded.unpack(work).items()}
+    sources = several or corpora.single(inputs, languages, options.cleaning)
+    parts = stages.clean(build, sources, options.wrong_bytes)
     if options.dev_size:
         leaks = options.rules.remove_leaks
         parts |= stages.hold_out(build, parts["train"], options.dev_size, leaks)
-    wanted = Wanted(
-        options.vocabularies, options.pieces, options.vocabulary_sample,
-        options.learning_of(several),
+    stages.make_vocabularies(
+        build, parts["train"],
+        Wanted(options.vocabularies, options.pieces, options.vocabulary_sample, learning),
     )  # fmt: skip
-    stages.make_vocabularies(build, parts["train"], wanted)
-    return parts, stages.encode(build, parts)
+    counted = stages.encode(build, parts)
+    shutil.rmtree(work)
+    stages.finish(build, parts, counted, sources)
+    return build.seconds
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:

@@ -3,7 +3,6 @@
 - `options`               the options of the command, and the request: all that decides the result
 - `stages`                the stages in their order
 - `corpora`               the YAML file that names several corpora
-- `joining`               several corpora as one
 - `parts`                 a part (train, dev, test) from raw text to clean text, with its counts
 - `copies`                training pairs cut and spelled differently: BPE-dropout, noise
 - `noise`                 capitals, typing errors and the like

@@ -28,9 +28,9 @@ from typing import Any
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config import AS_IS, Weight, nearest, read_yaml, weight_of
-from hvd_nmt.data.corpus import LANGUAGE_NAME
+from hvd_nmt.data.corpus import LANGUAGE_NAME, MixedCorpus
 from hvd_nmt.preparation.cleaning import Cleaner, Pair, Rules
-from hvd_nmt.preparation.parts import Input, Paths
+from hvd_nmt.preparation.parts import Input, PartState, Paths
 from hvd_nmt.preparation.subwords import TAG
 
 MIXED = ("source", "target")
@@ -44,6 +44,7 @@ class CorpusFiles:
     """One corpus: its files, and how they are used."""
 
     name: str
+    """"" of the only one that options of the command line name"""
     languages: tuple[str, str]
     """of source and target"""
     parts: Mapping[str, list[Paths]]
@@ -79,6 +80,26 @@ class Corpora:
             return self.corpora[0].languages
         return MIXED
 
+    def records(self, encoded: Mapping[str, PartState]) -> list[MixedCorpus]:
+        """What the manifest says of each of several corpora.
+
+        Args:
+            encoded: all parts.
+        """
+        return [
+            MixedCorpus(
+                name=each.name,
+                source_language=each.languages[0],
+                target_language=each.languages[1],
+                tags=list(each.tags),
+                weight=each.weight,
+                date=each.date,
+                pairs={part: state.by_corpus[index] for part, state in encoded.items()},
+            )
+            for index, each in enumerate(self.corpora)
+            if each.name
+        ]
+
     def request(self) -> list[dict[str, Any]]:
         """All that decides the result, as plain JSON values; not the names of the files."""
         return [
@@ -110,6 +131,11 @@ class Tagged:
         """What the cleaner says, see `cleaning.Cleaner`."""
         rule, (source, target) = self.cleaner(source, target)
         return rule, (source if rule else " ".join((*self.tags, source)), target)
+
+
+def single(inputs: Mapping[str, Input], languages: tuple[str, str], rules: Rules) -> Corpora:
+    """The only corpus, which options of the command line name."""
+    return Corpora((CorpusFiles("", languages, {}, rules),), {"": inputs})
 
 
 def read(path: Path, languages: tuple[str, str], rules: Rules) -> Corpora:

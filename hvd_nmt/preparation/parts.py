@@ -8,6 +8,7 @@ corpus, but for 16 bytes a pair: a hash of each side, by which duplicates and le
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,6 +185,34 @@ def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
     for draft in drafts:
         draft.unlink()
     return left
+
+
+def joined(states: Sequence[PartState | None], text: Paths) -> PartState:
+    """The same part of several corpora as one, their clean text in one file after the other.
+
+    Args:
+        states: of each corpus; None: it has no such part.
+        text: where the text goes; that of the only corpus may be there.
+    """
+    present = [state for state in states if state is not None]
+    if present[0].text == text:
+        return present[0]
+    inputs = [joined_files(side) for side in zip(*(s.inputs for s in present), strict=True)]
+    whole = PartState((inputs[0], inputs[1]), text, by_corpus=[s.pairs if s else 0 for s in states])
+    whole.keys = np.concatenate([state.keys for state in present])
+    for state in present:
+        whole.pairs_read += state.pairs_read
+        whole.pairs += state.pairs
+        whole.removed.update(state.removed)
+        for side in (0, 1):
+            whole.text_bytes[side] += state.text_bytes[side]
+            whole.kept_text_bytes[side] += state.kept_text_bytes[side]
+    for side, path in enumerate(text):
+        with open(path, "wb") as stream:
+            for state in present:
+                with open(state.text[side], "rb") as one:
+                    shutil.copyfileobj(one, stream)
+    return whole
 
 
 def hold_out(

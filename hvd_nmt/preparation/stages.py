@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -34,9 +34,9 @@ from hvd_nmt.preparation import (
     vocabularies,
 )
 from hvd_nmt.preparation.copies import Copying, require_merges
-from hvd_nmt.preparation.corpora import CorpusFiles, Tagged
+from hvd_nmt.preparation.corpora import Corpora, CorpusFiles, Tagged
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.parts import Input, PartState, Paths
+from hvd_nmt.preparation.parts import PartState, Paths
 
 Parts = Mapping[str, PartState]
 """of "train", "dev" and perhaps "test": what has come of it so far"""
@@ -79,57 +79,46 @@ def _held_out(parts: Parts) -> dict[str, np.ndarray]:
     return {name: parts[name].keys for name in ("dev", "test") if name in parts}
 
 
-def clean(
-    build: Build, inputs: Mapping[str, Input], rules: cleaning.Rules, wrong_bytes: str
-) -> dict[str, PartState]:
+def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartState]:
     """Reads all parts and writes their clean text, and the training pairs that are removed.
 
     Args:
         build: the data directory in the making.
-        inputs: of each part.
-        rules: which training pairs are removed; those of dev and test all stay.
+        corpora: one or several, with their files, rules and tags; their text comes one after the
+            other.
         wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
 
     Raises:
         DataError: as `parts.clean`, or no training pair is left.
     """
     found: dict[str, PartState] = {}
-    for name in sorted(inputs, key=["dev", "test", "train"].index):
+    for name in ("dev", "test", "train"):
         text = build.paths(build.work if name == "train" else build.result, name)
-        others = found if name == "train" else None
-        with build.stage(f"read {name}"):
-            found[name] = clean_part(build, inputs[name], text, rules, wrong_bytes, others)
+        states: list[PartState | None] = []
+        for each in corpora.corpora:
+            raw, of = corpora.inputs[each.name].get(name), f" of {each.name}" if each.name else ""
+            draft = build.paths(build.work, f"{name}.of.{each.name}") if of else text
+            with build.stage(f"read {name}{of}") if raw else nullcontext():
+                method = _cleaning(build, each, name, wrong_bytes, found)
+                states.append(parts.clean(raw, draft, method) if raw else None)
+        if any(states):
+            found[name] = parts.joined(states, text)
     require_pairs(found["train"])
     return found
 
 
-def clean_part(
-    build: Build, raw: Input, text: Paths, rules: cleaning.Rules, wrong_bytes: str,
-    others: Parts | None, *, of: CorpusFiles | None = None,
-) -> PartState:  # fmt: skip
-    """Cleans a part, of the only corpus or of one of several.
-
-    Args:
-        build: the data directory in the making.
-        raw: its files.
-        text: where clean text goes.
-        rules: which training pairs are removed.
-        wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
-        others: of train: the parts that are clean already; None: it is one of these.
-        of: the corpus, if there are several; its tags go in front of each source.
-    """
-    tags, name = ((), None) if of is None else (of.tags, of.name)
-    if others is None:  # all its pairs stay, for a score counts them all
+def _cleaning(
+    build: Build, of: CorpusFiles, part: str, wrong_bytes: str, clean_parts: Parts
+) -> parts.Cleaning:
+    """How a part of a corpus is cleaned; all pairs of dev and test stay, for a score counts all."""
+    if part != "train":
         wrong_bytes = "stop" if wrong_bytes == "stop" else "keep"
-        keep = parts.Cleaning(Tagged(parts.keep_all, tags), wrong_bytes, build.tags)
-        return parts.clean(raw, text, keep)
-    languages = build.languages if of is None else of.languages
-    method = parts.Cleaning(
-        Tagged(cleaning.Cleaner(rules, languages), tags), wrong_bytes, build.tags,
-        partial(cleaning.repeated, rules, held_out=_held_out(others)),
-        build.result / removed.name(name),
+        return parts.Cleaning(Tagged(parts.keep_all, of.tags), wrong_bytes, build.tags)
+    return parts.Cleaning(
+        Tagged(cleaning.Cleaner(of.rules, of.languages), of.tags), wrong_bytes, build.tags,
+        partial(cleaning.repeated, of.rules, held_out=_held_out(clean_parts)),
+        build.result / removed.name(of.name),
     )  # fmt: skip
-    return parts.clean(raw, text, method)
 
 
 def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> dict[str, PartState]:
@@ -181,17 +170,14 @@ def encode(build: Build, clean_parts: Parts) -> dict[str, Any]:
     return counted
 
 
-def finish(
-    build: Build, encoded: Parts, counted: dict[str, Any],
-    corpora: Sequence[corpus.MixedCorpus] = (),
-) -> None:  # fmt: skip
+def finish(build: Build, encoded: Parts, counted: dict[str, Any], corpora: Corpora) -> None:
     """Writes the manifest and what is known of the text's quality, which is no part of the data.
 
     Args:
         build: the data directory in the making.
         encoded: all parts.
         counted: of train, by `quality.Quality.counted`.
-        corpora: that the parts are made of, if they are several.
+        corpora: that the parts are made of.
 
     Raises:
         DataError: no training pair is left.
@@ -217,7 +203,7 @@ def finish(
             versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
             parts={n: encoded[n].finished() for n in ("train", "dev", "test") if n in encoded},
             files={path.name: fingerprint(path) for path in files},
-            corpora=list(corpora),
+            corpora=corpora.records(encoded),
             copies=build.copying.copies if build.copying.is_on else 0,
             **(vocabularies.own_source(of_source[0], model) if of_source else {}),
         )
