@@ -22,7 +22,6 @@ from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.common.progress import progress
 from hvd_nmt.config import command_line
 from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Comparison, Text
@@ -109,16 +108,14 @@ def _compared(
     if options.run is not None and not options.reference:
         parts = prepared_text.by_corpus(options.run, options.part)
     every = range(len(references[0].lines))
-    with progress(len(scoring.METRICS) * (1 + len(parts)), "metrics", "scoring") as bar:
-        comparison, *comparisons = [
-            scoring.compare(
-                [scoring.part(text, lines) for text in systems],
-                [scoring.part(text, lines) for text in references],
-                options.paired,
-                bar.update,
-            )
-            for lines in (every, *parts.values())
-        ]
+    comparison, *comparisons = [
+        scoring.compare(
+            [scoring.part(text, lines) for text in systems],
+            [scoring.part(text, lines) for text in references],
+            options.paired,
+        )
+        for lines in (every, *parts.values())
+    ]
     return comparison, dict(zip(parts, comparisons, strict=True))
 
 

@@ -1,27 +1,28 @@
 """Translations of several systems scored against references: BLEU, chrF2 and TER by sacreBLEU.
 
-Each score has a 95 % interval by bootstrap over the sentences, and each system after the first a
-p-value of its difference from the first. All is computed by `sacrebleu.significance.PairedTest`, so
-the numbers are those of the command `sacrebleu` on the same files, and the signatures say how to
-get them again. One thing differs: where two scores are equal, sacreBLEU's p-value is the smallest
-there is, because no resample differs by more than nothing; here it is 1.
+BLEU and chrF2 have a 95 % interval by bootstrap over the sentences, and after the first system a
+p-value of the difference from it, all by `sacrebleu.significance.PairedTest`: the numbers are those
+of the command `sacrebleu` on the same files. One thing differs: where two scores are equal,
+sacreBLEU's p-value is the smallest there is, because no resample differs by more than nothing; here
+it is 1.
 
 Sources: Koehn 2004 (paired bootstrap); Riezler and Maxwell 2005 (approximate randomisation).
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import sacrebleu
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, Result
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.data.text import read_lines
 
-METRICS = (sacrebleu.BLEU, sacrebleu.CHRF, sacrebleu.TER)
+METRICS = (sacrebleu.BLEU, sacrebleu.CHRF)
+"""those that are resampled; TER is a value only"""
 RESAMPLES = 1_000
 """bootstrap resamples, behind the intervals and behind the paired bootstrap test"""
 TRIALS = 10_000
@@ -44,34 +45,16 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Score:
-    """One metric of one system."""
-
-    score: float
-    """BLEU and chrF2 0 to 100, higher is better; TER from 0, in percent, lower is better"""
-    mean: float
-    """mean of the score over the bootstrap resamples"""
-    margin: float
-    """half width of the 95 % interval, which is mean - margin to mean + margin"""
-    p_value: float | None
-    """how likely a difference from the first system as large as this is by chance alone; None for
-    the first system"""
-
-    def as_json(self) -> dict[str, float | None]:
-        """The score with the bounds of its interval."""
-        low, high = self.mean - self.margin, self.mean + self.margin
-        return {"score": self.score, "mean": self.mean, "low": low, "high": high,
-                "p_value": self.p_value}  # fmt: skip
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Systems scored against the same references."""
 
     systems: tuple[str, ...]
     """names; the first is what the others are compared with"""
-    scores: dict[str, tuple[Score, ...]]
-    """name of the metric -> score of each system"""
+    scores: dict[str, list[Result]]
+    """BLEU and chrF2, 0 to 100, of each system: score; mean over the resamples; ci, half width of
+    the interval around it; p_value, None for the first"""
+    ter: list[float]
+    """of each system, from 0, in percent, lower is better"""
     signatures: dict[str, str]
     """name of the metric -> how it was computed"""
     sentences: int
@@ -116,44 +99,53 @@ def seed() -> int:
     return int(value)
 
 
-def compare(
-    systems: Sequence[Text],
-    references: Sequence[Text],
-    test: Test = "bs",
-    advance: Callable[[], object] = lambda: None,
-) -> Comparison:
+def compare(systems: Sequence[Text], references: Sequence[Text], test: Test = "bs") -> Comparison:
     """Scores systems and compares each with the first.
 
     Args:
         systems: one or more.
         references: one or more.
         test: how p-values are computed.
-        advance: called after each of the metrics.
 
     Raises:
         ConfigError: see `seed`.
         DataError: the texts have different numbers of lines, or too many for the memory.
     """
     require_equal_lengths([*references, *systems])
-    found: dict[str, tuple[Score, ...]] = {}
-    signatures: dict[str, str] = {}
-    used_seed = seed()
-    named = [(system.name, system.lines) for system in systems]
-    lines = [reference.lines for reference in references]
+    used_seed, lines = seed(), [reference.lines for reference in references]
+    # A system alone is compared with nothing, so its signature names no test.
+    resampling = test == "bs" or len(systems) == 1
     try:
-        for metric in METRICS:
-            name, signature, scores = _scored(metric(references=lines), named, test)
-            found[name], signatures[name] = scores, signature
-            advance()
+        signatures, scores = PairedTest(
+            [(system.name, system.lines) for system in systems],
+            {metric.__name__: metric(references=lines) for metric in METRICS},
+            references=None,
+            test_type="bs" if resampling else "ar",
+            n_samples=RESAMPLES if resampling else TRIALS,
+            n_ar_confidence=-1 if resampling else RESAMPLES,
+            n_jobs=1,
+        )()
     except MemoryError:
         raise DataError(
             f"{references[0].name} has {len(lines[0])} lines, too many to resample in the memory "
             "there is: score a part of them."
         ) from None
+    del scores["System"]
+    for first, *others in scores.values():
+        for result in others:
+            result.p_value = 1.0 if result.score == first.score else result.p_value
+    ter = sacrebleu.TER(references=lines)
     return Comparison(
-        tuple(system.name for system in systems), found, signatures, len(lines[0]), len(lines),
-        test, used_seed,
-    )  # fmt: skip
+        systems=tuple(system.name for system in systems),
+        scores=scores,
+        ter=[ter.corpus_score(system.lines, None).score for system in systems],
+        signatures={name: each.format() for name, each in signatures.items()}
+        | {"TER": ter.get_signature().format()},
+        sentences=len(lines[0]),
+        references=len(lines),
+        test=test,
+        seed=used_seed,
+    )
 
 
 def table(comparison: Comparison) -> str:
@@ -166,11 +158,9 @@ def table(comparison: Comparison) -> str:
 def rows(comparison: Comparison) -> list[str]:
     """A line of titles, and one for each system."""
     columns = [["system", *comparison.systems]]
-    for name, scores in comparison.scores.items():
-        values = _right(f"{score.score:.2f}" for score in scores)
-        margins = _right(f"{score.margin:.2f}" for score in scores)
-        cells = zip(values, margins, map(_p_value, scores), strict=True)
-        columns.append([name, *(f"{value} ± {margin}{p}" for value, margin, p in cells)])
+    for name, results in comparison.scores.items():
+        columns.append([name, *map(_cell, results)])
+    columns.append(["TER", *(f"{score:6.2f}" for score in comparison.ter)])
     widths = [max(map(len, column)) for column in columns]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -180,73 +170,46 @@ def rows(comparison: Comparison) -> list[str]:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The comparison with all digits, of types that JSON has."""
-    by_metric = comparison.scores
     return {
         "sentences": comparison.sentences,
         "test": comparison.test,
         "seed": comparison.seed,
         "signatures": comparison.signatures,
         "systems": [
-            {"name": name, "scores": {m: scores[i].as_json() for m, scores in by_metric.items()}}
+            {"name": name, "scores": {
+                metric: _facts(results[i]) for metric, results in comparison.scores.items()
+            } | {"TER": {"score": comparison.ter[i]}}}
             for i, name in enumerate(comparison.systems)
         ],
-    }
+    }  # fmt: skip
 
 
-def _scored(
-    metric: sacrebleu.metrics.base.Metric, systems: list[tuple[str, Sequence[str]]], test: Test
-) -> tuple[str, str, tuple[Score, ...]]:
-    """Name and signature of a metric that knows the references, and the score of each system."""
-    # A system alone is compared with nothing, so its signature names no test.
-    resampling = test == "bs" or len(systems) == 1
-    paired = PairedTest(
-        systems,
-        {"metric": metric},
-        references=None,
-        test_type="bs" if resampling else "ar",
-        n_samples=RESAMPLES if resampling else TRIALS,
-        n_ar_confidence=-1 if resampling else RESAMPLES,
-        n_jobs=1,
-    )
-    signatures, results = paired()
-    ((name, signature),) = signatures.items()
-    first, *others = results[name]
-    p_values = [None, *(1.0 if r.score == first.score else r.p_value for r in others)]
-    scores = tuple(
-        Score(float(result.score), float(result.mean), float(result.ci), p_value)
-        for result, p_value in zip(results[name], p_values, strict=True)
-    )
-    return name, signature.format(), scores
+def _facts(result: Result) -> dict[str, float | None]:
+    score, mean, margin = float(result.score), float(result.mean), float(result.ci)
+    return {"score": score, "mean": mean, "low": mean - margin, "high": mean + margin,
+            "p_value": result.p_value}  # fmt: skip
 
 
-def _p_value(score: Score) -> str:
-    if score.p_value is None:
-        return ""
-    return f"  p={score.p_value:.4f}{'*' if score.p_value < SIGNIFICANT else ' '}"
-
-
-def _right(cells: Iterable[str]) -> list[str]:
-    texts = list(cells)
-    width = max(map(len, texts))
-    return [text.rjust(width) for text in texts]
+def _cell(result: Result) -> str:
+    interval = f"{result.score:6.2f} ± {result.ci:5.2f}"
+    if result.p_value is None:
+        return interval
+    return f"{interval}  p={result.p_value:.4f}{'*' if result.p_value < SIGNIFICANT else ' '}"
 
 
 def _notes(comparison: Comparison) -> list[str]:
     notes = [
         f"{comparison.sentences:,} sentences, references of each: {comparison.references}. "
         "TER: lower is better; all others: higher.",
-        f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples of the "
-        "sentences",
+        f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples",
     ]
     if len(comparison.systems) > 1:
-        how = (
-            f"paired bootstrap, {RESAMPLES:,} resamples"
-            if comparison.test == "bs"
-            else f"paired approximate randomisation, {TRIALS:,} trials"
+        how = {
+            "bs": f"paired bootstrap, {RESAMPLES:,} resamples",
+            "ar": f"paired approximate randomisation, {TRIALS:,} trials",
+        }[comparison.test]
+        notes.append(
+            f"p  how likely chance alone gives such a difference from {comparison.systems[0]} "
+            f"({how}); * p < {SIGNIFICANT}"
         )
-        notes += [
-            f"p  how likely chance alone gives a difference from {comparison.systems[0]} as large "
-            "as this",
-            f"   ({how}); * marks p < {SIGNIFICANT}",
-        ]
     return notes

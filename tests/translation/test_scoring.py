@@ -66,11 +66,12 @@ def test_paired_bootstrap_gives_the_numbers_of_the_command(tmp_path):
     told = sacrebleu(tmp_path, references, systems, "--paired-bs")
     found = scoring.compare(systems, references)
     assert found.systems == ("a", "b", "c")
-    assert list(found.scores) == ["BLEU", "chrF2", "TER"]
+    assert list(found.scores) == ["BLEU", "chrF2"]
     for index, row in enumerate(told):
+        assert found.ter[index] == row["TER"]["score"]
         for metric, scores in found.scores.items():
             score = scores[index]
-            ours = (score.score, score.p_value, score.mean, score.margin)
+            ours = (score.score, score.p_value, score.mean, score.ci)
             assert dict(zip(("score", "p_value", "mean", "ci"), ours, strict=True)) == row[metric]
 
 
@@ -82,7 +83,7 @@ def test_approximate_randomisation_gives_the_p_values_of_the_command(tmp_path):
         for score, row in zip(scores, told, strict=True):
             assert score.score == row[metric]["score"]
             assert score.p_value == row[metric]["p_value"]
-            assert score.margin > 0  # which the command leaves out
+            assert score.ci > 0  # which the command leaves out
     assert found.signatures["BLEU"].startswith("nrefs:1|bs:1000|ar:10000|seed:12345|case:mixed|")
 
 
@@ -90,12 +91,12 @@ def test_a_system_alone_has_intervals_and_the_command_s_signatures(tmp_path):
     told = sacrebleu(tmp_path, [reference()], [system("a", 0.3)], "--confidence")
     for test in ("bs", "ar"):  # nothing is compared, so no test is named
         found = scoring.compare([system("a", 0.3)], [reference()], test)
-        assert found.signatures == {row["name"]: row["signature"] for row in told}
-        for row in told:
+        for row in told[:2]:
+            assert found.signatures[row["name"]] == row["signature"]
             (score,) = found.scores[row["name"]]
             assert score.score == pytest.approx(row["score"], abs=1e-6)
             assert score.mean == pytest.approx(row["confidence_mean"], abs=1e-5)
-            assert score.margin == pytest.approx(row["confidence_var"], abs=1e-5)
+            assert score.ci == pytest.approx(row["confidence_var"], abs=1e-5)
             assert score.p_value is None
     assert "p=" not in scoring.table(found)
 
@@ -116,8 +117,8 @@ def test_a_worse_system_is_marked_and_a_like_one_is_not():
         assert good.p_value is None
         assert like.p_value > scoring.SIGNIFICANT > bad.p_value
     rows = scoring.table(found).splitlines()[1:4]
-    assert [row.count("*") for row in rows] == [0, 0, 3]
-    assert [row.count("p=") for row in rows] == [0, 3, 3]
+    assert [row.count("*") for row in rows] == [0, 0, 2]
+    assert [row.count("p=") for row in rows] == [0, 2, 2]
 
 
 def test_the_table_is_aligned_and_explains_itself(golden_page):
@@ -129,10 +130,8 @@ def test_the_table_is_aligned_and_explains_itself(golden_page):
 
 def test_the_same_again_is_the_same_and_the_seed_is_sacrebleu_s(monkeypatch):
     systems = [system("a", 0.3), system("b", 0.4)]
-    calls = []
-    found = scoring.compare(systems, [reference()], advance=lambda: calls.append(1))
-    assert len(calls) == len(scoring.METRICS)
-    assert scoring.compare(systems, [reference()]) == found
+    found = scoring.compare(systems, [reference()])
+    assert scoring.as_json(scoring.compare(systems, [reference()])) == scoring.as_json(found)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     other = scoring.compare(systems, [reference()])
     assert (found.seed, other.seed) == (12345, 7)
