@@ -22,11 +22,11 @@ def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b"
         vocabulary_size=32_768,
         source_vocabulary_size=0,
         corpora=[],
-        copies=1,
+        copies=0,
     )
     return Plan(
         config=config,
-        data=side(path="data/wmt16-en-de", manifest=manifest, train=side(copies=1)),
+        data=side(path="data/wmt16-en-de", manifest=manifest),
         batch_plan=side(
             steps_per_epoch=steps_per_epoch,
             mixture=None,
