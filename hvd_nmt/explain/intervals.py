@@ -36,14 +36,9 @@ def settled(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def mean(intervals: Sequence[Interval]) -> Interval:
-    """The mean step of some intervals: the time of each part over all their steps.
+    """The mean step of some intervals, one at least: the time of each part over all their steps.
 
-    Args:
-        intervals: at least one, with their parts known. The ranks are those of the start that took
-            most of their time: another start may have had other hosts.
-
-    Returns:
-        One interval that covers all their steps; its step is the sum of its parts.
+    The ranks are those of the start that took most of the time: another may have had other hosts.
     """
     return _merged(intervals, lambda values, steps: np.average(values, axis=0, weights=steps))
 
@@ -86,13 +81,6 @@ def phases(
     Stretches of one kind, by the running median of the parts, are joined with the neighbour that is
     most like them until neighbours differ: in kind, and in a part of the step by more than
     `CHANGE_THAT_COUNTS`. What comes and goes from interval to interval is no phase.
-
-    Args:
-        intervals: of a run, in their order, with their parts known.
-        kind: what binds a step.
-
-    Returns:
-        The phases in their order, none of them empty.
     """
     blocks = _blocks(intervals)
     smooth = [

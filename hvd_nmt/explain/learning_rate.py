@@ -36,8 +36,7 @@ class RateExplanation:
 def explain(run: Run) -> RateExplanation:
     """The formula of the learning rate with the run's numbers, its peak, and what was recorded.
 
-    Step N is the N-th update. Without a schedule in the run's configuration only what was seen is
-    told.
+    Step N is the N-th update.
     """
     seen = finite((each.step, each.learning_rate) for each in run.intervals)
     peak_seen = max(seen, key=lambda point: point[1], default=None)

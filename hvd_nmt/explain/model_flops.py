@@ -17,13 +17,9 @@ def of_step(
     model: ModelConfig, vocabulary_size: int, source_tokens: float, target_tokens: float,
     sentences: float,
 ) -> float:  # fmt: skip
-    """Operations of a training step, forward and backward.
+    """Operations of a training step with so many real tokens, forward and backward.
 
-    Args:
-        model: sizes.
-        vocabulary_size: rows of the softmax matrix.
-        source_tokens, target_tokens: real tokens of the step.
-        sentences: pairs of the step; taken to be of one length, as batches nearly are.
+    Its sentences are taken to be of one length, as batches nearly are.
     """
     source_weights, target_weights = product_weights(model, vocabulary_size)
     products = source_weights * source_tokens + target_weights * target_tokens
@@ -38,9 +34,7 @@ def of_step(
 def product_weights(model: ModelConfig, vocabulary_size: int) -> tuple[int, int]:
     """Weights of the matrices that a source token and a target token are multiplied with.
 
-    Args:
-        model: sizes.
-        vocabulary_size: rows of the softmax matrix; looking an embedding up is no product.
+    The vocabulary counts as rows of the softmax matrix; looking an embedding up is no product.
     """
     square, feed_forward = model.width**2, 2 * model.width * model.feed_forward_width
     # Keys and values of the source are made of source tokens, one pair for each decoder layer.

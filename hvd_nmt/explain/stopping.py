@@ -21,20 +21,14 @@ Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained", "train
 
 
 def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
-    """Whether a run ends after its newest evaluation; which option says so, and why, in words.
-
-    Args:
-        run: its intervals, evaluations and configuration.
-        config: of its evaluations.
-    """
+    """Whether a run ends after its newest evaluation; which option says so, and why, in words."""
     fruitless = without_gain(run.evaluations, config.best_by)
     if 0 < config.stop_after <= fruitless:
         evaluations = count(config.stop_after, "evaluation")
         name = _NAMES[config.best_by]
         return "evaluation.stop_after", f"{evaluations} in a row brought no gain in {name}"
     if config.stop_when_trained:
-        fit = learning.fully_trained(run)
-        # With few evaluations the curve is that of a loss, which says little about translations.
+        fit = learning.fully_trained(run)  # a curve of losses says little about translations
         if fit.measure == "BLEU" and fit.verdict == "trained":
             gain = learning.GAIN_THAT_COUNTS["BLEU"]
             return (
@@ -50,10 +44,6 @@ def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     A gain is a value that is better than the best by more than chance: for BLEU, chrF and TER by
     more than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The
     best is the value of the last gain, so that many small steps are one in the end.
-
-    Args:
-        evaluations: of a run, in their order.
-        best_by: `evaluation.best_by`.
     """
     best, fruitless = -math.inf, 0
     for evaluation in evaluations:

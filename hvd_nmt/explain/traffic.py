@@ -33,14 +33,9 @@ class Traffic:
 
 
 def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
-    """What a host sends in a step, over its busiest card that is no loopback.
+    """What the host in the middle sends in a step, over its busiest card that is no loopback.
 
-    Args:
-        run: gives the samples of the hosts.
-        intervals: the steps that count, in their order.
-
-    Returns:
-        That of the host in the middle; None where no host counted bytes while the steps ran.
+    None where no host counted bytes while the steps ran.
     """
     clock = _StepClock(intervals)
     found = [sent for host in run.telemetry if (sent := _host_traffic(host, clock))]

@@ -61,7 +61,7 @@ def loss(run: Run) -> str | None:
     at, held = _columns([(e.step, e.loss) for e in run.evaluations])
 
     def draw(axes: Axes) -> None:
-        axes.plot(x, y, alpha=0.75, label="training")
+        axes.plot(x, y, label="training")
         axes.plot(at, held, "o--", markersize=3, label="validation" if at else None)
         axes.set(xlabel="step", ylabel="loss, nats per target token")
 

@@ -39,13 +39,9 @@ QUESTIONS: tuple[Callable[[Facts], Answer], ...] = (
 )
 """in the order of their numbers, from 1, as their texts in questions.md"""
 
-_PATIENCE_S = 60.0
-"""silence that a run with telemetry, or a log, may keep and still be running"""
-_CLOCKS_DIFFER_S = 60.0
-"""difference between the clocks of two hosts that is nothing to report"""
-_PATIENCE_INTERVALS = 4
-"""silence in logged intervals that a run may keep where only they tell: an evaluation may lie
-between two"""
+_PATIENCE_S = 60.0  # silence that a run with telemetry, or a log, may keep and still be running
+_PATIENCE_INTERVALS = 4  # likewise where only intervals tell: an evaluation may lie between two
+_CLOCKS_DIFFER_S = 60.0  # difference between the clocks of two hosts that is nothing to report
 
 
 @final
@@ -105,13 +101,7 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
 
 
 def gather(run: Run, now_s: float | None = None, ended: bool = False) -> Facts:
-    """Everything the questions are answered from.
-
-    Args:
-        run: the record.
-        now_s: unix time at which the report is made; the time now if None.
-        ended: the caller knows that the run goes on no more, finished or not.
-    """
+    """Everything the questions are answered from; arguments as for `render.write`."""
     now_s = time.time() if now_s is None else now_s
     taken_apart, problem = _anatomy(run)
     last_s = machines.last_record_s(run)
