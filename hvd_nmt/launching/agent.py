@@ -44,8 +44,9 @@ from hvd_nmt.common import signals
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.diagnosis.link import Channel, Message
-from hvd_nmt.launching import reached
 from hvd_nmt.launching.rank_process import Allowance, RankProcess, end_with_parent
+from hvd_nmt.records.reached import reached
+from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import heartbeat
 
 _LOOK_S, _LOOK_AT_END_S = 1.0, 0.2
@@ -65,6 +66,7 @@ _STARTING = ("", heartbeat.START)
 """sections before training"""
 _PR_SET_CHILD_SUBREAPER = 36
 _PROBE = "hvd_nmt.diagnosis.probe"
+_METRICS = "metrics.jsonl"
 _REPORT = """
 import pathlib, sys
 from hvd_nmt import train
@@ -347,10 +349,10 @@ def _progress(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("run_dir") is None:
         return {"saved_step": None, "reached": {}}
     run_dir = Path(request["run_dir"])
-    return {
-        "saved_step": newest_step(run_dir),
-        "reached": reached.reached(run_dir, request["start_id"]),
-    }
+    found: dict[str, Any] = {}
+    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+        found = reached(jsonl.read(run_dir / _METRICS), request["start_id"])
+    return {"saved_step": newest_step(run_dir), "reached": found}
 
 
 def _is_alive(process: psutil.Process) -> bool:

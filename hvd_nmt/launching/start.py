@@ -60,7 +60,7 @@ class Outcome:
     saved_step: int | None = None
     """step of the newest complete checkpoint"""
     reached: dict[str, Any] = field(default_factory=dict)
-    """see `reached.reached`"""
+    """see `records.reached`"""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from hvd_nmt.checkpoints.run_files import LAUNCHES
 from hvd_nmt.records.metrics import Line
+from hvd_nmt.records.reached import reached
 from hvd_nmt.records.record import Launch
 from hvd_nmt.telemetry import jsonl
 
@@ -52,17 +53,10 @@ def _ended(begun: Launch, event: dict[str, Any]) -> Launch:
 
 def _going_on(begun: Launch, lines: Iterable[Line]) -> Launch:
     """What its own records tell of a start that goes on, or whose launcher was killed."""
-    own: list[Line] = []
-    is_own = False
-    for line in lines:
-        if line.get("kind") == "start":
-            is_own = line.get("start_id") == begun.start_id
-        if is_own:
-            own.append(line)
-    times = [line["time_s"] for line in own if "time_s" in line]
-    if not times:
+    found = reached(lines, begun.start_id)
+    if not found:
         return begun
     return dataclasses.replace(
-        begun, first_s=times[0], last_s=times[-1], resumed_step=own[0].get("first_step", 1) - 1,
-        last_step=max((line["step"] for line in own if "step" in line), default=None),
+        begun, first_s=found["first_s"], last_s=found.get("last_s", found["first_s"]),
+        resumed_step=found["resumed_step"], last_step=found.get("step"),
     )  # fmt: skip
