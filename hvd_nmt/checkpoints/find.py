@@ -56,7 +56,7 @@ def best_first(
     if best_by is None:
         last = newest or sorted(found, key=lambda checkpoint: -checkpoint.step)
         best_by = last[0].manifest.best_by if last else "val_loss"
-    measure = best_by
+    measure = best_by if best_by in names.DECIMALS else "val_loss"  # it was TER once
 
     def order(checkpoint: Checkpoint) -> tuple[float, int]:
         value = getattr(checkpoint.manifest, measure)

@@ -47,9 +47,8 @@ class Manifest:
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
     bleu: float | None = None
-    """BLEU of the dev sentences at this step; in best models alone, like chrF and TER"""
+    """BLEU of the dev sentences at this step; in best models alone, like chrF"""
     chrf: float | None = None
-    ter: float | None = None
     best_by: str = "val_loss"
     """`evaluation.best_by`: what decides which of the run's models are the best"""
     source_vocabulary_hash: str = ""
@@ -60,7 +59,7 @@ class Manifest:
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
         content = dataclasses.asdict(self)
-        own = ("step", "val_loss", "bleu", "chrf", "ter", "files", "variables")
+        own = ("step", "val_loss", "bleu", "chrf", "files", "variables")
         return {name: content[name] for name in content if name not in own}
 
     def text(self) -> str:
@@ -123,7 +122,8 @@ def read_manifest(path: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("sha256") != _digest(content):
             raise ValueError("it has changed since it was written")
-        return Manifest(**content)
+        known = {field.name for field in dataclasses.fields(Manifest)}
+        return Manifest(**{name: content[name] for name in known & content.keys()})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise kind_of(error)(

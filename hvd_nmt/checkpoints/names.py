@@ -17,9 +17,8 @@ MANIFEST_SUFFIX = ".json"
 ALL_SUFFIXES = (MANIFEST_SUFFIX, *SUFFIXES)
 NEWEST = "model.ckpt-"
 """how the names of a run's newest checkpoints begin"""
-DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2, "ter": 2}
+DECIMALS = {"val_loss": 4, "bleu": 2, "chrf": 2}
 """measures by which models can be the best, with the decimals of the value in a name"""
-_LOWER_IS_BETTER = ("val_loss", "ter")
 BEST = tuple(f"{measure}=" for measure in DECIMALS)
 """how the names of a run's best checkpoints begin"""
 BEST_DIR = "best_models"
@@ -54,7 +53,7 @@ def best(measure: str, value: float, step: int) -> str:
 
 def badness(measure: str, value: float) -> float:
     """A value of a measure as a number that is lower for a better model."""
-    return value if measure in _LOWER_IS_BETTER else -value
+    return value if measure == "val_loss" else -value
 
 
 def file(prefix: Path, suffix: str) -> Path:
@@ -81,12 +80,6 @@ def step_of(prefix: Path) -> int | None:
     """The step in the name of a run's own checkpoint; None for any other name."""
     match = _RUN_PREFIX.fullmatch(prefix.name)
     return int(match[1]) if match else None
-
-
-def newest_step(run_dir: Path) -> int | None:
-    """The highest step of which `model.ckpt-N.index` is there, complete or not."""
-    names = (path.with_suffix("") for path in run_dir.glob(f"{NEWEST}*.index"))
-    return max((step for step in map(step_of, names) if step is not None), default=None)
 
 
 def prefixes(folder: Path) -> list[Path]:

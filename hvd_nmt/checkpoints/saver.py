@@ -7,9 +7,10 @@
     best_models/val_loss=1.5943-step-500.*
     checkpoint                           TensorFlow's own pointer to the newest
 
-A checkpoint is written under a private name, read back in full (TensorFlow keeps a CRC of each
-tensor), synced, renamed, and only then gets its manifest. `find` is the way back. `Saver.begin`
-does all of this beside the training, of a copy of the state.
+A checkpoint is written under a private name, synced, renamed, and only then gets its manifest,
+with a SHA-256 of each file. `find` is the way back: a start compares these and the CRC that
+TensorFlow keeps of each tensor. `Saver.begin` does all of this beside the training, of a copy of
+the state.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints import contents, meta_graph, names
 from hvd_nmt.checkpoints.background import Background
-from hvd_nmt.checkpoints.find import best_first, newest_first, read_fully
+from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
 from hvd_nmt.checkpoints.snapshot import Snapshot
@@ -36,22 +37,10 @@ from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """What became of a save."""
-
-    checkpoint: Checkpoint
-    """complete"""
-    verified: bool
-    """whether it was read back in full"""
-    took_s: float
-    """seconds from its begin to its end, most of them in the background if it was made there"""
-
-
 class Saver:
     """Writes the checkpoints of a run, one after the other: each method waits for the one before.
 
-    For rank 0, and for one rank on each other host that keeps a copy.
+    For one rank of each directory.
 
     Args:
         run_dir: run directory.
@@ -80,89 +69,53 @@ class Saver:
         self._snapshot: Snapshot | None = None
         self.background = Background()
         """where a save may be under way"""
-        self._in_haste = False
-        self._noted: tuple[int, float] | None = None
-        """step and validation loss that were noted last"""
-        self.last: Written | None = None
-        """the last `model.ckpt-STEP` that this saver has completed"""
+        self.took_s = 0.0
+        """of the last save, from its begin to its end"""
         sweep(run_dir)
 
-    def save(self, step: int, *, read_back: bool = True) -> Checkpoint:
+    def save(self, step: int) -> Checkpoint:
         """Write `model.ckpt-STEP`; drop the oldest beyond `keep`.
-
-        Args:
-            step: steps done.
-            read_back: whether to read it in full before anything older is dropped. If not, nothing
-                is dropped, and the next start has what it falls back to if this one is damaged.
 
         Raises:
             RunError: the disk is full or the file system fails, now or in the save before; what
                 was there before is intact.
         """
-        self.wait(read_back=read_back)
-        return self._save(self._state, step).checkpoint
+        self.background.wait()
+        return self._save(self._state, step)
 
     def begin(self, step: int) -> None:
-        """As `save`, but in the background: the state may change as soon as this returns.
-
-        Raises:
-            RunError: of the save before, as `wait`.
-        """
-        self.wait()
-        state = self._taken()
+        """As `save`, but in the background: the state may change as soon as this returns."""
+        self.background.wait()
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._state)
+        else:
+            self._snapshot.take()
+        state = self._snapshot.state
         self.background.begin(lambda: self._save(state, step))
 
-    def wait(self, *, read_back: bool = True) -> None:
-        """Wait until nothing is under way.
+    def note(
+        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
+    ) -> Checkpoint | None:
+        """Note the scores of `model.ckpt-STEP`; if it is among the `keep_best` best, link it there.
 
-        Args:
-            read_back: whether what is under way is read back, if it has not come to that yet.
-
-        Raises:
-            RunError: what was under way has failed; what was there before is intact.
-        """
-        self._in_haste = not read_back
-        self.background.wait()
-
-    def note_loss(self, step: int, val_loss: float) -> None:
-        """Put the validation loss into the manifest of `model.ckpt-STEP`, now or once it is saved.
-
-        Raises:
-            RunError: the disk is full or the file system fails; what was there before is intact.
-        """
-        self.wait()
-        self._noted = step, val_loss
-        for checkpoint in newest_first(self._run_dir):
-            if checkpoint.step == step:
-                with _explained(self._run_dir, checkpoint.prefix) as prefix:
-                    path = names.manifest_file(prefix)
-                    manifest = dataclasses.replace(checkpoint.manifest, val_loss=val_loss)
-                    with replacing_file(path, draft=names.private(path)) as draft:
-                        draft.write_text(manifest.text(), encoding="utf-8")
-
-    def save_best(
-        self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None,
-        ter: float | None = None, *, in_background: bool = False,
-    ) -> Checkpoint | None:  # fmt: skip
-        """Write `best_models/val_loss=X-step-STEP` if it is among the `keep_best` best.
-
-        Where this saver has just written `model.ckpt-STEP`, its files get a second name.
-
-        Args:
-            step: steps done.
-            val_loss: validation loss of the state.
-            in_background: whether it is written as with `begin`. Not so where there is a
-                `model.ckpt-STEP`: a start from there would take the best model for written, too.
+        Its files get a second name, `best_models/val_loss=X-step-STEP` or the like.
 
         Returns:
-            None if it is not among them, as is no value of NaN or Inf; or if it is under way.
+            The best model; None if it is not among them, as is no value of NaN or Inf.
 
         Raises:
-            RunError: the disk is full or the file system fails; what was there before is intact.
+            RunError: there is no such checkpoint, the disk is full or the file system fails; what
+                was there before is intact.
         """
-        self.wait()
-        scores = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf, "ter": ter}
+        self.background.wait()
+        scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
         value, measure = scores[self._best_by], self._best_by
+        checkpoint = Checkpoint.at(self._run_dir / names.newest(step))
+        with _explained(self._run_dir, checkpoint.prefix) as prefix:
+            path = names.manifest_file(prefix)
+            manifest = dataclasses.replace(checkpoint.manifest, val_loss=val_loss)
+            with replacing_file(path, draft=names.private(path)) as draft:
+                draft.write_text(manifest.text(), encoding="utf-8")
         if value is None or not math.isfinite(value):
             return None
         best = self._best_first()
@@ -170,63 +123,35 @@ class Saver:
             worst = getattr(best[self._keep_best - 1].manifest, measure)
             if worst is not None and names.badness(measure, value) >= names.badness(measure, worst):
                 return None
-        last = self.last
-        same = last.checkpoint if last and last.verified and last.checkpoint.step == step else None
-        if in_background and step not in [c.step for c in newest_first(self._run_dir)]:
-            state = self._taken()
-            self.background.begin(lambda: self._save_best(state, step, scores, None))
-            return None
-        return self._save_best(self._state, step, scores, same)
-
-    def _taken(self) -> tf.train.Checkpoint:
-        """A copy of the state as it is now."""
-        if self._snapshot is None:
-            self._snapshot = Snapshot(self._state)
-        else:
-            self._snapshot.take()
-        return self._snapshot.state
-
-    def _save(self, state: tf.train.Checkpoint, step: int) -> Written:
-        began_s = time.monotonic()
-        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
-            of_step, val_loss = self._noted or (None, None)
-            scores = {"val_loss": val_loss if of_step == step else None}
-            done, verified = self._write(prefix, step, state, scores)
-            complete = newest_first(self._run_dir)
-            kept = complete[: self._keep] if verified else complete
-            _point_to(kept)
-            for old in complete[len(kept) :]:
-                remove(old.prefix)
-        self.last = Written(done, verified, time.monotonic() - began_s)
-        return self.last
-
-    def _save_best(
-        self, state: tf.train.Checkpoint, step: int, scores: Mapping[str, Any],
-        same: Checkpoint | None,
-    ) -> Checkpoint:  # fmt: skip
-        best_name = names.best(self._best_by, scores[self._best_by], step)
-        with _explained(self._run_dir, self._run_dir / BEST_DIR / best_name) as prefix:
-            saved = self._link(prefix, same, scores) if same is not None else None
-            if saved is None:
-                saved, _ = self._write(prefix, step, state, scores)
+        name = names.best(measure, value, step)
+        with _explained(self._run_dir, self._run_dir / BEST_DIR / name) as prefix:
+            manifest = dataclasses.replace(manifest, **scores)
+            with _drafted(prefix) as draft:
+                for suffix in SUFFIXES:
+                    _link(names.file(checkpoint.prefix, suffix), names.file(draft, suffix))
+                publish(draft, prefix, manifest.text())
             for old in self._best_first()[self._keep_best :]:
                 remove(old.prefix)
+        return Checkpoint(prefix, manifest)
+
+    def _save(self, state: tf.train.Checkpoint, step: int) -> Checkpoint:
+        began_s = time.monotonic()
+        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
+            saved = self._write(prefix, step, state)
+            complete = newest_first(self._run_dir)
+            _point_to(complete[: self._keep])
+            for old in complete[self._keep :]:
+                remove(old.prefix)
+        self.took_s = time.monotonic() - began_s
         return saved
 
     def _best_first(self) -> list[Checkpoint]:
         return best_first(self._run_dir, data_hash=self._facts["data_hash"], best_by=self._best_by)
 
-    def _write(
-        self, prefix: Path, step: int, state: tf.train.Checkpoint,
-        scores: Mapping[str, Any],
-    ) -> tuple[Checkpoint, bool]:  # fmt: skip
-        """Write a state under a name; whether it was read back, too."""
+    def _write(self, prefix: Path, step: int, state: tf.train.Checkpoint) -> Checkpoint:
         with _drafted(prefix) as draft:
             state.write(os.fspath(draft))
             names.file(draft, ".meta").write_bytes(self._meta)
-            verified = not self._in_haste
-            if verified:
-                read_fully(draft)
             files = {
                 suffix: dataclasses.asdict(fingerprint(names.file(draft, suffix)))
                 for suffix in SUFFIXES
@@ -234,23 +159,22 @@ class Saver:
             for suffix in SUFFIXES:
                 sync(names.file(draft, suffix))
             table = contents.variable_table(draft)
-            manifest = Manifest(step=step, files=files, variables=table, **scores, **self._facts)
-            publish(draft, prefix, manifest.text())
-        return Checkpoint(prefix, manifest), verified
-
-    def _link(self, prefix: Path, same: Checkpoint, scores: Mapping[str, Any]) -> Checkpoint | None:
-        """Give the files of a checkpoint a second name; None: their file system has no links."""
-        manifest = dataclasses.replace(same.manifest, **scores)
-        with _drafted(prefix) as draft:
-            try:
-                for suffix in SUFFIXES:
-                    os.link(names.file(same.prefix, suffix), names.file(draft, suffix))
-            except OSError as error:
-                if _is_full(error):
-                    raise
-                return None
+            manifest = Manifest(
+                step=step, val_loss=None, files=files, variables=table, **self._facts
+            )
             publish(draft, prefix, manifest.text())
         return Checkpoint(prefix, manifest)
+
+
+def _link(file: Path, draft: Path) -> None:
+    """Give a file a second name, or copy it where its file system knows no links."""
+    try:
+        os.link(file, draft)
+    except OSError as error:
+        if _is_full(error):
+            raise
+        shutil.copyfile(file, draft)
+        sync(draft)
 
 
 def publish(draft: Path, prefix: Path, manifest: str) -> None:

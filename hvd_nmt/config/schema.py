@@ -237,14 +237,14 @@ class EvaluationConfig:
     """hypotheses kept while decoding; 1 is greedy and fast"""
     length_penalty: NaturalFloat = 0.6
     """alpha of the length penalty ((5+length)/6)^alpha, by which a score is divided"""
-    best_by: Literal["val_loss", "bleu", "chrf", "ter"] = "val_loss"
+    best_by: Literal["val_loss", "bleu", "chrf"] = "val_loss"
     """what decides which models are the best: the lowest validation loss, or the highest BLEU or
-    chrF, or the lowest TER of the dev sentences"""
+    chrF of the dev sentences"""
     ter: bool = False
-    """compute TER, too, which best_by ter does by itself: seconds for each evaluation, shared by
-    the ranks, because TER looks for moved words"""
+    """compute TER, too: seconds for each evaluation, shared by the ranks, because TER looks for
+    moved words"""
     stop_after: NaturalInt = 0
-    """end the run when so many evaluations in a row brought no gain in best_by: BLEU, chrF and TER
+    """end the run when so many evaluations in a row brought no gain in best_by: BLEU and chrF
     by more than the half width of their 95 % interval, the loss by 0.01 %; 0: never"""
     stop_when_trained: bool = False
     """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
@@ -252,11 +252,6 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         limits.require(self, "evaluation")
-
-    @property
-    def with_ter(self) -> bool:
-        """Whether TER is computed, asked for by itself or as what decides."""
-        return self.ter or self.best_by == "ter"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,9 +265,6 @@ class CheckpointConfig:
     keep_best: PositiveInt = 5
     """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
-    background: bool = True
-    """write a checkpoint beside the training, of a copy of the state in main memory; off: training
-    waits, and needs no memory for a copy"""
     copies: PositiveInt = 2
     """hosts that keep the newest checkpoints, where they share no file system; 1: only the first"""
 

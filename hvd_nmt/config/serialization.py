@@ -20,6 +20,7 @@ from hvd_nmt.config.unique_keys import UniqueKeys
 _FORMER = frozenset({
     "data.bpe_dropout",
     "data.noise",
+    "checkpoints.background",
     "evaluation.samples",
     "evaluation.tokens_per_batch",
     "training.fixed_groups",
@@ -37,6 +38,7 @@ _FORMER = frozenset({
 them still, and they are read over, whatever their value"""
 _FORMER_VALUES: dict[tuple[str, str], Any] = {
     ("training.sync_every", "auto"): 32,
+    ("evaluation.best_by", "ter"): "val_loss",
     ("training.jit_compile", "auto"): False,
     ("training.jit_compile", "on"): True,
     ("training.jit_compile", "off"): False,

@@ -14,7 +14,7 @@ from hvd_nmt.records.record import Evaluation, Run
 
 LOSS_GAIN = 1e-4
 """share of the validation loss by which it must fall to count as a gain"""
-_NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+_NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
 
 Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained", "training.max_hours"]
 """the value of the configuration that ended a run"""
@@ -41,7 +41,7 @@ def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
 def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     """How many of the newest evaluations in a row brought no gain.
 
-    A gain is a value that is better than the best by more than chance: for BLEU, chrF and TER by
+    A gain is a value that is better than the best by more than chance: for BLEU and chrF by
     more than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The
     best is the value of the last gain, so that many small steps are one in the end.
     """
@@ -61,7 +61,6 @@ def _value(evaluation: Evaluation, best_by: str) -> tuple[float, float]:
         "val_loss": (evaluation.loss, None),
         "bleu": (evaluation.bleu, evaluation.bleu_margin),
         "chrf": (evaluation.chrf, evaluation.chrf_margin),
-        "ter": (evaluation.ter, evaluation.ter_margin),
     }[best_by]
     if value is None or not math.isfinite(value):
         return -math.inf, 0.0

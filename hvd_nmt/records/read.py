@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.names import newest_step
+from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     ENVIRONMENT,

@@ -33,8 +33,6 @@ _SAMPLES = 5
 """translations shown after each evaluation"""
 BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
-_SEED = 12345
-"""of the resamples behind that of TER; sacreBLEU's own"""
 
 
 class CorpusScores(NamedTuple):
@@ -76,8 +74,6 @@ class Scores(NamedTuple):
     ter: float | None = None
     """translation edit rate, percent of the references' words, lower is better; None: not asked
     for"""
-    ter_margin: float = 0.0
-    """as that of chrF"""
 
 
 class Evaluator:
@@ -126,8 +122,6 @@ class Evaluator:
         bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
         with_interval = self._rank.is_first and self._config.evaluation.best_by == "chrf"
         chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
-        with_interval = self._rank.is_first and self._config.evaluation.best_by == "ter"
-        ter, ter_margin = _ter(edits, with_interval) if edits else (None, 0.0)
         return Scores(
             val_loss=loss / tokens,
             val_nll=nll / tokens,
@@ -140,8 +134,7 @@ class Evaluator:
             seconds=time.perf_counter() - started_s,
             chrf_margin=chrf_margin,
             by_corpus=self._by_corpus(losses, hypotheses) if self._rank.is_first else {},
-            ter=ter,
-            ter_margin=ter_margin,
+            ter=_ter(edits) if edits else None,
         )
 
     def samples(self, scores: Scores) -> str:
@@ -205,7 +198,7 @@ class Evaluator:
             horovod.heartbeat.sign()
             ids[share[position]] = hypotheses[0].ids
         texts = dict(zip(ids, self._tokenizer.decode(ids.values()), strict=True))
-        edits = self._edits(texts) if self._config.evaluation.with_ter else {}
+        edits = self._edits(texts) if self._config.evaluation.ter else {}
         gathered = _merged(horovod.gather([(i, (texts[i], edits.get(i))) for i in texts]))
         found = [gathered[place] for place in range(len(self._translated))]
         return [text for text, _ in found], [pair for _, pair in found if pair is not None]
@@ -275,8 +268,7 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         | ({} if scores.ter is None else {"ter": scores.ter}),
         kind="eval",
         more={"sacrebleu_margin": scores.bleu_margin}
-        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {})
-        | ({"ter_margin": scores.ter_margin} if scores.ter_margin else {}),
+        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {}),
     )
     store.text(step, "samples", samples)
     folder = run_dir / HYPOTHESES_DIR
@@ -322,26 +314,13 @@ def _chrf(hypotheses: list[str], references: list[str], with_interval: bool) -> 
     return score.score, _margin(score, chrf.get_signature())
 
 
-def _ter(edits: list[tuple[int, float]], with_interval: bool) -> tuple[float, float]:
-    """TER of a text from that of its sentences, and half width of its interval (0 if not wanted).
+def _ter(edits: list[tuple[int, float]]) -> float:
+    """TER of a text, percent, from each sentence's edits and the words of its reference.
 
-    Args:
-        edits: of each sentence, its edits and the words of its reference.
-        with_interval: whether it is wanted.
+    Where no reference has a word it is sacreBLEU's value.
     """
-    edits_Sx2 = np.array(edits, np.float64)
-    score = _edit_rate(edits_Sx2.sum(0, keepdims=True))[0]
-    if not with_interval:
-        return float(score), 0.0
-    resampled = np.random.default_rng(_SEED).integers(len(edits), size=(BOOTSTRAP, len(edits)))
-    low, high = np.quantile(_edit_rate(edits_Sx2[resampled].sum(1)), [0.025, 0.975])
-    return float(score), float(high - low) / 2
-
-
-def _edit_rate(sums_Nx2: np.ndarray) -> np.ndarray:
-    """Percent; sacreBLEU's value where no reference has a word."""
-    edits, words = sums_Nx2.T
-    return 100 * np.where(words > 0, edits / np.maximum(words, 1), edits > 0)
+    sums = np.sum(np.array(edits, np.float64), axis=0)
+    return float(100 * (sums[0] / sums[1] if sums[1] > 0 else sums[0] > 0))
 
 
 def _margin(score: Any, signature: Any) -> float:

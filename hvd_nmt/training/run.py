@@ -34,7 +34,6 @@ from hvd_nmt.training import (
     horovod,
     host_directories,
     run_directory,
-    save_and_evaluate,
     setup,
 )
 from hvd_nmt.training.early_end import EarlyEnd
@@ -124,15 +123,13 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(config, run_setup)
     _restore(state, config, run_setup, log)
-    step, is_first = int(model.step), rank.is_first
-    sync_every = run_setup.exchange.sync_every
-    missing = save_and_evaluate.evaluation_is_missing(config, step, is_first, sync_every)
-    if step >= config.training.max_steps and not missing:
+    step = int(model.step)
+    if step >= config.training.max_steps:
         past = f", past the {config.training.max_steps:,} asked for"
         past = past if step > config.training.max_steps else ""
         log(f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps.")
         return
-    if not missing and (ended := early_end.ended_before(config, step)):
+    if ended := early_end.ended_before(config, step):
         log(ended)
         return
     with horovod.raise_on_all_ranks():
@@ -222,7 +219,7 @@ def _fit(
     early_end = EarlyEnd(config, trained_s)
     store = _opened_store(run_setup, plan, trained_s, tracker)
     saver = _saver(config, state, run_setup) if rank.index in writers else None
-    saving = Saving(config, rank, writers, saver, store)
+    saving = Saving(saver, store, len(writers))
     ends.settle = saving.background.has_ended
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     stop_save_evaluate = SaveAndEvaluate(
@@ -239,15 +236,11 @@ def _fit(
     ]
     steps = config.training.max_steps - start
     try:
-        enough = stop_save_evaluate.make_up(model.exchange.sync_every)
-        if steps > 0 and not enough:
-            data = setup.dataset(run_setup, start, steps, rounded=config.training.jit_compile)
-            model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
-        stop_save_evaluate.on_train_end()  # `fit` may not have been called
+        data = setup.dataset(run_setup, start, steps, rounded=config.training.jit_compile)
+        model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         saving.wait()
         horovod.heartbeat.enter(heartbeat.END)
         _note_end(store, early_end.record(int(model.step)))
-        saving.send_records()
     except BaseException:
         stop_save_evaluate.on_failure()
         raise

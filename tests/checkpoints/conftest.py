@@ -29,7 +29,8 @@ def saved(state, tmp_path_factory):
     for step in (10, 20, 30):
         mark(state, step)
         saver.save(step)
-        saver.note_loss(step, 1.5)
+        saver.note(step, 1.5)
+    shutil.rmtree(run_dir / "best_models")
     return run_dir
 
 

@@ -11,7 +11,7 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints import saver as saving
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import best_first, newest_first, verify
+from hvd_nmt.checkpoints.find import newest_first, verify
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.checkpoints.snapshot import Snapshot
 from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
@@ -45,7 +45,7 @@ def test_the_files_are_those_of_a_save_in_the_foreground_to_the_byte(everything,
         saver.save(5)
         wanted = contents(tmp_path / "model.ckpt-5")
         saver.begin(5)
-        saver.wait()
+        saver.background.wait()
         assert contents(tmp_path / "model.ckpt-5") == wanted
     keys = dict(tf.train.list_variables(os.fspath(tmp_path / "model.ckpt-5")))
     assert any(key.startswith("ema/") for key in keys)
@@ -98,7 +98,7 @@ def test_training_changes_weights_while_a_save_is_under_way(state, tmp_path, hel
     saver.begin(2)  # waits for the first
     assert [c.step for c in newest_first(tmp_path) if c.step == 1] == [1]
     mark(state, 3)
-    saver.wait()
+    saver.background.wait()
     assert {c.step: marked(c.prefix) for c in newest_first(tmp_path)} == {1: {1.0}, 2: {2.0}}
     assert tf.train.latest_checkpoint(tmp_path) == os.fspath(tmp_path / "model.ckpt-2")
 
@@ -107,15 +107,16 @@ def test_it_works_in_one_thread_of_the_lowest_priority(everything, tmp_path, mon
     """TensorFlow's own writing, too: the kernel counts what each thread has written."""
     found, looked, go_on = {}, threading.Event(), threading.Event()
 
-    def look(prefix):
+    def look(path, sync=saving.sync):
         thread = found["thread"] = threading.get_native_id()
         counts = Path(f"/proc/self/task/{thread}/io").read_text(encoding="ascii")
         written = int(dict(line.split(": ") for line in counts.splitlines())["wchar"])
         found.update(nice=os.getpriority(os.PRIO_PROCESS, thread), written=written)
         looked.set()
         assert go_on.wait(600)
+        sync(path)
 
-    monkeypatch.setattr(saving, "read_fully", look)
+    monkeypatch.setattr(saving, "sync", look)
     saver = Saver(tmp_path, everything, FACTS, keep=3, keep_best=1)
     saver.begin(1)
     assert looked.wait(600)
@@ -125,26 +126,8 @@ def test_it_works_in_one_thread_of_the_lowest_priority(everything, tmp_path, mon
     if os.geteuid() == 0:  # a save that is waited for is no longer the last to get the processor
         assert os.getpriority(os.PRIO_PROCESS, found["thread"]) == own
     go_on.set()
-    saver.wait()
+    saver.background.wait()
     assert found["written"] >= (tmp_path / "model.ckpt-1.data-00000-of-00001").stat().st_size
-
-
-def test_a_stop_does_not_wait_until_all_is_read_back(state, tmp_path, held_back, monkeypatch):
-    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=1)
-    held_back.set()
-    saver.save(1)
-    held_back.clear()
-    saver.begin(2)
-    wait = saver.background.wait
-    with monkeypatch.context() as patch:
-        patch.delattr(saving, "read_fully")  # nothing may call it
-        patch.setattr(saver.background, "wait", lambda: (held_back.set(), wait()))
-        saver.save(3, read_back=False)
-    # What was not read back may be damaged: all before it stay.
-    assert [c.step for c in newest_first(tmp_path)] == [3, 2, 1]
-    saver.begin(4)
-    saver.wait()
-    assert [c.step for c in newest_first(tmp_path)] == [4]
 
 
 def test_an_error_comes_with_the_next_save_and_once(state, small_disk):
@@ -156,11 +139,11 @@ def test_an_error_comes_with_the_next_save_and_once(state, small_disk):
     saver.begin(2)
     with pytest.raises(RunError, match=r"No space left.*earlier checkpoints are intact"):
         saver.begin(3)
-    saver.wait()  # it was said
+    saver.background.wait()  # it was said
     assert names(run_dir) == files_of("model.ckpt-1") | {"checkpoint", "ballast"}
     (run_dir / "ballast").unlink()
     saver.begin(4)
-    saver.wait()
+    saver.background.wait()
     assert newest(run_dir)[0].step == 4
 
 
@@ -168,8 +151,7 @@ def test_the_best_model_shares_the_files_of_the_checkpoint_of_its_step(state, tm
     saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
     mark(state, 7)
     saver.begin(7)
-    saver.note_loss(7, 2.5)
-    best = saver.save_best(7, 2.5)
+    best = saver.note(7, 2.5)
     assert best is not None
     verify(best)
     assert best.manifest == newest_first(tmp_path)[0].manifest
@@ -179,11 +161,9 @@ def test_the_best_model_shares_the_files_of_the_checkpoint_of_its_step(state, tm
     saver.save(8)  # which drops the one before
     verify(best)
     assert marked(best.prefix) == {7.0}
-    assert saver.save_best(7, 2.4) is not None  # the state is another one by now
-    assert marked(best_first(tmp_path)[0].prefix) == {8.0}
 
 
-def test_where_no_file_can_have_two_names_the_best_model_is_written(state, tmp_path, monkeypatch):
+def test_where_no_file_can_have_two_names_the_best_model_is_copied(state, tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
@@ -191,25 +171,6 @@ def test_where_no_file_can_have_two_names_the_best_model_is_written(state, tmp_p
     saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
     mark(state, 7)
     saver.save(7)
-    best = saver.save_best(7, 2.5)
+    best = saver.note(7, 2.5)
     verify(best)
     assert not os.path.samefile(f"{best.prefix}.index", tmp_path / "model.ckpt-7.index")
-
-
-def test_a_best_model_is_written_beside_the_training_where_no_start_could_miss_it(
-    state, tmp_path, held_back
-):
-    held_back.set()
-    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
-    mark(state, 1)
-    saver.save(1)
-    saver.last = None  # another process saved it
-    assert saver.save_best(1, 3.0, in_background=True) is not None
-    held_back.clear()
-    mark(state, 2)
-    assert saver.save_best(2, 2.0, in_background=True) is None
-    mark(state, 3)
-    held_back.set()
-    saver.begin(3)
-    saver.wait()
-    assert [(c.step, marked(c.prefix)) for c in best_first(tmp_path)] == [(2, {2.0}), (1, {1.0})]

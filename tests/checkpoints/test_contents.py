@@ -29,8 +29,7 @@ def save(run_dir, state, step, loss=1.0):
     }  # fmt: skip
     saver = Saver(run_dir, state, facts, keep=5, keep_best=5)
     saver.save(step)
-    saver.note_loss(step, loss)
-    saver.save_best(step, loss)
+    saver.note(step, loss)
 
 
 @pytest.fixture(scope="module")

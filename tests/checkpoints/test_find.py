@@ -12,7 +12,7 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import another_advised, find, read_fully
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import file, manifest_file
-from hvd_nmt.checkpoints.saver import Saver
+from hvd_nmt.checkpoints.saver import Saver, remove
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.config import ModelConfig
@@ -121,7 +121,10 @@ def test_damage_is_met_one_by_one_and_never_ends_in_a_fresh_start(run_dir):
 
 def test_best_model_serves_when_no_other_is_left(state, run_dir):
     mark(state, 15)
-    Saver(run_dir, state, FACTS, keep=3, keep_best=1).save_best(15, 2.0)
+    saver = Saver(run_dir, state, FACTS, keep=4, keep_best=1)
+    saver.save(15)
+    saver.note(15, 2.0)
+    remove(run_dir / "model.ckpt-15")
     for step in (10, 20, 30):
         (run_dir / f"model.ckpt-{step}.index").unlink()
     found, said = newest(run_dir)
@@ -164,7 +167,7 @@ newest_verified(Path("run"))
 def test_what_this_user_may_not_read_is_not_missing(toy_commands, state, run_dir, name):
     if os.geteuid() != 0:
         pytest.skip("needs root to become another user")
-    Saver(run_dir, state, FACTS, keep=3, keep_best=1).save_best(30, 1.5)
+    Saver(run_dir, state, FACTS, keep=3, keep_best=1).note(30, 1.5)
     before = names(run_dir)
     for path, mode in ((run_dir.parent, 0o777), (run_dir, 0o777), (run_dir / name, 0o333)):
         path.chmod(mode)

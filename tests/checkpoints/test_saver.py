@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import saver, weights
+from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import best_first, find, newest_first, verify
 from hvd_nmt.checkpoints.saver import Saver, sweep
 from hvd_nmt.common.errors import RunError
@@ -40,24 +40,6 @@ def test_oldest_beyond_keep_are_removed(state, run_dir):
     assert tf.train.latest_checkpoint(run_dir) == os.fspath(run_dir / "model.ckpt-40")
 
 
-def test_what_a_stop_saves_unread_is_verified_by_the_next_start(state, tmp_path, monkeypatch):
-    """If it is damaged, there is the one before, though one alone is to be kept."""
-    run_saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=1)
-    for step in (1, 2):
-        mark(state, step)
-        with monkeypatch.context() as patch:
-            if step == 2:
-                patch.delattr(saver, "read_fully")
-            run_saver.save(step, read_back=step == 1)
-    assert newest(tmp_path)[0].step == 2
-    assert tf.train.latest_checkpoint(tmp_path) == os.fspath(tmp_path / "model.ckpt-2")
-    os.truncate(tmp_path / "model.ckpt-2.data-00000-of-00001", 1000)
-    found, said = newest(tmp_path)
-    assert (found.step, len(said)) == (1, 1)
-    run_saver.save(3)
-    assert [c.step for c in newest_first(tmp_path)] == [3]
-
-
 def test_restore_gives_back_every_variable(state, saved):
     mark(state, 99)
     found, said = newest(saved)
@@ -66,11 +48,16 @@ def test_restore_gives_back_every_variable(state, saved):
     assert said == []
 
 
+def note(saver, step, *scores):
+    saver.save(step)
+    return saver.note(step, *scores)
+
+
 def test_best_models_are_the_lowest_losses(state, tmp_path):
     saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
     nan, inf = float("nan"), float("inf")
     losses = {1: nan, 5: 3.25, 10: 2.0, 15: 2.5, 20: 9.0, 25: 1.59431, 30: nan, 35: inf}
-    written = {step: saver.save_best(step, loss) is not None for step, loss in losses.items()}
+    written = {step: note(saver, step, loss) is not None for step, loss in losses.items()}
     kept = ("val_loss=1.5943-step-25", "val_loss=2.0000-step-10")
     assert names(tmp_path / "best_models") == files_of(*kept)
     assert [step for step, done in written.items() if not done] == [1, 20, 30, 35]
@@ -82,12 +69,12 @@ def test_another_measure_may_decide_which_are_the_best(state, tmp_path):
     """From step 30 on BLEU decides; what was saved before has it, too."""
     mark(state, 1)
     by_loss = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
-    by_loss.save_best(10, 2.0, 20.0, 45.0)
-    by_loss.save_best(20, 1.5, 10.0, 45.0)
+    note(by_loss, 10, 2.0, 20.0, 45.0)
+    note(by_loss, 20, 1.5, 10.0, 45.0)
     by_bleu = Saver(tmp_path, state, FACTS, keep=1, keep_best=2, best_by="bleu")
-    assert by_bleu.save_best(30, 3.0, float("nan"), 45.0) is None
-    assert by_bleu.save_best(40, 3.0, 9.0, 45.0) is None
-    assert by_bleu.save_best(50, 3.0, 27.314, 45.0) is not None
+    assert note(by_bleu, 30, 3.0, float("nan"), 45.0) is None
+    assert note(by_bleu, 40, 3.0, 9.0, 45.0) is None
+    assert note(by_bleu, 50, 3.0, 27.314, 45.0) is not None
     kept = ("bleu=27.31-step-50", "val_loss=2.0000-step-10")
     assert [c.prefix.name for c in best_first(tmp_path)] == list(kept)
     assert names(tmp_path / "best_models") == files_of(*kept)
@@ -96,23 +83,12 @@ def test_another_measure_may_decide_which_are_the_best(state, tmp_path):
     assert find(tmp_path, "best").name == kept[1]
 
 
-def test_of_a_rate_of_errors_the_lowest_is_the_best(state, tmp_path):
-    mark(state, 1)
-    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2, best_by="ter")
-    for step, ter in ((10, 60.0), (20, 48.256), (30, None), (40, 55.0), (50, 71.0)):
-        saver.save_best(step, 2.0, 10.0, 40.0, ter)
-    kept = ("ter=48.26-step-20", "ter=55.00-step-40")
-    assert [c.prefix.name for c in best_first(tmp_path)] == list(kept)
-    assert names(tmp_path / "best_models") == files_of(*kept)
-    assert find(tmp_path, "best").name == kept[0]
-
-
 def test_the_same_best_model_can_be_written_again(state, tmp_path):
     """As a resumed run does that had evaluated beyond its last checkpoint."""
     for value in (1, 2):
         mark(state, value)
         saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
-        saver.save_best(7, 2.5)
+        note(saver, 7, 2.5)
     (best,) = best_first(tmp_path)
     verify(best)
     assert marked(best.prefix) == {2.0}
@@ -174,15 +150,12 @@ def fsync(descriptor, real=os.fsync):
 
 os.fsync = fsync
 sys.addaudithook(before)
-if kind == "best":
-    saver.save_best(first, 1 / first)
-elif kind == "background":
+if kind == "background":
     saver.begin(first)
     for variable in model.weights:
         variable.assign_add(tf.ones_like(variable))
-    saver.wait()
-    saver.note_loss(first, 1 / first)
-    saver.save_best(first, 1 / first)
+    saver.background.wait()
+    saver.note(first, 1 / first)
 else:
     saver.save(first)
 print(done, flush=True)
@@ -195,7 +168,6 @@ os._exit(0)
     [
         ("newest", (1, 2), 20),
         pytest.param("newest", (), 15, marks=LONG, id="first"),
-        pytest.param("best", (1, 2), 20, marks=LONG),
         pytest.param("background", (1, 2), 30, marks=LONG),
     ],
 )
@@ -264,6 +236,5 @@ def test_full_disk_before_the_first_checkpoint(state, small_disk):
     run_dir = small_disk(200_000)
     saver = Saver(run_dir, state, FACTS, keep=5, keep_best=1)
     (run_dir / "ballast").write_bytes(bytes(shutil.disk_usage(run_dir).free - 40960))
-    for save in (lambda: saver.save(1), lambda: saver.save_best(1, 2.0)):
-        with pytest.raises(RunError, match="no other checkpoint was saved yet: make room"):
-            save()
+    with pytest.raises(RunError, match="no other checkpoint was saved yet: make room"):
+        saver.save(1)

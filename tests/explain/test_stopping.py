@@ -48,12 +48,6 @@ def test_a_score_must_rise_by_more_than_chance(name, values, margin, fruitless):
     assert without_gain(scored(name, values, margin), name) == fruitless
 
 
-def test_ter_must_fall_by_more_than_chance():
-    assert without_gain(scored("ter", [80.0, 79.0, 78.6], 1.5), "ter") == 2
-    assert without_gain(scored("ter", [80.0, 79.0, 78.4], 1.5), "ter") == 0
-    assert without_gain(scored("ter", [80.0, None, 60.0, 61.0]), "ter") == 1
-
-
 def run_of(evaluations, **training):
     return Run("run", Path("run"), "hvd_nmt", config={"training": training},
                evaluations=tuple(evaluations))  # fmt: skip

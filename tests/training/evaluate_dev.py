@@ -26,7 +26,7 @@ from hvd_nmt.training.evaluation import Evaluator
 CONFIG = Config(
     model=ModelConfig(2, 2, 32, 2, 64, max_length=32),
     training=TrainingConfig(precision="float32"),
-    evaluation=EvaluationConfig(sentences=0, beam_size=2, best_by="ter"),
+    evaluation=EvaluationConfig(sentences=0, beam_size=2, ter=True),
 )
 
 evaluation.TOKENS_PER_BATCH = 60

@@ -1,19 +1,17 @@
 """When a checkpoint is written beside the training, and when its error is heard."""
 
-import dataclasses
 import errno
 import os
 
 import pytest
 import tensorflow as tf
 
-from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import meta_graph
 from hvd_nmt.checkpoints import saver as savers
 from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.telemetry.events import EventStore
+from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.saving import Saving
 from marked_run import FACTS
@@ -30,14 +28,12 @@ def begin(state, tmp_path):
     """A function that begins the saves of one rank."""
     stores = []
 
-    def saving(background=True):
-        config = configuration.presets()["base"][1]
-        kept = dataclasses.replace(config.checkpoints, background=background)
-        config = dataclasses.replace(config, run_dir=tmp_path, checkpoints=kept)
+    def saving():
+        horovod.init()
         store = EventStore(tmp_path)
         stores.append(store)
         saver = Saver(tmp_path, state, FACTS, keep=3, keep_best=2)
-        return Saving(config, horovod.init(), (0,), saver, store), saver
+        return Saving(saver, store), saver
 
     yield saving
     for store in stores:
@@ -63,16 +59,14 @@ def test_an_error_is_heard_where_all_ranks_meet_next(begin, monkeypatch, heard):
     assert [c.step for c in newest_first(saver._run_dir)] == [1]
 
 
-@pytest.mark.parametrize("background", [True, False])
-def test_the_background_can_be_switched_off(begin, tmp_path, monkeypatch, background):
-    saving, saver = begin(background)
-    begun = []
-    monkeypatch.setattr(saver.background, "begin", lambda work: (begun.append(1), work()))
-    saving.save(1, in_background=True)
-    saving.wait()
-    saving.note(2, 3.0, 20.0, 40.0)
-    saving.note(1, 2.0, 21.0, 41.0)
-    saving.wait()
-    assert len(begun) == (2 if background else 0)  # the checkpoint, and a best model of its own
-    assert [c.step for c in best_first(tmp_path)] == [1, 2]
+def test_what_is_written_and_what_is_noted_of_it(begin, tmp_path):
+    saving, _ = begin()
+    for step, in_background in ((1, True), (2, False)):
+        saving.save(step, in_background=in_background)
+        saving.wait()
+        saving.note(step, 4.0 - step, 20.0, 40.0)
+    assert [c.step for c in best_first(tmp_path)] == [2, 1]
     assert newest_first(tmp_path)[0].manifest.val_loss == 2.0
+    first, second = (line for line in read_metrics(tmp_path) if line["kind"] == "save")
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["background_s"] > 0 == second["background_s"]
