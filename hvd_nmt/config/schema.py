@@ -265,8 +265,6 @@ class CheckpointConfig:
     keep_best: PositiveInt = 5
     """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
-    copies: PositiveInt = 2
-    """hosts that keep the newest checkpoints, where they share no file system; 1: only the first"""
 
     def __post_init__(self) -> None:
         limits.require(self, "checkpoints")

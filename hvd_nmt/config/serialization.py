@@ -21,6 +21,7 @@ _FORMER = frozenset({
     "data.bpe_dropout",
     "data.noise",
     "checkpoints.background",
+    "checkpoints.copies",
     "evaluation.samples",
     "evaluation.tokens_per_batch",
     "training.fixed_groups",

@@ -14,8 +14,8 @@ from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 
 CLOCK_TOLERANCE_S = 1.0
-SMALL_DISK_BYTES = 200_000_000
-"""what a host needs that keeps no checkpoints: logs and telemetry"""
+LOGS_BYTES = 200_000_000
+"""beside the checkpoints: logs and telemetry"""
 CHECKPOINT_EXTRA_BYTES = 1_000_000
 """index, meta graph and manifest beside the data file of a checkpoint, about"""
 _SSH_REMEDIES = {
@@ -170,21 +170,16 @@ def _compute_capability(answer: Answer, run: PlannedRun) -> Judgement:
 
 
 def _disk(answer: Answer, run: PlannedRun) -> Judgement:
-    """Room for the checkpoints on the hosts that keep them; little on the others."""
+    """Room for the checkpoints, which each host keeps that shares no file system with others."""
     disk, kept = answer.facts["disk"], run.config.checkpoints
-    needed, what = SMALL_DISK_BYTES, "logs"
-    is_first = answer.host == run.answers[0].host
-    if answer.host in [one.host for one in run.answers[: kept.copies]]:
-        # One is written before the oldest is removed; the best are on the first host alone.
-        number = kept.keep + 1 + (kept.keep_best if is_first else 0)
-        held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
-        each = run.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
-        needed += max(0, number * each - held)
-        what = count(number, "checkpoint")
+    number = kept.keep + 1 + kept.keep_best  # one is written before the oldest is removed
+    held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
+    each = run.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
+    needed = LOGS_BYTES + max(0, number * each - held)
+    what = count(number, "checkpoint")
     found = f"{data_size(disk['free_bytes'])} free, {what} need {data_size(needed)}"
     if disk["free_bytes"] < needed:
-        option = "--checkpoints.keep-best" if is_first else "--checkpoints.copies"
-        return FAIL, found, f"free some on {disk['path']}, or lower {option}"
+        return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
     return OK, found, ""
 
 

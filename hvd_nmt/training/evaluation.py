@@ -54,8 +54,8 @@ class Scores(NamedTuple):
     bleu: float
     """sacreBLEU of detokenised translations, 0 to 100"""
     bleu_margin: float
-    """half width of BLEU's 95 % interval, by bootstrap over the sentences; 0 on ranks but the
-    first, which alone writes it down"""
+    """half width of BLEU's 95 % interval, by bootstrap over the sentences; 0 on ranks that do
+    not write it down"""
     chrf: float
     """chrF2, 0 to 100"""
     bleu_signature: str
@@ -84,12 +84,19 @@ class Evaluator:
         data: prepared data.
         config: of the run.
         rank: this rank; every rank must call `__call__` at the same step.
+        writes: whether it writes the scores down, with their intervals.
     """
 
     def __init__(
-        self, transformer: Transformer, data: DataDirectory, config: Config, rank: Rank
+        self,
+        transformer: Transformer,
+        data: DataDirectory,
+        config: Config,
+        rank: Rank,
+        writes: bool = True,
     ) -> None:
         self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
+        self._writes = writes
         self._tokenizer = Tokenizer(data.spm_path)
         sources, references = data.text("dev")
         self._translated = data.manifest.sample("dev", config.evaluation.sentences)
@@ -119,8 +126,8 @@ class Evaluator:
             losses, pseudo_bleu = self._losses()
             hypotheses, edits = self._translations()
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
-        bleu, margin, signature = _bleu(hypotheses, self.references, self._rank.is_first)
-        with_interval = self._rank.is_first and self._config.evaluation.best_by == "chrf"
+        bleu, margin, signature = _bleu(hypotheses, self.references, self._writes)
+        with_interval = self._writes and self._config.evaluation.best_by == "chrf"
         chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
         return Scores(
             val_loss=loss / tokens,
@@ -133,7 +140,7 @@ class Evaluator:
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
             chrf_margin=chrf_margin,
-            by_corpus=self._by_corpus(losses, hypotheses) if self._rank.is_first else {},
+            by_corpus=self._by_corpus(losses, hypotheses) if self._writes else {},
             ter=_ter(edits) if edits else None,
         )
 
@@ -234,7 +241,9 @@ class Evaluator:
         return score.score / 100
 
 
-def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventStore) -> None:
+def write(
+    scores: Scores, step: int, samples: str, run_dir: Path, store: EventStore, prints: bool = True
+) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read.
 
     Args:
@@ -243,6 +252,7 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
         samples: see `Evaluator.samples`.
         run_dir: gets the translations, in `hypotheses`.
         store: of the run's values.
+        prints: whether the line is printed, too.
     """
     store.scalars(
         step,
@@ -275,6 +285,8 @@ def write(scores: Scores, step: int, samples: str, run_dir: Path, store: EventSt
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
+    if not prints:
+        return
     ter = "" if scores.ter is None else f"TER {scores.ter:.2f}  "
     print(
         f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "

@@ -217,10 +217,10 @@ def of_first_rank(x: tf.Tensor, name: str) -> tf.Tensor:
     return hvd.broadcast(x, root_rank=0, name=name)
 
 
-def broadcast(variables: Sequence[tf.Variable]) -> None:
-    """Give every rank the values of rank 0."""
+def broadcast(variables: Sequence[tf.Variable], source: int = 0) -> None:
+    """Give every rank the values of one."""
     with heartbeat.waiting():
-        hvd.broadcast_variables(variables, root_rank=0)
+        hvd.broadcast_variables(variables, root_rank=source)
 
 
 def gather(value: Any) -> list[Any]:

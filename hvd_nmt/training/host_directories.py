@@ -1,24 +1,25 @@
-"""On which hosts a run has a directory of its own, and who writes checkpoints there.
+"""On which hosts a run has a directory of its own, and what each of them holds.
 
-Hosts may share the run directory, by a network file system, or have one each. Of those that have,
-`checkpoints.copies` keep the newest checkpoints. A start finds out which they are, and brings the
-newest checkpoint of the run to the host of rank 0, from where it goes on.
+Hosts may share the run directory, by a network file system, or have one each. The first rank of
+each directory writes there what rank 0 writes: checkpoints, records and configuration. A start goes
+on from the newest checkpoint of all of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import newest_intact, step_to_resume
-from hvd_nmt.checkpoints.run_files import CONFIG, RUN_ID
-from hvd_nmt.config import Config
+from hvd_nmt.checkpoints.run_files import RUN_ID
+from hvd_nmt.common.errors import RunError
+from hvd_nmt.common.files import write_atomically
+from hvd_nmt.telemetry.events import METRICS_FILE
 from hvd_nmt.training import horovod, run_directory
-from hvd_nmt.training.bring import bring
 from hvd_nmt.training.horovod import Rank
 
 Log = Callable[[str], None]
@@ -26,85 +27,87 @@ Log = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class HostDirectories:
-    """Who writes the checkpoints of a run."""
+    """Who writes the files of a run, and who reads them at the start."""
 
     writers: tuple[int, ...]
     """ranks that write them, each into a directory of its own; rank 0 is the first"""
-    lock: TextIO | None = None
-    """of this rank's directory, if it writes a copy; to be kept while it may write"""
-
-
-@dataclasses.dataclass(frozen=True)
-class Held:
-    """What a run directory holds at the start."""
-
-    is_run: bool
-    """whether a run was described there, or has left a checkpoint"""
+    source: int
+    """the one with the newest checkpoint, by which the run goes on"""
     run_id: str
-    """see `run_files`; empty: none, as in runs of versions before"""
-    step: int
-    """of the newest complete checkpoint; -1: there is none"""
+    """see `run_files`"""
+    lock: TextIO | None = None
+    """of this rank's directory, if it writes and is not rank 0; to be kept while it may write"""
 
 
-def agree(config: Config, rank: Rank, log: Log) -> HostDirectories:
-    """Look at the run directories of all hosts, and have the newest checkpoint on rank 0's.
+def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
+    """Look at the run directories of all hosts; damaged checkpoints are put aside.
 
     A collective, before anything else looks at the directory.
 
     Args:
-        config: of this start.
+        run_dir: run directory.
         rank: this one.
         log: gets a line for what a reader must know.
 
     Raises:
-        RunError: a directory cannot be read or written, or another run is in that of a copy.
+        RunError: a directory cannot be read or written, or two hold different runs.
     """
-    run_dir = config.run_dir
     hosts = horovod.gather(rank.host)
-    speakers = [hosts.index(host) for host in dict.fromkeys(hosts)]
-    if len(speakers) == 1:
-        return HostDirectories((0,))
-    owners = _owners(run_dir, rank, speakers)
+    writers = _owners(run_dir, rank, hosts)
+    writes = rank.index in writers
+    lock, mine = None, None
     with horovod.raise_on_all_ranks():
-        mine = dataclasses.asdict(look(run_dir)) if rank.index in owners else None
-    found = enumerate(horovod.gather(mine))
-    held = {index: Held(**facts) for index, facts in found if facts is not None}
-    run_id = _brought(run_dir, rank, hosts, held, log)
-    wanted = horovod.gather(config.checkpoints.copies)[0]
-    writers = [0]
-    for index in owners[1:]:
-        if held[index].step >= 0 and (held[index].run_id != run_id or not run_id):
-            log(
-                f"copies      {hosts[index]} holds another run in {run_dir}: no copy is kept there "
-                "unless that is moved away"
-            )
-        elif len(writers) < wanted:
-            writers.append(index)
+        if writes:
+            lock = None if rank.is_first else run_directory.hold(run_dir, rank)
+            mine = _held(run_dir, len(writers) > 1)
+    by_rank = horovod.gather(mine)
+    run_ids, held, intact = zip(*(by_rank[index] for index in writers), strict=True)
+    _require_one_run(run_dir, [hosts[index] for index in writers], run_ids, held)
+    newest = max(intact)
+    place = intact.index(newest)
+    run_id = horovod.gather(run_ids[place] or secrets.token_hex(8))[0]
     if len(writers) > 1:
-        log(f"copies      of each checkpoint are kept on {', '.join(hosts[i] for i in writers)}")
-    with horovod.raise_on_all_ranks():
-        copies = rank.index in writers[1:]
-        return HostDirectories(
-            tuple(writers), run_directory.hold(run_dir, rank) if copies else None
-        )
+        log(f"directories each of {', '.join(hosts[index] for index in writers)} has its own")
+        if place:
+            log(f"found       the checkpoint of step {newest:,} on {hosts[writers[place]]}")
+        behind = [index for index, step in zip(writers, held, strict=True) if step < newest]
+        _share_metrics(run_dir, rank, writers[place], behind)
+    return HostDirectories(tuple(writers), writers[place], run_id, lock)
 
 
-def look(run_dir: Path) -> Held:
-    """What a run directory holds; only manifests are read."""
-    path = run_dir / RUN_ID
-    run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""
-    is_run = (run_dir / CONFIG).exists() or any(names.prefixes(run_dir))
-    return Held(is_run, run_id, step_to_resume(run_dir))
-
-
-def _owners(run_dir: Path, rank: Rank, speakers: list[int]) -> list[int]:
-    """The first rank of each directory there is: each writes a file, and who sees it shares it.
+def _held(run_dir: Path, look: bool) -> tuple[str, int, int]:
+    """The run's id, "" where there is none, and its newest step: by manifests, and undamaged.
 
     Args:
         run_dir: run directory.
-        rank: this one.
-        speakers: the first rank of each host.
+        look: whether checkpoints are looked at; else both are -1, as where there are none.
     """
+    path = run_dir / RUN_ID
+    run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    if not look:
+        return run_id, -1, -1
+    held, intact = step_to_resume(run_dir), newest_intact(run_dir, print)
+    return run_id, held, -1 if intact is None else intact.step
+
+
+def _require_one_run(
+    run_dir: Path, hosts: Sequence[str], run_ids: Sequence[str], held: Sequence[int]
+) -> None:
+    """See that all directories with checkpoints are of one run; the same on all ranks."""
+    runs = [(host, run) for host, run, step in zip(hosts, run_ids, held, strict=True) if step >= 0]
+    for host, run_id in runs:
+        if run_id != runs[0][1]:
+            raise RunError(
+                f"{run_dir} holds another run on {host} than on {runs[0][0]}: move the one away "
+                "that is not to go on, or give another --run-dir."
+            ).of_all_ranks()
+
+
+def _owners(run_dir: Path, rank: Rank, hosts: list[str]) -> list[int]:
+    """The first rank of each directory there is: each writes a file, and who sees it shares it."""
+    speakers = [hosts.index(host) for host in dict.fromkeys(hosts)]
+    if len(speakers) == 1:
+        return [0]
     # A save that was killed leaves files of such names, too: the next start removes them.
     mark = f"{names.PRIVATE}{secrets.token_hex(8)}"
     speaks = rank.index in speakers
@@ -121,29 +124,15 @@ def _owners(run_dir: Path, rank: Rank, speakers: list[int]) -> list[int]:
             (run_dir / mark).unlink(missing_ok=True)
 
 
-def _brought(run_dir: Path, rank: Rank, hosts: list[str], held: dict[int, Held], log: Log) -> str:
-    """Have the newest checkpoint of the run on rank 0's host; gives the run's id.
-
-    Where that host has no run, the newest of any other is taken for it.
-    """
-    first = held[0]
-    others = [
-        index for index, other in held.items()
-        if index and other.step >= 0
-        and (not first.is_run or (first.run_id and other.run_id == first.run_id))
-    ]  # fmt: skip
-    if not others:
-        return first.run_id
-    source = max(others, key=lambda index: (held[index].step, -index))
+def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) -> None:
+    """Give directories that are behind, or are new, what the run has recorded; a collective."""
+    if not behind:
+        return
+    path = run_dir / METRICS_FILE
     with horovod.raise_on_all_ranks():
-        intact = newest_intact(run_dir, log) if rank.is_first else None
-    step = horovod.gather(intact.step if intact is not None else -1)[0]
-    if held[source].step > step:
-        with_records = held[source].step > first.step
-        brought = bring(run_dir, rank, source, step, with_records=with_records)
-        if brought is not None:
-            log(
-                f"found       the checkpoint of step {brought:,} on {hosts[source]}: brought to "
-                f"{hosts[0]}"
-            )
-    return first.run_id if first.is_run else held[source].run_id
+        known = rank.index == source and path.exists()
+        text = path.read_text(encoding="utf-8") if known else None
+    text = horovod.gather(text)[source]
+    with horovod.raise_on_all_ranks():
+        if rank.index in behind and text is not None:
+            write_atomically(path, text)

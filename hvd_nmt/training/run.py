@@ -12,11 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import find, newest_verified, step_to_resume
-from hvd_nmt.checkpoints.run_files import RUN_ID, TELEMETRY_DIR
+from hvd_nmt.checkpoints.find import find, newest_verified
+from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common import signals
-from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
@@ -114,15 +113,16 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
 
 
 def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: Tracker) -> None:
-    directories = host_directories.agree(config, rank, log)
+    directories = host_directories.agree(config.run_dir, rank, log)
+    writes = rank.index in directories.writers
     run_setup = setup.agree_on_setup(config, rank)
     with horovod.raise_on_all_ranks():
-        if rank.is_first:
+        if writes:
             run_directory.require_same_run(config.run_dir, config, run_setup.data, log)
 
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(config, run_setup)
-    _restore(state, config, run_setup, log)
+    _restore(state, config, run_setup, directories.source, print)
     step = int(model.step)
     if step >= config.training.max_steps:
         past = f", past the {config.training.max_steps:,} asked for"
@@ -133,10 +133,11 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         log(ended)
         return
     with horovod.raise_on_all_ranks():
-        if rank.is_first:
+        if writes:
             environment = cluster.environment(run_setup.hosts, run_setup.precision)
-            run_directory.describe(config.run_dir, config, run_setup.data, environment)
-            tracker.start((config.run_dir / RUN_ID).read_text().strip())
+            data, run_id = run_setup.data, directories.run_id
+            run_directory.describe(config.run_dir, config, data, environment, run_id)
+            tracker.start(run_id)
     plan = setup.check(config, run_setup, model, adam)
     log("\n".join(plan.lines()))
 
@@ -155,15 +156,17 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     log(_where_things_are(config, step, time.monotonic() - started_s))
 
 
-def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, log: Log) -> None:
-    """Load the newest good checkpoint on rank 0, or the weights to begin with, and give it to all.
+def _restore(
+    state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, reader: int, log: Log
+) -> None:
+    """Load the newest good checkpoint on one rank, or the weights to begin with; all get them.
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
     """
     rank, source = run_setup.rank, config.training.init_from
-    _require_newest_on_first(config.run_dir, rank)
     with horovod.raise_on_all_ranks():
-        newest = newest_verified(config.run_dir, log) if rank.is_first else None
+        reads = rank.index == reader
+        newest = newest_verified(config.run_dir, log) if reads else None
         if newest is not None:
             ignored = "; --init-from was for its beginning" if source else ""
             log(f"resuming    from {newest.prefix}{ignored}")
@@ -175,32 +178,11 @@ def _restore(state: tf.train.Checkpoint, config: Config, run_setup: RunSetup, lo
                     words = "without it: a loss scale starts anew"
                 was = f"{newest.prefix.name} was trained {words}"
                 log(f"precision   {run_setup.precision}; {was}")
-        elif rank.is_first and source:
+        elif reads and source:
             origin, said = weights.start_from(source, state, run_setup.data)
             run_directory.note_origin(config.run_dir, origin)
             log(said)
-    horovod.broadcast(weights.variables(state))
-
-
-def _require_newest_on_first(run_dir: Path, rank: Rank) -> None:
-    """See that no host holds newer checkpoints than that of rank 0, where a start resumes.
-
-    Before rank 0 puts damaged ones aside: where all share a file system, all see the same.
-
-    Raises:
-        RunError: one does; on all ranks.
-    """
-    with horovod.raise_on_all_ranks():
-        step = step_to_resume(run_dir)
-    (first, here), *others = horovod.gather([rank.host, step])
-    host, there = max(others, key=lambda other: other[1], default=(first, here))
-    if there > here:
-        held = f"they go to step {here:,}" if here >= 0 else "there are none"
-        raise RunError(
-            f"On {host} the checkpoints of {run_dir} go to step {there:,}, and on {first}, where "
-            f"rank 0 runs, {held}: name {host} first in the list of hosts, or move that "
-            f"directory away on {host} if it is of another run."
-        ).of_all_ranks()
+    horovod.broadcast(weights.variables(state), reader)
 
 
 def _fit(
@@ -215,21 +197,23 @@ def _fit(
 ) -> None:
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
-    trained_s = metrics.trained_s(read_metrics(config.run_dir)) if rank.is_first else 0.0
+    writes = rank.index in writers
+    trained_s = metrics.trained_s(read_metrics(config.run_dir)) if writes else 0.0
     early_end = EarlyEnd(config, trained_s)
-    store = _opened_store(run_setup, plan, trained_s, tracker)
-    saver = _saver(config, state, run_setup) if rank.index in writers else None
+    store = _opened_store(run_setup, plan, trained_s, tracker) if writes else None
+    saver = _saver(config, state, run_setup) if writes else None
     saving = Saving(saver, store, len(writers))
     ends.settle = saving.background.has_ended
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
+    evaluator = Evaluator(model.eval_model, run_setup.data, config, rank, writes)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, Evaluator(model.eval_model, run_setup.data, config, rank), saving, store,
-        early_end=early_end, stop_request=ends.stop_request,
+        config, start, evaluator, saving, store,
+        is_first=rank.is_first, early_end=early_end, stop_request=ends.stop_request,
     )  # fmt: skip
     every_step = [
         telemetry,
         callbacks.LearningRate(start, Schedule.of(config)),
-        StepLog(plan, store),
+        StepLog(plan, store, prints=rank.is_first),
         NotFiniteGuard(config.run_dir, start, run_setup),
         callbacks.ReplicaCheck(start, rank),
         stop_save_evaluate,
@@ -240,7 +224,7 @@ def _fit(
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         saving.wait()
         horovod.heartbeat.enter(heartbeat.END)
-        _note_end(store, early_end.record(int(model.step)))
+        _note_end(store, horovod.gather(early_end.record(int(model.step)))[0], rank.is_first)
     except BaseException:
         stop_save_evaluate.on_failure()
         raise
@@ -250,21 +234,19 @@ def _fit(
             store.close()
 
 
-def _note_end(store: EventStore | None, end: dict[str, Any]) -> None:
+def _note_end(store: EventStore | None, end: dict[str, Any], prints: bool) -> None:
     """Record the end, and say why if it comes early; see `EarlyEnd.record`."""
     if store is None:
         return
-    if end["because"]:
+    if end["because"] and prints:
         print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
     store.record("end", end)
 
 
 def _opened_store(
     run_setup: RunSetup, plan: Plan, trained_s: float, tracker: Tracker
-) -> EventStore | None:
-    """On rank 0 the run's records, with all that is known before the first step of this start."""
-    if not run_setup.rank.is_first:
-        return None
+) -> EventStore:
+    """The run's records, with all that is known before the first step of this start."""
     store = EventStore(plan.config.run_dir, tracker.log)
     store.truncate_after(plan.start_step)
     start = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shlex
 import sys
 import time
@@ -210,7 +209,7 @@ def write_config(run_dir: Path, config: Config) -> None:
 
 
 def describe(
-    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any]
+    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any], run_id: str
 ) -> None:
     """Write what a reader and `translate` need to know.
 
@@ -219,6 +218,7 @@ def describe(
         config: of this start.
         data: prepared data, whose vocabularies are copied.
         environment: see `cluster.environment`.
+        run_id: see `run_files`; the same on all hosts.
     """
     if data.manifest.source_has_own:
         write_atomically(run_dir / SOURCE_VOCABULARY, data.source_spm_path.read_bytes())
@@ -226,8 +226,7 @@ def describe(
     write_config(run_dir, config)
     with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
-    if not (run_dir / RUN_ID).exists():
-        write_atomically(run_dir / RUN_ID, secrets.token_hex(8) + "\n")
+    write_atomically(run_dir / RUN_ID, run_id + "\n")
     text = json.dumps(environment, indent=1, ensure_ascii=False)
     (run_dir / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
 

@@ -29,7 +29,8 @@ class SaveAndEvaluate(StepCallback):
         start_step: steps done before `fit`.
         evaluator: does the work on all ranks.
         saving: writes checkpoints.
-        store: where scores go; None except on rank 0.
+        store: where scores go; None on a rank that writes none.
+        is_first: whether this is rank 0, which decides and prints.
         early_end: decides on rank 0 whether the run ends before its last step.
         stop_request: of this rank.
     """
@@ -42,13 +43,14 @@ class SaveAndEvaluate(StepCallback):
         saving: Saving,
         store: EventStore | None,
         *,
+        is_first: bool,
         early_end: EarlyEnd,
         stop_request: StopRequest,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
         self._saving, self._store = saving, store
-        self._early_end = early_end
+        self._is_first, self._early_end = is_first, early_end
         self._stop_request = stop_request
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -67,7 +69,7 @@ class SaveAndEvaluate(StepCallback):
         """Tell the others with the next step's all-reduce."""
         if self._stop_request.requested:
             self.model.stop_requested.assign(1.0)
-        if self._store is not None and self._early_end.is_out_of_time():
+        if self._is_first and self._early_end.is_out_of_time():
             self.model.end_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
@@ -104,7 +106,7 @@ class SaveAndEvaluate(StepCallback):
         self._saving.save(step, in_background=not stop)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
-        """Evaluate on all ranks; rank 0 writes the scores down and keeps the best checkpoints.
+        """Evaluate on all ranks; the scores are written down and the best checkpoints kept.
 
         Returns:
             Whether a rank was asked to stop by now, and whether the scores say that the run ends.
@@ -117,6 +119,9 @@ class SaveAndEvaluate(StepCallback):
             self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf)
             if self._store is not None:
                 samples = self._evaluator.samples(scores)
-                evaluation.write(scores, step, samples, self._config.run_dir, self._store)
+                evaluation.write(
+                    scores, step, samples, self._config.run_dir, self._store, prints=self._is_first
+                )
+            if self._is_first:
                 enough = self._early_end.is_enough(step)
         return self._stop_request.agreed(enough)

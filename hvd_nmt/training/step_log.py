@@ -30,15 +30,16 @@ class StepLog(StepCallback):
 
     Args:
         plan: of the run.
-        store: where values go; None except on rank 0.
+        store: where values go; None on a rank that writes none.
+        prints: whether the line is printed, too.
     """
 
-    def __init__(self, plan: Plan, store: EventStore | None) -> None:
+    def __init__(self, plan: Plan, store: EventStore | None, prints: bool = True) -> None:
         super().__init__(plan.start_step)
         self._plan = plan
         self._config, self._schedule = plan.config, Schedule.of(plan.config)
         self._corpora = [corpus.name for corpus in plan.data.manifest.corpora]
-        self._store = store
+        self._store, self._prints = store, prints
         self._times = StepTimeMeans()
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
@@ -138,6 +139,8 @@ class StepLog(StepCallback):
             more={**rank_means, "steps": steps, "sentences": sentences, **programs},
         )
         left_s = (self._config.training.max_steps - step) * times.total_s
+        if not self._prints:
+            return
         print(
             f"step {step:,}/{self._config.training.max_steps:,}  "
             f"epoch {epoch:.2f}  loss {mean['loss']:.4f}  "

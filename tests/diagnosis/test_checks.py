@@ -159,8 +159,7 @@ RUNS = {
     "a read-only run directory": planned(run_dir={"error": "/mnt: Read-only file system"}),
     "another run holds the directory":
         first_with(planned(), run_dir={"held_by": "process 77 on v100a"}),
-    "no room for copies": planned(with_checkpoints(keep=3, keep_best=5), disk=ROOM),
-    "no room, and it keeps none": planned(with_checkpoints(copies=1), disk=ROOM),
+    "no room on the second host": planned(with_checkpoints(keep=3, keep_best=5), disk=ROOM),
     "no room for checkpoints":
         first_with(planned(with_checkpoints(keep=3, keep_best=5)), disk=ROOM),
     "no room, but it holds most of them":

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import UserError
-from hvd_nmt.training import bring, horovod, host_directories, run_directory
+from hvd_nmt.training import horovod, host_directories, run_directory
 
 
 def main(out, cases):
     rank = horovod.init(2)
-    bring._PIECE_BYTES = 10_000  # so that a file is more than one
     host = f"host{rank.index}"
     rank = dataclasses.replace(rank, host=host)
     socket.gethostname = lambda: host
@@ -27,15 +26,17 @@ def main(out, cases):
     with (out / f"{rank.index}.jsonl").open("w", encoding="utf-8") as file:
         for case in cases:
             os.chdir(case / host)
-            said, writers = [], None
+            said, found = [], None
             lock = run_directory.claim(config.run_dir, rank)
             try:
-                writers = host_directories.agree(config, rank, said.append).writers
+                found = host_directories.agree(config.run_dir, rank, said.append)
             except UserError as error:
                 said.append(str(error))
             if lock is not None:
                 lock.close()
-            line = {"case": case.name, "writers": writers, "said": said}
+            line = {"case": case.name, "said": said}
+            if found is not None:
+                line |= {"writers": found.writers, "source": found.source, "id": found.run_id}
             file.write(json.dumps(line) + "\n")
     horovod.shutdown()
 

@@ -1,8 +1,7 @@
-"""Which hosts keep a copy of a run, and which checkpoint a start brings to the first of them."""
+"""Which hosts have a directory of their own, and from which of them a start goes on."""
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -11,7 +10,7 @@ from hvd_nmt.checkpoints import meta_graph
 from hvd_nmt.checkpoints.find import newest_first, verify
 from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.saver import Saver
-from marked_run import FACTS, mark, marked
+from marked_run import FACTS, mark
 
 CASES = ("fresh", "alike", "wiped", "older", "damaged", "damaged_copy", "another_run", "unknown",
          "shared")  # fmt: skip
@@ -43,7 +42,7 @@ def without(run_dir, *steps):
 
 @pytest.fixture(scope="module")
 def agreed(run, run_on_ranks, tmp_path_factory):
-    """Case -> its folder, the writers, and what rank 0 said."""
+    """Case -> its folders, and what rank 0 has found and said."""
     folder = tmp_path_factory.mktemp("cases")
     hosts = {case: [folder / case / host / "run" for host in ("host0", "host1")] for case in CASES}
     for case, run_dirs in hosts.items():
@@ -67,54 +66,47 @@ def agreed(run, run_on_ranks, tmp_path_factory):
         "agree_on_directories.py", 2, tmp_path_factory.mktemp("out"),
         *(folder / case for case in CASES),
     )  # fmt: skip
-    assert [line["writers"] for line in lines] == [line["writers"] for line in others]
-    return {
-        line["case"]: (hosts[line["case"]], line["writers"], line["said"]) for line in lines
-    }  # fmt: skip
+    for ours, theirs in zip(lines, others, strict=True):
+        assert all(ours.get(name) == theirs.get(name) for name in ("writers", "source", "id"))
+    return {line["case"]: (hosts[line["case"]], line) for line in lines}
 
 
 @pytest.mark.parametrize("case", ["fresh", "alike"])
-def test_each_host_with_a_directory_of_its_own_keeps_a_copy(agreed, case):
-    _, writers, said = agreed[case]
-    assert writers == [0, 1]
-    assert said == ["copies      of each checkpoint are kept on host0, host1"]
+def test_each_host_with_a_directory_of_its_own_writes_there(agreed, case):
+    _, found = agreed[case]
+    assert (found["writers"], found["source"]) == ([0, 1], 0)
+    assert found["said"] == ["directories each of host0, host1 has its own"]
+    assert (found["id"] == "run.id of the run") == (case == "alike")
 
 
 def test_hosts_that_share_a_directory_keep_one(agreed):
-    (first, _), writers, said = agreed["shared"]
-    assert (writers, said) == ([0], [])
+    (first, _), found = agreed["shared"]
+    assert (found["writers"], found["said"]) == ([0], [])
+    assert found["id"] == "run.id of the run"
     assert not list(first.glob(".saving-*"))
 
 
-@pytest.mark.parametrize("case", ["wiped", "older", "damaged"])
-def test_the_newest_intact_checkpoint_is_brought_to_the_first_host(agreed, run, case):
-    (first, second), writers, said = agreed[case]
-    assert "found       the checkpoint of step 30 on host1: brought to host0" in said
-    assert writers == [0, 1]
-    newest = newest_first(first)[0]
-    verify(newest)
-    assert marked(newest.prefix) == {30.0}
-    for suffix in (*SUFFIXES, ".json"):
-        wanted = Path(f"{second / 'model.ckpt-30'}{suffix}").read_bytes()
-        assert Path(f"{newest.prefix}{suffix}").read_bytes() == wanted
-    for name in ("config.yaml", "run.id", "command.txt", "metrics.jsonl"):
-        assert (first / name).read_bytes() == (run / name).read_bytes()
+@pytest.mark.parametrize("case", ["wiped", "older", "damaged", "unknown"])
+def test_the_newest_intact_checkpoint_is_where_the_run_goes_on(agreed, run, case):
+    (first, second), found = agreed[case]
+    assert "found       the checkpoint of step 30 on host1" in found["said"]
+    assert (found["writers"], found["source"]) == ([0, 1], 1)
+    verify(newest_first(second)[0])
+    if case != "damaged":  # its records are not behind
+        wanted = (run / "metrics.jsonl").read_bytes()
+        assert (first / "metrics.jsonl").read_bytes() == wanted
     assert not list(first.rglob(".saving-*"))
     assert (first / "damaged" / "model.ckpt-30.json").exists() == (case == "damaged")
 
 
 def test_a_damaged_copy_is_put_aside(agreed):
-    (first, second), writers, said = agreed["damaged_copy"]
-    assert not [line for line in said if line.startswith("found")]
+    (first, second), found = agreed["damaged_copy"]
+    assert not [line for line in found["said"] if line.startswith("found")]
     assert newest_first(first)[0].step == newest_first(second)[0].step == 20
-    assert writers == [0, 1]
+    assert found["source"] == 0
 
 
-def test_another_run_gets_no_copy_and_gives_none(agreed):
-    (_, second), writers, said = agreed["another_run"]
-    assert writers == [0]
-    assert any("copies      host1 holds another run in run: no copy is kept" in s for s in said)
-    assert newest_first(second)[0].step == 20
-    (first, _), writers, said = agreed["unknown"]
-    assert newest_first(first)[0].step == 20  # a start then says which host to name first
-    assert writers == [0]
+def test_another_run_is_refused(agreed):
+    _, found = agreed["another_run"]
+    assert "writers" not in found
+    assert "run holds another run on host1 than on host0: move the one away" in found["said"][0]

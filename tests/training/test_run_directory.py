@@ -29,7 +29,7 @@ def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[
     """Describes a run and returns what was logged."""
     logged: list[str] = []
     run_directory.require_same_run(run_dir, config, data, logged.append)
-    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1})
+    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1}, "a1b2")
     return logged
 
 
