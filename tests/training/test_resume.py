@@ -83,7 +83,7 @@ def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPat
     options = toy.train_options(mixed_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
     killed = train_until(16, *options, cwd=cwd, ranks=2)
     assert killed.returncode != 0
-    assert toy.steps_done(cwd / "run") == 15
+    assert toy.steps_done(cwd / "run") == 16
     shutil.copytree(cwd / "run", cwd / "alone")
     resumed = toy_commands.train(*options, cwd=cwd, ranks=2)
     alone = toy_commands.train(*options, "--run-dir", "alone", cwd=cwd)
@@ -105,7 +105,7 @@ def test_one_rank_is_killed_and_resumes_bit_by_bit(one_rank: dict, toy_run: Path
     assert losses(one_rank["run_dir"]) == losses(toy_run)
     assert [step for step, *_ in losses(toy_run)] == list(range(1, 41))
     assert state(one_rank["run_dir"], 40) == state(toy_run, 40)
-    assert re.search(r"resuming    from run/model.ckpt-(9|10)\n", done.stdout)
+    assert re.search(r"resuming    from run/model.ckpt-[69]\n", done.stdout)
     resumed, whole = (toy.metrics(path, "eval")[-1] for path in (one_rank["run_dir"], toy_run))
     for line in (resumed, whole):
         del line["time_s"], line["eval_seconds"]
