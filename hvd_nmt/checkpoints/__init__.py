@@ -6,7 +6,6 @@ manifest.py      a complete checkpoint, and the JSON that says what it is
 saver.py         write a checkpoint, complete or not at all, also beside the training
 snapshot.py      a copy of what a run saves, which stays as it is meanwhile
 background.py    one piece of work beside the training
-records.py       the small files of a run, as they travel to a copy on another host
 find.py          which checkpoints a run has, and which of them are undamaged
 state.py         what a run saves, by its keys: weights, average, Adam, step
 weights.py       from files to variables: a model to use, or a run to go on

@@ -68,12 +68,6 @@ def best_first(
     return sorted(kept, key=order)
 
 
-def step_to_resume(run_dir: Path) -> int:
-    """The step at which a start would go on, by manifests alone; -1: there is no checkpoint."""
-    found = newest_first(run_dir, DamagedError) or best_first(run_dir, DamagedError)
-    return max((checkpoint.step for checkpoint in found), default=-1)
-
-
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
     """The newest checkpoint of which every byte is right; damaged ones are put aside.
 

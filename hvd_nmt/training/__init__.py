@@ -21,9 +21,8 @@ callbacks           learning rate, comparison of replicas, telemetry
 step_log            what is logged of the steps
 not_finite          what follows NaN: the step is skipped, its sentences named, many end it
 save_and_evaluate   whether a run stops, saves or evaluates after a step
-saving              checkpoints beside the training, on all hosts that keep them
-host_directories    which hosts have a run directory of their own, and write a copy there
-bring               a checkpoint of another host, brought to that of rank 0
+saving              checkpoints beside the training, in each directory of the run
+host_directories    which hosts have a run directory of their own, and which holds the newest
 early_end           why a run ends before its last step
 stop                signals that ask a run to stop
 evaluation          validation loss and BLEU, shared by all ranks

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.find import newest_intact, step_to_resume
+from hvd_nmt.checkpoints.find import newest_intact
+from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.run_files import RUN_ID
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
@@ -86,8 +87,8 @@ def _held(run_dir: Path, look: bool) -> tuple[str, int, int]:
     run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""
     if not look:
         return run_id, -1, -1
-    held, intact = step_to_resume(run_dir), newest_intact(run_dir, print)
-    return run_id, held, -1 if intact is None else intact.step
+    held, intact = newest_step(run_dir), newest_intact(run_dir, print)
+    return run_id, -1 if held is None else held, -1 if intact is None else intact.step
 
 
 def _require_one_run(

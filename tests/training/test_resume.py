@@ -62,7 +62,7 @@ def one_rank(
     options = toy.train_options(toy_data, "run", 40, *SAVE_OFTEN)
     killed = train_until(10, *options, "--training.deterministic", cwd=cwd)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert toy.steps_done(cwd / "run") == 10
+    assert toy.steps_done(cwd / "run") == 9
     return {"run_dir": cwd / "run", "resumed": toy_commands.train(*options, cwd=cwd)}
 
 
@@ -83,7 +83,7 @@ def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPat
     options = toy.train_options(mixed_data, "run", 40, *WITH_ALL, *SAVE_OFTEN)
     killed = train_until(16, *options, cwd=cwd, ranks=2)
     assert killed.returncode != 0
-    assert toy.steps_done(cwd / "run") == 16
+    assert toy.steps_done(cwd / "run") == 15
     shutil.copytree(cwd / "run", cwd / "alone")
     resumed = toy_commands.train(*options, cwd=cwd, ranks=2)
     alone = toy_commands.train(*options, "--run-dir", "alone", cwd=cwd)
