@@ -46,7 +46,7 @@ class Ending:
         self._store = EventStore(run_dir)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, early_end=early_end,
+            config, start_step, self, self, self._store, is_first=True, early_end=early_end,
             stop_request=StopRequest(announces=True),
         )  # fmt: skip
         self._callback.set_model(self)
