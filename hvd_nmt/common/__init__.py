@@ -10,7 +10,6 @@ spare              a process that has imported what takes long before it is a ra
 signals            what SIGTERM and SIGINT do to a command
 standard_streams   output that goes on when nobody reads it any more
 tensorflow_import  the import of TensorFlow without its noise
-threads            work on several threads that holds no process back
 units              durations, sizes, shares and counts for people to read
 version            which hvd_nmt this is: version, and hash of the code
 """
