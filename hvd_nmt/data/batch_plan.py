@@ -26,8 +26,9 @@ import numpy as np
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Stage
-from hvd_nmt.data.corpus import DataDirectory, ParallelCorpus
+from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
+from hvd_nmt.data.parallel_corpus import ParallelCorpus
 
 # Target lengths are sorted in bands of two, never more: one bit of the sort key says which. With
 # bands of one the source is padded more, and more of the same sentences meet again in the next

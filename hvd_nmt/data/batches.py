@@ -13,7 +13,7 @@ import numpy as np
 
 from hvd_nmt.config import PAD
 from hvd_nmt.data.batch_plan import BatchPlan, Position, cut, step_count
-from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 
 
 class PaddedBatch(NamedTuple):

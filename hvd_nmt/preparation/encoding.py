@@ -59,7 +59,7 @@ class EncodedBlock(NamedTuple):
 
 def encode(
     part: PartState, models: Models, limit: LengthLimit, stems: Paths,
-    quality: Quality | None = None, copying: Copying | None = None,
+    quality: Quality | None = None, *, copying: Copying | None = None,
     block_pairs: int = 20_000,
 ) -> None:  # fmt: skip
     """Encodes a part into `<stem>.ids.npy` and `<stem>.offsets.npy` for both sides.

@@ -1,8 +1,7 @@
 """A part (train, dev, test) on its way from raw text into the data directory.
 
-`clean` reads and cleans it with all cores and `hold_out` may take dev pairs from training; then
-`encoding` turns it into ids. Text is streamed from file to file: memory does not grow with the
-corpus, but for 16 bytes a pair: a hash of each side, by which duplicates and leaks are found.
+Text is streamed from file to file: memory does not grow with the corpus, but for 16 bytes a pair,
+a hash of each side, by which duplicates and leaks are found.
 """
 
 from __future__ import annotations
@@ -147,11 +146,6 @@ def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
 
 def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
     """Reads the raw files of a part and writes its cleaned text.
-
-    Args:
-        raw: the raw files.
-        text: where the cleaned text goes.
-        method: what is removed.
 
     Raises:
         DataError: as `hvd_nmt.data.text.read_pairs`.

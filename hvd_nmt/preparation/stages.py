@@ -162,7 +162,7 @@ def encode(build: Build, clean_parts: Parts) -> dict[str, Any]:
     stems = {name: build.paths(build.result, name) for name in ("train", "dev")}
     with build.stage("encode train"):
         train = clean_parts["train"]
-        encoding.encode(train, both, build.limit, stems["train"], counts, build.copying)
+        encoding.encode(train, both, build.limit, stems["train"], counts, copying=build.copying)
         counted = counts.counted(train.keys, _held_out(clean_parts))
     with build.stage("encode dev"):
         whole = build.limit._replace(skip=False)

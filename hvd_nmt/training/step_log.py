@@ -108,12 +108,7 @@ class StepLog(StepCallback):
         self._rank_sums.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s
         rate, gradient_norm = self._schedule.rate(step - 1), logs["gradient_norm"]
-        scale: dict[str, float] = {}
-        scale_text = ""
-        if logs["loss_scale"]:
-            scale = {LOSS_SCALE_TAG: logs["loss_scale"], SKIPPED_STEPS_TAG: logs["skipped_steps"]}
-            skipped = f"({logs['skipped_steps']:,.0f} skipped)"
-            scale_text = f"loss scale {logs['loss_scale']:,.0f} {skipped}  "
+        scale, scale_text = _loss_scale(logs)
         exchanged, exchange_text = self._exchanged(mean["exchange_s"])
         programs, programs_text = self._compiled()
         self._store.scalars(
@@ -172,3 +167,13 @@ class StepLog(StepCallback):
             "exchange/divergence": islands.divergence,
             "step_time/exchange_s": exchange_s,
         }, f"sync every {self._plan.exchange.sync_every}  "
+
+
+def _loss_scale(logs: dict[str, Any]) -> tuple[dict[str, float], str]:
+    """Of float16: values, and words for the line; nothing in other precisions."""
+    if not logs["loss_scale"]:
+        return {}, ""
+    values = {LOSS_SCALE_TAG: logs["loss_scale"], SKIPPED_STEPS_TAG: logs["skipped_steps"]}
+    return values, (
+        f"loss scale {logs['loss_scale']:,.0f} ({logs['skipped_steps']:,.0f} skipped)  "
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import Batch, PaddedBatch, batches, evaluation_batches
-from hvd_nmt.data.corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 
 property_test = settings(deadline=None, max_examples=100)
 

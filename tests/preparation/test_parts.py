@@ -59,7 +59,9 @@ def encoded(stem):
 def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
     quality = Quality(32)
     stems = tmp_path / "en", tmp_path / "de"
-    encoding.encode(part, (model, model), LengthLimit(32, True), stems, quality, None, at_once)
+    encoding.encode(
+        part, (model, model), LengthLimit(32, True), stems, quality, block_pairs=at_once
+    )
     written = encoded(tmp_path / "en")
     assert written == subwords.encode_lines(subwords.load(model), LINES, 1)
     assert part.pairs == 50
