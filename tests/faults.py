@@ -45,7 +45,7 @@ from launched import events
 
 RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
 STATE = Path("/run/hvd_nmt-two-hosts")
-HOSTS, INTERVAL, STUCK_S, GRACE_S = ("v100a", "v100b"), 10, 8, 20
+HOSTS, INTERVAL, EVALUATED, STUCK_S, GRACE_S = ("v100a", "v100b"), 10, 50, 8, 20
 KINDS = ("kill", "saving", "evaluating", "stop", "loop", "launcher", "agent", "ssh", "link")
 STEPS_FOR_A_FAULT, STEPS_AT_LAST = 40, 40
 STEPS_OF_A_START = (6, 30)
@@ -205,7 +205,7 @@ class Faulted:
         """For what lasts some milliseconds."""
         when = {
             "saving": lambda: any(self.run_dir.glob(f"{PRIVATE}model*")),
-            "evaluating": (self.run_dir / "evaluating.json").exists,
+            "evaluating": self._is_evaluating,
             # A section that has not ended once may take half an hour.
             "loop": lambda: 2 <= toy.steps_done(self.run_dir) % INTERVAL <= 6,
         }.get(kind, lambda: True)
@@ -215,6 +215,12 @@ class Faulted:
             assert self.run.process.poll() is None, self.run.stderr
             time.sleep(0.0005)
         time.sleep(self._chance.random() * 0.05)
+
+    def _is_evaluating(self) -> bool:
+        """Whether the newest step is evaluated, and the evaluation is not logged yet."""
+        done = toy.steps_done(self.run_dir)
+        evaluated = [line["step"] for line in toy.metrics(self.run_dir, "eval")]
+        return done > 0 and done % EVALUATED == 0 and done not in evaluated
 
     def _steps_of_newest(self, other_than: str = "") -> int:
         """How many steps the newest start has done; 0 if it is the other one."""
@@ -236,7 +242,7 @@ def options(data: Path, steps: int, stuck_s: int = STUCK_S) -> tuple[str, ...]:
     """Of a run with a checkpoint each ten steps, whose bits depend on nothing."""
     return toy.train_options(
         data, "run", steps, "--checkpoints.every-steps", str(INTERVAL),
-        "--evaluation.every-steps", "50", "--evaluation.sentences", "4",
+        "--evaluation.every-steps", str(EVALUATED), "--evaluation.sentences", "4",
         "--training.stuck-after-s", str(stuck_s),
     )  # fmt: skip
 
