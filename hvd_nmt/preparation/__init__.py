@@ -1,1 +1,1 @@
-"""Raw parallel text to a prepared data directory: what `hvd_nmt.prepare` does. No TensorFlow here."""
+"""Raw parallel text to a prepared data directory, for `hvd_nmt.prepare`. No TensorFlow here."""
