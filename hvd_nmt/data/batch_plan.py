@@ -1,10 +1,9 @@
 """The global batch plan: which sentences make up which step, the same on every rank.
 
 The plan of an epoch is a pure function of (seed, epoch) and of the sentence lengths (of several
-corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`). It never sees the ranks: a step is
-a set of sentences, and only at the end is it dealt out, `[rank::size]`, and padded to the longest
-sentence of the *whole* step. From this follow the four properties that the training loop stands on
-(and that tests/data/test_batches.py proves):
+corpora: also of their stages, see `hvd_nmt.data.mixed_epochs`). A step is a set of sentences; only
+at the end is it dealt out to the ranks, `[rank::size]`, and padded to the longest sentence of the
+*whole* step. So (tests/data/test_batches.py):
 
 1. every rank has the same number of steps, and the same [B, S] and [B, T] in the same step;
 2. the order of sentences does not depend on the number of ranks;
@@ -55,18 +54,15 @@ class Position:
 class BatchPlan:
     """All epochs of a corpus, cut into global steps.
 
-    An epoch has ceil(target tokens / tokens_per_step) steps, the same number in every epoch. The
-    steps share the real target tokens evenly: each has the corpus mean, which is at most
-    `tokens_per_step`, give or take less than one sentence. Padding comes on top. Where sentences
-    have copies, an epoch has the next one of each, and as many steps as the longest copy of the
-    corpus. Of several corpora with weights, an epoch's tokens, and so the mean, depend on
-    which sentences it draws.
+    Every epoch has ceil(target tokens / tokens_per_step) steps, which share the real target tokens
+    evenly, give or take less than one sentence. Padding comes on top. Where sentences have copies,
+    an epoch has the next one of each, and as many steps as the longest copy of the corpus. Of
+    several corpora with weights, an epoch's tokens depend on which sentences it draws.
 
     Args:
         source_lengths: int [sentences], tokens of each source sentence, eos counted.
-        target_lengths: int [sentences], tokens of each target sentence, eos counted.
+        target_lengths: the same of the targets.
         tokens_per_step: real target tokens of one step over all ranks.
-        seed: seed of all epochs.
         mixture: which sentences an epoch has; None: all, each once.
         copies: of each sentence, one after the other.
 
@@ -105,7 +101,7 @@ class BatchPlan:
         cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
         mixture: MixedEpochs | None = None, copies: int = 1,
     ) -> BatchPlan:  # fmt: skip
-        """The plan of training pairs, see the class."""
+        """The plan of training pairs."""
         lengths = corpus.source.lengths, corpus.target.lengths
         return cls(*lengths, tokens_per_step, seed, mixture, copies)
 
@@ -113,11 +109,7 @@ class BatchPlan:
     def of_data(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> BatchPlan:
-        """The plan of the training part of prepared data, whose corpora stages may mix.
-
-        Raises:
-            ConfigError: no plan can be made of this corpus.
-        """
+        """The plan of prepared training data, whose corpora stages may mix; raises as the class."""
         mixture = MixedEpochs.of(data, stages, tokens_per_step, seed)
         copies = data.manifest.copies or 1
         return cls.of(data.epochs, tokens_per_step, seed, mixture, copies)
@@ -197,7 +189,7 @@ class BatchPlan:
     def padded_shapes(
         self, epoch: EpochPlan, size: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shapes of the batches of a rank that has the most rows, by the steps' places in `order`.
+        """Largest shapes of a rank's batches, by the steps' places in `order`.
 
         Returns rows, padded source lengths and padded target lengths, each int64 [steps].
         """
@@ -228,7 +220,7 @@ class EpochPlan:
         first: int64 [steps], where each step starts in `order`, in the order of training.
         last: int64 [steps], where each step ends.
         source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
-        target_tokens: int64 [steps], real target tokens over all ranks, eos counted.
+        target_tokens: the same of the targets.
         longest: of sources and targets, the longest of each step, int64 [steps], by the steps'
             places in `order`.
     """
@@ -288,8 +280,7 @@ def step_count(lengths: np.ndarray, tokens_per_step: int) -> int:
 def cut(lengths: np.ndarray, steps: int) -> np.ndarray:
     """Cuts a sequence of at least so many sentences into steps of token counts as equal as can be.
 
-    Returns:
-        int64 [steps + 1], strictly increasing: step i is the slice [edges[i], edges[i + 1]).
+    Returns int64 [steps + 1], strictly increasing: step i is the slice [edges[i], edges[i + 1]).
     """
     if not len(lengths):
         return np.zeros(1, np.int64)

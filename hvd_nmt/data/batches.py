@@ -1,4 +1,4 @@
-"""Batches: the ids of a rank's share of each step, padded.
+"""Batches: the ids of a rank's share of each step, padded. Always 0 <= rank < size.
 
 Capitals: B rows of one rank, S padded source length, T padded target length (tokens, eos counted).
 """
@@ -28,10 +28,7 @@ class PaddedBatch(NamedTuple):
 
     @property
     def rounded(self) -> PaddedBatch:
-        """One of few shapes, of each of which XLA makes a program.
-
-        The lengths are multiples of 8, and the rows are at most an eighth more.
-        """
+        """One of few shapes, for XLA: lengths are multiples of 8, rows at most an eighth more."""
         rows_to = 1 << max(0, self.rows.bit_length() - 4)
         source, target = (-(-length // 8) * 8 for length in self[1:])
         return PaddedBatch(-(-self.rows // rows_to) * rows_to, source, target)
@@ -67,16 +64,7 @@ def batches(
     corpus: ParallelCorpus, plan: BatchPlan, start: Position, rank: int, size: int,
     rounded: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
-    """Yields this rank's batches from `start` on, epoch after epoch, without end.
-
-    Args:
-        corpus: the pairs that `plan` was made for.
-        plan: the plan, equal on all ranks.
-        start: the first step to be yielded.
-        rank: this rank, 0 <= rank < size.
-        size: number of ranks.
-        rounded: whether batches are padded to few shapes.
-    """
+    """Yields this rank's batches from `start` on, epoch after epoch, without end."""
     epoch, step = start.epoch, start.step
     while True:
         epoch_plan = plan.epoch(epoch)
@@ -94,13 +82,7 @@ def batches(
 
 
 def dealt(sentences: np.ndarray, rank: int, size: int) -> np.ndarray:
-    """What one rank gets of a step's sentences, or of their values.
-
-    Args:
-        sentences: one value for each, in the order of `EpochPlan.sentences`.
-        rank: 0 <= rank < size.
-        size: number of ranks.
-    """
+    """A rank's part of a step's sentences, or of their values, in the order of the plan."""
     return sentences[rank::size]
 
 
@@ -113,10 +95,7 @@ def evaluation_batches(
     evaluation match. The longest sources come first: what does not fit into memory fails at once.
 
     Args:
-        corpus: the pairs to evaluate.
         tokens_per_batch: target tokens of one batch over ALL ranks, as `tokens_per_step`.
-        rank: this rank, 0 <= rank < size.
-        size: number of ranks.
 
     Yields:
         (indices_B, source_BxS, target_BxT): int64 positions in the corpus, -1 for a row of pad
@@ -149,7 +128,7 @@ def _share(
 
 
 def _padded(sentences: Sentences, indices: np.ndarray, rows: int, width: int) -> np.ndarray:
-    """The ids of some sentences as an int32 [rows, width] matrix, filled up with pad."""
+    """The ids of some sentences as int32 [rows, width], filled up with pad."""
     lengths = np.zeros(rows, np.int64)
     lengths[: len(indices)] = sentences.lengths[indices]
     real = np.arange(width) < lengths[:, None]

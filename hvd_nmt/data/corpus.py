@@ -13,8 +13,7 @@
         removed.tsv.gz                  training pairs that cleaning has removed: no part either
 
 A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under another name and
-renames it. Nothing in it depends on where it lies, so that it can be copied to other hosts; two
-hosts hold the same data if and only if `Manifest.hash` is equal.
+renames it. It can be copied anywhere; two hosts hold the same data iff `Manifest.hash` is equal.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ DATASETS = ("wmt16-en-de", "multi30k-en-de")
 def load(directory: str | Path, verify: bool = False) -> DataDirectory:
     """Opens a directory that `hvd_nmt.prepare` has made. The ids are memory-mapped, not read.
 
-    Every file is checked to be there with the size that the manifest records; `verify`: also to
-    have the same sha256.
+    Every file must have the size that the manifest records; `verify`: also the sha256.
 
     Raises:
         DataError: the directory is missing, is something else, or is damaged.
@@ -122,10 +120,9 @@ class DataDirectory:
         return self.path / f"{part}.{language}"
 
     def text(self, part: str) -> tuple[list[str], list[str]]:
-        """The raw source and target lines of "dev" or "test", line i of dev being dev[i].
+        """Raw source and target lines of "dev" or "test", dev in the order of its pairs.
 
-        Raises:
-            DataError: the directory holds no such part.
+        Raises DataError where the directory holds no such part.
         """
         if part == "train" or part not in self.manifest.parts:
             raise DataError(f"{self.path} has no text of a {part} part.")
@@ -225,8 +222,7 @@ class Manifest:
 
     @property
     def hash(self) -> str:
-        """sha256 over all files and their names, and over what is known of several corpora: equal
-        on two hosts iff the data are equal."""
+        """sha256 over all files and their names, and over what is known of several corpora."""
         lines = [f"{file.sha256}  {name}\n" for name, file in sorted(self.files.items())]
         if self.corpora:  # which of the pairs are whose, and how much weighs
             lines.append(json.dumps([asdict(corpus) for corpus in self.corpora]))
@@ -239,12 +235,7 @@ class Manifest:
         return {name: range(*ends) for name, ends in zip(names, pairwise(ends), strict=True)}
 
     def sample(self, part: str, count: int) -> list[int]:
-        """The first pairs of a part, so many in all; of several corpora the first of each.
-
-        Args:
-            part: such as "dev".
-            count: pairs; 0: all.
-        """
+        """The first `count` pairs of a part (0: all); of several corpora the first of each."""
         pairs = self.parts[part].pairs
         count = min(count or pairs, pairs)
         ranges = self.by_corpus(part).values() or [range(pairs)]
@@ -268,11 +259,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Reads the manifest of a prepared directory.
-
-    Raises:
-        DataError: there is none, or it is not one that this version reads.
-    """
+    """Reads the manifest; DataError: there is none, or it is not one that this version reads."""
     path = directory / MANIFEST
     try:
         raw = json.loads(path.read_bytes())

@@ -5,9 +5,9 @@ in it once; the others share the rest by their weights. So a small corpus comes 
 only a part of a large one: each time the next part of a random order, and a new order when all of
 it has come. Over a stage, every sentence of a corpus is seen equally often, or once more.
 
-All of it is a pure function of seed, stages and the numbers of pairs: no rank and no step before
-has to be asked. The pass of a sentence, how often its corpus was begun before, takes the place of
-the epoch where the next copy of that sentence is chosen (BPE-dropout and noise).
+All of it is a pure function of seed, stages and the numbers of pairs. The pass of a sentence, how
+often its corpus was begun before, takes the place of the epoch where the next copy of that sentence
+is chosen (BPE-dropout and noise).
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class MixedEpochs:
         target_lengths: int [sentences] or [sentences, copies], tokens of each target, eos counted.
         stages: one after the other, the last without an end.
         tokens_per_step: real target tokens of a step, on average and at most about so many.
-        seed: of the orders in which corpora come.
 
     Raises:
         ConfigError: a stage names a corpus that is not there, or has too few sentences a step.
@@ -81,14 +80,8 @@ class MixedEpochs:
     ) -> MixedEpochs | None:
         """Those of prepared data; None where each epoch has every pair once.
 
-        Args:
-            data: prepared data.
-            stages: of the run; none: the weights of the data, all the time.
-            tokens_per_step: real target tokens of a step.
-            seed: of the orders in which corpora come.
-
-        Raises:
-            ConfigError: there are stages and only one corpus; or as the class.
+        Without stages the weights of the data hold all the time. ConfigError: there are stages and
+        only one corpus; or as the class.
         """
         if not stages and not data.manifest.corpora:
             return None
@@ -101,17 +94,7 @@ class MixedEpochs:
     def always(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> MixedEpochs:
-        """The same, also where each epoch has every pair once.
-
-        Args:
-            data: prepared data of several corpora.
-            stages: as for `of`.
-            tokens_per_step: as for `of`.
-            seed: as for `of`.
-
-        Raises:
-            ConfigError: as `of`.
-        """
+        """The same, also where each epoch has every pair once; ConfigError: as `of`."""
         ranges = data.manifest.by_corpus("train")
         if not ranges:
             raise ConfigError(
@@ -230,7 +213,6 @@ class MixedEpochs:
 
     @cached_property
     def _quotas(self) -> list[dict[str, Fraction]]:
-        """Pairs of each corpus in an epoch of each stage."""
         return [
             _quotas({name: len(self.ranges[name]) for name in stage.weights}, stage.weights)
             for stage in self.stages
@@ -238,7 +220,6 @@ class MixedEpochs:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """Steps of an epoch of each stage."""
         mean = {
             name: Fraction(int(lengths.sum(dtype=np.int64)), lengths.size)
             for name, pairs in self.ranges.items()
@@ -248,7 +229,6 @@ class MixedEpochs:
         return [math.ceil(some / self.tokens_per_step) for some in tokens]
 
     def _epochs(self, stage: int) -> int:
-        """How many epochs a stage has."""
         steps = self._ends[stage] - self._first_steps[stage]
         whole, left = divmod(steps, self._steps[stage])
         return whole if whole and left < _FEWEST_STEPS else whole + 1
@@ -277,7 +257,6 @@ class MixedEpochs:
 
 
 def _quotas(pairs: Mapping[str, int], weights: Mapping[str, Weight]) -> dict[str, Fraction]:
-    """Pairs of each corpus in an epoch."""
     shared = sum(pairs[name] for name, weight in weights.items() if weight != AS_IS)
     whole = sum(Fraction(str(weight)) for weight in weights.values() if weight != AS_IS)
     return {

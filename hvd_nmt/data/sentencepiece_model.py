@@ -29,11 +29,7 @@ SPACE = "\u2581"
 
 
 def parsed(model: bytes) -> Any:
-    """A serialised model as a message with `pieces` and `trainer_spec`.
-
-    Raises:
-        ValueError: it is no such model.
-    """
+    """A serialised model as a message with `pieces` and `trainer_spec`; ValueError: it is none."""
     message = _model_class()()
     try:
         message.ParseFromString(model)
@@ -43,21 +39,13 @@ def parsed(model: bytes) -> Any:
 
 
 def never_merged(model: bytes) -> dict[str, int]:
-    """The pieces that are cut out of text before any merge, or stand for a byte: ids by name.
-
-    Raises:
-        ValueError: it is no such model.
-    """
+    """The pieces that are cut out of text before any merge, or stand for a byte: ids by name."""
     pieces = enumerate(parsed(model).pieces)
     return {piece.piece: i for i, piece in pieces if piece.type in (USER_DEFINED, BYTE)}
 
 
 def tags(model: bytes) -> dict[str, int]:
-    """The pieces that stand in front of a line, such as <2de>: ids by name.
-
-    Raises:
-        ValueError: it is no such model.
-    """
+    """The pieces that stand in front of a line, such as <2de>: ids by name; raises as `parsed`."""
     return {
         name.removeprefix(SPACE): number
         for name, number in never_merged(model).items()
@@ -66,22 +54,12 @@ def tags(model: bytes) -> dict[str, int]:
 
 
 def without_tags(line: str, known: Container[str]) -> str:
-    """A line without the tags that it begins with.
-
-    Args:
-        line: text.
-        known: tags.
-    """
+    """A line without the known tags that it begins with."""
     return " ".join(dropwhile(known.__contains__, line.split(" ")))
 
 
 def language_tag(language: str, known: Container[str]) -> str | None:
-    """The tag that asks for a language, as Google's or as OPUS-MT's; None if it is not known.
-
-    Args:
-        language: such as de.
-        known: tags of a vocabulary.
-    """
+    """The known tag that asks for a language, as Google's or as OPUS-MT's; None: there is none."""
     return next((tag for tag in (f"<2{language}>", f">>{language}<<") if tag in known), None)
 
 

@@ -10,11 +10,9 @@ import numpy as np
 
 @final
 class SentencesWriter:
-    """Writes one side of a corpus bit by bit, without holding its ids in memory.
+    """Writes `<stem>.ids.npy` and `<stem>.offsets.npy` without holding the ids in memory.
 
-    Args:
-        stem: path without the ending: writes `<stem>.ids.npy` and `<stem>.offsets.npy`.
-        vocabulary_size: decides the type of the ids.
+    `vocabulary_size` decides the type of the ids.
     """
 
     def __init__(self, stem: Path, vocabulary_size: int) -> None:

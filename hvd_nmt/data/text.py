@@ -3,14 +3,13 @@
 - A line ends at byte 0x0A and nowhere else, so that every program here counts as `wc -l` does.
   Bytes after the last 0x0A are a line too.
 - A byte order mark at the very start of the file is dropped; so is one CR at the end of a line.
-- Text is UTF-8; UTF-16 is refused by its mark. A wrong byte, such as one of Latin-1, of a lone
-  surrogate or of a torn character, becomes U+FFFD. Training and evaluation stop at the first one
-  and name its place, because there it means a wrong file; translation does not stop, for N lines in
-  must give N lines out. (`prepare --not-utf8 skip` leaves such pairs out.)
+- Text is UTF-8; UTF-16 is refused by its mark. A wrong byte becomes U+FFFD in translation, for N
+  lines in must give N lines out. Training and evaluation stop at the first one and name its place,
+  because there it means a wrong file. (`prepare --not-utf8 skip` leaves such pairs out.)
 - Control characters (C0 with TAB and NUL, DEL, C1 with NEL), the separators U+2028 and U+2029 and
-  byte order marks elsewhere (where files were joined) become one space each. They mean nothing to a
-  translator, SentencePiece skips training lines that hold NUL, and each of the others is a line end
-  or the mark of a file to some other reader of the files written from here.
+  byte order marks elsewhere (where files were joined) become one space each: SentencePiece skips
+  training lines that hold NUL, and each of the others is a line end or the mark of a file to some
+  other reader of the files written from here.
 - Spaces stay as they are; SentencePiece collapses them.
 - A file that begins as one of gzip, bzip2 or xz does is unpacked; such a stream is refused.
 """
@@ -72,11 +71,7 @@ def read_lines(
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yields the line pairs of two line-aligned files.
-
-    Raises:
-        DataError: as `pair_blocks` and `block_lines`.
-    """
+    """Yields the line pairs of two line-aligned files; raises as `pair_blocks`, `block_lines`."""
     names = str(source_path), str(target_path)
     for block in pair_blocks(source_path, target_path):
         for source, target in zip(*block_lines(block, names), strict=True):
@@ -88,10 +83,7 @@ def pair_blocks(
 ) -> Iterator[Block]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
 
-    Args:
-        source_path: text.
-        target_path: its translation, line by line.
-        pairs: most pairs of a block. It has fewer where lines are very long.
+    A block has at most `pairs` pairs, fewer where lines are very long.
 
     Raises:
         DataError: a file cannot be read, is empty, or they have different numbers of lines. The
@@ -129,7 +121,6 @@ def block_lines(
     """The source and target lines of a block, decoded; control characters are still in: `plain`.
 
     Args:
-        block: from `pair_blocks`.
         names: what to call the two files in messages.
         lenient: replace wrong bytes by U+FFFD instead of raising.
 

@@ -1,7 +1,6 @@
 """The vocabulary as text, one `piece<TAB>score` a line, id = line number from 0.
 
-SentencePiece's trainer writes it beside its model, and the recipe reads its ids from it. No
-SentencePiece here, so a process with TensorFlow may use this.
+SentencePiece's trainer writes it beside its model, and the recipe reads its ids from it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,7 @@ from hvd_nmt.common.errors import DataError
 
 
 def read(path: Path) -> list[tuple[str, float]]:
-    """The pieces and their scores, in the order of their ids. A piece without a score has 0.
-
-    Raises:
-        DataError: the file cannot be read or is no vocabulary.
-    """
+    """Pieces and their scores (0: none given), by id; DataError: not readable or no vocabulary."""
     try:
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
         columns = [line.partition("\t") for line in lines]

@@ -1,7 +1,6 @@
 """A host that can be asked: an agent runs there, as a child of this process or through ssh.
 
-What the agent gets, its environment too, comes on its standard input: any user of a host can read
-the command lines there.
+What the agent gets, variables too, comes on standard input: any user can read command lines.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ Hear = Callable[["Link", Message | None], None]
 class Channel:
     """JSON lines both ways: who sends never waits, who listens has a thread.
 
-    Args:
-        incoming: what the other side writes.
-        outgoing: what it reads.
-        hear: gets each message; None: the other side is gone. Called in one thread.
+    `hear` gets each message, in one thread; None: the other side is gone.
     """
 
     def __init__(
@@ -113,12 +109,9 @@ class LinkError(Exception):
 
 
 class Link:
-    """An agent on a host, from now until `close`.
+    """An agent on a host, from now until `close`; ssh has `timeout_s` to connect.
 
-    Args:
-        host: where.
-        timeout_s: for ssh to connect.
-        hear: gets what the agent tells unasked, in a thread; None: it is gone.
+    `hear` gets what the agent tells unasked, in a thread; None: it is gone.
     """
 
     def __init__(self, host: Host, timeout_s: float, hear: Hear) -> None:
@@ -258,9 +251,7 @@ class Link:
 class Links:
     """The agents of some hosts: each is started when its host is asked first, or again.
 
-    Args:
-        timeout_s: for each host, from the start of ssh to its whole answer.
-        hear: see `Link`.
+    `timeout_s`: for each host, from the start of ssh to its whole answer.
     """
 
     def __init__(self, timeout_s: float, hear: Hear = lambda link, message: None) -> None:
@@ -310,11 +301,7 @@ class Links:
             link.kill()
 
     def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
-        """Ask all hosts at the same time what they are.
-
-        Returns:
-            One answer per host, in their order; a host that hangs has an error.
-        """
+        """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
         limit_s = self.timeout_s
         request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * limit_s}
         answers: dict[str, Answer] = {}

@@ -1,8 +1,4 @@
-"""From the speed of an all-reduce to step time, run time, verdict and advice.
-
-What of the transfer a step sees, and what would make it less, is for `explain.step_model` and
-`explain.exchange_cost` to say, as in a run and in its report.
-"""
+"""From the speed of an all-reduce to step time, run time, verdict and advice."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""What one host says about itself; its agent runs it.
+"""What one host says about itself, run by its agent; without TensorFlow.
 
     echo '{}' | python -m hvd_nmt.diagnosis.probe
 
-Standard input is the request, a JSON object, and standard output the answer, another.
-
-Every fact is found in a thread of its own with a time limit. What fails or hangs, such as a name
-server or a lost file server, is missing in the answer and named in `problems`. No TensorFlow here.
+Standard input is the request, standard output the answer; both are JSON objects. Every fact is
+found in a thread of its own with a time limit: a lost file server, say, stops no other fact.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
             `deadline_s`.
 
     Returns:
-        The values of `_QUESTIONS` by name, None for what was not found out, and `problems`:
-        name -> why.
+        The values of `_QUESTIONS` by name, None if not found out, and `problems`: name -> why.
     """
     limit_s = request.get("deadline_s", 10.0)
     deadline_s = time.monotonic() + limit_s

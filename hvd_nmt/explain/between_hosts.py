@@ -1,8 +1,4 @@
-"""What travels between the hosts of a run: bytes predicted, and the step it makes.
-
-A run is judged under the exchange that was in effect, and compared with the plain all-reduce that
-it was spared.
-"""
+"""What travels between the hosts of a run: bytes predicted, and the step it makes."""
 
 from __future__ import annotations
 
@@ -42,8 +38,8 @@ class AgainstPlain:
     def after_as_long(self) -> tuple[int, float] | None:
         """Where plain training would be when the run was evaluated last: its step, and a loss.
 
-        The loss is what the run had after as many steps: islands learn other things in a step, if
-        not less. None where the run was not evaluated before and after that step.
+        The loss is what the run had after as many steps; islands may learn less in a step. None
+        where the run was not evaluated before and after that step.
         """
         if not self.losses:
             return None
@@ -81,13 +77,7 @@ def waited_s(run: Run, interval: Interval) -> float:
 
 
 def step_of(run: Run, interval: Interval, exposed_s: float) -> Step:
-    """The model of a mean step, of which so many seconds are exposed transfer of bytes.
-
-    Args:
-        run: gives hosts and exchange.
-        interval: the step, with its parts.
-        exposed_s: what of them more or fewer bytes would change.
-    """
+    """The model of a mean step; more or fewer bytes would change `exposed_s` of it."""
     exchange, compute_s = exchange_of(run, interval), interval.compute_s or 0.0
     transfer_s = exchange_cost.travelling_s(exchange, exposed_s, compute_s)
     return Step(
@@ -97,11 +87,9 @@ def step_of(run: Run, interval: Interval, exposed_s: float) -> Step:
 
 
 def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
-    """Bytes that a host sends in a step of these; None where the gradients are not known.
+    """Bytes that a host sends in a step, mean of one or more intervals with several hosts.
 
-    Args:
-        run: gives the gradients, and hosts and exchange of each interval.
-        intervals: at least one, with ranks on more than one host.
+    None where the gradients are not known.
     """
     if not run.gradient_bytes:
         return None
@@ -115,12 +103,9 @@ def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
 
 
 def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
-    """Speed of a link that was the bottleneck, each way, MB/s.
+    """Speed of a link, each way, MB/s (1e6 bytes), from a mean step that waited for it.
 
-    Args:
-        run: gives the exchange.
-        interval: a mean step that waited for the link.
-        bytes_per_step: sent by a host.
+    `bytes_per_step`: sent by a host.
     """
     exchange = exchange_of(run, interval)
     seconds = exchange_cost.travelling_s(
@@ -132,10 +117,7 @@ def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
 def step_at(run: Run, interval: Interval, link_MB_per_s: float) -> float | None:
     """Wall time in seconds of a mean step with another link; None where its bytes are not known.
 
-    Args:
-        run: gives the bytes.
-        interval: the step, with its parts.
-        link_MB_per_s: speed of the other link, each way, MB/s (1e6 bytes).
+    `link_MB_per_s`: each way, MB/s (1e6 bytes).
     """
     if not run.gradient_bytes:
         return None
@@ -148,11 +130,9 @@ def step_at(run: Run, interval: Interval, link_MB_per_s: float) -> float | None:
 
 
 def against_plain(run: Run, intervals: Sequence[Interval]) -> AgainstPlain | None:
-    """The newest exchange beside a plain all-reduce; None for a plain run, or without a measure.
+    """The newest exchange beside a plain all-reduce, from intervals with their parts.
 
-    Args:
-        run: gives what was measured before the exchange took effect.
-        intervals: those that count, with their parts.
+    None for a plain run, or where the all-reduce was not measured.
     """
     newest = run.exchange_at(run.steps_done)
     inside = [i for i in intervals if run.exchange_at(i.step - i.steps + 1) == newest]

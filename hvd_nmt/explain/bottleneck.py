@@ -1,9 +1,8 @@
 """What bound the steps of a run, and what would make them shorter.
 
-The model of a step: input, computing, waiting for the slowest rank, exposed communication. The run
-is judged by where the time of its steps went, and by phases where that changed on the way. Bytes
-follow from the exchange in effect; the link's speed from what was seen on the network card while it
-was the bottleneck, or from what the card says of itself.
+A step is input, computing, waiting for the slowest rank, and exposed communication. A run is judged
+by where the time of its steps went, and by phases where that changed. The link's speed comes from
+the bytes seen while it was the bottleneck, or else from what the network card says.
 """
 
 from __future__ import annotations
@@ -133,14 +132,9 @@ def verdict(run: Run) -> Verdict:
 
 
 def step_at(run: Run, link_MB_per_s: float) -> float | None:
-    """Wall time in seconds that a typical step would take with another link between the hosts.
+    """Wall time in seconds of a typical step with another link; None where the run does not tell.
 
-    Args:
-        run: gives the parts of a step that are no network, and the bytes.
-        link_MB_per_s: speed of the other link, each way, MB/s (1e6 bytes).
-
-    Returns:
-        None where the run does not tell.
+    `link_MB_per_s`: each way, MB/s (1e6 bytes).
     """
     counted = _counted(run)
     if not counted:
@@ -151,12 +145,8 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
 def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
     """What binds the steps of an interval whose parts are known: the largest wait that tells.
 
-    A rank that waits for its input makes the others wait for it. That wait is the input's fault
-    and not that of a slow rank, when without the input the ranks would have been ready together.
-
-    Args:
-        interval: with its parts.
-        hosts: host of each rank; without them hosts are not compared.
+    That a rank is late is the fault of its input if, without the input, the ranks would have been
+    ready together. `hosts`: of each rank; without them hosts are not compared.
     """
     step_s = interval.step_s or 0.0
     if step_s <= 0:
@@ -283,8 +273,8 @@ def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:
 def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advice]:
     """What would help in a phase, each with the step time it predicts for the same work.
 
-    The bytes are the same in all intervals, so they do not account for more communication than the
-    quickest intervals have: that is all that fewer bytes or a faster link can save.
+    All intervals have the same bytes, so fewer bytes or a faster link can save no more
+    communication than the quickest intervals have.
     """
     step, lag = phase.step, phase.lag
     step_s = step.step_s or 0.0

@@ -1,8 +1,7 @@
 """What each way to exchange between hosts costs in bytes and seconds.
 
-Everything follows from one float32 all-reduce and the computing of a step, both measured: the other
-ways send other numbers of bytes over the same link. What crosses no network is taken to be free,
-and so are the exchanges of everything at checkpoints and evaluations, which are rare.
+Everything follows from one float32 all-reduce and the computing of a step, both measured. What
+crosses no network is taken to be free; so are the rare exchanges at checkpoints and evaluations.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ def sent_bytes_per_step(
 ) -> float:
     """Bytes that a host sends over its network in a step, mean of steps; 0 with one host.
 
-    Args:
-        exchange: what is sent, and in how many steps.
-        gradient_bytes: gradients of a step in float32, or the trained weights in float32.
-        ranks_by_host: number of ranks on each host.
+    `gradient_bytes`: the gradients, or the trained weights, in float32.
     """
     return sent_bytes(exchange, gradient_bytes, ranks_by_host) / exchange.sync_every
 
@@ -46,13 +42,7 @@ def sent_bytes(exchange: Exchange, gradient_bytes: float, ranks_by_host: Sequenc
 
 
 def exposed_s(exchange: Exchange, transfer_s: float, compute_s: float) -> float:
-    """Seconds that transfers add to a step on average.
-
-    Args:
-        exchange: what travels.
-        transfer_s: seconds of one transfer.
-        compute_s: seconds of computing in a step.
-    """
+    """Seconds that transfers of `transfer_s` each add to a step on average."""
     return max(0.0, transfer_s - _hidden_s(exchange, compute_s)) / exchange.sync_every
 
 
@@ -72,11 +62,7 @@ def transfer_s(
 ) -> float:  # fmt: skip
     """Seconds of one transfer of another exchange over the same link; the same within one host.
 
-    Args:
-        seconds: of a transfer as before.
-        latency_s: seconds of it whatever the number of bytes: an all-reduce of one number.
-        before, after: what travels.
-        ranks_by_host: number of ranks on each host.
+    Of `seconds` before, `latency_s` pass whatever the bytes: an all-reduce of one number.
     """
     was, is_ = (sent_bytes(each, 1.0, ranks_by_host) for each in (before, after))
     latency_s = min(latency_s, seconds)
@@ -92,14 +78,10 @@ def link_sentence(
     ranks_by_host: Sequence[int], all_reduce_s: float, latency_s: float, compute_s: float,
     sync_every: int,
 ) -> str:  # fmt: skip
-    """What the link between hosts costs, and what each way to use it would give.
+    """What the link between two or more hosts costs, and what each way to use it would give.
 
-    Args:
-        ranks_by_host: number of ranks on each host, two hosts at least.
-        all_reduce_s: one float32 all-reduce of all gradients over all ranks, hidden or not.
-        latency_s: one of a single number.
-        compute_s: computing of a step.
-        sync_every: steps between two exchanges of islands.
+    `all_reduce_s`: of all float32 gradients over all ranks, hidden or not. `latency_s`: of one
+    number. `compute_s`: of a step. `sync_every`: steps between two exchanges of islands.
     """
     steps = []
     for way in ways(sync_every):

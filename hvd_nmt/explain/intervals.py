@@ -78,9 +78,8 @@ def phases(
 ) -> list[Sequence[Interval]]:
     """Cuts a run where what binds its steps changes, and stays changed.
 
-    Stretches of one kind, by the running median of the parts, are joined with the neighbour that is
-    most like them until neighbours differ: in kind, and in a part of the step by more than
-    `CHANGE_THAT_COUNTS`. What comes and goes from interval to interval is no phase.
+    Stretches of one kind, by the running median of the parts, are joined with their most similar
+    neighbour until neighbours differ in kind, and in a part by more than `CHANGE_THAT_COUNTS`.
     """
     blocks = _blocks(intervals)
     smooth = [

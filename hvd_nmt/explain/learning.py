@@ -1,7 +1,4 @@
-"""What the curves say: is the run trained, does it overfit, is the learning rate as planned.
-
-Intervals are 90 %. Each verdict may be that nothing can be told.
-"""
+"""What the curves say of training, overfitting and learning rate; intervals are 90 %."""
 
 from __future__ import annotations
 
@@ -94,10 +91,9 @@ def fully_trained(run: Run) -> FullyTrained:
     """Judges from a fitted curve whether the run has learned what its recipe can give.
 
     The curve is a + b step^-c: BLEU if there are enough evaluations, else the validation loss, else
-    the training loss. Points of the warm-up are left out. Each c of a grid gets a weighted linear
-    fit, and a weight by how well it fits; draws over all of them give the intervals. Twice the
-    steps are the test: the run is trained if their gain is surely below `GAIN_THAT_COUNTS`, not
-    trained if it is surely above.
+    the training loss, without the warm-up. Each c of a grid gets a weighted linear fit, and a
+    weight by how well it fits; draws over all of them give the intervals. The run is trained if
+    twice the steps surely gain less than `GAIN_THAT_COUNTS`, not trained if surely more.
 
     With fewer than four points after the warm-up the verdict is "cannot tell".
     """
@@ -235,10 +231,9 @@ def _seconds_per_step(run: Run) -> float | None:
 def overfitting(run: Run) -> Overfitting:
     """Judges from the last third of the run whether the validation loss rises.
 
-    It overfits if a straight line through the validation losses of the last third (four at least)
-    surely rises, and more than the training loss, or if they lie far above an earlier lowest one.
-    It does not if the line surely rises by less than `GAIN_THAT_COUNTS`, or falls. With fewer than
-    five evaluations the verdict is "cannot tell".
+    It overfits if a line through these losses (four at least) surely rises, and more than the
+    training loss, or if they lie far above an earlier lowest one. It does not if the line surely
+    rises by less than `GAIN_THAT_COUNTS`. With fewer than five evaluations: "cannot tell".
     """
     points = finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:

@@ -103,10 +103,9 @@ def wall_s(run: Run) -> float | None:
 
 
 def lost_steps(launches: Sequence[Launch]) -> int:
-    """Steps that the starts by `hvd_nmt.launch` made again; what they resumed from tells.
+    """Steps that starts by `hvd_nmt.launch` made again, by what they resumed from.
 
-    A start that came to no step lost none; what the one before it lost, the next that did made
-    again.
+    A start that came to no step does not count.
     """
     stepped = [launch for launch in launches if launch.first_s is not None]
     return sum(
@@ -198,7 +197,6 @@ def student_t(probability: float, degrees: int) -> float:
     """Student's t below which a share of the distribution lies, such as 0.975.
 
     Exact for one and two degrees of freedom, to 0.2 % from three on.
-
     Source: Abramowitz and Stegun 1964, 26.7.5, the expansion in 1/degrees.
     """
     if degrees == 1:
@@ -243,8 +241,7 @@ def _states(rows: Sequence[Sample]) -> tuple[float | None, tuple[tuple[str, floa
 def _energy(host: HostSamples, index: int) -> tuple[float, float]:
     """Joules that a GPU drew between samples of one start, and the seconds that they cover.
 
-    The counter is exact however long the pause between two samples; where it does not tell, the
-    power of samples that are near each other is integrated by trapezoids.
+    By its counter, which no pause hurts, or else by trapezoids over the power of near samples.
     """
     longest_s = _GAP * (host.header.get("interval_s") or 1.0)
     drawn_j = covered_s = 0.0

@@ -1,9 +1,8 @@
 """Floating-point operations that a training step of a Transformer needs, whatever computes it.
 
-A product with a matrix of W weights costs 2 W operations a token forward, and twice that backward:
-6 W. Attention of a query over T keys costs 4 D T forward, for the two products, and 12 D T in all.
-Counted are real tokens, what padding costs is not; nothing that is no product (norms, softmax,
-dropout, the optimizer); and causal attention in full, as it is computed.
+A product with a matrix of W weights costs 6 W a token: 2 W forward and 4 W backward. Attention of a
+query over T keys costs 12 D T: 4 D T forward, for two products. Causal attention counts in full, as
+it is computed; padding does not count, nor what is no product (norms, softmax, the optimizer).
 
 Source: Chowdhery et al. 2022 (PaLM, arXiv 2204.02311), appendix B, for the model with an encoder.
 """

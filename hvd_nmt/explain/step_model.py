@@ -1,10 +1,9 @@
 """A step as far as its length depends on what travels, and what would make it shorter.
 
-The one model of a step behind every prediction: of the report, of another link, of the doctor. An
+This one model is behind every prediction: of the report, of another link, of the doctor. An
 all-reduce takes a latency, which no link shortens, and the time of its bytes. The first gradients
-travel while the last are still computed, so a step sees the transfer less a share of its computing;
-the largest gradient, of the shared matrix, is ready last and hides behind nothing. How much hides
-of the weights that islands exchange is for `exchange_cost` to say, too.
+travel while the last are computed, so a step waits for the transfer less a share of its computing;
+the largest gradient, of the shared matrix, comes last and hides behind nothing.
 """
 
 from __future__ import annotations

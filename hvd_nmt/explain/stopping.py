@@ -41,9 +41,8 @@ def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
 def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     """How many of the newest evaluations in a row brought no gain.
 
-    A gain is a value that is better than the best by more than chance: for BLEU and chrF by
-    more than the half width of its 95 % interval, for the validation loss by `LOSS_GAIN` of it. The
-    best is the value of the last gain, so that many small steps are one in the end.
+    A gain beats the value of the last gain by more than chance: for BLEU and chrF by the half
+    width of the 95 % interval, for the validation loss by `LOSS_GAIN` of it.
     """
     best, fruitless = -math.inf, 0
     for evaluation in evaluations:

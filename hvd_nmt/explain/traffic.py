@@ -1,7 +1,6 @@
 """What the network cards of the hosts carried while steps ran.
 
-A card's counter begins anew with each start of the sampler, so only what it grew by within a start
-counts, and only where that start did steps: the pause between two starts is no step time.
+A card's counter begins anew with each start of the sampler, so only growth within a start counts.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ Requests are JSON lines on standard input; those with an id are answered on stan
     states    what each rank does
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
     report    write the report of a run
-    alive     the launcher is there; it says so often where it says it once
+    alive     the launcher is there, and says so at least every `limit_s`
     printed   so many characters of output were printed, and as many may follow
 
 Unasked it tells what ranks print, how they end, which one is stuck, and that it is alive itself.
-Where standard input ends, or the launcher is silent for too long, the ranks are asked to save and
-to end, are killed after their grace, and the agent ends.
+Without a launcher (end of input, or long silence) it asks the ranks to save, kills them after their
+grace, and ends.
 """
 
 from __future__ import annotations

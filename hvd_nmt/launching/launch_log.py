@@ -22,11 +22,7 @@ from hvd_nmt.telemetry.jsonl import JsonlFile
 
 @final
 class LaunchLog:
-    """The file, opened at the first event. What cannot be written stops no run.
-
-    Args:
-        path: its place; None: the command has no run directory, and nothing is written.
-    """
+    """The file, opened at the first event; none without a path. A failed write stops no run."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

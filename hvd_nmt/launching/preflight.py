@@ -74,13 +74,8 @@ def look(
 ) -> Outlook:
     """Ask all hosts, and find out where the ranks can run.
 
-    Args:
-        command: what they are to run.
-        wanted: on what.
-        links: to the agents of the hosts.
-        known_step: of the newest checkpoint that is known of; -1: none.
-        is_restart: hosts that answer, but on which a rank would fail, are left out, too. Before
-            that they are what somebody has to mend.
+    `known_step`: of the newest checkpoint known; -1: none. A restart also leaves out hosts that
+    answer but on which a rank would fail; before the first start these are hindrances.
     """
     asked = planned_run.ask(command.config or Config(), wanted.hosts, links)
     reached = [checks.reached(answer) for answer in asked.answers]

@@ -47,10 +47,7 @@ class Job:
 
 
 def supervise(job: Job) -> int:
-    """Start the ranks until the run is done, or cannot be done.
-
-    Returns:
-        The exit code, see `common.errors`.
+    """Start the ranks until the run is done, or cannot be done; the exit code (`common.errors`).
 
     Raises:
         ClusterError: something hinders the first start.

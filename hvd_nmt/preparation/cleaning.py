@@ -1,13 +1,13 @@
 """Which training pairs stay: the rules of Moses' clean-corpus-n, and more that are off by default.
 
 The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with which the corpus of
-the OpenSeq2Seq recipe was made, so that the counts agree with that script line by line. For a pair,
-in this order (the name of each rule is what is counted and reported):
+the OpenSeq2Seq recipe was made; the counts agree with that script line by line. For a pair, in this
+order (the name of each rule is what is counted and reported):
 
 1. Every "|" is dropped. (The script keeps it in a corpus with factors, `word|lemma|tag`.)
 2. Runs of white space become one space; none stays at the ends. White space is what `\\s` is to
    Perl: TAB, LF, VT, FF, CR, space, NEL, NBSP, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F,
-   U+205F, U+3000. It is not what it is to Python, which adds U+001C to U+001F.
+   U+205F, U+3000. Python adds U+001C to U+001F.
 3. "a side is empty": nothing is left of one side.
 4. "too many words", "too few words": a side has over `max_words` or under `min_words` words. Words
    stand between spaces.
@@ -16,12 +16,10 @@ in this order (the name of each rule is what is counted and reported):
 
 The script's options to lower-case and to ignore mark-up are off in the recipe and not offered.
 
-Other control characters are letters like any other to the script: U+0001 alone is a word. Only
-after these rules every control character becomes a space, which is the policy of
-`hvd_nmt.data.text`, and spaces are collapsed once more. A side of which nothing is left then, or
-after SentencePiece's normalisation (as of U+200B), goes by a rule of our own, "only control
-characters". The script takes a byte order mark for a letter and warns of bytes that are not UTF-8;
-`hvd_nmt.data.text` drops the one and refuses the others.
+To the script other control characters, and a byte order mark, are letters: U+0001 alone is a word.
+Only after these rules every control character becomes a space, as in `hvd_nmt.data.text`, and
+spaces are collapsed once more. A side of which nothing is left then, or after SentencePiece's
+normalisation (as of U+200B), goes by a rule of our own, "only control characters".
 
 More rules, by option: "source is target", "character ratio", "wrong script", and those that need
 all pairs or the other parts: "sentence of dev", "sentence of test", "duplicate" (`repeated`).
@@ -119,12 +117,7 @@ class Rules:
 class Cleaner:
     """The rules that one pair alone decides. It can be pickled.
 
-    Args:
-        rules: which.
-        languages: names of the source and the target language, such as en or pt_BR.
-
-    Raises:
-        ConfigError: the script of a language is not known, and a rule asks for it.
+    `languages` are names such as en or pt_BR; ConfigError: a rule asks for an unknown script.
     """
 
     def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
@@ -136,9 +129,8 @@ class Cleaner:
     def __call__(self, source: str, target: str) -> tuple[str | None, Pair]:
         """Cleans a raw pair, control characters still in it.
 
-        Returns:
-            The name of the rule that removes the pair, None if it stays, and the cleaned pair, as
-            far as cleaning has come.
+        Returns the name of the rule that removes the pair, None if it stays, and the pair as far as
+        cleaning has come.
         """
         if self._rules.clean != "none":
             source, target = (_collapsed(side.replace("|", "")) for side in (source, target))
@@ -190,7 +182,6 @@ def repeated(
     """The pairs that go because of others, by the name of the rule: bool [pairs] for each.
 
     Args:
-        rules: which.
         keys: of the pairs that no other rule removes.
         held_out: the `keys` of each other part, by its name.
     """
@@ -210,10 +201,7 @@ def keys(pairs: Sequence[Pair], tags: Sequence[str] = ()) -> np.ndarray:
     """A hash of each side of each pair, uint64 [pairs, 2], the same on every host.
 
     Two of five million different texts share one with a probability of less than one in a million.
-
-    Args:
-        pairs: texts.
-        tags: that sources may begin with, and that make no other sentence of one.
+    `tags` in front of a source make no other sentence of it.
     """
     digests = [
         blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -231,16 +219,13 @@ def pair_keys(keys: np.ndarray) -> np.ndarray:
 def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     """Which sides of training pairs are sentences of another part, by the `keys` of both.
 
-    Returns:
-        bool [pairs, 2]: the source is one of its sources, the target is one of its targets.
+    Returns bool [pairs, 2]: the source is one of its sources, the target one of its targets.
     """
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
 
 
 @final
 class _Script:
-    """The script of a language."""
-
     def __init__(self, language: str) -> None:
         self._own = _letters_of(language)
         self._harmless: set[str] = set()  # characters seen that are no letters of other scripts
@@ -257,8 +242,7 @@ class _Script:
 def _is_empty(line: str) -> bool:
     """Whether normalisation leaves nothing of a line, for example of U+200B alone.
 
-    `hvd_nmt.preparation.encoding.left_out` is exact for each vocabulary; this is in time to keep
-    the pair with the others that are removed.
+    `encoding.left_out` is exact for each vocabulary, but too late for `removed.tsv.gz`.
     """
     return is_blank(line) or not (_WORD.search(line) or _normalizer().normalize(line))
 
@@ -269,7 +253,6 @@ def _normalizer() -> sentencepiece.SentencePieceNormalizer:
 
 
 def _collapsed(line: str) -> str:
-    """White space as the script leaves it."""
     if not line.isprintable():  # of all white space, only U+0020 is printable
         return _SPACES.sub(" ", line).strip(" ")
     if "  " in line:

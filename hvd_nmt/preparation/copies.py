@@ -1,9 +1,8 @@
 """Copies of the training pairs that are cut and spelled differently: BPE-dropout and noise.
 
-Each epoch of a run takes the next copy, so that a sentence is not always the same. BPE-dropout
-cuts it into other pieces: every merge of two neighbours is refused with one probability. Source:
-Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword Regularization". Noise changes its
-characters, see `hvd_nmt.preparation.noise`.
+Each epoch of a run takes the next copy. BPE-dropout refuses every merge of two neighbours with one
+probability. Source: Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword
+Regularization". Noise changes characters, see `hvd_nmt.preparation.noise`.
 
 All lengths are known before a run begins, and the same seed gives the same bytes on every host, on
 any number of cores.
@@ -68,12 +67,7 @@ class Copying:
 
 
 class Copier:
-    """Makes copies of pairs.
-
-    Args:
-        models: the vocabularies of source and target.
-        copying: how copies differ.
-    """
+    """Makes copies of pairs with the vocabularies of source and target."""
 
     def __init__(
         self, models: Sequence[sentencepiece.SentencePieceProcessor], copying: Copying
@@ -91,14 +85,12 @@ class Copier:
     ) -> tuple[Ids, Ids]:  # fmt: skip
         """The copies of source and target, those of a pair one after the other.
 
-        A pair of which a side would get more than `max_length` tokens, or characters that its
-        vocabulary does not know, is copied as it is.
+        A pair of which a side would get more than `max_length` tokens (eos counted), or characters
+        that its vocabulary does not know, is copied as it is.
 
         Args:
-            pairs: text.
             numbers: of the pairs in the training text.
             plain: what SentencePiece makes of the text.
-            max_length: tokens, eos counted.
         """
         own = [_sentences(side) for side in plain]
         copies = [self._copy(pairs, numbers, own, copy) for copy in range(self._copying.copies)]
@@ -116,7 +108,6 @@ class Copier:
         self, pairs: Sequence[tuple[str, str]], numbers: Sequence[int], own: Sequence[Sentences],
         copy: int,
     ) -> list[Sentences]:  # fmt: skip
-        """One copy of both sides."""
         noise, sides = self._copying.noise, [*own]
         if noise.is_on:
             changed = [
@@ -143,10 +134,10 @@ class Copier:
 class Merges:
     """BPE-dropout with the merges of a vocabulary.
 
-    Every possible merge of two neighbours is refused with one probability, once and for all, and
-    the best of the others is done first, as SentencePiece does it; but its chance is not the same
-    in two processes, whatever the seed. A word has so many ways to be cut as `_WAYS`, and each
-    occurrence draws one: so a frequent word is not merged anew each time.
+    Merges are refused once and for all, and the best of the others is done first, as SentencePiece
+    does it; but its chance is not the same in two processes, whatever the seed. A word has so many
+    ways to be cut as `_WAYS`, and each occurrence draws one: so a frequent word is not merged anew
+    each time.
     """
 
     def __init__(
@@ -202,11 +193,7 @@ class Merges:
 
 
 def require_merges(models: Sequence[bytes]) -> None:
-    """See that vocabularies are of byte-pair encoding.
-
-    Raises:
-        DataError: one is not, so it has no merges to refuse.
-    """
+    """See that vocabularies are of byte-pair encoding; DataError: one is not."""
     for model in models:
         # Merges have ranks; pieces of a unigram model have log-probabilities.
         if not all(piece.score.is_integer() for piece in sentencepiece_model.parsed(model).pieces):

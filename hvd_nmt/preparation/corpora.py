@@ -13,8 +13,7 @@
         dev: {source: val.en, target: val.de}
         test: {source: test.en, target: test.de}
 
-Paths are relative to the YAML file. At least one corpus brings dev
-files.
+Paths are relative to the YAML file. At least one corpus brings dev files.
 """
 
 from __future__ import annotations
@@ -81,11 +80,7 @@ class Corpora:
         return MIXED
 
     def records(self, encoded: Mapping[str, PartState]) -> list[MixedCorpus]:
-        """What the manifest says of each of several corpora.
-
-        Args:
-            encoded: all parts.
-        """
+        """What the manifest says of each of several corpora."""
         return [
             MixedCorpus(
                 name=each.name,
@@ -142,7 +137,6 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> Corpora:
     """The corpora that a YAML file names.
 
     Args:
-        path: the file.
         languages: of a corpus that names none.
         rules: of the command line; each corpus may change some.
 
@@ -174,11 +168,7 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> Corpora:
 
 
 def with_inputs(corpora: Corpora) -> Corpora:
-    """The corpora with the digests of their files.
-
-    Raises:
-        DataError: a file cannot be read.
-    """
+    """The corpora with the digests of their files; DataError: a file cannot be read."""
     inputs = {}
     for each in corpora.corpora:
         try:

@@ -66,12 +66,8 @@ def encode(
 
     Args:
         part: its counts are completed.
-        models: see `Models`.
-        limit: longest sentence to write.
-        stems: paths without the ending.
         quality: of training; counts its pairs, before the long ones are cut or left out. Without it
             all pairs stay.
-        copying: how copies of training pairs differ.
         block_pairs: pairs that a worker takes at once.
     """
     copying = copying if copying and copying.is_on else None
@@ -83,14 +79,7 @@ def encode(
 
 
 def kept(text: Paths, chosen: np.ndarray, models: Models, limit: LengthLimit) -> np.ndarray:
-    """Which pairs of clean training text `encode` would keep: bool [pairs].
-
-    Args:
-        text: source and target file.
-        chosen: bool [pairs], the pairs to ask about; the others are not kept.
-        models: see `Models`.
-        limit: the longest sentence.
-    """
+    """Which of the `chosen` pairs of clean training text `encode` would keep; both bool [pairs]."""
 
     def jobs() -> Iterator[tuple[Block, np.ndarray]]:
         for block in pair_blocks(*text):
@@ -108,15 +97,12 @@ def write_ids(
     part: PartState, blocks: Iterable[EncodedBlock], stems: Paths, pieces: tuple[int, int],
     quality: Quality | None, copies: bool = False,
 ) -> None:  # fmt: skip
-    """Writes encoded pairs and counts them.
+    """Writes encoded pairs and counts them anew in `part`.
 
     Args:
-        part: what is kept of it is counted anew.
         blocks: in the order of the text.
-        stems: paths without the ending.
         pieces: of the vocabularies of source and target, which decide the type of the ids.
         quality: counts the pairs too, if it is given.
-        copies: whether there are any, to be written beside them.
     """
     total, sizes = part.pairs or None, [*map(subwords.rounded_up, pieces)]
     part.pairs, part.kept_text_bytes = 0, [0, 0]
@@ -162,10 +148,8 @@ def encoded_block(
 
     Args:
         lines: source and target text, without line ends.
-        ids: of both sides.
         removed: bool [pairs] for each rule, the pairs that it leaves out; none by two rules.
         max_length: longest sentence, tokens with eos.
-        quality: of these pairs.
     """
     kept = ~np.logical_or.reduce([*removed.values(), np.zeros(len(lines[0]), bool)])
     counts = {rule: int(pairs.sum()) for rule, pairs in removed.items() if pairs.any()}
@@ -229,7 +213,6 @@ def _is_kept(state: tuple[Any, ...], job: tuple[Block, np.ndarray]) -> np.ndarra
 
 
 def _encoded(models: Sequence[Any], lines: Sequence[list[bytes]]) -> tuple[Ids, Ids]:
-    """The ids of both sides."""
     source, target = (
         flat(subwords.encode_lines(model, side, 1))
         for model, side in zip(models, lines, strict=True)
@@ -261,12 +244,7 @@ def left_out(
 ) -> dict[str, np.ndarray]:
     """The training pairs that their lengths leave out: bool [pairs] for each rule.
 
-    A side is empty if normalisation leaves nothing of it, for example of U+200B alone.
-
-    Args:
-        source_lengths: tokens of each source, eos counted.
-        target_lengths: the same of the targets.
-        limit: the longest.
+    Lengths are int [pairs], eos counted; 1: nothing is left of a side, as of U+200B alone.
     """
     empty = np.minimum(source_lengths, target_lengths) == 1
     too_long = np.maximum(source_lengths, target_lengths) > limit.tokens

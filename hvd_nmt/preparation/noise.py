@@ -1,8 +1,7 @@
 """Noise in sentence pairs: capitals, typing errors, spaces, marks that are missing, emoji.
 
-Words stand between spaces; only words of letters are misspelled, with marks at their end left
-alone, so that addresses and numbers stay. Doubled spaces are no noise here: SentencePiece makes
-them one before a model could see them.
+Only words of letters are misspelled, with marks at their end left alone, so that addresses and
+numbers stay. Doubled spaces are no noise here: SentencePiece makes them one.
 
 Source of the kinds and of their application to one side or both: OpusTrainer (Burchell et al.
 2023), https://github.com/hplt-project/OpusTrainer.
@@ -71,11 +70,9 @@ def noised(
     pair: tuple[str, str], noise: Noise, draw: Callable[[], float],
     symbols: Collection[str] = (), additions: Sequence[str] = ADDITIONS,
 ) -> tuple[str, str]:  # fmt: skip
-    """A pair with noise.
+    """A clean pair with noise.
 
     Args:
-        pair: source and target, clean.
-        noise: how often which.
         draw: gives chance in [0, 1), always the same for the same copy of a pair.
         symbols: pieces that a vocabulary cuts out of text, tags among them: words with one stay.
         additions: some of `ADDITIONS`, those that the vocabularies can write.
@@ -102,7 +99,6 @@ def noised(
 def _misspelled(
     words: Sequence[str], noise: Noise, draw: Callable[[], float], fixed: Collection[str]
 ) -> list[str]:
-    """Words with typing errors and wrong spaces."""
     found: list[str] = []
     for word in words:
         match = _WORD.fullmatch(word)

@@ -266,11 +266,7 @@ def _changed(chosen: Any, usual: Any) -> dict[str, bool]:
 
 
 def find_inputs(options: Options) -> dict[str, Input]:
-    """The text of each part, downloaded if need be; none for the embedded corpus.
-
-    Raises:
-        DataError: it cannot be had or read.
-    """
+    """Each part's text, downloaded if need be; {} if embedded; DataError: it cannot be had."""
     if options.dataset and options.is_public:
         found = datasets.download(options.dataset, options.cache, options.mirror)
         return {part: Input.of(paths) for part, paths in found.items()}
@@ -280,9 +276,7 @@ def find_inputs(options: Options) -> dict[str, Input]:
 def find_corpora(options: Options) -> Corpora | None:
     """Those that `--corpora` names, with the digests of their files.
 
-    Raises:
-        ConfigError: the YAML file cannot be used.
-        DataError: a file of text cannot be read.
+    Raises ConfigError for the YAML file, DataError for a file of text.
     """
     if options.corpora is None:
         return None

@@ -1,7 +1,7 @@
 """A part (train, dev, test) on its way from raw text into the data directory.
 
-Text is streamed from file to file: memory does not grow with the corpus, but for 16 bytes a pair,
-a hash of each side, by which duplicates and leaks are found.
+Text goes from file to file; only a hash of each side, 16 bytes a pair, stays in memory, by which
+duplicates and leaks are found.
 """
 
 from __future__ import annotations
@@ -44,11 +44,7 @@ class Input(NamedTuple):
 
     @classmethod
     def of(cls, paths: Sequence[Paths]) -> Input:
-        """Reads the files' digests.
-
-        Raises:
-            DataError: a file cannot be read, or not more than once.
-        """
+        """Reads the files' digests; DataError: a file cannot be read, or not more than once."""
         for path in (path for pair in paths for path in pair):
             if path.exists() and not (path.is_file() or path.is_dir()):
                 raise DataError(
@@ -72,10 +68,9 @@ class Input(NamedTuple):
         return source, target
 
     def blocks(self) -> Iterator[tuple[Paths, Block]]:
-        """The line pairs of each corpus and the files they are from, see `pair_blocks`.
+        """The line pairs of each corpus and the files they are from.
 
-        Raises:
-            DataError: as `pair_blocks`; also, at the end, if a file is no longer what it was.
+        Raises DataError as `pair_blocks`; at the end also if a file is no longer what it was.
         """
         for paths, facts in zip(self.paths, self.facts, strict=True):
             for block in pair_blocks(*paths):
@@ -145,11 +140,7 @@ def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
 
 
 def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
-    """Reads the raw files of a part and writes its cleaned text.
-
-    Raises:
-        DataError: as `hvd_nmt.data.text.read_pairs`.
-    """
+    """Reads a part's raw files, writes its clean text; raises as `hvd_nmt.data.text.read_pairs`."""
     part, keys, numbers = PartState(raw.files, text), [], []
     with removed.writing(method.removed) as write_removed:
         with _writing(text) as write, progress(None, "pairs", f"reading {raw.name}") as bar:
@@ -212,21 +203,15 @@ def joined(states: Sequence[PartState | None], text: Paths) -> PartState:
 def hold_out(
     train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool = False
 ) -> tuple[PartState, PartState]:
-    """Takes dev pairs out of the training pairs, evenly spread over them.
+    """Takes dev pairs out of the training pairs; returns what is left of train, and dev.
 
-    A corpus is often several, one after the other; its last pairs would be of the last kind only.
-    Training pairs whose source is also a dev source leave too: a sentence that was trained on says
-    nothing about the model's quality.
+    They are evenly spread: a corpus is often several, one after the other. Training pairs whose
+    source is also a dev source leave too, for a sentence that was trained on says nothing about
+    the model's quality; with `targets_too` also those whose target is a dev target.
 
     Args:
-        train: clean training text.
-        pairs: number of dev pairs.
         dev_text: where the dev text goes.
         rest: where the text of the other pairs goes.
-        targets_too: pairs whose target is also a dev target leave, too.
-
-    Returns:
-        The training part that is left, and the dev part.
 
     Raises:
         DataError: that would be more than half of the training pairs.
@@ -257,7 +242,6 @@ def without(
     """Writes the pairs that no rule removes, and counts the others by the first one that does.
 
     Args:
-        part: what has come of it so far.
         text: where the text of the pairs that are left goes.
         rules: bool [pairs] for each, the pairs that it removes.
         note: is told of each removed pair: index, rule, source and target.

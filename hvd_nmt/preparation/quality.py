@@ -1,14 +1,14 @@
 """How good a training set is: lengths, sentences over the limit, duplicates, leakage.
 
-`prepare` writes it into the data directory as `quality.json`. The
-counts of lines, bytes, tokens and rules are those of the manifest; what is counted here besides are
+`prepare` writes it into the data directory as `quality.json`. Counts of lines, bytes, tokens and
+rules are those of the manifest; counted here are
 
 - lengths: tokens of each sentence with eos, before anything is cut or left out for its length;
   where pairs are left out for it, each unknown character counts, as it does for that;
 - over the limit: sentences longer than `max_length`, which are cut or left out;
 - duplicates: pairs equal to an earlier one, and sources and targets equal to an earlier one;
-- leakage: training pairs whose source or target is also a sentence of dev or test. What was learned
-  by heart says nothing of quality, so BLEU on such sentences is too good.
+- leakage: training pairs whose source or target is also a sentence of dev or test. BLEU on such
+  sentences is too good.
 """
 
 from __future__ import annotations
@@ -33,11 +33,7 @@ SIDES = ("source", "target")
 
 @final
 class Quality:
-    """How long the training sentences are. Chunks are counted apart and merged; can be pickled.
-
-    Args:
-        max_length: most tokens of a sentence, eos counted.
-    """
+    """How long training sentences are. Chunks are counted apart and merged; can be pickled."""
 
     def __init__(self, max_length: int) -> None:
         self.max_length = max_length
@@ -69,12 +65,7 @@ class Quality:
         self._over += other._over
 
     def counted(self, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """What was counted, as plain JSON values: a part of `report`.
-
-        Args:
-            keys: the `cleaning.keys` of these pairs.
-            held_out: those of each part but "train".
-        """
+        """A part of `report`, by the `cleaning.keys` of these pairs and of each other part."""
         n_pairs = len(keys)
         over = dict(zip((*SIDES, "pairs"), map(int, self._over), strict=True))
         duplicates = {
@@ -108,7 +99,6 @@ def report(
     """All that is known of the data, as plain JSON values.
 
     Args:
-        languages: source and target language.
         parts: what the manifest records of "train", "dev" and "test".
         counted: what `Quality.counted` gave, or a copy of it read from JSON.
     """
@@ -164,7 +154,6 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    """What the manifest records of a part, for reading."""
     return {
         "pairs_read": part.pairs_read,
         "pairs": part.pairs,

@@ -1,8 +1,7 @@
 """The training pairs that cleaning removes, kept in the prepared directory: `removed.tsv.gz`.
 
 One pair a line: rule, line number from 1, source, target, TAB between; duplicates and sentences of
-other parts come last. The text is as it was read, but wrong bytes are U+FFFD and controls are
-spaces. The same pairs give the same bytes.
+other parts come last. The text is as read, but wrong bytes are U+FFFD and controls are spaces.
 """
 
 from __future__ import annotations

@@ -80,16 +80,10 @@ def _held_out(parts: Parts) -> dict[str, np.ndarray]:
 
 
 def clean(build: Build, corpora: Corpora, wrong_bytes: str) -> dict[str, PartState]:
-    """Reads all parts and writes their clean text, and the training pairs that are removed.
+    """Reads all parts and writes their clean text, one corpus after the other, and what is removed.
 
-    Args:
-        build: the data directory in the making.
-        corpora: one or several, with their files, rules and tags; their text comes one after the
-            other.
-        wrong_bytes: stop or skip, what becomes of a training pair that is not UTF-8.
-
-    Raises:
-        DataError: as `parts.clean`, or no training pair is left.
+    `wrong_bytes` is stop or skip: what becomes of a training pair that is not UTF-8. DataError: as
+    `parts.clean`, or no training pair is left.
     """
     found: dict[str, PartState] = {}
     for name in ("dev", "test", "train"):
@@ -122,17 +116,7 @@ def _cleaning(
 
 
 def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> dict[str, PartState]:
-    """Takes dev pairs out of the training pairs; returns both parts.
-
-    Args:
-        build: the data directory in the making.
-        train: clean training text.
-        pairs: number of dev pairs.
-        targets_too: training pairs whose target is also a dev target leave, too.
-
-    Raises:
-        DataError: that would be more than half of the training pairs, or leaves none.
-    """
+    """Takes dev pairs out of train; returns both. DataError: as `parts.hold_out`, or none left."""
     texts = build.paths(build.result, "dev"), build.paths(build.work, "rest")
     with build.stage("hold out"):
         left, dev = parts.hold_out(train, pairs, *texts, targets_too)
@@ -141,13 +125,7 @@ def hold_out(build: Build, train: PartState, pairs: int, targets_too: bool) -> d
 
 
 def make_vocabularies(build: Build, train: PartState, wanted: vocabularies.Wanted) -> None:
-    """Puts the SentencePiece models, and their pieces as text, into the result.
-
-    Args:
-        build: the data directory in the making.
-        train: clean training text.
-        wanted: which vocabularies.
-    """
+    """Puts the SentencePiece models, and their pieces as text, into the result."""
     with build.stage("vocabulary"):
         vocabularies.make(build.result, train, wanted, request=build.request, limit=build.limit)
 
@@ -171,17 +149,7 @@ def encode(build: Build, clean_parts: Parts) -> dict[str, Any]:
 
 
 def finish(build: Build, encoded: Parts, counted: dict[str, Any], corpora: Corpora) -> None:
-    """Writes the manifest and what is known of the text's quality, which is no part of the data.
-
-    Args:
-        build: the data directory in the making.
-        encoded: all parts.
-        counted: of train, by `quality.Quality.counted`.
-        corpora: that the parts are made of.
-
-    Raises:
-        DataError: no training pair is left.
-    """
+    """Writes the manifest and the quality of the text; DataError: no training pair is left."""
     require_pairs(encoded["train"], f" (--max-length {build.limit.tokens})")
 
     with build.stage("check sums"):

@@ -1,13 +1,12 @@
 """SentencePiece vocabularies with the recipe's ids: pad 0, eos 1, bos 2, unk 3.
 
 This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
-import order. It serves `hvd_nmt.prepare`; graphs use tensorflow_text with the same model file.
+import order. Graphs use tensorflow_text with the same model file.
 
 Encoding then decoding is not the identity. SentencePiece's `nmt_nfkc` rule, which the recipe uses,
 normalises text: NFKC (ligatures, full-width letters, "½", NBSP), white space collapsed to single
 spaces and stripped at both ends, zero-width and direction marks and U+2581 made spaces, and control
-characters dropped. A character that the training text did not hold comes back as " ⁇ ". Apart from
-that, decoding gives the text back (tests/preparation/test_subwords.py shows both).
+characters dropped. A character that the training text did not hold comes back as " ⁇ ".
 """
 
 from __future__ import annotations
@@ -92,18 +91,12 @@ def train(
     lines: Iterable[str], vocabulary_size: int, learning: Learning = Learning(),
     size_option: str = "--vocabulary-size",
 ) -> bytes:  # fmt: skip
-    """Trains a vocabulary; returns the serialised model.
+    """Trains a vocabulary on lines of text; returns the serialised model.
 
-    The result depends on the arguments alone: SentencePiece counts exactly, without chance, and
-    neither paths nor the number of cores are written into the model. The size is rounded up to a
-    multiple of 8; a corpus too small for that many pieces gives as many as it has. Lines longer
-    than 4,192 bytes, SentencePiece's limit, do not take part.
-
-    Args:
-        lines: text.
-        vocabulary_size: pieces.
-        learning: how they are learned.
-        size_option: what an error tells to ask for more pieces with.
+    The result depends on the arguments alone: SentencePiece counts exactly, and neither paths nor
+    the number of cores are written into the model. The size is rounded up to a multiple of 8; a
+    corpus too small for that many pieces gives as many as it has. Lines longer than 4,192 bytes,
+    SentencePiece's limit, do not take part. `size_option` is what an error names to ask for more.
 
     Raises:
         TooFewPiecesError: the vocabulary is too small for the characters of the text.
@@ -139,11 +132,7 @@ def train(
 
 
 def require_tags(model: sentencepiece.SentencePieceProcessor, tags: Iterable[str]) -> None:
-    """See that a model of another origin has these tags.
-
-    Raises:
-        DataError: it lacks one.
-    """
+    """See that a model of another origin has these tags; DataError: it lacks one."""
     for tag in tags:
         if model.encode(tag, out_type=str) != [SPACE + tag]:
             raise DataError(
@@ -181,9 +170,9 @@ def sample(text: Iterable[Path], chosen: np.ndarray) -> Iterator[str]:
 
 
 def rounded_up(pieces: int) -> int:
-    """The embedding rows for a number of pieces: the next multiple of 8.
+    """The embedding rows for a number of pieces: the next multiple of 8, as tensor cores want.
 
-    Tensor cores want multiples of 8. Rows beyond the last piece are never a target.
+    Rows beyond the last piece are never a target.
     """
     return -(-pieces // 8) * 8
 
@@ -191,13 +180,7 @@ def rounded_up(pieces: int) -> int:
 def encode_lines(
     model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes], threads: int
 ) -> list[list[int]]:
-    """The ids of each line, ending with eos, no bos. An empty line is eos alone.
-
-    Args:
-        model: the vocabulary.
-        lines: text.
-        threads: number of threads that encode.
-    """
+    """The ids of each line, ending with eos, no bos. An empty line is eos alone."""
     return model.encode(lines, out_type=int, add_eos=True, num_threads=threads)
 
 
@@ -207,11 +190,7 @@ def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 def read(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """The processor of a model file.
-
-    Raises:
-        DataError: it cannot be read or is no model.
-    """
+    """The processor of a model file; DataError: it cannot be read or is no model."""
     try:
         model = path.read_bytes()
         if not model:  # SentencePiece takes nothing for a model without pieces
@@ -227,11 +206,7 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
 
 
 def require_special_ids(path: Path) -> None:
-    """See that a model of another origin has the ids of this package.
-
-    Raises:
-        DataError: it has others, as SentencePiece's own defaults are; or as `read`.
-    """
+    """See that a model of another origin has this package's ids; DataError: it has not."""
     model = read(path)
     if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
         raise DataError(
@@ -242,7 +217,7 @@ def require_special_ids(path: Path) -> None:
 
 
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
-    """Writes `piece<TAB>score` lines, id = line number from 0, as SentencePiece's trainer does."""
+    """Writes `piece<TAB>score` lines, see `hvd_nmt.data.vocabulary`."""
     named = enumerate(pieces(model))
     vocabulary.write(path, ((piece, model.get_score(number)) for number, piece in named))
 

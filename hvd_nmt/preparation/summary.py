@@ -16,11 +16,8 @@ def summary(
 ) -> str:
     """The lines to print: the quality of the text, the vocabulary, the times, the hashes.
 
-    Args:
-        out: the prepared directory.
-        wanted_pieces: size of the vocabulary that was asked for, 0: none in particular.
-        wanted_of_source: the same of the source's own vocabulary, 0: as the target's.
-        seconds: that each stage took.
+    `wanted_pieces` were asked for (0: none in particular), and `wanted_of_source` for the source's
+    own vocabulary (0: as the target's).
     """
     manifest = corpus.load(out).manifest
     report = json.loads((out / quality.REPORT).read_text(encoding="utf-8"))

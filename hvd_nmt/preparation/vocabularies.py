@@ -42,15 +42,8 @@ def make(
 ) -> None:  # fmt: skip
     """Puts the SentencePiece models, and their pieces as text, into a folder.
 
-    Args:
-        result: the folder.
-        train: clean training text.
-        wanted: which vocabularies.
-        request: has the digests of given ones.
-        limit: the longest sentence that encoding keeps.
-
-    Raises:
-        DataError: a given one is not what it was, or lacks a tag; or none can be learned.
+    `request` has the digests of given ones. DataError: a given one is not what it was, or lacks a
+    tag; or none can be learned.
     """
     kinds = _VOCABULARIES[-len(wanted.given or wanted.pieces) :]
     if wanted.given:
@@ -139,9 +132,9 @@ def _rough(
 ) -> bytes | None:
     """A first vocabulary, without rare characters, to tell which pairs encoding keeps.
 
-    A line of noise may have thousands of characters that are nowhere else, and each would get a
-    piece. Where they are too many even so, they get theirs beside as many others as are wanted,
-    so that it is still the noise that is long.
+    A line of noise may have thousands of characters that are nowhere else, each of which would get
+    a piece. Where they are too many even so, they come on top of the pieces that are wanted, so
+    that it is still the noise that is long.
     """
     coverage = min(learning.character_coverage, _ROUGH_COVERAGE)
     rough = replace(learning, character_coverage=coverage)

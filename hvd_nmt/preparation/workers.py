@@ -1,4 +1,4 @@
-"""Work on a stream of jobs with all cores, results in the order of the jobs, in bounded memory."""
+"""Work with all cores on jobs, results in their order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def in_order(
     Args:
         work: what is done with a job; it writes no files.
         jobs: picklable.
-        make: makes the state of each process from the settings, once.
-        settings: of `make`.
+        make: makes the state of each process from `settings`, once.
         workers: number of processes; by default one for each core.
 
     Raises:

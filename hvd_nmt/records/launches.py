@@ -18,7 +18,6 @@ def read(run_dir: Path, lines: Iterable[Line], problems: list[str]) -> tuple[Lau
     """The starts, in their order; () where nobody launched the run so.
 
     Args:
-        run_dir: run directory.
         lines: of metrics.jsonl, which know more of a start that has not ended yet.
         problems: gets a sentence about lines that are left out.
     """

@@ -105,10 +105,7 @@ def trained_s(lines: Iterable[Line]) -> float:
 
 
 def startup_s(lines: Iterable[Line]) -> float | None:
-    """Seconds from the start of rank 0's process to its first record, all starts together.
-
-    None where no start records when its process began.
-    """
+    """Seconds from rank 0's process to its first record, over all starts; None if not recorded."""
     times = [
         max(0.0, line["time_s"] - line["process_started_s"])
         for line in lines

@@ -68,13 +68,10 @@ Series = dict[int, tuple[float, float]]
 
 
 def read_log(log: Path) -> Run:
-    """Reads a log.
+    """Reads what the training printed (stdout, or stdout and stderr), of one rank or of all.
 
     Event files are looked for beside the log and in the folder of the configured logdir's name
     beside it; those of another run are not used.
-
-    Args:
-        log: what the training printed (stdout, or stdout and stderr), of one rank or of all.
 
     Returns:
         The run. `config` has `training`, `model` and `evaluation` under the names of this
@@ -117,8 +114,6 @@ def read_log(log: Path) -> Run:
 
 @dataclass
 class _Contents:
-    """What the lines tell, in their order."""
-
     intervals: list[Interval] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     samples: list[dict[str, Any]] = field(default_factory=list)

@@ -9,9 +9,8 @@ from typing import Any
 def reached(lines: Iterable[Mapping[str, Any]], start_id: str) -> dict[str, Any]:
     """How far a start came, by the lines of metrics.jsonl: the values of an `end` in launch.jsonl.
 
-    Returns:
-        `resumed_step`, `first_s`, and, if it came further, `last_s` and `step`; {} if it did not
-        begin.
+    Returns `resumed_step`, `first_s`, and, if it came further, `last_s` and `step`; {} if it did
+    not begin.
     """
     found: dict[str, Any] = {}
     is_own = False

@@ -30,11 +30,7 @@ Problems = list[str]
 
 
 def read_any_run(path: Path) -> Run:
-    """Reads a run directory of this package, or the log file of an OpenSeq2Seq run.
-
-    Raises:
-        RunError: there is nothing at the path, or it is neither of the two.
-    """
+    """Reads a run directory of this package or an OpenSeq2Seq log; RunError: it is neither."""
     if path.is_dir():
         return read_run(path)
     if path.is_file():
@@ -43,13 +39,10 @@ def read_any_run(path: Path) -> Run:
 
 
 def read_run(run_dir: Path) -> Run:
-    """Reads a run directory.
+    """Reads a run directory; RunError: it is missing or is none.
 
     Any file of it may be missing: what it would tell is then unknown, and `problems` says so. Steps
     that were done again after a resume count once, as they were done last.
-
-    Raises:
-        RunError: the directory is missing or is no run directory.
     """
     if not any((run_dir / name).exists() for name in (CONFIG, events.METRICS_FILE)):
         state = f"has neither {CONFIG} nor {events.METRICS_FILE}"
@@ -103,7 +96,6 @@ def read_run(run_dir: Path) -> Run:
 
 
 def _not_finite(run_dir: Path) -> tuple[int, ...]:
-    """The steps that met NaN or Inf."""
     path = run_dir / NOT_FINITE
     lines = jsonl.read(path) if path.exists() else ()
     return tuple(sorted({line["step"] for line in lines if "step" in line}))

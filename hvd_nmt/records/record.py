@@ -1,7 +1,6 @@
 """A run as the analysis sees it, whichever program wrote it.
 
-`read.read_run` makes it from a run directory of this package, `openseq2seq_log.read_log` from an
-old log. What a source does not tell is None or empty, and every answer must live with that.
+What a source does not tell is None or empty, and every answer must live with that.
 """
 
 from __future__ import annotations

@@ -46,11 +46,7 @@ class LengthClass:
 
 
 def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
-    """The dev sentences that a run translated, in the order of the dev set.
-
-    Args:
-        run: as `read_run` gives it.
-        step: of the evaluation; None: the newest.
+    """The dev sentences that a run translated at a step (None: the newest), in the dev set's order.
 
     Raises:
         RunError: the run holds no such translations, or its data are not on this machine.
@@ -87,15 +83,10 @@ def worst(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
 def bleu_by_length(
     sentences: Sequence[Sentence], first_lengths: Sequence[int] = LENGTHS
 ) -> list[LengthClass]:
-    """BLEU of short and of long sentences.
+    """BLEU of short and of long sentences, by classes that have a sentence, shortest first.
 
-    Args:
-        sentences: of a dev set.
-        first_lengths: the smallest number of source words of each class, rising; the last class
-            has no upper limit. Shorter sources than the first are left out.
-
-    Returns:
-        The classes that have a sentence, shortest first.
+    `first_lengths`: the smallest number of source words of each class, rising; the last class has
+    no upper limit. Shorter sources than the first are left out.
     """
     members: dict[int, list[Sentence]] = {}
     for sentence in sentences:

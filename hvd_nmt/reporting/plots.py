@@ -1,8 +1,7 @@
 """The figures of the report, as SVG text; None where the record has nothing to draw.
 
-Text and axes take the colour of the page, the data have colours that can be told apart on white and
-on black, so that one SVG is right on both. No pyplot: a figure here is a value without global
-state, and the same data give the same bytes.
+Text and axes take the colour of the page, and the colours of the data can be told apart on white
+and on black. No pyplot: without global state the same data give the same bytes.
 """
 
 from __future__ import annotations
@@ -231,12 +230,9 @@ def host_panels(run: Run, host: HostSamples) -> str | None:
 def against_traffic(
     pairs: Sequence[tuple[float, float]], r: Correlation | None, bytes_per_step: float | None
 ) -> str | None:
-    """Step time against the rate of the network card, a point for each interval.
+    """Step time against the rate of the network card: pairs of MB/s sent and seconds per step.
 
-    Args:
-        pairs: MB/s sent and seconds per step.
-        r: correlation of the pairs.
-        bytes_per_step: what a host sends in a step, for the curve rate x time = bytes.
+    `bytes_per_step`: sent by a host, for the curve rate x time = bytes.
     """
     x, y = np.array(pairs).reshape(-1, 2).T
 
@@ -255,10 +251,9 @@ def against_traffic(
 
 
 def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:
-    """At most MOST_POINTS means of neighbouring points; unknown values (None) are left out.
+    """Means of x and y, float64 [points], over at most MOST_POINTS groups of neighbours.
 
-    Returns:
-        float64 [points] twice: means of x and of y, NaN where no y of a point is known.
+    Unknown values (None) are left out; a mean of y is NaN where none is known.
     """
     parts = np.array_split(np.arange(len(x)), max(1, min(MOST_POINTS, len(x))))
     at, values = np.asarray(x, np.float64), np.array(y, np.float64)  # None becomes NaN
@@ -319,11 +314,11 @@ def draw_panels(
     """Panels one above the other, with one horizontal axis, as SVG; None without a panel.
 
     Args:
-        name: of the figure; makes its ids differ from those of the others on the page.
-        title: what a reader who cannot see it is told.
+        name: makes the ids of the figure differ from those of others on the page.
+        title: text for those who cannot see it.
         panels: each draws into its axes.
         height_in: of a panel, inches.
-        label: of the horizontal axis below the last panel; "" if the panel sets it.
+        label: of the horizontal axis; "" if the last panel sets it.
     """
     if not panels:
         return None

@@ -1,7 +1,4 @@
-"""The eleven questions that people ask about a run, each answered from its record.
-
-A question that the record cannot answer says what is missing and how to get it.
-"""
+"""The eleven questions that people ask about a run, each answered from its record."""
 
 from __future__ import annotations
 

@@ -30,11 +30,9 @@ Plot = tuple[str | None, str]
 
 
 def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = False) -> list[Path]:
-    """Writes the report of a run and returns its two files.
+    """Writes report.html and report.md into a folder, made if missing, and returns their paths.
 
     Args:
-        run: its record.
-        folder: where report.html and report.md go; made if it is missing.
         now_s: unix time of the report; the time now if None.
         ended: the caller knows that the run goes on no more, finished or not.
 

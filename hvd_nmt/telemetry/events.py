@@ -1,9 +1,9 @@
 """The run's event store: what the training reports, in metrics.jsonl and for TensorBoard.
 
-metrics.jsonl is the record: every digit, one line per call. The TensorBoard files show the same
-(TensorBoard keeps scalars as float32). They are written with TensorBoard's own record format and
-protocol buffers, but not through its EventFileWriter: that one opens files with TensorFlow when it
-is installed, and it writes in a thread of its own that reports a full disk to the wrong caller.
+metrics.jsonl is the record: every digit, one line per call. The TensorBoard files show the same in
+float32. They have TensorBoard's own record format, but are not written by its EventFileWriter: that
+one opens files with TensorFlow when it is installed, and writes in a thread of its own that reports
+a full disk to the wrong caller.
 """
 
 import contextlib
@@ -36,9 +36,8 @@ _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
     """Reads what a run's `EventStore` has written; `problems` is as for `jsonl.read`.
 
-    Returns:
-        One dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines about a
-        step, and the values. Non-finite floats are floats again. Empty when nothing was written.
+    Returns one dict per line in the order of writing: `time_s` (unix), `kind`, `step` for lines
+    about a step, and the values. Non-finite floats are floats again. Empty without a file.
     """
     path = run_dir / METRICS_FILE
     return [_with_floats(line) for line in jsonl.read(path, problems)] if path.exists() else []
@@ -66,12 +65,7 @@ class EventStore:
     def __init__(
         self, run_dir: Path, show: Callable[[int, Mapping[str, float]], None] | None = None
     ) -> None:
-        """Continues the files of a run directory, or makes it and begins them.
-
-        Args:
-            run_dir: run directory.
-            show: also gets the values of each step.
-        """
+        """Continues or begins a run directory's files; `show` also gets the values of each step."""
         self._path, self._show = run_dir / METRICS_FILE, show
         with self._explained():
             self._file = jsonl.JsonlFile(self._path)
@@ -107,13 +101,7 @@ class EventStore:
             self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
-        """Writes a text about one step, as a line of kind "text" and as a TensorBoard text.
-
-        Args:
-            step: training steps done so far.
-            tag: TensorBoard's tag and the line's field, as for `scalars`.
-            markdown: the text.
-        """
+        """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
         time_s = time.time()
         with self._explained():
             own = {"step": int(step), "time_s": time_s, "kind": "text"}
@@ -121,12 +109,7 @@ class EventStore:
             self._events.summary(step, text_pb(tag, markdown), time_s)
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
-        """Writes a line about the run, such as its start or its end, to metrics.jsonl alone.
-
-        Args:
-            kind: what happened.
-            values: JSON values, with names as for `scalars`.
-        """
+        """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
         with self._explained():
             self._append({"time_s": time.time(), "kind": kind}, values)
 
@@ -140,10 +123,9 @@ class EventStore:
     def truncate_after(self, step: int) -> int:
         """Forgets the steps after the checkpoint from which the run resumes; says how many lines.
 
-        metrics.jsonl is replaced as a whole (temporary file, fsync, rename), so a crash here leaves
-        the old file or the new one. TensorBoard files only grow; there a SessionLog START at
-        `step + 1` tells readers to drop what they saw from that step on. TensorBoard's fast loader
-        ignores it and drops a tag's later steps as soon as the tag is written at an earlier one.
+        TensorBoard files only grow; there a SessionLog START at `step + 1` tells readers to drop
+        what they saw from that step on. TensorBoard's fast loader ignores it and drops a tag's
+        later steps as soon as the tag is written at an earlier one.
         """
         with self._explained():
             self._file.close()
@@ -198,13 +180,7 @@ class EventWriter:
             self.restart(0)
 
     def scalars(self, step: int, values: Mapping[str, float], time_s: float | None = None) -> None:
-        """Writes the scalars of one step.
-
-        Args:
-            step: TensorBoard's horizontal axis; must grow from call to call.
-            values: by tag.
-            time_s: unix time; now if None.
-        """
+        """Writes a step's scalars by tag at unix time `time_s` (None: now); steps must grow."""
         summary = summary_pb2.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
@@ -220,13 +196,7 @@ class EventWriter:
         self._file.close()
 
     def summary(self, step: int, summary: summary_pb2.Summary, time_s: float | None = None) -> None:
-        """Writes a summary as it is.
-
-        Args:
-            step: its step.
-            summary: TensorBoard's.
-            time_s: unix time; now if None.
-        """
+        """Writes TensorBoard's summary as it is; `time_s`: unix time, now if None."""
         wall_time = time.time() if time_s is None else time_s
         self._add(event_pb2.Event(wall_time=wall_time, step=int(step), summary=summary))
 

@@ -62,11 +62,7 @@ def gpu_names() -> list[str]:
 
 
 def energy_j_of(uuid: str) -> float | None:
-    """Energy that a GPU has drawn since its driver was loaded; None where NVML does not tell.
-
-    Args:
-        uuid: as CUDA gives it, 32 hexadecimal digits.
-    """
+    """Energy of a GPU since driver load, by CUDA's 32-digit UUID; None: NVML does not tell."""
     dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
@@ -79,14 +75,10 @@ def energy_j_of(uuid: str) -> float | None:
 
 
 def spinning(sample: Mapping[str, Any]) -> bool | None:
-    """Tells a GPU that only waits inside a collective from one that computes.
+    """Tells a GPU that only waits inside a collective from one that computes, by a `GpuSample`.
 
-    Args:
-        sample: fields of a `GpuSample`.
-
-    Returns:
-        True: it looks busy, but power and memory activity say that it computes next to nothing.
-        False: it is not busy, or it computes. None: the GPU does not tell enough.
+    True: it looks busy, but power and memory activity say that it computes next to nothing. False:
+    it is not busy, or it computes. None: the GPU does not tell enough.
     """
     used = sample.get("utilisation_percent")
     active = sample.get("memory_activity_percent")

@@ -19,13 +19,8 @@ from hvd_nmt.common.units import count
 def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Reads the objects of a file one by one, without a torn last line.
 
-    Args:
-        path: the file.
-        problems: gets a sentence with the number of lines that are no JSON object, if there are
-            any; they are left out.
-
-    Yields:
-        One object per line. Non-finite floats are the strings that `encode` made of them.
+    Non-finite floats are the strings that `encode` made of them. Lines that are no JSON object are
+    left out; `problems` gets a sentence with their number.
     """
     damaged = 0
     for _, values in _lines(path):
@@ -40,12 +35,8 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
 def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
     """Drops lines from a file so that a crash leaves either the old file or the new one.
 
-    Args:
-        path: the file; nothing may have it open for writing.
-        keep: tells of an object whether its line stays, to the byte; a line that is none stays.
-
-    Returns:
-        The number of dropped lines. The file is not touched when it is 0.
+    Nothing may have the file open for writing. `keep` tells of an object whether its line stays, to
+    the byte; a line that is none stays. Returns the number of dropped lines.
     """
     kept, dropped = [], 0
     for line, values in _lines(path):
@@ -59,14 +50,10 @@ def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
 
 
 def encode(values: Mapping[str, Any]) -> bytes:
-    """Makes one line of an object: every digit of every float, and valid JSON even with NaN.
+    """Makes one line of an object: UTF-8, every digit of every float, a newline only at its end.
 
-    Args:
-        values: JSON values; NaN and infinities become the strings "nan", "inf" and "-inf", because
-            JSON has no such numbers and strict readers (jq, browsers) refuse Python's `NaN`.
-
-    Returns:
-        UTF-8 with a newline at its end and nowhere else.
+    NaN and infinities become the strings "nan", "inf" and "-inf": JSON has no such numbers, and
+    strict readers (jq, browsers) refuse Python's `NaN`.
     """
     try:
         text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,8 +1,7 @@
 """MB/s each way, link speed and state of every network interface of this host.
 
-Interfaces and counters are those of the network namespace in which the process started: psutil
-reads /proc/net/dev, and /proc/net stands for /proc/self/net, which follows the process's main
-thread. A thread that moved itself into another namespace with setns() would not be followed.
+They are those of the network namespace in which the process started: psutil reads /proc/net/dev,
+which follows the process's main thread, not one that has moved with setns().
 """
 
 import time
@@ -47,11 +46,7 @@ class NicSample:
 
 
 def nics() -> dict[str, Nic]:
-    """The interfaces of this host at this moment, loopback included, by name.
-
-    Raises:
-        OSError: if the system does not tell.
-    """
+    """The interfaces of this host at this moment, loopback included, by name; may raise OSError."""
     return {
         name: Nic(
             is_up=stats.isup,
@@ -72,12 +67,9 @@ class NetworkProbe:
         self._before, self._time_s = _counts(), time.monotonic()
 
     def sample(self) -> dict[str, NicSample]:
-        """Reads the counters of the interfaces there are and compares them with those before.
+        """Rates since the sample before, by interface; OSError: the system does not tell.
 
         Those that are down and never carried a byte are left out: a host with containers has many.
-
-        Raises:
-            OSError: if the system does not tell.
         """
         states = nics()
         now, time_s = _counts(), time.monotonic()

@@ -31,10 +31,7 @@ Answer = TypeVar("Answer")
 
 @final
 class Sampler:
-    """Samples this host until it is stopped; a context manager.
-
-    One per host is right: it sees all GPUs and interfaces.
-    """
+    """Samples this host, all its GPUs and interfaces, until it is stopped; a context manager."""
 
     def __init__(
         self,
@@ -179,12 +176,11 @@ class Sampler:
 
 
 def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
-    """Flattens a line of kind "sample" for TensorBoard.
+    """Flattens a line of kind "sample" for TensorBoard: values by tag.
 
-    Returns:
-        Values by tag, such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
-        `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
-        carried a byte.
+    Tags are such as `gpu/0/power_w`, `nic/eth0/sent_MB_per_s`, `host/memory_used_GB`.
+    `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
+    carried a byte.
     """
     tags = _numbers("host/", sample)
     for gpu in sample["gpus"]:

@@ -16,18 +16,14 @@ def step_time(
 
     All ranks leave a step together, with the sum of its gradients, so they begin the next one
     together too. A rank that has its gradients `ready_s` later then waits: until the slowest rank
-    has them, that is the fault of that rank; after it, that of the network.
+    has them, that is the fault of that rank; after it, that of the network. No part is below zero:
+    clocks of their own can overshoot the total by a rounding.
 
     Args:
         total_s: seconds this rank's step took.
         waited_s: seconds of it in which this rank had its gradients, but not yet their sum.
-        rank: this rank.
         rank_ready_s: for each rank, seconds from the start of its step to its gradients.
         rank_input_wait_s: for each rank, seconds of that in which it had no batch.
-
-    Returns:
-        The split. No part is below zero: the parts are read from clocks of their own and can
-        overshoot the total by a rounding.
     """
     ranks, slowest_s = len(rank_ready_s), max(rank_ready_s)
     communication_s = max(0.0, waited_s - (slowest_s - rank_ready_s[rank]))

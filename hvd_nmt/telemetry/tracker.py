@@ -1,8 +1,8 @@
 """A run shown in MLflow or Weights & Biases while it trains.
 
-Their own environment variables say where; no address is printed, as it may hold a password.
-A thread talks to the library, so that no server can slow or end a step, and a run that resumes is
-found again by its own id. What a server does not take is in metrics.jsonl.
+Their own environment variables say where; no address is printed, as it may hold a password. A
+thread talks to the library, so that no server can slow or end a step. A run that resumes is found
+again by its own id. What a server does not take is in metrics.jsonl.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _RUN_TAG = "hvd_nmt.run_id"
 class Tracker:
     """Does nothing if `telemetry.tracker` is none, or on another rank; a context manager.
 
-    Raises:
-        ConfigError: the library is not installed.
+    ConfigError: the library is not installed.
     """
 
     def __init__(self, config: Config, is_first: bool) -> None:
@@ -143,7 +142,7 @@ class _WandbRun:
             ),
         )
         self._run.config.update(_flat(config), allow_val_change=True)
-        # The library's own count drops what comes again after a run went back.
+        # The library's own count drops what comes again after a resume.
         self._run.define_metric("*", step_metric="step")
 
     def log(self, step: int, time_s: float, values: Mapping[str, float]) -> None:
@@ -157,7 +156,6 @@ _OPEN: dict[str, type[_MlflowRun] | type[_WandbRun]] = {"mlflow": _MlflowRun, "w
 
 
 def _flat(config: Config) -> dict[str, Any]:
-    """The configuration by dotted names."""
     flat: dict[str, Any] = {}
 
     def add(plain: Mapping[str, Any], prefix: str) -> None:
