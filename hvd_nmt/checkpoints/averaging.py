@@ -5,10 +5,9 @@
         config.yaml spm.model   of the run, so that whatever takes a run directory takes this one
         average.json            which checkpoints went in, with their steps and SHA-256
 
-The weights are those that the optimizer moved, also in a run that keeps a moving average of them
-(`training.ema_decay`). They and the step are all that is written. Translation needs no more, and
-there are no moments of Adam that belong to a mean: those of one checkpoint were gathered at other
-weights. So `train` refuses to go on in such a directory; it may be what a new run begins with.
+The weights are those that the optimizer moved, also in a run with `training.ema_decay`. Only they
+and the step are written: Adam's moments were gathered at other weights than the mean. So `train`
+refuses to go on in such a directory; a new run may begin with it.
 
 Source: Vaswani et al. 2017, section 6.1, average the last 5 checkpoints of the base model.
 """
@@ -64,17 +63,12 @@ def named(run_dir: Path, which: Sequence[str]) -> list[Checkpoint]:
 
 
 def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
-    """Write the mean of some checkpoints, complete or not at all; the prefix of the new one.
+    """Write the mean of at least one checkpoint, complete or not at all; the prefix of the new one.
 
-    Memory holds two sets of weights in float32 and one tensor in float64, however many checkpoints
-    there are.
-
-    Args:
-        run_dir: the run whose configuration and vocabulary they have.
-        chosen: at least one. They should come from one run: models that began with different
-            weights have no useful mean.
-        output: a folder that is to be made. Inside a run directory it is instead the prefix of the
-            new checkpoint's files, and the record goes to `<prefix>.average.json`.
+    Memory holds two sets of weights in float32 and one tensor in float64. The checkpoints should
+    come from one run: models that began with different weights have no useful mean. `output` is a
+    new folder, or inside a run directory the prefix of the new checkpoint's files; then the record
+    goes to `<prefix>.average.json`.
 
     Raises:
         ConfigError: the output is there already.
@@ -112,12 +106,9 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
 
 
 def mean(prefixes: Sequence[Path]) -> Weights:
-    """The mean of the weights of some checkpoints of one model; of one, its weights.
+    """The mean of the weights of the checkpoints of one model with these prefixes.
 
     Summed in float64, one weight after the other: memory holds the result and one weight more.
-
-    Args:
-        prefixes: of checkpoints of this package.
     """
     if not prefixes:
         raise RunError("No checkpoint is given to average: name at least one.")
@@ -133,11 +124,7 @@ def mean(prefixes: Sequence[Path]) -> Weights:
 
 
 def moving_average(prefix: Path) -> Weights | None:
-    """The moving average of the weights that a checkpoint of a run with `training.ema_decay` holds.
-
-    Returns:
-        The average under the keys of the weights themselves; None if there is none.
-    """
+    """The moving average that a checkpoint holds, under the keys of the weights, or None."""
     variables, value = contents.read(prefix).variables, contents.values(prefix)
     average = {
         v.name.replace(names.AVERAGE, names.WEIGHTS, 1): value(v.name)

@@ -1,4 +1,4 @@
-"""Work beside the training: one piece at a time, in a thread of the lowest priority."""
+"""Work beside the training, in a thread of the lowest priority."""
 
 import contextlib
 import os
@@ -25,18 +25,14 @@ class Background:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the end of the work.
-
-        Raises:
-            BaseException: what the work raised, once.
-        """
+        """Wait for the end of the work, and raise once what it raised."""
         self.has_ended()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def has_ended(self, timeout_s: float | None = None) -> bool:
-        """Wait likewise, and raise nothing; whether it has ended in that time."""
+        """Wait likewise, but raise nothing; whether it has ended in that time."""
         thread = self._thread
         if thread is None:
             return True

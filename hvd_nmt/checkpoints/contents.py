@@ -1,7 +1,4 @@
-"""What a checkpoint contains: its files, its variables, and what each byte is for.
-
-The manifest of a checkpoint lists its variables; those of other programs TensorFlow reads.
-"""
+"""What a checkpoint contains: its files, its variables, and what each byte is for."""
 
 import collections
 import json
@@ -145,9 +142,9 @@ class Anatomy:
 
 
 def prefixes(run_dir: Path) -> list[Path]:
-    """The prefixes of a run's checkpoints by step, newest last: `model.ckpt-N`, else `best_models`.
+    """The prefixes of a run's checkpoints, damaged ones too, by step, newest last.
 
-    Only names are looked at, not whether a checkpoint is undamaged.
+    They are `model.ckpt-N`, else those in `best_models`.
     """
     for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
         found = [path.with_name(path.name.removesuffix(".index")) for path in run_dir.glob(pattern)]
@@ -163,14 +160,7 @@ def latest(run_dir: Path) -> Path | None:
 
 
 def read(prefix: Path) -> Anatomy:
-    """Take a checkpoint apart.
-
-    Args:
-        prefix: path of the checkpoint without the ending, such as runs/demo/model.ckpt-800.
-
-    Raises:
-        RunError: there is no such checkpoint, or its index is damaged.
-    """
+    """Take a checkpoint apart; raises RunError if there is none, or its index is damaged."""
     data = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
     if not data:
         raise RunError(f"{prefix}.data-* is missing: without it {prefix.name} holds no values.")
@@ -190,8 +180,7 @@ def read(prefix: Path) -> Anatomy:
 def variable_table(prefix: Path) -> list[list[Any]]:
     """Name, shape, type and bytes of each variable, as TensorFlow reads them, in order of names.
 
-    Raises:
-        RunError: the index cannot be read, or is damaged.
+    Raises RunError if the index cannot be read, or is damaged.
     """
     reader = _reader(prefix)
     dtypes, table = reader.get_variable_to_dtype_map(), []
@@ -206,11 +195,7 @@ def variable_table(prefix: Path) -> list[list[Any]]:
 
 
 def values(prefix: Path) -> Callable[[str], np.ndarray]:
-    """A function that reads a variable of a checkpoint by its name.
-
-    Raises:
-        RunError: the index cannot be read, or is damaged.
-    """
+    """A function that reads a variable of a checkpoint by its name; raises as above."""
     return _reader(prefix).get_tensor
 
 
@@ -230,13 +215,8 @@ def _reader(prefix: Path) -> Any:
 def changes(before: Path, after: Path) -> dict[str, float]:
     """How far each group of variables moved between two checkpoints of one model.
 
-    Args:
-        before: prefix of the earlier checkpoint.
-        after: prefix of the later one.
-
-    Returns:
-        Group -> norm of the difference over the norm before, all variables of the group taken as
-        one vector; inf where all was 0 before. Counters are left out.
+    Group -> norm of the difference over the norm before, all variables of the group taken as one
+    vector; inf where all was 0 before. Counters are left out.
     """
     earlier, later = ({v.name: v for v in read(prefix).variables} for prefix in (before, after))
     if {(v.name, v.shape) for v in earlier.values()} != {(v.name, v.shape) for v in later.values()}:

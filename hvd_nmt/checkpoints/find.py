@@ -1,8 +1,4 @@
-"""Which checkpoints a run has, which of them are undamaged, and which one a name means.
-
-The manifest decides what is complete, newest first, and every tensor is read (TensorFlow keeps a
-CRC of each) before a checkpoint is believed.
-"""
+"""Which checkpoints a run has, which of them are undamaged, and which one a name means."""
 
 import contextlib
 import dataclasses
@@ -26,9 +22,7 @@ _NAMED = 4
 def newest_first(run_dir: Path, passed_over: type[RunError] = RunError) -> list[Checkpoint]:
     """The complete `model.ckpt-N` of a run, by step; only the manifests are read.
 
-    Args:
-        run_dir: run directory.
-        passed_over: which errors in reading a manifest leave a checkpoint out; others are raised.
+    An error of the class `passed_over` in reading a manifest leaves it out; others are raised.
     """
     return sorted(_complete(run_dir, names.NEWEST, passed_over), key=lambda c: -c.step)
 
@@ -39,12 +33,10 @@ def best_first(
 ) -> list[Checkpoint]:  # fmt: skip
     """The complete `best_models/*` of a run, by `evaluation.best_by`, the best first.
 
-    Values on other data mean something else: where a run was resumed on other data, those from
-    before are none of its best models. Neither are those, where it went on with another `best_by`,
-    of which the value that now decides is not known.
+    Values on other data mean something else: best models from before a change of data are left out.
+    So are those without a value of the measure that now decides.
 
     Args:
-        run_dir: run directory.
         passed_over: as for `newest_first`.
         data_hash: of the data; None: those of the newest `model.ckpt-N`, if there is one.
         best_by: the measure; None: that of the newest checkpoint.
@@ -69,20 +61,14 @@ def best_first(
 
 
 def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """The newest checkpoint of which every byte is right; damaged ones are put aside.
+    """The newest checkpoint of which every byte is right; None in a fresh run directory.
 
-    One that cannot be read this time is not damaged: neither is it moved nor another one taken.
-
-    Args:
-        run_dir: run directory.
-        say: told about each damaged checkpoint.
-
-    Returns:
-        None in a fresh run directory.
+    Damaged ones are put aside, and `say` is told of each. One that cannot be read this time is not
+    damaged: neither is it moved nor another one taken.
 
     Raises:
-        RunError: a checkpoint cannot be read this time; or there are, or were, checkpoints and
-            none can be used: starting from scratch here would bury them.
+        RunError: a checkpoint cannot be read this time; or there are, or were, checkpoints and none
+            can be used: starting from scratch here would bury them.
     """
     found = newest_intact(run_dir, say)
     if found is not None:
@@ -124,10 +110,8 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
 def verify(checkpoint: Checkpoint) -> None:
     """Read every tensor and compare every file with the manifest.
 
-    Raises:
-        DamagedError: a file is missing, a byte of it has changed, or it has another checkpoint's
-            name.
-        RunError: a file cannot be read this time.
+    Raises DamagedError if a file is missing or changed, or it has another checkpoint's name;
+    RunError if one cannot be read this time.
     """
     if names.step_of(checkpoint.prefix) not in (None, checkpoint.step):
         raise DamagedError(f"{checkpoint.prefix} is the checkpoint of step {checkpoint.step}.")
@@ -147,9 +131,7 @@ def verify(checkpoint: Checkpoint) -> None:
 def read_fully(prefix: Path) -> None:
     """Read every tensor of a checkpoint; TensorFlow compares each with its CRC.
 
-    Raises:
-        DamagedError: a tensor is not what was written.
-        RunError: one cannot be read this time.
+    Raises DamagedError if one is not what was written, RunError if it cannot be read this time.
     """
     try:
         dtypes = tf.train.load_checkpoint(os.fspath(prefix)).get_variable_to_dtype_map()
@@ -169,14 +151,9 @@ def read_fully(prefix: Path) -> None:
 
 
 def find(run_dir: Path, which: str) -> Path:
-    """The prefix of a checkpoint.
+    """The prefix of a checkpoint: "best" (by `evaluation.best_by`), "latest", or a prefix or file.
 
-    Args:
-        run_dir: run directory.
-        which: "best" (by `evaluation.best_by`), "latest", or a prefix (with or without suffix).
-
-    Raises:
-        RunError: there is no such checkpoint, or it cannot be told which one it is.
+    Raises RunError if there is no such checkpoint, or it cannot be told which one it is.
     """
     if which in ("best", "latest"):
         best, newest = (of(run_dir, DamagedError) for of in (best_first, newest_first))

@@ -99,11 +99,7 @@ class Checkpoint:
 
 
 def newest_step(run_dir: Path) -> int | None:
-    """The highest step of which there is a complete checkpoint; only manifests are read.
-
-    Returns:
-        None where there is none, or none that can be read.
-    """
+    """The highest step with a complete checkpoint, by manifests; None if none can be read."""
     with contextlib.suppress(OSError):
         for prefix in names.prefixes(run_dir):
             with contextlib.suppress(RunError):
@@ -114,9 +110,7 @@ def newest_step(run_dir: Path) -> int | None:
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint, `<prefix>.json`.
 
-    Raises:
-        DamagedError: it is not there, or not as it was written.
-        RunError: it cannot be read this time.
+    Raises DamagedError if it is missing or changed, RunError if it cannot be read this time.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -132,11 +126,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def kind_of(error: Exception) -> type[RunError]:
-    """DamagedError if reading failed because a file is gone or not what was written; else RunError.
-
-    Args:
-        error: of Python or TensorFlow.
-    """
+    """DamagedError if a file could not be read for being gone or changed; else RunError."""
     return RunError if system_error(error) not in ("", os.strerror(errno.ENOENT)) else DamagedError
 
 

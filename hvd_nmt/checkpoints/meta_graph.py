@@ -20,16 +20,11 @@ from hvd_nmt.model.transformer import Transformer
 
 
 def export(model: Transformer, state: tf.train.Checkpoint) -> bytes:
-    """The meta graph of a model whose weights are saved in `state`.
+    """The meta graph of a model, or its moving average, that `state` saves as `model` or as `ema`.
 
-    Args:
-        model: the model under training, or its moving average.
-        state: the checkpoint object that saves it as `model`, or as `ema`.
-
-    Returns:
-        A serialised MetaGraphDef with placeholders `source` and `target` (int32 ids, BxS and BxT,
-        each row ending with eos and padded with 0), the result `logits` (float32 BxTxV), and a
-        saver that restores the weights and the step.
+    A serialised MetaGraphDef with placeholders `source` and `target` (int32 ids, BxS and BxT, each
+    row ending with eos and padded with 0), the result `logits` (float32 BxTxV), and a saver that
+    restores the weights and the step.
     """
     keys = {id(variable): key for key, variable in keyed_variables(state)}
     traced = _traced(model)

@@ -47,9 +47,7 @@ vocabulary may cut target text"""
 def load_config(run_dir: Path) -> Config:
     """The configuration of a run.
 
-    Raises:
-        RunError: the directory is no run directory.
-        ConfigError: its configuration cannot be read.
+    Raises RunError if the directory is no run directory, ConfigError if its file cannot be read.
     """
     path = run_dir / CONFIG
     if not path.exists():
@@ -93,8 +91,7 @@ def prepare_options(run_dir: Path) -> str:
 def require_target_text(run_dir: Path) -> None:
     """See that the vocabulary of a run may cut text to train on.
 
-    Raises:
-        RunError: the run was imported by a version that kept only the vocabulary of the source.
+    Raises RunError if a version imported the run that kept only the source's vocabulary.
     """
     if not _imported(run_dir).get(READS_TARGET_TEXT, True):
         raise RunError(
@@ -119,15 +116,7 @@ def _imported(run_dir: Path) -> dict[str, Any]:
 def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:
     """The prepared data that a run was trained on: relative to where it was started, or to here.
 
-    Args:
-        run_dir: run directory, by whatever path it is reached now.
-        config: what its config.yaml says.
-
-    Returns:
-        The data directory and its manifest.
-
-    Raises:
-        DataError: the data are not on this machine, or others are in their place.
+    Raises DataError if the data are not on this machine, or others are in their place.
     """
     directory = _data_directory(run_dir, config)
     try:

@@ -7,10 +7,8 @@
     best_models/val_loss=1.5943-step-500.*
     checkpoint                           TensorFlow's own pointer to the newest
 
-A checkpoint is written under a private name, synced, renamed, and only then gets its manifest,
-with a SHA-256 of each file. `find` is the way back: a start compares these and the CRC that
-TensorFlow keeps of each tensor. `Saver.begin` does all of this beside the training, of a copy of
-the state.
+A checkpoint is written under a private name, synced, renamed, and only then gets its manifest, with
+a SHA-256 of each file. `find` compares these and TensorFlow's CRC of each tensor.
 """
 
 import contextlib
@@ -43,13 +41,10 @@ class Saver:
     For one rank of each directory.
 
     Args:
-        run_dir: run directory.
-        state: what is saved: its `model` is the Transformer, its `ema`, if any, the moving average
-            of the weights, which is then the model in `.meta`.
+        state: its `model` is the Transformer, its `ema`, if any, the moving average of the weights,
+            which is then the model in `.meta`.
         facts: the manifest's values that do not change during the run.
-        keep: newest checkpoints kept.
-        keep_best: best checkpoints kept.
-        best_by: `evaluation.best_by`, which decides what they are.
+        keep, keep_best: newest and best checkpoints kept, the best by `evaluation.best_by`.
     """
 
     def __init__(
@@ -76,15 +71,14 @@ class Saver:
     def save(self, step: int) -> Checkpoint:
         """Write `model.ckpt-STEP`; drop the oldest beyond `keep`.
 
-        Raises:
-            RunError: the disk is full or the file system fails, now or in the save before; what
-                was there before is intact.
+        Raises RunError if the disk is full or the file system fails, now or in the save before;
+        what was there before is intact.
         """
         self.background.wait()
         return self._save(self._state, step)
 
     def begin(self, step: int) -> None:
-        """As `save`, but in the background: the state may change as soon as this returns."""
+        """As `save`, but in the background, of a copy of the state."""
         self.background.wait()
         if self._snapshot is None:
             self._snapshot = Snapshot(self._state)
@@ -98,14 +92,10 @@ class Saver:
     ) -> Checkpoint | None:
         """Note the scores of `model.ckpt-STEP`; if it is among the `keep_best` best, link it there.
 
-        Its files get a second name, `best_models/val_loss=X-step-STEP` or the like.
+        Its files get a second name, `best_models/val_loss=X-step-STEP` or the like. Returns the
+        best model; None if it is not among them, as is no value of NaN or Inf.
 
-        Returns:
-            The best model; None if it is not among them, as is no value of NaN or Inf.
-
-        Raises:
-            RunError: there is no such checkpoint, the disk is full or the file system fails; what
-                was there before is intact.
+        Raises RunError if there is no such checkpoint, and as `save` does.
         """
         self.background.wait()
         scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
@@ -178,12 +168,10 @@ def _link(file: Path, draft: Path) -> None:
 
 
 def publish(draft: Path, prefix: Path, manifest: str) -> None:
-    """Put the files of a checkpoint, which are on the disk, in place: the manifest comes last.
+    """Put files of a checkpoint, which are on the disk, in place: the manifest, a text, comes last.
 
-    Args:
-        draft: their prefix, in a folder of their own on the same file system.
-        prefix: what it is to be; files that have it are replaced.
-        manifest: text of the manifest.
+    `draft` is their prefix in a folder of their own on the same file system; files with `prefix`
+    are replaced.
     """
     draft_manifest = draft.parent / "manifest"
     draft_manifest.write_text(manifest, encoding="utf-8")

@@ -35,17 +35,12 @@ def predict(
     averaged: bool = False,
     source_vocabulary_size: int = 0,
 ) -> Prediction:
-    """The values that a checkpoint of a run holds.
+    """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
 
     Args:
-        model: sizes of the model.
         vocabulary_size: rows of the shared matrix: pieces rounded up to a multiple of 8.
-        freeze: `training.freeze`.
         averaged: whether there is a moving average (`training.ema_decay`).
         source_vocabulary_size: rows of the source's own matrix; 0: it has none.
-
-    Raises:
-        ConfigError: `freeze` names no weight.
     """
     weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
     kept = parts.frozen(list(weights), freeze)

@@ -1,7 +1,6 @@
 """A copy of what a run saves, which stays as it is while the run goes on.
 
-It has the same objects under the same keys, with the same names: the files of a checkpoint that is
-written of it are those of the run itself, to the byte.
+Objects, keys and names are the same, so a checkpoint of it is that of the run itself, to the byte.
 """
 
 from typing import Any
@@ -13,9 +12,6 @@ class Snapshot:
     """The variables of a state, as they were when it was made or last taken, in main memory.
 
     On the CPU, TensorFlow copies a variable when the run next changes it, and on a GPU at once.
-
-    Args:
-        state: of the run, see `state.run_state`.
     """
 
     def __init__(self, state: tf.train.Checkpoint) -> None:

@@ -9,7 +9,7 @@
     step                    optimizer steps done
 
 PATH is that of the weight in the model, such as encoder/0/attention/qkv. What no run goes on from,
-a mean of checkpoints for example, has weights and step alone.
+such as a mean of checkpoints, has weights and step alone.
 """
 
 import collections
@@ -44,14 +44,7 @@ def run_state(
     adam: AdamState | None = None,
     average: Transformer | None = None,
 ) -> tf.train.Checkpoint:
-    """What a checkpoint holds.
-
-    Args:
-        model: the weights that the optimizer moves.
-        step: optimizer steps done.
-        adam: None where no run goes on.
-        average: the moving average of the weights, if the run keeps one.
-    """
+    """What a checkpoint holds; None for `adam` where no run goes on, for `average` without one."""
     parts: dict[str, Any] = {names.WEIGHTS: model}
     if average is not None:
         parts[names.AVERAGE] = average
@@ -66,12 +59,7 @@ def run_state(
 
 
 def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamState:
-    """Adam before its first update, without an optimizer.
-
-    Args:
-        weights: those that are trained, by their paths.
-        iterations: updates that it is said to have made.
-    """
+    """Adam of weights by their paths, without an optimizer: moments of 0 at `iterations`."""
     m, v = (
         {
             path: tf.Variable(tf.zeros_like(weight), name=f"{kind}/{weight.name.split(':')[0]}")
@@ -124,12 +112,8 @@ def with_loss_scale_of(
     one, or the other way round. TensorFlow wants a variable for all that a checkpoint holds: what
     the run has no use for is read into one that nobody keeps.
 
-    Args:
-        state: of the run, see `run_state`.
-        saved: dtypes of the variables in the checkpoint, by key.
-
-    Returns:
-        `state` itself if both have a loss scale, or neither.
+    `saved` are the dtypes of the checkpoint's variables by key. Returns `state` itself if both have
+    a loss scale, or neither.
     """
     children = tf.train.TrackableView.children
     parts = children(state)

@@ -1,9 +1,9 @@
 """From checkpoint files to variables.
 
-Where a run keeps a moving average of its weights (`training.ema_decay`), that average is what its
-checkpoints stand for: translation, scores, export and a run that starts from it take the averaged
-weights, as its own validation did. The weights that the optimizer moved are in the same files and
-are used when training resumes, by `raw=True` here, and by `python -m hvd_nmt.average --raw`.
+Where a run keeps a moving average of its weights (`training.ema_decay`), its checkpoints stand for
+that average: translation, scores, export and a run that starts from it take the averaged weights,
+as its own validation did. The weights that the optimizer moved are in the same files. A resumed run
+uses them, as do `raw=True` here and `python -m hvd_nmt.average --raw`.
 """
 
 import os
@@ -39,20 +39,12 @@ from hvd_nmt.model.transformer import Transformer
 def load_model(
     run_dir: Path, which: str = "best", compute_dtype: str = "float32", *, raw: bool = False
 ) -> tuple[Transformer, int]:
-    """A trained model, ready to decode.
+    """A trained model, ready to decode, and the training step of its weights; `which`: see `find`.
 
-    Args:
-        run_dir: run directory.
-        which: see `find`.
-        compute_dtype: dtype of activations.
-        raw: take the weights that the optimizer moved even if the run averages them.
+    `raw`: take the weights that the optimizer moved even if the run averages them.
 
-    Returns:
-        The model and the training step of its weights.
-
-    Raises:
-        RunError: no such checkpoint, or it is damaged, or it does not fit the run's configuration
-            or vocabulary.
+    Raises RunError if the checkpoint is missing or damaged, or does not fit the run's configuration
+    or vocabulary.
     """
     config = load_config(run_dir)
     prefix = find(run_dir, which)
@@ -75,15 +67,9 @@ def load_model(
 
 
 def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
-    """See that a run directory has the vocabularies that a checkpoint was trained with.
+    """See that a run directory has the vocabularies of a checkpoint; `name` is for errors.
 
-    Args:
-        run_dir: run directory.
-        manifest: of the checkpoint.
-        name: of the checkpoint, for errors.
-
-    Raises:
-        RunError: one is missing, is another one, or is there without being the checkpoint's.
+    Raises RunError if one is missing, is another one, or is there without being the checkpoint's.
     """
     wanted = manifest.vocabulary_hash, manifest.source_vocabulary_hash
     found = vocabulary_hashes(run_dir)
@@ -104,20 +90,12 @@ def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
 
 
 def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
-    """Load everything that a run saves: weights, Adam's moments, average, step and loss scale.
+    """Load all that a run saves into `state`; whether a loss scale was left out on either side.
 
     A checkpoint of float16 goes on without its loss scale in a run of another precision; one of
     another precision goes on in float16 with the loss scale that `state` has.
 
-    Args:
-        state: of the run, see `state.run_state`.
-        checkpoint: of a run.
-
-    Returns:
-        Whether the loss scale was left out so, on one side or the other.
-
-    Raises:
-        RunError: the checkpoint is of another model, or cannot be read.
+    Raises RunError if the checkpoint is of another model, or cannot be read.
     """
     prefix = os.fspath(checkpoint.prefix)
     try:
@@ -137,21 +115,13 @@ def restore(state: tf.train.Checkpoint, checkpoint: Checkpoint) -> bool:
 def start_from(
     source: str, state: tf.train.Checkpoint, data: DataDirectory
 ) -> tuple[Checkpoint, str]:
-    """Give a new run the weights of another, and nothing else.
+    """Give a new run the weights of another; the checkpoint, and what the log says of it.
 
     Where the new run has another vocabulary, a piece that both know keeps its rows; the rows of the
-    others stay as they were drawn.
+    others stay as they were drawn. `source` is `training.init_from`; the model and the average of
+    `state` get the weights.
 
-    Args:
-        source: `training.init_from`.
-        state: what the new run saves; its `model` gets the weights.
-        data: what the new run trains on.
-
-    Returns:
-        The checkpoint, and what the log says of it.
-
-    Raises:
-        RunError: there is no such checkpoint, it is damaged, or it is of another model.
+    Raises RunError if there is no such checkpoint, it is damaged, or it is of another model.
     """
     checkpoint = _origin(source)
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
@@ -236,18 +206,11 @@ def _assign(
 def other_size(
     manifest: Manifest, model: Transformer, *, with_rows: bool = True
 ) -> tuple[str, Any, Any] | None:
-    """The first size in which a checkpoint's model differs from another one.
+    """The first size in which a checkpoint's model differs from another one; None if all are equal.
 
     Rates of dropout are no part of what weights mean, and without learned positions neither is the
-    length that the model reads.
-
-    Args:
-        manifest: of the checkpoint.
-        model: the other model.
-        with_rows: whether the numbers of rows of the embeddings must be equal, too.
-
-    Returns:
-        Name of the size, its value in the checkpoint, and in `model`; None if all are equal.
+    length that the model reads. `with_rows`: the rows of the embeddings must be equal, too. Returns
+    the size's name, its value in the checkpoint, and in `model`.
     """
     # A checkpoint from before a field was there has what is now that field's default.
     rows = ("vocabulary_size", "source_vocabulary_size") if with_rows else ()

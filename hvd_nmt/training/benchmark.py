@@ -105,9 +105,9 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
 
 
 def product_flop_per_s(precision: str, rounds: int = 5) -> float:
-    """The best rate of any large product, operations a second: what a model's are a share of.
+    """The best rate of any large product, operations a second, to compare a model's with.
 
-    Data sheets promise more than a device gives: this is measured where and when the model is.
+    Measured where and when the model is: data sheets promise more than a device gives.
     """
     shapes = _PRODUCTS_OF_A_GPU if device.is_gpu() else _PRODUCTS_OF_A_CPU
     return max(_product_rate(precision, *shape, rounds) for shape in shapes)

@@ -1,7 +1,4 @@
-"""The small callbacks of a run: learning rate, comparison of replicas, telemetry.
-
-`step_log.py` has the one that logs, `save_and_evaluate.py` the one that saves and evaluates.
-"""
+"""The small callbacks of a run: learning rate, comparison of replicas, telemetry."""
 
 from __future__ import annotations
 
@@ -21,12 +18,7 @@ from hvd_nmt.training.step_callback import StepCallback
 
 
 class LearningRate(StepCallback):
-    """Sets the learning rate before each step, a pure function of the step.
-
-    Args:
-        start_step: steps done before `fit`.
-        schedule: of the run.
-    """
+    """Sets the learning rate before each step, a pure function of the step."""
 
     def __init__(self, start_step: int, schedule: Schedule) -> None:
         super().__init__(start_step)
@@ -42,10 +34,6 @@ class ReplicaCheck(StepCallback):
 
     Islands differ between exchanges: then the ranks of each host are compared, and on all hosts the
     weights that they have in common.
-
-    Args:
-        start_step: steps done before `fit`.
-        rank: this rank.
     """
 
     EVERY_STEPS = 100
@@ -68,10 +56,7 @@ class ReplicaCheck(StepCallback):
 class Telemetry(keras.callbacks.Callback):
     """Samples GPUs, network cards and host while `fit` runs; on the first rank of each host.
 
-    Args:
-        run_dir: gets the samples, and their charts for TensorBoard.
-        interval_s: seconds between two samples; 0: none are taken.
-        rank: this rank.
+    The run directory gets the samples, every `interval_s` seconds (0: none), and their charts.
     """
 
     def __init__(self, run_dir: Path, interval_s: float, rank: Rank) -> None:

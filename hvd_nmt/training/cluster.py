@@ -36,8 +36,7 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
     No shared file system is assumed: the first rank of each host makes it there, in a process
     without TensorFlow, and the others wait.
 
-    Raises:
-        DataError: the data are missing or damaged, or preparing them failed, on some host.
+    Raises DataError if the data are missing or damaged, or preparing them failed, on some host.
     """
     if config.corpus == "embedded":
         _prepare_embedded(config, rank)
@@ -46,17 +45,9 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
 
 
 def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
-    """Compare what must be the same on all hosts.
+    """Compare facts, by name, that must be the same on all hosts; every rank's facts, by rank.
 
-    Args:
-        facts: name -> value or digest of this rank.
-        rank: this rank.
-
-    Returns:
-        Every rank's facts, by rank.
-
-    Raises:
-        ClusterError: something differs; names what, where, and both values.
+    Raises ClusterError if something differs, which names what, where, and both values.
     """
     facts_by_rank = horovod.gather({"host": rank.host, **facts})
     for name in facts:
@@ -72,10 +63,7 @@ def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
 def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[str, Any]:
     """What `require_equal` compares: data, vocabulary, configuration, code and versions.
 
-    Args:
-        config: of the run; where it writes and what it records may differ.
-        data: prepared data of this rank's host.
-        precision: picked for this rank.
+    Where the run writes and what telemetry it records may differ.
     """
     settings = as_plain(config)
     del settings["run_dir"], settings["telemetry"]
@@ -101,17 +89,8 @@ def check_averaging(
     the sum, in every weight, also where numbers travel as float16. There are many ways to wrap an
     optimizer after which each rank silently trains alone.
 
-    Args:
-        optimizer: the compiled one.
-        weights: the weights it is going to train.
-        rank: this rank.
-        together: ranks over which this one is to sum; None: all.
-
-    Returns:
-        Seconds that one all-reduce of all gradients takes.
-
-    Raises:
-        DivergedError: on all ranks, if it is wrong on any.
+    `together` are the ranks over which this one is to sum; None: all. Returns the seconds that one
+    all-reduce of all gradients takes. Raises DivergedError on all ranks if it is wrong on any.
     """
     patterns = [tf.constant(_pattern(weight.shape)) for weight in weights]
 
@@ -184,19 +163,10 @@ def weights_checksum(weights: list[tf.Variable]) -> int:
 def require_equal_weights(
     weights: list[tf.Variable], step: int, rank: Rank, *, within_hosts: bool = False
 ) -> int:
-    """Compare the weights of all ranks.
+    """Compare the weights of all ranks; `within_hosts`: hosts may differ from each other.
 
-    Args:
-        weights: what must be equal.
-        step: steps done, for the sentence of the error.
-        rank: this rank.
-        within_hosts: whether hosts may differ from each other.
-
-    Returns:
-        Their checksum; of this rank's host, if hosts may differ.
-
-    Raises:
-        DivergedError: they differ; names the ranks that are in the minority, or all of them.
+    Returns their checksum; of this rank's host, if hosts may differ. Raises DivergedError if they
+    differ, which names the ranks in the minority, or all of them.
     """
     by_rank = horovod.gather([rank.host, weights_checksum(weights)])
     places = {host if within_hosts else "" for host, _ in by_rank}

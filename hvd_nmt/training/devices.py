@@ -42,9 +42,7 @@ def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -
     """Give this rank its GPU, or its share of the cores. Must run before TensorFlow computes.
 
     `wanted` is `training.device`; None: as auto, but GPUs that TensorFlow cannot use do not matter.
-
-    Raises:
-        ClusterError: this host has GPUs, but fewer than ranks, or TensorFlow cannot use them.
+    Raises ClusterError if this host has GPUs, but fewer than ranks, or TensorFlow cannot use them.
     """
     if deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -82,10 +80,9 @@ def description(rank: Rank) -> str:
 
 
 def require_gpu_of_its_own(rank: Rank) -> None:
-    """See that no two ranks have the same GPU. A collective, the first that may use GPUs.
+    """See that no two ranks have the same GPU, else ClusterError on all ranks.
 
-    Raises:
-        ClusterError: on all ranks, some have.
+    A collective, the first that may use GPUs.
     """
     gpus = tf.config.list_physical_devices("GPU")
     one = len(gpus) == 1 and tf.config.get_visible_devices("GPU")
@@ -154,8 +151,8 @@ def _require_code(gpu: tf.config.PhysicalDevice, host: str) -> None:
 def keep_freed_memory() -> None:
     """Ask glibc to keep freed memory for the next step instead of returning it to the kernel.
 
-    A training step on a CPU frees and takes the same hundreds of megabytes each time; by default
-    every large tensor is a fresh mapping whose pages the kernel has to clear.
+    A step on a CPU takes the same hundreds of megabytes each time; by default every large tensor is
+    a fresh mapping whose pages the kernel has to clear.
     """
     try:
         libc = ctypes.CDLL("libc.so.6")
@@ -200,11 +197,7 @@ def is_of_memory(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def explain_memory(rank: Rank, remedy: str = _SMALLER_STEPS) -> Iterator[None]:
-    """Say in a sentence that there is too little memory, on the GPU or the host.
-
-    Raises:
-        ConfigError: the block needed more than there is.
-    """
+    """Say in a ConfigError that there is too little memory, on the GPU or the host."""
     try:
         yield
     except (tf.errors.OpError, MemoryError) as error:

@@ -21,9 +21,7 @@ _LAST_STEP = "training.max_steps"
 class EarlyEnd:
     """Decides on rank 0 whether the run ends; how the others hear of it is the callers' matter.
 
-    Args:
-        config: of the run.
-        trained_s: seconds of training before this start.
+    `trained_s` are seconds of training before this start.
     """
 
     def __init__(self, config: Config, trained_s: float) -> None:
@@ -61,11 +59,7 @@ class EarlyEnd:
         return found is not None
 
     def record(self, step: int) -> dict[str, Any]:
-        """The fields of the line `end`.
-
-        Args:
-            step: the last one that was done.
-        """
+        """The fields of the line `end`, after the last step that was done."""
         option, because = self._option, self.because
         if step >= self._config.training.max_steps:
             option, because = _LAST_STEP, ""
@@ -74,16 +68,9 @@ class EarlyEnd:
 
 
 def ended_before(config: Config, step: int) -> str:
-    """What to say if an earlier start has ended the run, by an option that is as it was then.
+    """One sentence if an earlier start has ended the run by an option that is unchanged; else "".
 
     A collective: the records of rank 0 count.
-
-    Args:
-        config: of this start.
-        step: steps done.
-
-    Returns:
-        One sentence, "" if the run goes on.
     """
     sentence = ""
     with horovod.raise_on_all_ranks():

@@ -77,14 +77,9 @@ class Scores(NamedTuple):
 
 
 class Evaluator:
-    """Evaluates a model on the dev set of prepared data.
+    """Evaluates a model, with the weights it has when called, on the dev set of prepared data.
 
-    Args:
-        transformer: the model, with whatever weights it has when called.
-        data: prepared data.
-        config: of the run.
-        rank: this rank; every rank must call `__call__` at the same step.
-        writes: whether it writes the scores down, with their intervals.
+    `writes`: whether this rank writes the scores down, with their intervals.
     """
 
     def __init__(
@@ -120,7 +115,7 @@ class Evaluator:
         )
 
     def __call__(self) -> Scores:
-        """Every rank takes its share; every rank gets the scores."""
+        """Every rank takes its share, at the same step; every rank gets the scores."""
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
@@ -246,13 +241,7 @@ def write(
 ) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read.
 
-    Args:
-        scores: of the step.
-        step: steps done.
-        samples: see `Evaluator.samples`.
-        run_dir: gets the translations, in `hypotheses`.
-        store: of the run's values.
-        prints: whether the line is printed, too.
+    `samples`: see `Evaluator.samples`. The translations go to `hypotheses` of the run directory.
     """
     store.scalars(
         step,
@@ -327,10 +316,7 @@ def _chrf(hypotheses: list[str], references: list[str], with_interval: bool) -> 
 
 
 def _ter(edits: list[tuple[int, float]]) -> float:
-    """TER of a text, percent, from each sentence's edits and the words of its reference.
-
-    Where no reference has a word it is sacreBLEU's value.
-    """
+    """TER in percent, from each sentence's edits and reference words; sacreBLEU's without words."""
     sums = np.sum(np.array(edits, np.float64), axis=0)
     return float(100 * (sums[0] / sums[1] if sums[1] > 0 else sums[0] > 0))
 

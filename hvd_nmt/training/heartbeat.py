@@ -9,7 +9,7 @@ others wait for it without end. So each section of a run has a limit, learned fr
     twice that where a rank waits for others, so that the one they wait for is found first
 
 A rank that is stopped (SIGSTOP) has the shortest limit, whatever it does. Every collective outside
-of a step is a sign of life: the time of its section begins anew. Without an agent nobody reads.
+of a step begins the time of its section anew. Without an agent nobody reads.
 """
 
 from __future__ import annotations
@@ -106,12 +106,7 @@ class Heartbeat:
             self.sign()
 
     def enter(self, section: str, waits: bool = False) -> None:
-        """A section begins, and the one before has ended.
-
-        Args:
-            section: its name.
-            waits: whether this rank waits for others in it.
-        """
+        """A section begins, in which this rank may wait for others; the one before has ended."""
         if section != self._section:
             self._ended.add(self._section)
         self._go_on_in(section, waits)
@@ -124,8 +119,7 @@ class Heartbeat:
     def limited(self, limit_s: float | None) -> Iterator[None]:
         """The block is a run, which begins with its start-up.
 
-        Args:
-            limit_s: of each section that has ended once; 0: none. None: it is learned.
+        `limit_s` is of each section that has ended once; 0: none. None: it is learned.
         """
         self.limit_s = limit_s
         self.enter(START)

@@ -89,14 +89,11 @@ class Rank:
 def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     """Start Horovod, and see that it joins as many ranks as there must be.
 
-    Args:
-        expected_ranks: how many there must be; 0: as many as were started, or the number in
-            HVD_NMT_RANKS, which `hvd_nmt.launch` sets.
-        with_groups: whether `group` will be called.
+    `expected_ranks` 0: as many as were started, or the number in HVD_NMT_RANKS, which
+    `hvd_nmt.launch` sets. `with_groups`: whether `group` will be called.
 
-    Raises:
-        ClusterError: another number of ranks was started, or a launcher started several processes
-            that Horovod does not know of, or some ranks did not come.
+    Raises ClusterError if another number of ranks was started, or a launcher started several
+    processes that Horovod does not know of, or some ranks did not come.
     """
     heartbeat.begin()
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", _GLOO_TIMEOUT_S)
@@ -130,16 +127,12 @@ def distributed_optimizer(
 ) -> keras.optimizers.Optimizer:
     """The optimizer with gradients summed over ranks before they are applied.
 
-    Sum, not average: each rank's loss is already divided by the token count of the whole step.
-    The tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
+    Sum, not average: each rank's loss is already divided by the token count of the whole step. The
+    tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
     being gathered, which would grow with the number of ranks.
 
-    Args:
-        optimizer: what applies them.
-        groups: in which gradients are summed. They are fixed, so that the same gradients have the
-            same sum to the bit: see `sums_in`.
-        sums: gives the sums of gradients; None, or where it gives None: Horovod sums them over all
-            ranks.
+    The `groups` of gradients are fixed, so that sums are equal to the bit: see `sums_in`. Where
+    `sums` is None or gives None, Horovod sums over all ranks.
     """
     wrapped = hvd_keras.DistributedOptimizer(
         optimizer, op=hvd.Sum, sparse_as_dense=True, groups=groups
@@ -240,11 +233,8 @@ def gather(value: Any) -> list[Any]:
 def raise_on_all_ranks() -> Iterator[None]:
     """Run a block that may fail on some ranks; a user's error there is raised on all of them.
 
-    The block must contain no collective. Without this, the other ranks would wait for ever in
-    their next collective for the one that failed.
-
-    Raises:
-        UserError: the error of the lowest rank that failed, with its host if it is another one.
+    It is that of the lowest rank that failed, with its host if it is another one. The block must
+    contain no collective. Without this, the others would wait for ever in their next one.
     """
     failure: tuple[int, str] | None = None  # exit code and message
     try:
@@ -268,11 +258,8 @@ def end_when_ranks_are_lost(
     """Where a collective in the block fails, another rank is gone: this process ends with code 5.
 
     At once, for Horovod waits at its end for the other ranks. Under `hvd_nmt.launch` that says who
-    was lost; without it rank 0 says what there is to say.
-
-    Args:
-        command: its name, put before the sentence.
-        before_end: what this rank has to finish.
+    was lost; without it rank 0 says it, after the name of the `command`. `before_end` is what this
+    rank has to finish.
     """
     try:
         yield
@@ -295,8 +282,8 @@ def end_when_ranks_are_lost(
 def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:
     """Wait until something is done on every rank, talking all the while.
 
-    Horovod has a time limit on silence between ranks, not on waiting: small collectives keep the
-    ranks in touch, and a rank that dies is noticed at once.
+    Horovod limits the silence between ranks, not waiting: small collectives keep them in touch, and
+    a rank that dies is noticed at once.
     """
     while True:
         with heartbeat.waiting():

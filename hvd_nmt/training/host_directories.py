@@ -43,15 +43,8 @@ class HostDirectories:
 def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     """Look at the run directories of all hosts; damaged checkpoints are put aside.
 
-    A collective, before anything else looks at the directory.
-
-    Args:
-        run_dir: run directory.
-        rank: this one.
-        log: gets a line for what a reader must know.
-
-    Raises:
-        RunError: a directory cannot be read or written, or two hold different runs.
+    A collective, before anything else looks at the directory. Raises RunError if a directory cannot
+    be read or written, or two hold different runs.
     """
     hosts = horovod.gather(rank.host)
     writers = _owners(run_dir, rank, hosts)
@@ -79,9 +72,7 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
 def _held(run_dir: Path, look: bool) -> tuple[str, int, int]:
     """The run's id, "" where there is none, and its newest step: by manifests, and undamaged.
 
-    Args:
-        run_dir: run directory.
-        look: whether checkpoints are looked at; else both are -1, as where there are none.
+    Both steps are -1 where there are no checkpoints, or this rank is not to `look`.
     """
     path = run_dir / RUN_ID
     run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""

@@ -1,8 +1,8 @@
 """A rank's share of a step in slices, one after another: less memory, the same gradients.
 
 The slices are micro-batches, as in GPipe (Huang et al. 2019), of one rank. All but the last run in
-a loop that adds up their gradients; the last one runs like a whole share, and its gradients, with
-those of the others added, are summed over ranks while it is still going backward.
+a loop that adds up their gradients. The last runs like a whole share, and the sums of gradients
+over ranks begin during its backward pass.
 """
 
 from __future__ import annotations
@@ -47,18 +47,12 @@ def all_but_last(
 ) -> tuple[Slice, Accumulated | None]:
     """Compute all slices of a batch but the last.
 
-    Whatever their number, the graph holds the computation twice: in the loop, and for the last.
+    Whatever their number, the graph holds the computation twice: in the loop, and for the last. A
+    batch of fewer rows than `slices` has as many as it has rows. `own_gradients` gives loss and
+    dense gradients of a slice, `seed_2` is of its dropout.
 
-    Args:
-        batch: of this rank.
-        seed_2: of its dropout.
-        slices: how many; a batch of fewer rows has as many as it has rows.
-        weights: those that are trained.
-        own_gradients: loss and dense gradients of a slice.
-
-    Returns:
-        The last slice, which is computed when the others are done, and what those have added up
-        to. With one slice that is the batch itself, and None.
+    Returns the last slice, which is computed when the others are done, and what those have added up
+    to. With one slice that is the batch itself, and None.
     """
     if slices == 1:
         return (batch, Dropout(seed_2)), None

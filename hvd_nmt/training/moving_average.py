@@ -13,13 +13,7 @@ def move(
     """mean += r (weight - mean) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.
 
     The second term lets the average forget the first, random weights soon. Each rank computes it
-    from equal weights, so it is equal everywhere without being sent.
-
-    Args:
-        means: the average.
-        weights: in the same order.
-        decay: `training.ema_decay`.
-        step: t, int64 scalar, from 1.
+    from equal weights, so it is equal everywhere without being sent. t is an int64 scalar, from 1.
 
     Source: `num_updates` of tf.train.ExponentialMovingAverage.
     """

@@ -30,11 +30,6 @@ class NotFiniteGuard(StepCallback):
 
     Of islands a single host may go wrong: it then takes the weights of the others at the next
     exchange. If it goes wrong before the one after that, too, the run ends.
-
-    Args:
-        run_dir: gets the sentences, in `NOT_FINITE`.
-        start_step: steps done before `fit`.
-        run_setup: what all ranks have agreed on.
     """
 
     def __init__(self, run_dir: Path, start_step: int, run_setup: RunSetup) -> None:
@@ -112,11 +107,7 @@ class NotFiniteGuard(StepCallback):
         )
 
     def _forgive(self, step: int, of_hosts: list[bool]) -> None:
-        """Warn of hosts that go wrong for the first time.
-
-        Raises:
-            DivergedError: one did before the last exchange, too.
-        """
+        """Warn of hosts that go wrong; raises DivergedError if one did before the last exchange."""
         names = self.model.islands.hosts.names
         every = self.model.exchange.sync_every
         for host in (name for name, bad in zip(names, of_hosts, strict=True) if bad):

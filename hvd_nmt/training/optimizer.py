@@ -24,13 +24,8 @@ def build(
     """The optimizer that `compile` gets, with all its slots.
 
     Horovod wraps Adam and the loss scale wraps Horovod: scaled gradients are summed, so an Inf of
-    one rank reaches all, and all skip the same step.
-
-    Args:
-        config: Adam's constants.
-        precision: float16 adds a dynamic loss scale.
-        variables: the weights to be trained.
-        sums: of gradients over ranks; None: Horovod's.
+    one rank reaches all, and all skip the same step. `precision` float16 adds a dynamic loss scale;
+    `sums` None: Horovod sums.
     """
     optimizer = horovod.distributed_optimizer(
         Adam(
@@ -51,11 +46,7 @@ def build(
 
 
 def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
-    """What the loss is multiplied by, float32 scalar; None: nothing.
-
-    Args:
-        optimizer: of `build`.
-    """
+    """What the loss is multiplied by, float32 scalar; None: nothing."""
     if not isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         return None
     return tf.convert_to_tensor(optimizer.loss_scale)
@@ -69,11 +60,7 @@ def summed_gradients(
 ) -> tuple[list[tf.Tensor], tf.Tensor | None]:
     """Gradients summed over ranks, and the loss scale that they are multiplied by.
 
-    Args:
-        optimizer: of `build`.
-        loss: float32 scalar, of this rank.
-        weights: those that are trained.
-        tape: has seen how the loss came about.
+    `loss` is this rank's, float32 scalar; `tape` has seen how it came about.
     """
     scale = loss_scale(optimizer)
     if scale is not None:
@@ -96,9 +83,7 @@ def update(
     In float16 a skipped step halves the loss scale, and many without make it twice as large.
 
     Args:
-        optimizer: of `build`.
         gradients: of `summed_gradients`, equal on all ranks.
-        weights: theirs.
         norm: the global norm of the gradients without the loss scale, float32 scalar, to the bit
             the same on all ranks where it changes weights.
         clip_norm: largest norm to which they are scaled down together; 0: any.
@@ -150,12 +135,7 @@ def _move_loss_scale(scale: Any, finite: tf.Tensor) -> None:
 
 
 def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> AdamState:
-    """Adam's variables as a checkpoint holds them, without what wraps it.
-
-    Args:
-        optimizer: of `build`.
-        weights: paths of the weights that it trains, in the order that `build` got them.
-    """
+    """Adam's variables as a checkpoint holds them; `weights` are paths in the order of `build`."""
     scale = _loss_scale(optimizer)
     adam = optimizer if scale is None else optimizer.inner_optimizer
     m, v = (dict(zip(weights, each, strict=True)) for each in (adam._momentums, adam._velocities))
@@ -165,12 +145,9 @@ def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> Adam
 class Adam(keras.optimizers.Adam):
     """Adam (Kingma and Ba 2015) with TensorFlow's fused kernel: one pass over each weight.
 
-    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`.
-
-    Args:
-        decoupled_decay: in each step a matrix loses this share of itself times the learning rate,
-            as in AdamW (Loshchilov and Hutter 2019); norms and biases, which are vectors, do not.
-        constants, options: of Keras.
+    tf_keras' own takes about ten passes. Gradients are dense here, see `horovod`. In each step a
+    matrix loses `decoupled_decay` of itself times the learning rate, as in AdamW (Loshchilov and
+    Hutter 2019); norms and biases, which are vectors, do not.
     """
 
     def __init__(self, *constants: float, decoupled_decay: float = 0.0, **options: Any) -> None:
@@ -187,10 +164,7 @@ class Adam(keras.optimizers.Adam):
     ) -> Any:  # fmt: skip
         """As in Keras, with what all weights have in common computed once.
 
-        Args:
-            gradients: with their weights.
-            applies: where it is False nothing is changed, if the gradients are 0; bool scalar.
-            options: of Keras.
+        Where `applies`, a bool scalar, is False nothing is changed, if the gradients are 0.
         """
         steps = tf.cast(self.iterations + 1, tf.float32)
         beta_1, beta_2 = (tf.constant(b, tf.float32) for b in (self.beta_1, self.beta_2))

@@ -18,13 +18,9 @@ _GROUPS = "HOROVOD_DYNAMIC_PROCESS_SETS"
 
 
 def require_one_run(ranks: int) -> None:
-    """See that processes which were started together are one run.
+    """See that processes which were started together are one run, of so many Horovod ranks.
 
-    Args:
-        ranks: of Horovod's.
-
-    Raises:
-        ClusterError: another launcher started several, of which this Horovod does not know.
+    Raises ClusterError if another launcher started several, of which this Horovod does not know.
     """
     for variable, program in _OTHER_LAUNCHERS.items():
         count = integer(variable, 1)

@@ -75,11 +75,7 @@ class Plan:
         return tuple(self.hosts.count(host) for host in dict.fromkeys(self.hosts))
 
     def flops(self, logs: Mapping[str, Any]) -> float:
-        """Floating-point operations that the model needs for a step.
-
-        Args:
-            logs: of the step, see `step.TrainingModel`.
-        """
+        """Floating-point operations that the model needs for a step with these logs."""
         return model_flops.of_step(
             self.config.model, self.data.manifest.vocabulary_size, logs["source_tokens"],
             logs["target_tokens"], logs["sentences"],

@@ -54,13 +54,7 @@ _COMMAND = "hvd_nmt.train"
 
 
 class _Ends:
-    """How a rank ends before the last step.
-
-    Args:
-        config: of the run.
-        rank: this rank.
-        write_report: see `train`.
-    """
+    """How a rank ends before the last step."""
 
     def __init__(self, config: Config, rank: Rank, write_report: WriteReport) -> None:
         self.stop_request = StopRequest(announces=rank.is_first)
@@ -81,14 +75,9 @@ class _Ends:
 
 
 def train(config: Config, write_report: WriteReport) -> None:
-    """The whole run, on this rank.
+    """The whole run, on this rank; rank 0 writes the report when the steps end, however they end.
 
-    Args:
-        config: of the run.
-        write_report: called on rank 0 when the steps have ended, however they ended.
-
-    Raises:
-        UserError: whatever a person can mend; the same on all ranks.
+    Raises UserError for whatever a person can mend; the same on all ranks.
     """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.heartbeat.limited(config.training.stuck_limit_s):

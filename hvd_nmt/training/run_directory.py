@@ -63,13 +63,10 @@ _DECIDES_RESUME = (
 def claim(run_dir: Path, rank: Rank) -> TextIO | None:
     """Make the run directory and hold it for this run. On rank 0's host it holds the checkpoints.
 
-    The lock belongs to the process: it ends with it, however it ends, and cannot go stale.
+    The lock belongs to the process: it ends with it, however it ends, and cannot go stale. Returns
+    the open lock file, to be kept, on rank 0; None elsewhere.
 
-    Returns:
-        The open lock file, to be kept, on rank 0; None elsewhere.
-
-    Raises:
-        RunError: it cannot be written to, or another run is in it.
+    Raises RunError if it cannot be written to, or another run is in it.
     """
     try:
         for folder in (run_dir, run_dir / TELEMETRY_DIR):
@@ -83,11 +80,7 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
 
 
 def hold(run_dir: Path, rank: Rank) -> TextIO:
-    """Lock the run directory, as `claim` does on rank 0.
-
-    Raises:
-        RunError: it cannot be written to, or another run is in it.
-    """
+    """Lock the run directory, as `claim` does on rank 0, with the same errors."""
     try:
         lock = (run_dir / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
@@ -111,15 +104,8 @@ def require_same_run(
 ) -> None:
     """Compare with what an earlier start in this directory wrote.
 
-    Args:
-        run_dir: run directory.
-        config: of this start.
-        data: prepared data of this start.
-        log: gets a line for each changed value that is worth one.
-
-    Raises:
-        RunError: the run in this directory was started with another model, vocabulary or order
-            of data.
+    `log` gets a line for each changed value that is worth one. Raises RunError if that start had
+    another model, vocabulary or order of data.
     """
     known, wanted = vocabulary_hashes(run_dir), data.manifest
     ours = wanted.vocabulary_hash, wanted.source_vocabulary_hash
@@ -143,16 +129,10 @@ def require_same_run(
 def require_same_data(
     checkpoint: Checkpoint, config: Config, data: DataDirectory, log: Callable[[str], None]
 ) -> None:
-    """Compare the data with those that a checkpoint, from which the run resumes, was trained on.
+    """Compare the data with those of the checkpoint from which the run resumes.
 
-    Args:
-        checkpoint: of the run.
-        config: of this start.
-        data: prepared data of this start.
-        log: gets a line if other data are allowed.
-
-    Raises:
-        RunError: they are others, and `data.allow_change` is not set.
+    Raises RunError if they are others, and `data.allow_change` is not set; with it `log` gets a
+    line.
     """
     trained_on = checkpoint.manifest.data_hash
     if trained_on in ("", data.manifest.hash):  # what was imported does not know its data
@@ -170,15 +150,9 @@ def require_same_data(
 
 
 def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpoint) -> None:
-    """See that stages of several corpora have changed for the steps to come only.
+    """See that stages of several corpora have changed only after the checkpoint of the resumption.
 
-    Args:
-        config: of this start.
-        run_setup: what all ranks have agreed on.
-        checkpoint: from which the run resumes.
-
-    Raises:
-        RunError: the steps before would have had other sentences.
+    Raises RunError if the steps before would have had other sentences.
     """
     file = config.run_dir / CONFIG
     same_data = checkpoint.manifest.data_hash in ("", run_setup.data.manifest.hash)
@@ -211,15 +185,7 @@ def write_config(run_dir: Path, config: Config) -> None:
 def describe(
     run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any], run_id: str
 ) -> None:
-    """Write what a reader and `translate` need to know.
-
-    Args:
-        run_dir: run directory.
-        config: of this start.
-        data: prepared data, whose vocabularies are copied.
-        environment: see `cluster.environment`.
-        run_id: see `run_files`; the same on all hosts.
-    """
+    """Write what a reader and `translate` need to know; `run_id`: see `run_files`."""
     if data.manifest.source_has_own:
         write_atomically(run_dir / SOURCE_VOCABULARY, data.source_spm_path.read_bytes())
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())

@@ -24,15 +24,7 @@ class SaveAndEvaluate(StepCallback):
     wait for it. A step that is evaluated is saved first, so the best models are checkpoints that
     got a second name, and an evaluation that fails costs no step.
 
-    Args:
-        config: of the run.
-        start_step: steps done before `fit`.
-        evaluator: does the work on all ranks.
-        saving: writes checkpoints.
-        store: where scores go; None on a rank that writes none.
-        is_first: whether this is rank 0, which decides and prints.
-        early_end: decides on rank 0 whether the run ends before its last step.
-        stop_request: of this rank.
+    `store` is None on a rank that writes no scores. Rank 0 decides, also by `early_end`, and prints.
     """
 
     def __init__(
@@ -73,11 +65,7 @@ class SaveAndEvaluate(StepCallback):
             self.model.end_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """Decide, alike on all ranks.
-
-        Raises:
-            Preempted: a rank was asked to stop; the checkpoint of this step is saved.
-        """
+        """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
         ends = logs["end"] > 0 or step == self._config.training.max_steps
         sync_every = self.model.exchange.sync_every
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, sync_every)
@@ -106,10 +94,10 @@ class SaveAndEvaluate(StepCallback):
         self._saving.save(step, in_background=not stop)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
-        """Evaluate on all ranks; the scores are written down and the best checkpoints kept.
+        """Evaluate on all ranks, write the scores down, keep the best checkpoints.
 
-        Returns:
-            Whether a rank was asked to stop by now, and whether the scores say that the run ends.
+        Returns whether a rank was asked to stop by now, and whether the scores say that the run
+        ends.
         """
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()

@@ -13,12 +13,9 @@ from hvd_nmt.training import heartbeat, horovod
 class Saving:
     """Saves one checkpoint at a time, beside the training where that is wanted.
 
-    What fails on any host is raised on all ranks, at the latest when the next save begins.
-
-    Args:
-        saver: of a rank that writes; None on the others.
-        store: gets a line for each save; None on a rank that writes none.
-        copies: directories in which they are written.
+    What fails on any host is raised on all ranks, at the latest when the next save begins. `saver`
+    is None on a rank that writes no checkpoints, `store` on one without records; `copies` is the
+    number of directories that get one.
     """
 
     def __init__(self, saver: Saver | None, store: EventStore | None, copies: int = 1) -> None:
@@ -33,8 +30,7 @@ class Saving:
     def save(self, step: int, *, in_background: bool) -> None:
         """Save the state, which may change as soon as this returns; a collective.
 
-        Raises:
-            RunError: this save, or the one before, failed on some host.
+        Raises RunError if this save, or the one before, failed on some host.
         """
         self.wait()
         began_s = time.monotonic()
@@ -49,8 +45,7 @@ class Saving:
     def wait(self) -> None:
         """Wait until nothing is under way on any rank; a collective, and none if nothing is.
 
-        Raises:
-            RunError: as `save`.
+        Raises as `save` does.
         """
         if self._step is None:
             return
@@ -67,8 +62,7 @@ class Saving:
     def note(self, step: int, val_loss: float, bleu: float, chrf: float) -> None:
         """Note the scores of a checkpoint, and keep it if it is a best one; no collective.
 
-        Raises:
-            RunError: that failed on this rank.
+        Raises RunError if that failed on this rank.
         """
         if self._saver is not None:
             self._saver.note(step, val_loss, bleu, chrf)

@@ -58,8 +58,7 @@ class RunSetup:
 def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
     """Prepare the data on each host and see that everything is equal on all of them.
 
-    Raises:
-        UserError: the data cannot be used, or hosts differ.
+    Raises UserError if the data cannot be used, or hosts differ.
     """
     devices.require_gpu_of_its_own(rank)
     data = cluster.prepared_data(config.data, rank)
@@ -105,8 +104,7 @@ def build(
 ) -> tuple[TrainingModel, tf.train.Checkpoint, AdamState]:
     """The compiled model with fresh weights, what a checkpoint of it holds, and Adam's variables.
 
-    Raises:
-        ConfigError: `training.freeze` names no weight, or leaves none to train.
+    Raises ConfigError if `training.freeze` names no weight, or leaves none to train.
     """
     manifest = run_setup.data.manifest
 
@@ -131,16 +129,8 @@ def build(
 def check(config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
-    Also cuts the steps into slices, where the memory asks for them.
-
-    Args:
-        config: of the run.
-        run_setup: what all ranks agreed on.
-        model: compiled, with the weights to begin with.
-        adam: its variables.
-
-    Raises:
-        DivergedError: they do not.
+    Also cuts the steps into slices, where the memory asks for them. Raises DivergedError if that
+    fails.
     """
     weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
@@ -169,11 +159,7 @@ def check(config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamS
 def _begin_exchange(
     config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState
 ) -> None:
-    """Have hosts exchange as configured, and prove that gradients are summed as they are to be.
-
-    Raises:
-        DivergedError: they are not.
-    """
+    """Have hosts exchange as configured; raises DivergedError if gradients are summed wrongly."""
     exchange, hosts = run_setup.exchange, run_setup.groups
     if hosts is None:
         return
@@ -187,14 +173,7 @@ def _begin_exchange(
 def dataset(
     run_setup: RunSetup, start_step: int, steps: int, *, rounded: bool = False
 ) -> tf.data.Dataset:
-    """This rank's batches, prepared beside the training.
-
-    Args:
-        run_setup: what all ranks have agreed on.
-        start_step: steps done before the first batch.
-        steps: number of batches; after the last one no thread works on the input any more.
-        rounded: whether batches are padded to few shapes, for XLA.
-    """
+    """Batches of this rank after `start_step`; `rounded`: padded to few shapes, for XLA."""
     data, plan, rank = run_setup.data.epochs, run_setup.batch_plan, run_setup.rank
     ranges = run_setup.data.manifest.by_corpus("train").values()
     ends = np.array([pairs.stop for pairs in ranges])

@@ -20,11 +20,6 @@ def choose(training: TrainingConfig, plan: BatchPlan, model: TrainingModel) -> i
 
     A collective. On GPUs the largest batch is computed once; while a rank lacks the memory for it,
     all take twice as many slices. On processors all of it is computed at once.
-
-    Args:
-        training: says how many, or that it is to be found out.
-        plan: of the training corpus.
-        model: compiled, with all that it holds in memory.
     """
     if training.micro_batches != AUTO:
         return int(training.micro_batches)
@@ -57,11 +52,6 @@ def computes(model: TrainingModel, batch: PaddedBatch, slices: int) -> bool:
     """Whether a forward and backward pass in slices fits into this rank's memory, by doing it.
 
     No collective and no update: another rank may fail.
-
-    Args:
-        model: compiled.
-        batch: its shape.
-        slices: how many.
     """
     ids = filled(batch)
 

@@ -44,18 +44,15 @@ class TrainingModel(keras.Model):
 
     After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
     `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
-    (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences`
-    and `by_corpus` (how many all ranks were fed), `loss_scale` of this step (0: none),
-    `skipped_steps` of the run until now, `left_out` (no weight changed, for NaN or Inf), and in
-    seconds, one number for each rank, `rank_ready_s` and `rank_input_wait_s` (see
-    `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a `StepTime`) and, from it,
-    `step_s`; and `compiling_s`, the same, if XLA compiled a program in it. Without clipping,
-    `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
+    (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences` and
+    `by_corpus` (how many all ranks were fed), `loss_scale` of this step (0: none), `skipped_steps`
+    of the run until now, `left_out` (no weight changed, for NaN or Inf), and in seconds, one number
+    for each rank, `rank_ready_s` and `rank_input_wait_s` (see `telemetry.steps`). Of this rank:
+    `own_not_finite`, `step_time` (a `StepTime`) and, from it, `step_s`; and `compiling_s`, the
+    same, if XLA compiled a program in it. Without clipping, `gradient_norm` is this rank's, too:
+    its last digits depend on the number of threads.
 
     Args:
-        transformer: the model.
-        config: loss and seed.
-        rank: this rank.
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
         sums: what the optimizer sums gradients with, where not Horovod alone.
@@ -105,14 +102,7 @@ class TrainingModel(keras.Model):
     def use(
         self, exchange: Exchange, islands: Islands | None, hosts: HostGroups, config: Config
     ) -> None:
-        """Exchange so with other hosts; before the first step.
-
-        Args:
-            exchange: of the run.
-            islands: does it, if hosts train by themselves.
-            hosts: of the run.
-            config: of the run; when it saves and evaluates.
-        """
+        """Exchange so with other hosts, by `islands` if each trains alone, from step 1 on."""
         self.exchange, self.islands = exchange, islands
         self.sums.exchange, self.sums.hosts = exchange, hosts
         self._joined_at = functools.partial(joined_at, config, exchange)
@@ -139,15 +129,10 @@ class TrainingModel(keras.Model):
         return self.config.jit_compile and self.micro_batches == 1
 
     def train_step(self, batch: dict[str, tf.Tensor], began_2: tf.Tensor) -> tf.Tensor:
-        """Forward, backward, all-reduce, update.
+        """Forward, backward, all-reduce, update; one float32 vector, see `_named`.
 
-        Args:
-            batch: see above.
-            began_2: float64, unix time at which this rank began to wait for the batch, and the
-                seconds it waited.
-
-        Returns:
-            One float32 vector, see `_named`.
+        `began_2` is float64: unix time at which this rank began to wait for the batch, and the
+        seconds it waited.
         """
         weights = self.trained
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
@@ -197,12 +182,7 @@ class TrainingModel(keras.Model):
         return tf.concat([sums, own], 0)
 
     def own_gradients(self, batch: dict[str, tf.Tensor], slices: int) -> list[tf.Tensor]:
-        """Gradients of this rank alone, computed as in a step; with the loss scale, if any.
-
-        Args:
-            batch: see above.
-            slices: in which it is computed.
-        """
+        """Gradients of this rank alone, in slices, as in a step; with the loss scale, if any."""
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
         last, earlier = micro_batches.all_but_last(
             batch, seed_2, slices, self.trained, self._own_gradients
@@ -213,12 +193,7 @@ class TrainingModel(keras.Model):
     def compiled_gradients(
         self, batch: dict[str, tf.Tensor], seed_2: tf.Tensor
     ) -> tuple[Loss, list[tf.Tensor]]:
-        """This rank's own loss and gradients, as one program of XLA for each shape.
-
-        Args:
-            batch: see above.
-            seed_2: of the dropout.
-        """
+        """This rank's own loss and gradients, as one program of XLA for each shape."""
         if self._program is None:
             # What a program reads that lies in the host's memory it gets as an argument.
             self._program = tf.function(
@@ -315,9 +290,7 @@ class TrainingModel(keras.Model):
     def _exchanged(self, tokens: list[float], bad_ranks: list[float]) -> dict[str, Any]:
         """What the islands exchange after a step, and what of it is logged.
 
-        Args:
-            tokens: that each host learned from.
-            bad_ranks: ranks of each host whose gradient is NaN or Inf.
+        By host: tokens that it learned from, and its ranks whose gradient is NaN or Inf.
         """
         if self.islands is None:
             return {}
@@ -371,11 +344,8 @@ class TrainingModel(keras.Model):
         """Global norm of the summed gradients; one number on all ranks where it changes weights.
 
         Threads add up blocks of a gradient, so ranks with other numbers of threads, or another
-        processor, find other last digits.
-
-        Args:
-            gradients: multiplied by the loss scale.
-            scale: it; None: they are not.
+        processor, find other last digits. `scale` is the gradients' loss scale; None: they have
+        none.
         """
         norm = tf.linalg.global_norm(gradients)
         if scale is not None:

@@ -8,13 +8,10 @@ import tf_keras as keras
 
 
 class StepCallback(keras.callbacks.Callback):
-    """Counts the steps of the run, not of this `fit`.
+    """Counts the steps of the run, of which `start_step` were done before this `fit`.
 
     Every rank runs every callback at the same step; inside, rank 0 alone writes and prints. A step
     is counted from 1 when it is done: step 500 is the state after 500 updates.
-
-    Args:
-        start_step: steps done before `fit`.
     """
 
     def __init__(self, start_step: int) -> None:
@@ -26,9 +23,4 @@ class StepCallback(keras.callbacks.Callback):
         self.after_step(self._start_step + batch + 1, logs or {})
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        """What to do after a step.
-
-        Args:
-            step: steps of the run that are done.
-            logs: of the step, see `step.TrainingModel`.
-        """
+        """What to do after a step of the run; `logs`: see `step.TrainingModel`."""

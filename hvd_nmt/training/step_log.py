@@ -26,13 +26,7 @@ _END = "\r" if TERMINAL in os.environ else "\n"
 
 
 class StepLog(StepCallback):
-    """Writes and prints means over the last steps.
-
-    Args:
-        plan: of the run.
-        store: where values go; None on a rank that writes none.
-        prints: whether the line is printed, too.
-    """
+    """Writes and prints means over the last steps; no `store` on a rank that writes none."""
 
     def __init__(self, plan: Plan, store: EventStore | None, prints: bool = True) -> None:
         super().__init__(plan.start_step)

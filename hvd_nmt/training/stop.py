@@ -27,9 +27,6 @@ class StopRequest:
     Python runs a handler between two operations of its own, and a step is one: the line comes from
     a thread that the signal wakes, and a second SIGINT, from whoever does not want to wait, ends
     the process there. A second SIGTERM does nothing: launchers send it more than once.
-
-    Args:
-        announces: whether this rank prints the line.
     """
 
     LINE = (
@@ -70,8 +67,7 @@ class StopRequest:
     def agreed(self, ends: bool = False) -> tuple[bool, bool]:
         """Whether any rank was asked up to now, and whether any wants to end; for all ranks.
 
-        Args:
-            ends: whether this rank wants the run to end, with nothing left to do.
+        `ends` says that this rank wants the run to end, with nothing left to do.
         """
         wishes = tf.constant([float(self.requested), float(ends)])
         asked, enough = horovod.sum_over_ranks(wishes, name="stop").numpy() > 0

@@ -34,13 +34,8 @@ class HostGroups:
 def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
     """Form the groups, in the same order on all ranks; a collective.
 
-    Args:
-        host_of_rank: by rank.
-        rank: number of this one.
-
-    Returns:
-        None where Horovod was not started so that ranks of a host can be a group: the launcher
-        knows other hosts than those that the ranks are on.
+    None where Horovod was not started so that ranks of a host can be a group: the launcher knows
+    other hosts than those that the ranks are on.
     """
     names = list(dict.fromkeys(host_of_rank))
     members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}
@@ -54,31 +49,22 @@ def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
 
 
 def sum_over_hosts(x_N: tf.Tensor, hosts: HostGroups, name: str, *, narrow: bool) -> tf.Tensor:
-    """Sum over hosts of what all ranks of a host have alike.
-
-    Args:
-        x_N: float32.
-        hosts: of the run.
-        name: of the collectives; the same on all ranks.
-        narrow: whether numbers travel as float16, see `wire`.
-    """
+    """Sum over hosts of what all ranks of a host have alike, float32; arguments as for `sum_in`."""
     if hosts.across is not None:
         x_N = sum_in(hosts.across, x_N, name, narrow=narrow)
     return horovod.of_first_in(hosts.local, x_N, f"{name}.common")
 
 
 def sum_in(group: Group, x_N: tf.Tensor, name: str, *, narrow: bool) -> tf.Tensor:
-    """Sum over the ranks of a group; equal on all of them, to the bit.
+    """Sum of float32 over the ranks of a group; equal on all of them, to the bit.
 
     Nothing is calculated in float16: each rank gets one part from all, adds them up in float32, in
     the order of ranks, and hands its sum to the others. That sends as many bytes as a ring. Gloo
     would add float16 by software, three times as slowly, and could overflow.
 
     Args:
-        group: the ranks.
-        x_N: float32.
         name: of the collectives; the same on all ranks.
-        narrow: whether numbers travel as float16.
+        narrow: whether numbers travel as float16, see `wire`.
     """
     if not narrow:
         return horovod.sum_in(group, x_N, name)

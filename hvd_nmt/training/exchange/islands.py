@@ -35,15 +35,12 @@ MOMENTUM = 0.5
 
 
 def outer_rate(hosts: float) -> float:
-    """What the hosts' mean progress is multiplied by.
+    """What the mean progress of so many hosts is multiplied by.
 
-    Adam divides a gradient by its size. That of one host has fewer sentences, so more noise: where
-    noise prevails, its step goes 1 / sqrt(hosts) as far along the true gradient as a step of all
-    hosts would, and so does the mean of the hosts' steps. Source: the square root rule of Malladi
-    et al. 2022, arXiv 2205.10287.
-
-    Args:
-        hosts: how many there are; less if some learn from far more tokens than others.
+    Fewer count if some learn from far more tokens than others. Adam divides a gradient by its size.
+    That of one host has fewer sentences, so more noise: where noise prevails, its step goes 1 /
+    sqrt(hosts) as far along the true gradient as a step of all hosts would, and so does the mean of
+    the hosts' steps. Source: the square root rule of Malladi et al. 2022, arXiv 2205.10287.
     """
     return WAY_OF_TWO_HOSTS * math.sqrt(hosts / 2) * (1 - MOMENTUM)
 
@@ -51,10 +48,7 @@ def outer_rate(hosts: float) -> float:
 class Islands:
     """The exchange of weights between hosts; every rank makes the same calls in the same steps.
 
-    Args:
-        weights: those that are trained, equal on all ranks now.
-        adam: its moments become equal on all hosts in `join`.
-        hosts: of the run, two at least.
+    The trained weights are equal on all ranks to begin with; there are two hosts at least.
     """
 
     def __init__(self, weights: Sequence[tf.Variable], adam: AdamState, hosts: HostGroups) -> None:
@@ -86,22 +80,16 @@ class Islands:
         """whether its gradient was NaN or Inf since"""
 
     def end_step(self, learned: Sequence[float], bad: Sequence[bool]) -> None:
-        """Note what the hosts did in a step; before `join` or `exchange`.
+        """Note the target tokens each host learned from in a step; before `join` or `exchange`.
 
-        Args:
-            learned: target tokens, by host.
-            bad: whether a host's gradient was NaN or Inf, so that what it has learned since the
-                last exchange is left out of the next one.
+        `bad` says whether a host's gradient was NaN or Inf: what it has learned since the last
+        exchange is left out of the next one.
         """
         self._tokens_H += learned
         self._bad_H |= np.asarray(bad, bool)
 
     def exchange(self) -> dict[str, float]:
-        """Exchange all weights: then they are the common ones on all hosts.
-
-        Returns:
-            `exchange_s`, the seconds that this took.
-        """
+        """Make all weights the common ones on all hosts; gives `exchange_s`, seconds it took."""
         if not self._tokens_H.any():
             return {}
         started_s = time.perf_counter()
@@ -119,11 +107,7 @@ class Islands:
         return {"exchange_s": time.perf_counter() - started_s}
 
     def join(self, step: int) -> dict[str, float]:
-        """Make all that a checkpoint holds equal on all hosts: weights, moments, counters.
-
-        Args:
-            step: steps of the run that are done; a second time after the same does nothing.
-        """
+        """Make all that a checkpoint holds equal on all hosts, unless done after this step."""
         if self._joined == step:
             return {}
         self._joined = step
@@ -150,10 +134,7 @@ class Islands:
 
     @property
     def divergence(self) -> float:
-        """How far the hosts were from each other before the last exchange.
-
-        The root of their mean squared distance from their mean.
-        """
+        """Root of the hosts' mean squared distance from their mean, before the last exchange."""
         moved, apart = self._norms_2
         return float(np.sqrt(max(0.0, apart - moved)))
 
@@ -165,16 +146,11 @@ class Islands:
         return self._graphs[kind, number]
 
     def _move(self, number: int, outer_3: tf.Tensor) -> tf.Tensor:
-        """Move the common weights, and take them.
+        """Move the common weights of a group, and take them.
 
         Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
-
-        Args:
-            number: of the group.
-            outer_3: this host's share d of the mean way, rate r, and m'.
-
-        Returns:
-            float32 [2]: squares of the mean way, and the mean of the squares of the hosts' ways.
+        `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns float32 [2]:
+        squares of the mean way, and the mean of the squares of the hosts' ways.
         """
         weights, common, velocity, *_ = self._variables[number]
         share, rate, momentum = tf.unstack(outer_3)

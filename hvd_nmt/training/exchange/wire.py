@@ -2,9 +2,8 @@
 
 float16 ends at 65,504, and below 6e-5 it loses digits: gradients, and the steps of weights, lie far
 outside. So each block of neighbours is scaled by a power of two that puts its largest number just
-below 2^15, and the inverse travels with it, as the bits of two more float16. Whatever the scale of
-a tensor, a number arrives to 11 bits, if it is not 2^29 times smaller than one of its neighbours.
-NaN and Inf stay what they are.
+below 2^15, and the inverse travels with it, as the bits of two more float16. A number arrives to 11
+bits, if it is not 2^29 times smaller than one of its neighbours. NaN and Inf stay.
 
 N numbers, K blocks of `BLOCK` numbers.
 """
@@ -26,13 +25,9 @@ _MOST_SCALE = 253
 
 
 def encoded(x_N: tf.Tensor) -> tf.Tensor:
-    """Numbers as they travel.
+    """Numbers, float32 [N], N a multiple of `BLOCK`, as they travel: float16 [K, PAYLOAD].
 
-    Args:
-        x_N: float32, N a multiple of `BLOCK`.
-
-    Returns:
-        float16 [K, PAYLOAD]; to be moved as it is, not to be calculated with.
+    That is to be moved as it is, not to be calculated with.
     """
     x_KxB = tf.reshape(x_N, [-1, BLOCK])
     largest_Kx1 = tf.reduce_max(tf.abs(x_KxB), 1, keepdims=True)
