@@ -128,11 +128,9 @@ class Outcome:
 
 @contextlib.contextmanager
 def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
-    """Turn a person's mistake into one sentence on stderr and an exit code.
+    """Turn a person's mistake into one sentence on stderr, after the command, and an exit code.
 
-    Args:
-        command: name of the command, put before the sentence.
-        speak: False on ranks other than the first: they say only what is their own, with the host.
+    Ranks other than the first do not `speak`: they say only what is their own, with the host.
     """
     outcome, message, is_own = Outcome(), "", True
     try:

@@ -1,12 +1,5 @@
 """Files and directories that are complete or not there, and locks that die with their process.
 
-    write_atomically, replacing_file, rename_durably    a file
-    rename_together                                     files of which the last says "complete"
-    replacing, put_in_place                             a directory
-    exclusive, try_lock, is_locked                      one process at a time
-    sync, require_free, is_writable                     parts of the above
-    fingerprint                                         size and SHA-256 of a file
-
 A file is written under another name, synced, renamed, and then its directory is synced: after a
 crash, also of the machine, there is the old content or the new one.
 """
@@ -124,8 +117,7 @@ def is_locked(stream: IO[Any]) -> bool:
 def exclusive(path: Path) -> Iterator[None]:
     """Waits until no other process on this host holds `path`, and holds it.
 
-    The lock is `flock` on `<path>.lock`: the kernel frees it when its owner dies, however it dies.
-    The file is removed again, so that nothing is left behind; one that is somebody's stays.
+    The lock is `flock` on `<path>.lock`, which is removed again; one that is somebody's stays.
 
     Raises:
         DataError: the parent directory cannot be made or written.

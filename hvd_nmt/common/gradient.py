@@ -6,10 +6,7 @@ _BYTES_PER_VALUE = 4
 
 
 def bytes_of_gradients(trained_parameters: int) -> int:
-    """Bytes of the gradients of a step: they travel as float32, in whatever precision is computed.
-
-    Frozen weights have none.
-    """
+    """Bytes of the gradients of a step, in float32 whatever the precision; frozen weights: none."""
     return _BYTES_PER_VALUE * trained_parameters
 
 

@@ -18,12 +18,8 @@ def progress(
 ) -> tqdm:
     """A bar on a terminal, which goes when the work ends; elsewhere a line a minute.
 
-    Args:
-        total: how much there is to do; None where nobody knows.
-        unit: what is counted, such as "lines"; "B" is shown as kB, MB and so on.
-        what: the work, put before the bar.
-        done: how much of it was done earlier.
-        show: False on ranks that do not speak.
+    `total` is None where nobody knows it; `done` was done earlier. The unit "B" is shown as kB, MB
+    and so on.
     """
     bar = tqdm if sys.stderr.isatty() else _Lines
     scaled = unit == "B"

@@ -21,11 +21,7 @@ _began_s: float | None = None
 
 
 def wait(imports: Callable[[], object]) -> None:
-    """Nothing happens in a process that is no spare.
-
-    Args:
-        imports: what takes long.
-    """
+    """Import what takes long, and wait to be needed; nothing in a process that is no spare."""
     global _began_s
     if os.environ.pop(SPARE, None) is None:
         return

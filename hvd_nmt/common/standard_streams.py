@@ -13,10 +13,8 @@ from typing import Any, TextIO, cast, final
 def outliving_readers(command: str) -> Iterator[None]:
     """In the block a write to stdout or stderr that fails does nothing, from the first failure on.
 
-    A reader such as `head` has ended, an ssh connection is cut, or the disk of a log is full.
-
-    Args:
-        command: its name, put before the sentence on stderr that says so of stdout.
+    A reader such as `head` has ended, an ssh connection is cut, or the disk of a log is full. One
+    sentence on stderr, after the command's name, says so of stdout.
     """
     streams = sys.stdout, sys.stderr
     for name, stream in zip(("stdout", "stderr"), streams, strict=True):

@@ -42,11 +42,5 @@ def percent(share: float) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 rank, 4 ranks.
-
-    Args:
-        number: how many.
-        one: the noun for one.
-        many: the noun for several; None: `one` with an s.
-    """
+    """A number with its noun, which has an s for `many` by default: 1 rank, 4 ranks."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,9 +1,5 @@
 """A run's model for CTranslate2, whose engine translates on CPUs several times as fast.
 
-    convert(run, "best", out, "int8")                  a model directory, to keep
-    cached(run, "best", "float32")                     the same, made once per checkpoint
-    CTranslate2Translator(path).translate(sources)     in place of `hvd_nmt.model.translator`
-
 The directory works without this package: it holds CTranslate2's own files, the run's spm.model,
 with its spm.source.model if there is one, and a README.txt that says how to use them.
 
@@ -53,12 +49,6 @@ _CONVERSION = 2
 def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
     """Write a checkpoint as a CTranslate2 model directory, complete or not at all.
 
-    Args:
-        run: run directory.
-        checkpoint: see `hvd_nmt.checkpoints.find.find`.
-        out: the directory to make.
-        quantization: of the weights.
-
     Raises:
         ConfigError: CTranslate2 is not installed, has no such quantization or cannot compute this
             model, or `out` is there already.
@@ -77,11 +67,6 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
     Where that cannot be written it is made under `$XDG_CACHE_HOME/hvd_nmt`, by default
     `~/.cache/hvd_nmt`, and stderr says so. Its name holds the checkpoint's and a hash of its files,
     so that a changed checkpoint of the same name is converted anew.
-
-    Args:
-        run: run directory.
-        checkpoint: see `hvd_nmt.checkpoints.find.find`.
-        quantization: of the weights.
     """
     prefix = find(run, checkpoint)
     manifest = read_manifest(Path(f"{prefix}.json"))
@@ -156,7 +141,6 @@ class CTranslate2Translator:
 
     Args:
         path: a directory made by `convert` or `cached`.
-        decoding: options of the search.
         threads: processor threads; 0: all that this process may use.
         device: cpu, cuda, or auto.
         patience: a search ends when this times the beam size have finished. More costs time, and
@@ -200,17 +184,7 @@ class CTranslate2Translator:
         batch_tokens: int = 4096,
         details: bool = False,
     ) -> Iterator[tuple[int, list[Translation]]]:
-        """Translate sentences of any number and length.
-
-        Args:
-            sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
-            batch_tokens: most source tokens, padding included, that are translated at once.
-            details: fill `token_scores`; there is no `alignment`.
-
-        Yields:
-            (index into `sources`, translations, best first), longest sources first. A source of
-            eos alone is an empty translation with score 0.
-        """
+        """As `Translator.translate`: `details` gives `token_scores`, but no `alignment`."""
         read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
             if len(ids) <= 1:
@@ -262,12 +236,8 @@ class CTranslate2Translator:
     ) -> list[Translation]:
         """The best hypotheses of a sentence; if none has ended, those cut at the limit.
 
-        Args:
-            source: its ids.
-            result: of the engine.
-            limit: most tokens, eos included.
-            least: translations of so few tokens, eos included, are left out where a search of ours
-                would not end so early.
+        Lengths are in tokens, eos included. Translations of at most `least` are left out where a
+        search of ours would not end so early.
         """
         ended, unfinished = [], []
         for pieces, logp in zip(result.hypotheses, result.scores, strict=True):

@@ -32,11 +32,7 @@ def specification(
 ) -> specs.TransformerSpec:
     """A specification with all weights, validated and quantized: ready for `save`.
 
-    Args:
-        model: a trained model.
-        source_pieces: names of the pieces of the source, by id.
-        pieces: the same of the target; equal where one matrix serves both.
-        quantization: float32, int8, int8_float32, float16 or bfloat16: how weights are stored.
+    Pieces are by id. `quantization` is one of `hvd_nmt.formats.Quantization`.
     """
     config = model.config
     spec = specs.TransformerSpec.from_config(

@@ -92,10 +92,7 @@ class ForeignModel:
 def write(foreign: ForeignModel, defaults: Config, out: Path) -> Path:
     """Make a run directory, complete or not at all; the prefix of its checkpoint.
 
-    Args:
-        foreign: the model.
-        defaults: everything about training and data that the model does not say.
-        out: the directory to make.
+    `defaults` says everything about training and data that the model does not say.
 
     Raises:
         ConfigError: it is there already.
@@ -138,10 +135,8 @@ def assembled(
 ) -> dict[str, np.ndarray]:
     """Our weights, each made of one or several of another program's, side by side.
 
-    Args:
-        table: path of our weight -> names of the tensors in it, joined along their last axis.
-        tensors: everything that the file holds and that must be used.
-        where: the file, for errors.
+    `table` gives for the path of a weight of ours the names of its parts, joined along their last
+    axis. All `tensors` must be used.
     """
     wanted = {name for names in table.values() for name in names}
     if missing := sorted(wanted - set(tensors)):

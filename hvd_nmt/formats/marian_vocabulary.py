@@ -84,11 +84,7 @@ class MarianVocabulary:
 
 
 def read(folder: Path, separate: bool = False) -> MarianVocabulary:
-    """Join .spm and .json files.
-
-    Args:
-        folder: of the model.
-        separate: whether source and target have embeddings of their own, and two .json files.
+    """Join .spm and .json files, one of the latter each where embeddings are `separate`.
 
     Raises:
         RunError: a file is missing, or is not what its name says.
@@ -123,10 +119,7 @@ def _known(model: Any) -> dict[str, Any]:
 def _with_our_ids(model: Any, numbering: Numbering, of_tags: int) -> bytes:
     """A .spm with all pieces of a numbering in their order, serialised.
 
-    Args:
-        model: it; it is changed.
-        numbering: of the pieces.
-        of_tags: type of the pieces that name a language.
+    The model is changed. `of_tags` is the type of the pieces that name a language.
     """
     known, rare = _known(model), min(p.score for p in model.pieces) - _UNKNOWN_PENALTY
     specials = {PAD: "<pad>", EOS: "</s>", BOS: "<start>", UNK: "<unk>"}

@@ -34,12 +34,9 @@ _PARTS = re.compile(r"(?P<scope>.*?)ForwardPass/(?P<name>.*?)(?P<slot>/Adam(?:_1
 
 
 def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
-    """A checkpoint as our model.
+    """A checkpoint, by the prefix of its files with or without an ending, as our model.
 
-    Args:
-        checkpoint: prefix of its files, with or without an ending.
-        vocabulary: the SentencePiece model that it was trained with, `m_common.model`.
-        heads: attention heads, which a checkpoint does not say.
+    Its vocabulary is `m_common.model`. How many attention heads it has it does not say.
 
     Raises:
         RunError: it cannot be read, or is of another model.

@@ -1,14 +1,9 @@
 """A run's model as a SavedModel: text in, text out, in one TensorFlow graph.
 
-    import tensorflow as tf
-    import tensorflow_text              # it registers the operations of the vocabulary
-    model = tf.saved_model.load("exported")
-    found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
-    found["translations"], found["scores"]
-
-It needs nothing of this package. SentencePiece with the run's vocabularies, the search and its
-options are inside. It treats text as `hvd_nmt.translate` does: control characters are spaces, wrong
-UTF-8 is read as U+FFFD, an empty line stays empty, a line with too many tokens is cut.
+It needs nothing of this package but `import tensorflow_text`, see `usage`: SentencePiece with the
+run's vocabularies, the search and its options are inside. It treats text as `hvd_nmt.translate`
+does: control characters are spaces, wrong UTF-8 is read as U+FFFD, an empty line stays empty, a
+line with too many tokens is cut.
 
 B sentences, S source positions, K translations of each, T target positions.
 """
@@ -36,13 +31,7 @@ _README = "README.txt"
 
 
 def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT) -> None:
-    """Write a checkpoint as a SavedModel directory, complete or not at all.
-
-    Args:
-        run: run directory.
-        checkpoint: see `hvd_nmt.checkpoints.find.find`.
-        out: the directory to make.
-        decoding: options of the search, which stay as they are in the SavedModel.
+    """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
     Raises:
         ConfigError: `out` is there already, or `decoding` asks for random draws.
@@ -81,14 +70,7 @@ print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
 
 
 class LinesToLines(tf.Module):
-    """Text to text with a model.
-
-    Args:
-        model: a trained Transformer.
-        source: the bytes of the source's SentencePiece model.
-        target: those of the target's, `source` itself where it is joint.
-        decoding: options of the search.
-    """
+    """Text to text with a model and SentencePiece models, equal bytes where these are joint."""
 
     def __init__(
         self, model: Transformer, source: bytes, target: bytes, decoding: Decoding

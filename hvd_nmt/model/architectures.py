@@ -12,14 +12,7 @@ def build(
     config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed: int = 1,
     *, source_vocabulary_size: int = 0,
 ) -> Transformer:  # fmt: skip
-    """The model of a run, with fresh weights.
-
-    Args:
-        config: sizes, dropout and kind.
-        vocabulary_size, source_vocabulary_size: rows of the matrices, see `Transformer`.
-        compute_dtype: dtype of activations, see `Transformer`.
-        seed: of the initial weights.
-    """
+    """The model of a run, with fresh weights; arguments as of `Transformer`."""
     return ARCHITECTURES[config.start](
         config, vocabulary_size, compute_dtype, seed, source_vocabulary_size=source_vocabulary_size
     )

@@ -18,13 +18,7 @@ Cache = tuple[tf.Tensor, tf.Tensor]
 class SelfAttention(Block):
     """Multi-head attention of a sequence over itself; one fused query-key-value matrix.
 
-    Args:
-        width: D.
-        heads: H, which divides D.
-        rate: share dropped of the attention weights.
-        biased: whether the projections have biases.
-        seed: supply of seeds for the initial weights.
-        name: of the block.
+    `heads`, H, divides `width`, D. `rate` is the share dropped of the attention weights.
     """
 
     def __init__(
@@ -38,16 +32,9 @@ class SelfAttention(Block):
         self.output_bias = self.bias_if(biased, "output_bias", width)
 
     def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
-        """All positions at once.
+        """All positions at once, [B, T, D].
 
-        Args:
-            x_BxTxD: the sequence.
-            bias_Bx1xTxT: 0 where a position may look, hugely negative elsewhere; its first axes
-                may be 1.
-            drop: dropout of the attention weights.
-
-        Returns:
-            [B, T, D].
+        The bias is 0 where a position may look, hugely negative elsewhere; its first axes may be 1.
         """
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
         y_BxHxTxK, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
@@ -63,14 +50,8 @@ class SelfAttention(Block):
     ) -> tuple[tf.Tensor, Cache]:
         """One new position of Q hypotheses, which attend to their own past among the L cached ones.
 
-        Args:
-            x_BxQxD: the new position.
-            cache: keys and values [B, H, L, K], with room for the new ones.
-            position: int32 scalar, of it.
-            bias_Bx1xQxL: see `history_bias`.
-
-        Returns:
-            [B, Q, D], and the cache with the new keys and values in it.
+        `position` is an int32 scalar, the bias is that of `history_bias`. The cache must have room;
+        given back are [B, Q, D], and the cache with the new keys and values in it.
         """
         q_BxHxQxK, *new = self.project(x_BxQxD)
         keys_BxHxLxK, values_BxHxLxK = (
@@ -82,11 +63,7 @@ class SelfAttention(Block):
 
 
 class CrossAttention(Block):
-    """Multi-head attention of the target over the encoded source.
-
-    Args:
-        width, heads, rate, biased, seed, name: see `SelfAttention`.
-    """
+    """Multi-head attention of the target over the encoded source; see `SelfAttention`."""
 
     def __init__(
         self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
@@ -103,16 +80,9 @@ class CrossAttention(Block):
     def call(
         self, x_BxTxD: tf.Tensor, keys_values: Cache, bias_Bx1x1xS: tf.Tensor, drop: Drop
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Read the source.
+        """Read the source: [B, T, D], and the attention weights [B, H, T, S] before dropout.
 
-        Args:
-            x_BxTxD: what the target reads with, T positions.
-            keys_values: of the source, each [B, H, S, K]; see `cross_keys_values`.
-            bias_Bx1x1xS: hugely negative at padding; see `padding_bias`.
-            drop: dropout of the attention weights.
-
-        Returns:
-            [B, T, D], and the attention weights [B, H, T, S] before dropout.
+        Takes what `cross_keys_values` and `padding_bias` give.
         """
         q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
         (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
@@ -127,10 +97,6 @@ def cross_keys_values(
     """Keys and values of the encoded source for each decoder layer, each [B, H, S, K].
 
     One product with the matrices of all layers side by side, wide enough to be fast.
-
-    Args:
-        source_BxSxD: the encoded source.
-        attentions: of the decoder layers.
     """
     kernel = tf.concat([attention.key_value for attention in attentions], 1)
     bias = None
@@ -142,13 +108,7 @@ def cross_keys_values(
 
 
 def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:
-    """[P, B, H, T, K]: one transposition for all P fused projections.
-
-    Args:
-        x_BxTxPD: the projections side by side.
-        parts: P.
-        heads: H.
-    """
+    """[P, B, H, T, K]: one transposition for all P fused projections, which lie side by side."""
     shape = tf.shape(x_BxTxPD)
     units = x_BxTxPD.shape[-1] // (parts * heads)
     x_BxTxPxHxK = tf.reshape(x_BxTxPD, [shape[0], shape[1], parts, heads, units])
@@ -174,12 +134,8 @@ def attend(
 
     Args:
         q_BxHxQxK: queries, not yet scaled by K^-0.5.
-        k_BxHxTxK: keys.
-        v_BxHxTxK: values.
         bias: 0 where a query may look, hugely negative elsewhere; broadcasts to [B, H, Q, T].
             None: everywhere.
-        drop: dropout of the attention weights.
-        rate: share of them to drop.
 
     Returns:
         [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
@@ -231,11 +187,8 @@ def history_bias(origins_BxQxT: tf.Tensor) -> tf.Tensor:
     """[B, 1, Q, L = T x Q]: 0 where a cached position belongs to a hypothesis' past, else -1e4.
 
     The cache holds what all Q hypotheses of a sentence computed at each position. A hypothesis
-    that changes its place keeps its past by looking elsewhere; nothing is moved.
-
-    Args:
-        origins_BxQxT: int64, the place 0..Q-1 at which each hypothesis was at each position; -1
-            where it has not been yet.
+    that changes its place keeps its past by looking elsewhere; nothing is moved. `origins_BxQxT`,
+    int64, is the place 0..Q-1 at which each hypothesis was at each position; -1: none yet.
     """
     shape, hypotheses = tf.shape(origins_BxQxT), origins_BxQxT.shape[1]
     allowed_BxQxTxQ = tf.one_hot(origins_BxQxT, hypotheses, on_value=0.0, off_value=-1e4)

@@ -8,12 +8,10 @@ from hvd_nmt.config import EOS, PAD
 
 
 def batches(lengths: Sequence[int], batch_tokens: int, least: int = 2) -> Iterator[list[int]]:
-    """Indices of sentences of similar length, longest first.
+    """Indices of sentences of similar length, longest first; lengths are in tokens with eos.
 
-    Args:
-        lengths: tokens of each sentence, eos included.
-        batch_tokens: most tokens of a batch, padding included, unless one sentence is longer.
-        least: shorter sentences are left out. By default those of eos alone.
+    A batch has at most `batch_tokens`, padding included, unless one sentence is longer. Sentences
+    shorter than `least` are left out: by default those of eos alone.
     """
     order = [int(i) for i in np.argsort(-np.asarray(lengths), kind="stable") if lengths[i] >= least]
     while order:

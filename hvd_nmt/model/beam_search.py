@@ -96,17 +96,15 @@ def beam_search(
     beam of 1 this is greedy search: a sentence ends when eos is the most probable token.
 
     Args:
-        step: `step(ids_BxK, position, origins_BxKxT, state) -> (logits_BxKxV, attention_BxKxS,
-            state)`. It gets the last tokens (bos at position 0) and returns float32 scores of the
-            next ones, of which a softmax makes probabilities (log-probabilities are such scores
-            too). A row with a NaN has no successors. Hypotheses change places from step to step
-            and `state` is not re-ordered: `origins` says at which place 0..K-1 each hypothesis was
+        step: see `Step`. It gets the last tokens (bos at position 0) and returns float32 scores of
+            the next ones, of which a softmax makes probabilities (log-probabilities are such
+            scores too). A row with a NaN has no successors. Hypotheses change places from step to
+            step and `state` is not re-ordered: `origins` says at which place 0..K-1 each one was
             at every position up to the present one, and -1 beyond. T grows by and by. Attention
             may be None without a coverage penalty.
         state: nested structure of tensors with B as leading dimension. Sentences that are done are
             taken out of it. A dimension that is statically 0 may grow from step to step.
-        given: for each sentence.
-        decoding: options of the search. Its lengths are not used here, see `Given`; of n_best
+        decoding: its lengths are not used here, see `Given`; of n_best
             results each is what a search up to the maximum length would give (not with "marian").
         vocabulary_size: V, at least 2.
         is_pad_BxS: bool, for a coverage penalty: the source positions that need no attention.
@@ -142,9 +140,7 @@ def beam_search(
 def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
     """[B, K]: beta x the sum over source tokens of log(min(attention they got, 1)), at most 0.
 
-    Args:
-        coverage_BxKxS: for each hypothesis the sum of its attention over the target positions.
-        beta: 0 for none; the larger, the less is left out.
+    `coverage_BxKxS` is the attention of a hypothesis, summed over the target positions.
 
     Source: Wu et al. 2016 (arXiv 1609.08144), equation 14.
     """
@@ -153,11 +149,7 @@ def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
 
 
 def _with_whole_numbers(tensors: Any, dtype: tf.DType) -> Any:
-    """A tuple of tensors with its whole numbers in another type.
-
-    In a search they are int64: TensorFlow keeps int32 in the host's memory, also what a GPU has
-    found, and so would wait for the GPU many times a step.
-    """
+    """A tuple of tensors with its whole numbers in another type; see `candidates` for why."""
     cast = (x if x is None or x.dtype.is_floating else tf.cast(x, dtype) for x in tensors)
     return type(tensors)(*cast)
 

@@ -49,9 +49,6 @@ def candidates(
         logits_BxKxV: float32 scores of the next tokens, of which a softmax makes probabilities. A
             row with a NaN has no successors.
         alive_logp_BxK: float32, of the hypotheses; -inf where there is none.
-        rules: of this step.
-        decoding: options of the search.
-        vocabulary_size: V, known when the graph is built.
     """
     logits_NxV = tf.reshape(logits_BxKxV, [-1, vocabulary_size])
     allowed_NxV = _allowed(logits_NxV, rules, decoding, vocabulary_size)
@@ -87,15 +84,7 @@ def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf
     """`largest` along a long axis, 3 to 5 times faster on a CPU (8,000 to 32,768 wide, k 8).
 
     The k largest numbers lie in the k blocks with the largest maxima: find these blocks, then look
-    into them only. Equal numbers may come in another order than from `largest`.
-
-    Args:
-        x_NxV: float tensor.
-        k: how many, at most V.
-        vocabulary_size: V, known when the graph is built.
-
-    Returns:
-        values_Nxk in descending order, and their int64 indices_Nxk into V.
+    into them only. Equal numbers may come in another order than from `largest`. k is at most V.
     """
     width = max(d for d in range(1, 65) if vocabulary_size % d == 0)
     if vocabulary_size < 4 * k * width:
@@ -115,12 +104,10 @@ def largest(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Tensor:
-    """One token for each row, int64, as probable as its softmax, within top_k and top_p.
+    """One token for each row, int64, as probable as its softmax, within top_k and then top_p.
 
-    Args:
-        logits_NxV: float32; -inf where a token is not allowed.
-        draw_N: float32 in [0, 1): where in the cumulative probability the token lies.
-        decoding: temperature, top_k (taken first) and top_p.
+    What is not allowed has the logit -inf. `draw_N`, float32 in [0, 1), is where in the cumulative
+    probability the token lies.
 
     Source: Fan et al. 2018 (arXiv 1805.04833), top-k; Holtzman et al. 2020 (arXiv 1904.09751),
     nucleus.

@@ -86,10 +86,9 @@ class Decoding:
         return 1.0 if self.normalization == "marian" else 0.6
 
     def penalty(self, length: Any) -> Any:
-        """What the log-probability of a hypothesis is divided by.
+        """What the log-probability of a hypothesis of this length is divided by.
 
-        Args:
-            length: in tokens, eos included, at least 1; a number, or a tensor of float32.
+        The length in tokens, eos included, at least 1, is a number or a tensor of float32.
 
         Source: Wu et al. 2016 (arXiv 1609.08144), equation 14, for gnmt.
         """

@@ -109,12 +109,9 @@ def no_dropout(x: tf.Tensor, rate: float) -> tf.Tensor:
 
 
 def step_seed(seed: int, step: tf.Tensor, rank: int) -> tf.Tensor:
-    """The seed of one training step on one rank, int32 [2].
+    """The seed of one training step (an int64 scalar) on one rank, int32 [2].
 
-    Args:
-        seed: of the run.
-        step: int64 scalar, optimizer steps done.
-        rank: of this process; ranks see different sentences and need different masks.
+    Ranks see different sentences and need different masks.
     """
     with tf.device("CPU:0"):
         first = tf.constant((seed * 1_000_003 + rank) % (1 << 31), tf.int32)

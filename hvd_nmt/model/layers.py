@@ -25,9 +25,7 @@ def seeds(seed: int) -> Iterator[int]:
 def glorot(fan_in: int, fan_out: int, seed: int) -> keras.initializers.Initializer:
     """Uniform in +-sqrt(6 / (inputs + outputs)) of a projection (Glorot and Bengio 2010, eq. 16).
 
-    Args:
-        fan_in, fan_out: of one projection; a matrix may hold several side by side.
-        seed: of the draws.
+    A matrix may hold several projections side by side.
     """
     limit = math.sqrt(6 / (fan_in + fan_out))
     return keras.initializers.RandomUniform(-limit, limit, seed=seed)
@@ -42,36 +40,17 @@ class Block(keras.layers.Layer):
     def kernel(
         self, name: str, width_in: int, width_out: int, seed: Iterator[int], parts: int = 1
     ) -> tf.Variable:
-        """The matrix of a projection, or of several with the same input, side by side.
-
-        Args:
-            name: of the weight.
-            width_in, width_out: of one projection.
-            seed: supply of seeds for the initial weights.
-            parts: how many projections there are.
-        """
+        """The matrix of a projection, or of several with the same input, side by side."""
         start = glorot(width_in, width_out, next(seed))
         return self.add_weight(name, [width_in, parts * width_out], initializer=start)
 
     def bias_if(self, biased: bool, name: str, width: int) -> tf.Variable | None:
-        """A bias that begins with zeros.
-
-        Args:
-            biased: whether the block has one; else this is None.
-            name: of the weight.
-            width: how many numbers it has.
-        """
+        """A bias that begins with zeros; None if the block is not `biased`."""
         return self.add_weight(name, [width], initializer="zeros") if biased else None
 
 
 class LayerNorm(Block):
-    """Layer normalisation over the last axis in float32 (Ba et al. 2016).
-
-    Args:
-        width: D.
-        epsilon: added to the variance.
-        name: of the block.
-    """
+    """Layer normalisation over the last axis in float32 (Ba et al. 2016)."""
 
     def __init__(self, width: int, epsilon: float, name: str) -> None:
         super().__init__(name)
@@ -86,16 +65,7 @@ class LayerNorm(Block):
 
 
 class FeedForward(Block):
-    """Two affine maps with an activation between them.
-
-    Args:
-        width: D.
-        hidden: F.
-        activation: of the hidden units.
-        rate: share dropped of the hidden units.
-        seed: supply of seeds for the initial weights.
-        name: of the block.
-    """
+    """Two affine maps with an activation between them; `rate` is dropped of the hidden units."""
 
     def __init__(
         self,
@@ -119,13 +89,7 @@ class FeedForward(Block):
 
 
 def linear(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """x times kernel plus bias, [..., O], in the dtype of x.
-
-    Args:
-        x: [..., I].
-        kernel: [I, O].
-        bias: [O]; None: none.
-    """
+    """x [..., I] times kernel [I, O] plus a bias [O], if any: [..., O], in the dtype of x."""
     width_in, width_out = kernel.shape
     multiply = _narrowing_matmul if width_in > width_out else tf.matmul
     y = multiply(tf.reshape(x, [-1, width_in]), tf.cast(kernel, x.dtype))

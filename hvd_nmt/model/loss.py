@@ -47,7 +47,7 @@ def cross_entropy(
     label_smoothing: float,
     bias_V: tf.Tensor | None = None,
 ) -> Loss:
-    """Loss of decoder states against labels, with the softmax matrix inside.
+    """Loss of decoder states against labels, softmax matrix inside; gradients of `smoothed` alone.
 
     The gradient with respect to logits is p - u - (1 - e - u) x onehot. Only the softmax p is ever
     made at the size N x V, once: the constant u and the one-hot part enter the gradients of states
@@ -56,13 +56,9 @@ def cross_entropy(
 
     Args:
         states_NxD: final decoder states, any floating dtype; products use that dtype.
-        embedding_VxD: float32 softmax matrix.
         labels_N: int32 right tokens; 0 is padding and counts nothing.
         label_smoothing: e, probability mass on wrong tokens.
         bias_V: float32, added to the logits of the vocabulary; None: nothing.
-
-    Returns:
-        Sums over the real tokens. Gradients flow from `smoothed` alone.
     """
     if bias_V is not None:  # one more column of the matrix, of which every state holds 1
         ones_Nx1 = tf.ones_like(states_NxD[:, :1])

@@ -4,9 +4,8 @@ A source is read between bos and eos. The decoder reads a zero vector first, aft
 predict bos; so everything lies one position later, in the source and in the target. Ids, states and
 attention weights of the methods below are those of the sentences alone, as in `Transformer`.
 
-It lies beside the Transformer and not in `hvd_nmt.formats`, which imports its checkpoints: a run
-that began with such a checkpoint is trained, resumed and averaged with it by rooms that must not
-import `formats`.
+It is not in `hvd_nmt.formats`, which imports its checkpoints: training, resuming and averaging use
+it, and must not import `formats`.
 
 Source: open_seq2seq/decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """

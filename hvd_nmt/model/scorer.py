@@ -30,11 +30,7 @@ class TokenScores(NamedTuple):
 
 
 class Scorer:
-    """Scores with the weights the model has at the moment of the call.
-
-    Args:
-        models: a Transformer, or several, whose probabilities are averaged.
-    """
+    """Scores with the weights models have at the call; of several with their mean probability."""
 
     def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = members(models)

@@ -29,10 +29,6 @@ class Tokenizers(NamedTuple):
     def of(cls, source_spm_path: Path, spm_path: Path) -> Tokenizers:
         """Of two models, or twice the same of one.
 
-        Args:
-            source_spm_path: the model of the source, `spm.source.model` where it has its own.
-            spm_path: that of the target.
-
         Raises:
             DataError: a file cannot be read or is no such model.
         """
@@ -43,9 +39,6 @@ class Tokenizers(NamedTuple):
 
 class Tokenizer:
     """A SentencePiece model with the ids pad 0, eos 1, bos 2.
-
-    Args:
-        spm_path: the model, `spm.model` of a run or `m_common.model` of the recipe.
 
     Raises:
         DataError: the file cannot be read or is no such model.

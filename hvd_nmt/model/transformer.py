@@ -1,7 +1,6 @@
 """The Transformer (Vaswani et al. 2017), with one matrix for source, target and softmax.
 
-Where source and target have vocabularies of their own, the source has its own matrix, too, and the
-target shares one with the softmax.
+A source with a vocabulary of its own has its own matrix, too.
 
 B sentences, S source and T target positions, D model width, V vocabulary, H heads, K units per
 head, Q hypotheses of a sentence in a decoding step, L cached keys of a head.
@@ -36,17 +35,14 @@ class Transformer(keras.Model):
     """Source ids and shifted target ids in, next-token logits out.
 
     Args:
-        config: sizes and dropout.
         vocabulary_size: rows of the matrix of target and softmax, which the source shares.
         compute_dtype: float32, bfloat16 or float16: dtype of activations and matrix products.
             Weights, layer normalisation and logits are float32.
-        seed: of the initial weights.
         source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
-    A run may ask for another class: `architectures.build` makes the one of a run's configuration.
+    A run may ask for another class: `architectures.build` makes the one of its configuration.
 
-    Source of the choices: NVIDIA OpenSeq2Seq transformer-base, see the recipe's sizes in
-    `config.presets`.
+    Source of the choices: NVIDIA OpenSeq2Seq transformer-base, see `config.presets`.
     """
 
     def __init__(
@@ -100,10 +96,7 @@ class Transformer(keras.Model):
     ) -> tf.Tensor:
         """Logits BxTxV, float32, of every target token, given the source and the tokens before it.
 
-        Args:
-            source_BxS: int32 ids, each row ending with eos and padded with 0.
-            target_BxT: the same of the target.
-            drop: dropout.
+        Both are int32 ids, each row ending with eos and padded with 0.
         """
         return self.logits(self.decode(target_BxT, self.encode(source_BxS, drop), drop))
 
@@ -123,37 +116,21 @@ class Transformer(keras.Model):
         return Memory(keys_values, bias_Bx1x1xS)
 
     def decode(self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout) -> tf.Tensor:
-        """Final decoder states [B, T, D] that predict each target token.
-
-        Args:
-            target_BxT: int32 ids, each row ending with eos and padded with 0.
-            memory: the source, from `encode`.
-            drop: dropout.
-        """
+        """Final decoder states [B, T, D] that predict each target token; target as in `call`."""
         return self.decode_with_attention(target_BxT, memory, drop)[0]
 
     def decode_with_attention(
         self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
     ) -> tuple[tf.Tensor, Attention]:
-        """What `decode` gives, and where each layer looks in the source to predict each token.
-
-        Args:
-            target_BxT, memory, drop: see `decode`.
-        """
+        """What `decode` gives, and where each layer looks in the source to predict each token."""
         return self.states(shifted(target_BxT), memory, drop)
 
     def states(
         self, inputs_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
     ) -> tuple[tf.Tensor, Attention]:
-        """Final decoder states after each of the tokens that the decoder reads.
+        """Decoder states [B, T, D] after each token read, and the cross-attention of each layer.
 
-        Args:
-            inputs_BxT: int32 ids, usually bos and the target without its last token.
-            memory: the source, from `encode`.
-            drop: dropout.
-
-        Returns:
-            [B, T, D], and the cross-attention weights of each layer.
+        The tokens are int32 ids, usually bos and the target without its last token.
         """
         length = tf.shape(inputs_BxT)[1]
         x_BxTxD = self._embed(inputs_BxT, tf.range(length), self.embedding)
@@ -195,9 +172,7 @@ class Transformer(keras.Model):
         Args:
             ids_BxQ: the newest token of each hypothesis; bos at position 0.
             position: int32 scalar, of this token.
-            origins_BxQxT: int64, the place 0..Q-1 at which each hypothesis was at each position up
-                to this one, and -1 beyond. T is at least position + 1.
-            memory: of the B sentences.
+            origins_BxQxT: int64, see `attention.history_bias`. T is at least position + 1.
             cache: of all hypotheses of the positions before; `initial_cache` at position 0.
 
         Returns:
@@ -244,10 +219,7 @@ def shifted(target_BxT: tf.Tensor) -> tf.Tensor:
 def sinusoids(position_T: tf.Tensor, width: int, open_ended: bool = False) -> tf.Tensor:
     """Position signal TxD, [sin | cos] halves with wavelengths from 2 pi to 10,000 x 2 pi.
 
-    Args:
-        position_T: int32 positions from 0.
-        width: D.
-        open_ended: the longest wavelength stays one step below 10,000 x 2 pi, as in Marian.
+    With `open_ended` the longest stays one step below, as in Marian.
 
     Source: Vaswani et al. 2017, section 3.5, in the layout of the recipe (halves, not pairs). The
     recipe ends at 10,000; the paper's own formula, which Marian follows, is open-ended.

@@ -34,13 +34,7 @@ class Layer(Block):
 
 
 class EncoderLayer(Layer):
-    """Self-attention and feed-forward.
-
-    Args:
-        config: sizes and dropout.
-        seed: supply of seeds for the initial weights.
-        name: of the layer.
-    """
+    """Self-attention and feed-forward."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(config, name)
@@ -50,13 +44,7 @@ class EncoderLayer(Layer):
         self.feed_forward = _feed_forward(config, seed)
 
     def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
-        """The stream after this layer, [B, S, D].
-
-        Args:
-            x_BxSxD: the stream.
-            bias_Bx1x1xS: hides the padding of the source.
-            drop: dropout.
-        """
+        """The stream after this layer, [B, S, D]; the bias hides the padding of the source."""
         y_BxSxD = self.norm_before(self.attention_norm, x_BxSxD)
         x_BxSxD = added(x_BxSxD, drop(self.attention(y_BxSxD, bias_Bx1x1xS, drop), self.rate))
         x_BxSxD = self.norm_after(self.attention_norm, x_BxSxD)
@@ -66,11 +54,7 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer):
-    """Causal self-attention, attention over the source, feed-forward.
-
-    Args:
-        config, seed, name: see `EncoderLayer`.
-    """
+    """Causal self-attention, attention over the source, feed-forward."""
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(config, name)
@@ -89,17 +73,10 @@ class DecoderLayer(Layer):
         causal_bias_1x1xTxT: tf.Tensor,
         drop: Drop,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All T positions of the target at once.
+        """All T positions at once: the stream after this layer, and its cross-attention weights.
 
-        Args:
-            x_BxTxD: the stream.
-            keys_values: of the source for this layer, each [B, H, S, K].
-            cross_bias_Bx1x1xS: hides the padding of the source.
-            causal_bias_1x1xTxT: hides what comes later in the target.
-            drop: dropout.
-
-        Returns:
-            The stream after this layer, and its cross-attention weights [B, H, T, S].
+        These are [B, H, T, S], the source's keys and values [B, H, S, K] each. The biases hide the
+        padding of the source, and what comes later in the target.
         """
         y_BxTxD = self.norm_before(self.attention_norm, x_BxTxD)
         y_BxTxD = self.attention(y_BxTxD, causal_bias_1x1xTxT, drop)
@@ -116,20 +93,10 @@ class DecoderLayer(Layer):
         position: tf.Tensor,
         history_bias_Bx1xQxL: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor, Cache]:
-        """One position of Q hypotheses of each sentence.
+        """One position of Q hypotheses of each sentence, as in `call` and `SelfAttention.step`.
 
         They are the queries of their sentence, so the keys and values of the source are not
-        repeated for each of them.
-
-        Args:
-            x_BxQxD: the stream at the new position.
-            keys_values: of the source for this layer, each [B, H, S, K].
-            cross_bias_Bx1x1xS: hides the padding of the source.
-            cache, position, history_bias_Bx1xQxL: see `SelfAttention.step`.
-
-        Returns:
-            The stream after this layer, its cross-attention weights [B, H, Q, S], and the cache
-            with this position in it.
+        repeated for each of them. Weights are [B, H, Q, S]; the cache gets this position.
         """
         y_BxQxD = self.norm_before(self.attention_norm, x_BxQxD)
         y_BxQxD, cache = self.attention.step(y_BxQxD, cache, position, history_bias_Bx1xQxL)

@@ -41,7 +41,6 @@ class Translator:
     Args:
         models: a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
             `vocabulary_size` and `max_length`; or several, whose probabilities are averaged.
-        decoding: options of the search.
 
     Attributes:
         search: the graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
@@ -168,15 +167,9 @@ class Translator:
 def lengths(
     source_B: tf.Tensor, decoding: Decoding, model_length: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fewest and most tokens of the translations, eos included.
+    """Fewest and most tokens of the translations, int32, eos included as in `source_B`.
 
-    Args:
-        source_B: int32, tokens of the sources, eos included; 0 is no sentence and gets 0, 0.
-        decoding: bounds.
-        model_length: longest target of the model.
-
-    Returns:
-        int32 least_B and most_B. Where bounds contradict each other the maximum holds.
+    0 is no sentence and gets 0, 0. Where bounds contradict each other the maximum holds.
     """
     most_B = tf.fill(tf.shape(source_B), decoding.max_length)
     if not decoding.max_length:

@@ -24,7 +24,7 @@ class SaveAndEvaluate(StepCallback):
     wait for it. A step that is evaluated is saved first, so the best models are checkpoints that
     got a second name, and an evaluation that fails costs no step.
 
-    `store` is None on a rank that writes no scores. Rank 0 decides, also by `early_end`, and prints.
+    `store` is None on a rank that writes no scores. Rank 0 decides, by `early_end` too, and prints.
     """
 
     def __init__(

@@ -84,14 +84,10 @@ class Engine:
     """what goes in front of a line that begins with no tag"""
 
     def translate(self, lines: Iterable[str]) -> list[str]:
-        """The best translation of each line.
+        """The best translation of each line, in the same order.
 
-        Args:
-            lines: one sentence each, or text of any length; a blank line has an empty translation.
-
-        Returns:
-            As many lines, in the same order. What happened to a line (it was split, or the model
-            gave nothing) is a UserWarning.
+        A line may be text of any length; a blank one has an empty translation. What happened to a
+        line (it was split, or the model gave nothing) is a UserWarning.
 
         Raises:
             TypeError: it is one string, whose letters would be translated one by one.
@@ -102,14 +98,10 @@ class Engine:
         return list(self.stream(lines, warn=_warn))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[float]:
-        """How probable the model finds given translations.
+        """How probable the model finds translations, given as pairs of source and translation.
 
-        Args:
-            pairs: source and translation.
-
-        Returns:
-            For each pair the natural logarithm of the probability of the translation, summed over
-            its tokens and its end. A text longer than the model reads is cut, with a UserWarning.
+        For each pair the natural logarithm of the probability, summed over the translation's tokens
+        and its end. A text longer than the model reads is cut, with a UserWarning.
 
         Raises:
             ConfigError: it needs more memory than there is, or the backend cannot score.
@@ -127,12 +119,10 @@ class Engine:
         advance: Advance = lambda count: None,
         numbers: Sequence[int] | None = None,
     ) -> Results:
-        """Translates lines of any number and length.
+        """Translates lines of any number and length; a blank one has an empty translation.
 
         Args:
-            lines: text; a blank line has an empty translation.
             details: whether scores of tokens and alignments are found too.
-            advance: see `Advance`.
             numbers: of each line in a larger whole, on which its random draws depend; by default
                 its index.
 
@@ -178,10 +168,7 @@ class Engine:
     ) -> Iterator[str]:
         """The best translation of each line, in order, for any number of lines.
 
-        Args:
-            lines: text.
-            advance: see `Advance`.
-            warn: called with the number of a line, from 1, and what its reader should know.
+        `warn` is called with the number of a line, from 1, and what its reader should know.
         """
         first = 1
         for chunk in reader.chunks(lines):
@@ -198,11 +185,6 @@ class Engine:
         """The log-probability of each target as the translation of its source.
 
         A line with more tokens than the model reads is cut to what it reads.
-
-        Args:
-            sources: text.
-            targets: for each source the translation to score.
-            advance: see `Advance`.
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
@@ -320,12 +302,7 @@ class Engine:
 
 
 def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
-    """Loads what translates.
-
-    Args:
-        run: run directory.
-        which: checkpoints, see `checkpoints.find`; several translate together, as an ensemble.
-        settings: how to translate.
+    """Loads what translates; several checkpoints translate together, as an ensemble.
 
     Raises:
         RunError: a checkpoint or the run cannot be used.

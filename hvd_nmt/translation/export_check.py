@@ -28,15 +28,9 @@ _SHOWN = 3
 
 
 def lines_to_compare(run: Path, text: Path | None, count: int) -> list[str]:
-    """The first lines that are not blank of a text, or else of the run's dev set.
+    """The first `count` lines that are not blank of a text, plain or .gz; None: of the dev set.
 
-    Args:
-        run: run directory.
-        text: file, plain or .gz; None: the dev set.
-        count: most lines.
-
-    Returns:
-        None of them, with a word on stderr, where the run's data are not on this machine.
+    [], with a word on stderr, where the run's data are not on this machine.
     """
     lines: Iterable[str]
     if text is not None:
@@ -65,13 +59,8 @@ def compare(
 ) -> None:
     """Translate with the run's model and with the export, and print how many lines are equal.
 
-    Args:
-        lines: text.
-        run: run directory.
-        checkpoint: that was exported.
-        exported: directory of a SavedModel or of a CTranslate2 model.
-        decoding: options of the search.
-        exact: whether the export has all digits of the weights, so that lines must hardly differ.
+    `exported` is the directory of a SavedModel or of a CTranslate2 model; `exact` says that it has
+    all digits of the weights, so that lines must hardly differ.
     """
     from hvd_nmt.formats import saved_model
     from hvd_nmt.translation import engine

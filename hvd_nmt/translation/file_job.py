@@ -148,13 +148,7 @@ def _scored(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Row
 
 
 def as_json(number: int, translations: Sequence[Line], pieces: Sequence[str]) -> str:
-    """The line of output for one line of input, with `--json`.
-
-    Args:
-        number: of the line, from 1.
-        translations: of the line, best first.
-        pieces: of the vocabulary, by id.
-    """
+    """The output for one line of input, with `--json`: its number, and translations best first."""
     best, *others = [_facts(line, pieces) for line in translations]
     more = {"n_best": [best, *others]} if others else {}
     return _json({"line": number, **best, **more})

@@ -47,15 +47,9 @@ def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
 
 
 def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
-    """A line's ids in parts that a model reads.
+    """A line's ids, int32 with eos, in parts of at most `limit` tokens, each ending with eos.
 
-    Args:
-        ids: int32, ending with eos.
-        limit: most tokens of a part, eos included.
-        known: of the vocabulary.
-
-    Returns:
-        One part or more, each ending with eos; without the eos between, they are `ids`.
+    There is one part or more; without the eos between, they are `ids`.
     """
     limit = max(limit, 2)  # a part must take a token from the line
     if len(ids) <= limit:
@@ -74,7 +68,6 @@ def joined(
     """The translations of a line from those of its parts: the best with the best, and so on.
 
     Args:
-        of_parts: for each part its translations, best first.
         lengths: source tokens of each part, its eos included.
         tags: tokens at the begin of the line that each part begins with.
 

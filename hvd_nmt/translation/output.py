@@ -38,11 +38,9 @@ class Output:
 
 @contextmanager
 def open_output(path: Path | None, *, resumable: bool = True) -> Iterator[Output]:
-    """The output: complete when the block ends, and otherwise FILE.part and an older FILE.
+    """The output, stdout for None: complete when the block ends, else FILE.part and an older FILE.
 
-    Args:
-        path: file, plain or .gz; None: standard output.
-        resumable: False for an input that cannot be read again: the job always starts afresh.
+    `resumable` is False for an input that cannot be read again: the job always starts afresh.
 
     Raises:
         ConfigError: it cannot be written, or another process writes it.

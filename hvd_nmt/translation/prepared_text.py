@@ -13,11 +13,7 @@ class MissingDataError(RunError):
 
 
 def load(run: Path, part: str) -> tuple[Text, Text]:
-    """Source and target text of a part of the data that a run was trained on.
-
-    Args:
-        run: run directory.
-        part: dev or test.
+    """Source and target text of a part, dev or test, of the data that a run was trained on.
 
     Raises:
         MissingDataError: its data are not on this machine.
@@ -39,12 +35,7 @@ def load(run: Path, part: str) -> tuple[Text, Text]:
 def by_corpus(run: Path, part: str) -> dict[str, range]:
     """Which lines of `load` are of each of several corpora, such as "fr (en-fr)"; {} with one.
 
-    Args:
-        run: run directory.
-        part: dev or test.
-
-    Raises:
-        DataError, RunError: as `load`.
+    Raises what `load` raises.
     """
     manifest = _data(run)[1]
     directions = {each.name: each.direction for each in manifest.corpora}

@@ -22,10 +22,7 @@ def chunks(
 ) -> Iterator[list[str]]:
     """Cuts lines into lists that fit into memory: a few long lines or many short.
 
-    Args:
-        lines: text.
-        most_lines: most lines of a chunk.
-        most_characters: a chunk that has as many gets no further line.
+    A chunk that has `most_characters` gets no further line.
     """
     chunk: list[str] = []
     room = most_characters

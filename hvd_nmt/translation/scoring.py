@@ -102,11 +102,6 @@ def seed() -> int:
 def compare(systems: Sequence[Text], references: Sequence[Text], test: Test = "bs") -> Comparison:
     """Scores systems and compares each with the first.
 
-    Args:
-        systems: one or more.
-        references: one or more.
-        test: how p-values are computed.
-
     Raises:
         ConfigError: see `seed`.
         DataError: the texts have different numbers of lines, or too many for the memory.

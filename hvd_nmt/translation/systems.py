@@ -27,10 +27,6 @@ def translate(
     """Translate a text with each of several checkpoints.
 
     Args:
-        run: run directory.
-        checkpoints: see `checkpoints.find.find`.
-        source: the text.
-        settings: how to translate.
         keep: folder in which the translations are kept; None: they are not.
         inputs: texts over which they must not be written.
 
