@@ -110,7 +110,7 @@ def _misspelled(
             word = _mistyped(word, int(draw() * (letters - 1)), draw)
         if draw() >= noise.spaces:
             found.append(word)
-        elif draw() < 0.5 and found and found[-1][-1].isalpha() and found[-1] not in fixed:
+        elif draw() < 0.5 and found and found[-1].isalpha() and found[-1] not in fixed:
             found[-1] += word
         else:
             at = 1 + int(draw() * (letters - 2))

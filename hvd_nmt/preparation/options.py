@@ -191,7 +191,7 @@ class Options:
         if not self.separate_vocabularies:
             of_source = {"--source-vocabulary-size": self.source_vocabulary_size}
             self._refuse(of_source, "it needs --separate-vocabularies")
-        if self.cleaning.clean == "none":
+        if self.cleaning.clean == "none" and not self.corpora:
             self._refuse(moses, "these rules need --clean moses")
         if not self.is_public:
             self._refuse({"--mirror": self.mirror}, "only a public --dataset is downloaded")

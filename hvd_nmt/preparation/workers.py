@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
@@ -73,6 +74,8 @@ def in_order(
         while begun:
             yield begun.popleft().result()
     except BrokenProcessPool:
+        with suppress(AttributeError, OSError):  # before Python 3.11.5 `shutdown` would hang
+            pool._call_queue._reader.close()  # type: ignore[attr-defined]
         raise DataError(
             "A worker process was killed, perhaps because the memory is full: close other "
             "programs and give the same command again."

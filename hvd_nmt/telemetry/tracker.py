@@ -98,6 +98,8 @@ class _MlflowRun:
     def __init__(self, config: Config, run_id: str) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(_LIMIT_S))
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        # It would print the address of the run, with the password that may be in it.
+        os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
         import mlflow
 
         # Not mlflow.start_run: that one also talks to the server when Python exits.

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.config import EOS
 from hvd_nmt.data.text import read_lines
@@ -87,10 +90,14 @@ def run(job: FileJob) -> None:
     from hvd_nmt.translation import engine
 
     settings = job.settings.exact() if job.target else job.settings
+    # Now, for which one is the best may change while the lines are translated.
+    checkpoints = [find(job.run, which) for which in job.checkpoints]
     resumable = job.input is not None and all(path.is_file() for path in job.files())
-    with output.open_output(job.output, resumable=resumable) as writer:
+    identity = _identity(job, checkpoints) if resumable else output.AFRESH
+    with output.open_output(job.output, identity) as writer:
         try:
-            _translate_all(job, engine.load(job.run, job.checkpoints, settings), writer)
+            loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], settings)
+            _translate_all(job, loaded, writer)
         except KeyboardInterrupt:
             if resumable and writer.part is not None and writer.lines_done:
                 kept = f"{writer.lines_done:,} lines are done and kept: the same command goes on."
@@ -98,16 +105,23 @@ def run(job: FileJob) -> None:
             raise
 
 
+def _identity(job: FileJob, checkpoints: Sequence[Path]) -> str:
+    """What decides the lines of the output, as text."""
+    facts = {
+        "checkpoints": [fingerprint(names.file(prefix, ".index")).sha256 for prefix in checkpoints],
+        "text": [fingerprint(path).sha256 for path in job.files()],
+        "target": job.target is not None,
+        "json": job.as_json,
+        **job.settings.output_options(),
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
 def _translate_all(job: FileJob, engine: Engine, writer: output.Output) -> None:
     done, empty, total = writer.lines_done, 0, None
     if job.input is not None and job.input.is_file():
         total = reader.count_lines(job.input)
     if done:
-        if total is not None and done > total:
-            raise ConfigError(
-                f"{writer.part} has more lines than {job.input}, so it is the half-finished output "
-                "of another job: remove it to start afresh."
-            )
         print_line(f"{writer.part} has {done:,} lines: going on behind them.")
     with progress(total, "lines", done=done) as bar:
         for chunk in _chunks(job, done):
@@ -132,7 +146,9 @@ def _translated(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) ->
         return Rows([best.text for best, *_ in results.lines], results.warnings, empty)
     pieces = engine.tokenizers.target.pieces
     found = zip(numbers, results.lines, strict=True)
-    return Rows([as_json(number, line, pieces) for number, line in found], results.warnings, empty)
+    listed = job.settings.decoding.n_best > 1
+    rows = [as_json(number, line, pieces, listed) for number, line in found]
+    return Rows(rows, results.warnings, empty)
 
 
 def _scored(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Rows:
@@ -147,11 +163,18 @@ def _scored(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Row
     return Rows(rows, scored.warnings, 0)
 
 
-def as_json(number: int, translations: Sequence[Line], pieces: Sequence[str]) -> str:
-    """The output for one line of input, with `--json`: its number, and translations best first."""
-    best, *others = [_facts(line, pieces) for line in translations]
-    more = {"n_best": [best, *others]} if others else {}
-    return _json({"line": number, **best, **more})
+def as_json(number: int, translations: Sequence[Line], pieces: Sequence[str], listed: bool) -> str:
+    """The line of output for one line of input, with `--json`.
+
+    Args:
+        number: of the line, from 1.
+        translations: of the line, best first.
+        pieces: of the vocabulary, by id.
+        listed: whether all of them are given, as `n_best`.
+    """
+    found = [_facts(line, pieces) for line in translations]
+    more = {"n_best": found} if listed else {}
+    return _json({"line": number, **found[0], **more})
 
 
 def _facts(line: Line, pieces: Sequence[str]) -> dict[str, Any]:

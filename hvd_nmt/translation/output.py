@@ -1,7 +1,8 @@
 """An output file that a killed job finds again, with no line lost or doubled.
 
 The lines go to FILE.part, one for each line of the input, so that another start counts the whole
-ones and goes on behind them. At the end FILE.part becomes FILE; an older FILE stays until then.
+ones and goes on behind them; FILE.part.job says of which job they are. At the end FILE.part becomes
+FILE; an older FILE stays until then.
 """
 
 import gzip
@@ -15,6 +16,8 @@ from typing import IO, final
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import rename_durably, replacing_file, sync, try_lock
+
+AFRESH = "starts afresh"
 
 
 @final
@@ -37,13 +40,16 @@ class Output:
 
 
 @contextmanager
-def open_output(path: Path | None, *, resumable: bool = True) -> Iterator[Output]:
-    """The output, stdout for None: complete when the block ends, else FILE.part and an older FILE.
+def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
+    """The output: complete when the block ends, and otherwise FILE.part and an older FILE.
 
-    `resumable` is False for an input that cannot be read again: the job always starts afresh.
+    Args:
+        path: file, plain or .gz; None: standard output.
+        job: what decides the lines; only the lines of an equal one are gone on from. `AFRESH` for
+            an input that cannot be read again.
 
     Raises:
-        ConfigError: it cannot be written, or another process writes it.
+        ConfigError: it cannot be written, another process writes it, or FILE.part is another job's.
     """
     with _explained(path):
         if path is None:
@@ -58,16 +64,26 @@ def open_output(path: Path | None, *, resumable: bool = True) -> Iterator[Output
         path, part = files(path)
         with open(part, "ab+") as stream:
             _lock(stream, part)
-            output = Output(stream, part, _whole_lines(stream) if resumable else 0)
+            mark = part.with_name(f"{part.name}.job")
+            lines_done = _whole_lines(stream)
+            if lines_done and (not mark.exists() or mark.read_text("utf-8") != job):
+                raise ConfigError(
+                    f"{part} is the half-finished output of another job, with other text, options "
+                    "or checkpoints: remove it to start afresh."
+                )
+            output = Output(stream, part, 0 if job == AFRESH else lines_done)
             if not output.lines_done:
                 stream.truncate(0)
+                mark.write_text(job, "utf-8")
             try:
                 yield output
             except BaseException:
-                if output.lines_done == 0:
+                if output.lines_done == 0 or job == AFRESH:
                     part.unlink()
+                    mark.unlink(missing_ok=True)
                 raise
             _put_in_place(part, path)
+            mark.unlink(missing_ok=True)
 
 
 def files(path: Path) -> tuple[Path, Path]:

@@ -42,7 +42,7 @@ def test_a_row_with_everything():
     found = Translation(ids, -1.25, np.array([-0.5, -0.25, -1, -np.inf], np.float32), places)
     line = Line("the\tdog", found, source_tokens=3)  # the last of them is its end
     names = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog"]  # the model has rows beyond these
-    assert json.loads(file_job.as_json(7, [line], names)) == {
+    assert json.loads(file_job.as_json(7, [line], names, False)) == {
         "line": 7, "text": "the\tdog", "score": -1.25,
         "tokens": ["▁the", "▁dog", "<9>", "</s>"], "token_scores": [-0.5, -0.25, -1.0, None],
         "alignment": [[1, 0]],

@@ -17,11 +17,11 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def interrupted(path, *writes, resumable=True):
+def interrupted(path, *writes, of="a job"):
     """A job that is killed after these writes."""
 
     def job():
-        with output.open_output(path, resumable=resumable) as out:
+        with output.open_output(path, of) as out:
             for rows in writes:
                 out.write(rows)
             raise Killed
@@ -38,7 +38,7 @@ def test_it_goes_on_behind_the_last_whole_line(tmp_path, suffix):
     with part.open("ab") as stream:
         stream.write("hälf a line".encode())
     assert path.read_text() == "older\n"
-    with output.open_output(path) as out:
+    with output.open_output(path, "a job") as out:
         assert out.lines_done == 3
         out.write(["d"])
         assert path.read_text() == "older\n"
@@ -51,11 +51,22 @@ def test_an_input_that_cannot_be_read_again_starts_afresh(tmp_path):
     path = tmp_path / "out"
     interrupted(path)
     assert names(tmp_path) == []  # a job that did nothing leaves nothing
-    interrupted(path, ["a"])
-    with output.open_output(path, resumable=False) as out:
+    interrupted(path, ["a"], of=output.AFRESH)
+    assert names(tmp_path) == []
+    with output.open_output(path) as out:
         assert out.lines_done == 0
         out.write(["b"])
     assert path.read_text() == "b\n"
+
+
+@pytest.mark.parametrize("other", ["another job", output.AFRESH])
+def test_lines_of_another_job_are_neither_taken_nor_lost(tmp_path, other):
+    path = tmp_path / "out"
+    interrupted(path, ["a"])
+    with pytest.raises(ConfigError, match="of another job"), output.open_output(path, other):
+        pass
+    with output.open_output(path, "a job") as out:
+        assert out.lines_done == 1
 
 
 def test_a_living_job_is_not_disturbed(tmp_path):
