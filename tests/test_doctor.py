@@ -50,9 +50,6 @@ def cluster(monkeypatch, tmp_path):
     return facts, measured
 
 
-"""whatever the link"""
-
-
 def test_without_hosts_it_looks_at_this_machine_and_measures_nothing(capsys, cluster):
     _, measured = cluster
     assert doctor.main([]) == 0

@@ -73,14 +73,19 @@ def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkp
     found = newest_intact(run_dir, say)
     if found is not None:
         return found
-    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
-    if once_held := [path for sign in signs for path in run_dir.glob(sign)]:
+    if signs := traces(run_dir):
         raise RunError(
-            f"{run_dir} held checkpoints ({once_held[0].relative_to(run_dir)} says so) and none "
+            f"{run_dir} held checkpoints ({signs[0].relative_to(run_dir)} says so) and none "
             "that is complete and undamaged is left: restore one from a copy, or choose another "
             "--run-dir to start afresh."
         )
     return None
+
+
+def traces(run_dir: Path) -> list[Path]:
+    """What says that there were checkpoints."""
+    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
+    return [path for sign in signs for path in run_dir.glob(sign)]
 
 
 def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:

@@ -57,6 +57,19 @@ def load(path: Path, default: Config | None = None) -> Config:
     return _replaced(default or Config(), read_yaml(path), str(path))
 
 
+def dropped(path: Path) -> list[str]:
+    """Former options of a config.yaml that had its run trained otherwise than now."""
+    values, found = read_yaml(path), []
+    for name in ("data.bpe_dropout", "data.noise", "training.islands", "training.wire"):
+        section, key = name.split(".")
+        part = values.get(section)
+        value = part.get(key) if isinstance(part, dict) else None
+        rates = value.values() if isinstance(value, dict) else [value]
+        if not {*map(str, rates)} <= {"None", "0", "0.0", "False", "auto", "off", "float32"}:
+            found.append(f"{name} {value}")
+    return found
+
+
 def from_plain(values: Mapping[str, Any], where: str) -> Config:
     """The configuration of which `as_plain` gave these values.
 

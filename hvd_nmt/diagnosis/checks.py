@@ -187,7 +187,7 @@ def _run_dir(answer: Answer, run: PlannedRun) -> Judgement:
     run_dir = answer.facts["run_dir"]
     if run_dir["error"]:
         return FAIL, f"cannot write {run_dir['error']}", "mend its permissions, or other --run-dir"
-    if run_dir["held_by"] and answer.host == run.answers[0].host:
+    if run_dir["held_by"]:
         found = f"another run is in {run_dir['path']} ({run_dir['held_by']})"
         return FAIL, found, "wait for it, end it, or give another --run-dir"
     return OK, f"{run_dir['path']} is writable", ""

@@ -90,7 +90,7 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
     total = WARMUP_STEPS + steps
     recorder = _Recorder(total)
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
-    compiles = config.training.jit_compile
+    compiles = model.compiles
     data = setup.dataset(run_setup, 0, total, rounded=compiles)
     if compiles:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.find import newest_intact
+from hvd_nmt.checkpoints.find import newest_intact, traces
 from hvd_nmt.checkpoints.manifest import newest_step
 from hvd_nmt.checkpoints.run_files import RUN_ID
 from hvd_nmt.common.errors import RunError
@@ -55,9 +55,16 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
             lock = None if rank.is_first else run_directory.hold(run_dir, rank)
             mine = _held(run_dir, len(writers) > 1)
     by_rank = horovod.gather(mine)
-    run_ids, held, intact = zip(*(by_rank[index] for index in writers), strict=True)
+    found = [by_rank[index] for index in writers]
+    run_ids, held, intact, traced = zip(*found, strict=True)
     _require_one_run(run_dir, [hosts[index] for index in writers], run_ids, held)
     newest = max(intact)
+    if newest < 0 and any(traced):
+        host = hosts[writers[traced.index(True)]]
+        raise RunError(
+            f"{run_dir} on {host} held checkpoints and none that is complete and undamaged is "
+            "left: restore one from a copy, or choose another --run-dir to start afresh."
+        ).of_all_ranks()
     place = intact.index(newest)
     run_id = horovod.gather(run_ids[place] or secrets.token_hex(8))[0]
     if len(writers) > 1:
@@ -69,17 +76,20 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     return HostDirectories(tuple(writers), writers[place], run_id, lock)
 
 
-def _held(run_dir: Path, look: bool) -> tuple[str, int, int]:
-    """The run's id, "" where there is none, and its newest step: by manifests, and undamaged.
+def _held(run_dir: Path, look: bool) -> tuple[str, int, int, bool]:
+    """The run's id, "" where there is none; its newest step, by manifests and undamaged; and
+    whether there are traces of checkpoints.
 
     Both steps are -1 where there are no checkpoints, or this rank is not to `look`.
     """
     path = run_dir / RUN_ID
-    run_id = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+    run_id = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
     if not look:
-        return run_id, -1, -1
+        return run_id, -1, -1, False
     held, intact = newest_step(run_dir), newest_intact(run_dir, print)
-    return run_id, -1 if held is None else held, -1 if intact is None else intact.step
+    step = -1 if intact is None else intact.step
+    held = -1 if held is None else held
+    return run_id, max(held, step), step, bool(traces(run_dir))
 
 
 def _require_one_run(
@@ -123,7 +133,7 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
     path = run_dir / METRICS_FILE
     with horovod.raise_on_all_ranks():
         known = rank.index == source and path.exists()
-        text = path.read_text(encoding="utf-8") if known else None
+        text = path.read_text(encoding="utf-8", errors="replace") if known else None
     text = horovod.gather(text)[source]
     with horovod.raise_on_all_ranks():
         if rank.index in behind and text is not None:

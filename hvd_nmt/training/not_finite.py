@@ -79,7 +79,7 @@ class NotFiniteGuard(StepCallback):
         setup, position = self._setup, self._setup.batch_plan.position(step - 1)
         of_step = setup.batch_plan.epoch(position.epoch).sentences(position.step)
         tokenizers = Tokenizers.of(setup.data.source_spm_path, setup.data.spm_path)
-        sides = setup.data.train.source, setup.data.train.target
+        sides = setup.data.epochs.source, setup.data.epochs.target
         path, lines = self._run_dir / NOT_FINITE, []
         for rank in ranks:
             own = batches.dealt(of_step, rank, self._rank.size).tolist()
@@ -90,7 +90,8 @@ class NotFiniteGuard(StepCallback):
             lines += [
                 {
                     "time_s": time.time(), "step": step, "epoch": position.epoch + 1, "rank": rank,
-                    "host": setup.hosts[rank], "sentence": index, "source": source,
+                    "host": setup.hosts[rank], "sentence": index // setup.batch_plan.copies,
+                    "source": source,
                     "target": target,
                 }
                 for index, source, target in zip(own, *texts, strict=True)

@@ -120,7 +120,7 @@ class Plan:
             f"{training.tokens_per_step // self.ranks:,} a rank{self._steps_per_epoch()}",
             *self._corpora(),
             *self._slices(),
-            *(["XLA         a program for each shape"] if training.jit_compile else []),
+            *self._compiled(),
             f"run         steps {self.start_step:,} to {training.max_steps:,} "
             f"({epochs:.1f} epochs)",
             f"rate        {self._rate()}",
@@ -175,6 +175,10 @@ class Plan:
                 f"{mixture.steps_per_epoch(number):,} steps an epoch: {', '.join(words)}"
             )
         return lines
+
+    def _compiled(self) -> list[str]:
+        is_compiled = self.config.training.jit_compile and self.slices == 1
+        return ["XLA         a program for each shape"] if is_compiled else []
 
     def _slices(self) -> list[str]:
         if self.slices == 1:

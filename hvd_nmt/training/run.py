@@ -117,6 +117,10 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         past = f", past the {config.training.max_steps:,} asked for"
         past = past if step > config.training.max_steps else ""
         log(f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps.")
+        evals = (line["step"] for line in read_metrics(config.run_dir) if line["kind"] == "eval")
+        if rank.is_first and step not in evals:
+            evaluate = f"python -m hvd_nmt.evaluate --run {config.run_dir}"
+            log(f"not scored  its last evaluation was cut off: {evaluate}")
         return
     if ended := early_end.ended_before(config, step):
         log(ended)
@@ -142,7 +146,8 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     step = int(model.step)
     checksum = cluster.require_equal_weights(model.replicated, step, rank)
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
-    log(_where_things_are(config, step, time.monotonic() - started_s))
+    if rank.is_first:
+        log(_where_things_are(config, step, time.monotonic() - started_s))
 
 
 def _restore(
@@ -187,10 +192,11 @@ def _fit(
     """Join the parts and let Keras run the steps."""
     config, rank, start = plan.config, run_setup.rank, plan.start_step
     writes = rank.index in writers
-    trained_s = metrics.trained_s(read_metrics(config.run_dir)) if writes else 0.0
+    with horovod.raise_on_all_ranks():
+        trained_s = metrics.trained_s(read_metrics(config.run_dir)) if writes else 0.0
+        store = _opened_store(run_setup, plan, trained_s, tracker) if writes else None
+        saver = _saver(config, state, run_setup) if writes else None
     early_end = EarlyEnd(config, trained_s)
-    store = _opened_store(run_setup, plan, trained_s, tracker) if writes else None
-    saver = _saver(config, state, run_setup) if writes else None
     saving = Saving(saver, store, len(writers))
     ends.settle = saving.background.has_ended
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
@@ -209,7 +215,7 @@ def _fit(
     ]
     steps = config.training.max_steps - start
     try:
-        data = setup.dataset(run_setup, start, steps, rounded=config.training.jit_compile)
+        data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         saving.wait()
         horovod.heartbeat.enter(heartbeat.END)

@@ -74,7 +74,7 @@ class SaveAndEvaluate(StepCallback):
         stop = logs["stop"] > 0 or (save and self._stop_request.agreed()[0])
         if save or stop:
             self._save(step, stop)
-        if evaluate and not stop:
+        if evaluate and (ends or not stop):  # at the end all is saved: a kill loses nothing more
             stop, enough = self._evaluate(step)
             ends = ends or enough
         if stop and not ends:

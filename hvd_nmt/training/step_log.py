@@ -61,7 +61,7 @@ class StepLog(StepCallback):
 
     def _say_what_the_link_costs(self, done: int, logs: dict[str, Any]) -> None:
         """Once, by the computing of the first steps but for those that settle."""
-        if done > MEASURED_STEPS or len(self._plan.ranks_by_host) < 2:
+        if done > MEASURED_STEPS or len(self._plan.ranks_by_host) < 2 or not self._prints:
             return
         self._compute_s.append(logs["step_time"].compute_s)
         if done == MEASURED_STEPS:

@@ -310,3 +310,12 @@ def test_no_heavy_module_is_imported():
         "print({'tensorflow', 'tf_keras', 'keras', 'horovod', 'numpy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT) == b"set()\n"
+
+
+def test_former_options_that_changed_the_training_are_named(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "data: {bpe_dropout: 0.1, noise: {typos: 0.0, spaces: 0.0}}\n"
+        "training: {islands: hosts, wire: auto}\n"
+    )
+    assert serialization.dropped(path) == ["data.bpe_dropout 0.1", "training.islands hosts"]

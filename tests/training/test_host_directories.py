@@ -12,8 +12,8 @@ from hvd_nmt.checkpoints.names import SUFFIXES
 from hvd_nmt.checkpoints.saver import Saver
 from marked_run import FACTS, mark
 
-CASES = ("fresh", "alike", "wiped", "older", "damaged", "damaged_copy", "another_run", "unknown",
-         "shared")  # fmt: skip
+CASES = ("buried", "fresh", "alike", "wiped", "older", "damaged", "damaged_copy", "another_run",
+         "unknown", "shared")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,9 @@ def agreed(run, run_on_ranks, tmp_path_factory):
             if case != "fresh":
                 shutil.copytree(run, run_dir)
     shutil.rmtree(hosts["wiped"][0])
+    shutil.rmtree(hosts["buried"][0])
+    for step in (10, 20, 30):
+        os.truncate(f"{hosts['buried'][1] / f'model.ckpt-{step}'}{SUFFIXES[0]}", 1000)
     without(hosts["older"][0], 30)
     os.truncate(f"{hosts['damaged'][0] / 'model.ckpt-30'}{SUFFIXES[0]}", 1000)
     without(hosts["damaged_copy"][0], 30)
@@ -104,6 +107,12 @@ def test_a_damaged_copy_is_put_aside(agreed):
     assert not [line for line in found["said"] if line.startswith("found")]
     assert newest_first(first)[0].step == newest_first(second)[0].step == 20
     assert found["source"] == 0
+
+
+def test_no_run_begins_over_the_damaged_checkpoints_of_another_host(agreed):
+    _, found = agreed["buried"]
+    assert "writers" not in found
+    assert "run on host1 held checkpoints and none that is complete" in found["said"][-1]
 
 
 def test_another_run_is_refused(agreed):
