@@ -25,7 +25,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
 from hvd_nmt.translation import prepared_text, scoring
 from hvd_nmt.translation.scoring import Comparison, Text
-from hvd_nmt.translation.settings import Settings
+from hvd_nmt.translation.settings import SearchSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Options:
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
     """print JSON with all digits instead of the table"""
-    settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
+    settings: OmitArgPrefixes[SearchSettings] = dataclasses.field(default_factory=SearchSettings)
 
     def __post_init__(self) -> None:
         if self.run is None and not self.hypotheses:

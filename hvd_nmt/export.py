@@ -32,8 +32,10 @@ from hvd_nmt.common.files import require_free
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
 from hvd_nmt.formats import Quantization
-from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.translation import export_check
+from hvd_nmt.translation.settings import Search
+
+VERIFIED_LINES = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +56,12 @@ class Options:
     verify: bool = True
     """translate some lines with both models at the end and compare"""
     verify_on: Path | None = None
-    """text to compare on, one sentence per line, plain or .gz; by default the run's dev set"""
-    verify_lines: int = 100
-    """how many lines of it"""
-    decoding: OmitArgPrefixes[Decoding] = dataclasses.field(default_factory=Decoding)
+    """text whose first 100 lines are compared, plain or .gz; by default the run's dev set"""
+    decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
 
     def __post_init__(self) -> None:
         if self.to != "ctranslate2" and self.quantization != "float32":
             raise ConfigError(f"--quantization {self.quantization} needs --to ctranslate2.")
-        if self.verify_lines < 1:
-            raise ConfigError("--verify-lines must be at least 1; --no-verify compares nothing.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +74,7 @@ def export(options: Options) -> None:
     require_free(options.out)
     lines = []
     if options.verify:
-        lines = export_check.lines_to_compare(options.run, options.verify_on, options.verify_lines)
+        lines = export_check.lines_to_compare(options.run, options.verify_on, VERIFIED_LINES)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find

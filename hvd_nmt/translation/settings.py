@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-from tyro.conf import OmitArgPrefixes
+from tyro.conf import Fixed, OmitArgPrefixes, Suppress
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.model.decoding import Decoding
@@ -46,3 +46,25 @@ class Settings:
         own: dict[str, Any] = {"backend": self.backend, "precision": self.precision}
         own |= {"to": self.to} if self.to else {}
         return own | dataclasses.asdict(self.decoding)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search(Decoding):
+    """A search for one best translation of each sentence: for what is scored or exported."""
+
+    coverage_penalty: Fixed[Suppress[float]] = 0.0
+    n_best: Fixed[Suppress[int]] = 1
+    min_length: Fixed[Suppress[int]] = 0
+    no_repeat_ngram: Fixed[Suppress[int]] = 0
+    sample: Fixed[Suppress[bool]] = False
+    temperature: Fixed[Suppress[float]] = 1.0
+    top_k: Fixed[Suppress[int]] = 0
+    top_p: Fixed[Suppress[float]] = 1.0
+    seed: Fixed[Suppress[int]] = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSettings(Settings):
+    """How to translate what is scored."""
+
+    decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
