@@ -80,8 +80,6 @@ def export(options: Options) -> None:
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.formats import ctranslate2, saved_model
 
-    if options.to == "ctranslate2":
-        ctranslate2.require_possible(options.decoding)  # else the comparison would fail at the end
     print(f"reading     {find(options.run, options.checkpoint)}")
     if options.to == "ctranslate2":
         ctranslate2.convert(options.run, options.checkpoint, options.out, options.quantization)
