@@ -16,29 +16,29 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = 1.03
 """times a budget"""
 LINES = {
-    "hvd_nmt": 1_653,
-    "hvd_nmt.checkpoints": 2_556,
-    "hvd_nmt.common": 1_046,
-    "hvd_nmt.config": 1_521,
-    "hvd_nmt.data": 2_555,
-    "hvd_nmt.diagnosis": 1_942,
-    "hvd_nmt.explain": 1_939,
-    "hvd_nmt.formats": 1_613,
-    "hvd_nmt.launching": 2_044,
-    "hvd_nmt.model": 2_545,
-    "hvd_nmt.preparation": 3_709,
-    "hvd_nmt.records": 1_396,
-    "hvd_nmt.reporting": 2_059,
-    "hvd_nmt.telemetry": 1_681,
-    "hvd_nmt.training": 5_903,
-    "hvd_nmt.translation": 2_038,
-    "tests": 25_340,
+    "hvd_nmt": 1_366,
+    "hvd_nmt.checkpoints": 2_037,
+    "hvd_nmt.common": 896,
+    "hvd_nmt.config": 1_317,
+    "hvd_nmt.data": 1_497,
+    "hvd_nmt.diagnosis": 1_728,
+    "hvd_nmt.explain": 1_674,
+    "hvd_nmt.formats": 1_440,
+    "hvd_nmt.launching": 1_921,
+    "hvd_nmt.model": 2_271,
+    "hvd_nmt.preparation": 3_115,
+    "hvd_nmt.records": 1_230,
+    "hvd_nmt.reporting": 2_000,
+    "hvd_nmt.telemetry": 1_206,
+    "hvd_nmt.training": 4_630,
+    "hvd_nmt.translation": 1_504,
+    "tests": 23_785,
 }
 """of each package, with those within it, blank lines too"""
-MODULES = 238
-WORDS = 30_713
+MODULES = 213
+WORDS = 13_809
 """of all documents"""
-OPTIONS = 248
+OPTIONS = 190
 """of all commands, as --help shows them; those of a run, which three commands have, count once"""
 
 
