@@ -97,7 +97,7 @@ def test_the_slow_rank_and_its_host_are_named(cases):
 def test_the_advice_for_a_slow_link_is_about_the_network(cases):
     advice = bottleneck.verdict(cases["50 Mbit/s"]).advice
     assert advice
-    assert advice[0].what.startswith("islands")
+    assert any(one.what.startswith("islands") for one in advice)
     assert any("network" in one.what for one in advice)
     step_s = bottleneck.verdict(cases["50 Mbit/s"]).step_s
     assert all(one.predicted_step_s < step_s for one in advice)
