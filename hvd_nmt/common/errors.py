@@ -128,7 +128,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def reported(command: str, speak: bool = True) -> Iterator[Outcome]:
-    """Turn a person's mistake into one sentence on stderr, after the command, and an exit code.
+    """Turn a person's mistake into an exit code and, after `command`, one sentence on stderr.
 
     Ranks other than the first do not `speak`: they say only what is their own, with the host.
     """

@@ -18,8 +18,7 @@ def progress(
 ) -> tqdm:
     """A bar on a terminal, which goes when the work ends; elsewhere a line a minute.
 
-    `total` is None where nobody knows it; `done` was done earlier. The unit "B" is shown as kB, MB
-    and so on.
+    `total` is None where nobody knows it. The unit "B" is shown as kB, MB and so on.
     """
     bar = tqdm if sys.stderr.isatty() else _Lines
     scaled = unit == "B"

@@ -21,7 +21,7 @@ _began_s: float | None = None
 
 
 def wait(imports: Callable[[], object]) -> None:
-    """Import what takes long, and wait to be needed; nothing in a process that is no spare."""
+    """Import what takes long, and wait to be needed; a process that is no spare goes on at once."""
     global _began_s
     if os.environ.pop(SPARE, None) is None:
         return

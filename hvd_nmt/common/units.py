@@ -42,5 +42,5 @@ def percent(share: float) -> str:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun, which has an s for `many` by default: 1 rank, 4 ranks."""
+    """A number with its noun: 1 rank, 4 ranks; by default `many` is `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -84,7 +84,7 @@ class MarianVocabulary:
 
 
 def read(folder: Path, separate: bool = False) -> MarianVocabulary:
-    """Join .spm and .json files, one of the latter each where embeddings are `separate`.
+    """Join .spm and .json files; where embeddings are `separate` there are two .json files.
 
     Raises:
         RunError: a file is missing, or is not what its name says.
@@ -117,10 +117,7 @@ def _known(model: Any) -> dict[str, Any]:
 
 
 def _with_our_ids(model: Any, numbering: Numbering, of_tags: int) -> bytes:
-    """A .spm with all pieces of a numbering in their order, serialised.
-
-    The model is changed. `of_tags` is the type of the pieces that name a language.
-    """
+    """A .spm, which is changed, with all pieces of a numbering in their order, serialised."""
     known, rare = _known(model), min(p.score for p in model.pieces) - _UNKNOWN_PENALTY
     specials = {PAD: "<pad>", EOS: "</s>", BOS: "<start>", UNK: "<unk>"}
     del model.pieces[:]

@@ -36,7 +36,8 @@ _PARTS = re.compile(r"(?P<scope>.*?)ForwardPass/(?P<name>.*?)(?P<slot>/Adam(?:_1
 def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
     """A checkpoint, by the prefix of its files with or without an ending, as our model.
 
-    Its vocabulary is `m_common.model`. How many attention heads it has it does not say.
+    `vocabulary` is the SentencePiece model that it was trained with, `m_common.model`. A checkpoint
+    does not say how many attention heads there are.
 
     Raises:
         RunError: it cannot be read, or is of another model.

@@ -1,9 +1,9 @@
 """A run's model as a SavedModel: text in, text out, in one TensorFlow graph.
 
-It needs nothing of this package but `import tensorflow_text`, see `usage`: SentencePiece with the
-run's vocabularies, the search and its options are inside. It treats text as `hvd_nmt.translate`
-does: control characters are spaces, wrong UTF-8 is read as U+FFFD, an empty line stays empty, a
-line with too many tokens is cut.
+It needs tensorflow_text and nothing of this package, see `usage`: SentencePiece with the run's
+vocabularies, the search and its options are inside. It treats text as `hvd_nmt.translate` does:
+control characters are spaces, wrong UTF-8 is read as U+FFFD, an empty line stays empty, a line with
+too many tokens is cut.
 
 B sentences, S source positions, K translations of each, T target positions.
 """

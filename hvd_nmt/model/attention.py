@@ -50,8 +50,8 @@ class SelfAttention(Block):
     ) -> tuple[tf.Tensor, Cache]:
         """One new position of Q hypotheses, which attend to their own past among the L cached ones.
 
-        `position` is an int32 scalar, the bias is that of `history_bias`. The cache must have room;
-        given back are [B, Q, D], and the cache with the new keys and values in it.
+        `position` is an int32 scalar, the bias is that of `history_bias`. The cache must have room.
+        Returns [B, Q, D], and the cache with the new keys and values in it.
         """
         q_BxHxQxK, *new = self.project(x_BxQxD)
         keys_BxHxLxK, values_BxHxLxK = (
@@ -132,13 +132,9 @@ def attend(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
 
-    Args:
-        q_BxHxQxK: queries, not yet scaled by K^-0.5.
-        bias: 0 where a query may look, hugely negative elsewhere; broadcasts to [B, H, Q, T].
-            None: everywhere.
-
-    Returns:
-        [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
+    Queries are not yet scaled by K^-0.5. The bias, which broadcasts to [B, H, Q, T], is 0 where
+    they may look and hugely negative elsewhere; None: they may look everywhere. Returns
+    [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
     """
     logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
     weights_BxHxQxT = _softmax(logits_BxHxQxT, q_BxHxQxK.shape[-1] ** -0.5, bias)

@@ -104,8 +104,8 @@ def beam_search(
             may be None without a coverage penalty.
         state: nested structure of tensors with B as leading dimension. Sentences that are done are
             taken out of it. A dimension that is statically 0 may grow from step to step.
-        decoding: its lengths are not used here, see `Given`; of n_best
-            results each is what a search up to the maximum length would give (not with "marian").
+        decoding: its lengths are not used here, see `Given`; of n_best results each is what
+            a search up to the maximum length would give (not with "marian").
         vocabulary_size: V, at least 2.
         is_pad_BxS: bool, for a coverage penalty: the source positions that need no attention.
 

@@ -24,7 +24,7 @@ def members(models: Any) -> tuple[Any, ...]:
 def mean_attention(attentions: Sequence[tuple[tf.Tensor, ...]]) -> tf.Tensor:
     """Where models look in the source, BxTxS: mean over them and the heads of their last layer.
 
-    Given are of each model the cross-attention weights of its layers, [B, H, T, S].
+    `attentions` has for each model the cross-attention weights of its layers, [B, H, T, S].
     """
     last = [tf.reduce_mean(tf.cast(layers[-1], tf.float32), 1) for layers in attentions]
     return tf.add_n(last) / len(last)

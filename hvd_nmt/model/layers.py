@@ -23,10 +23,7 @@ def seeds(seed: int) -> Iterator[int]:
 
 
 def glorot(fan_in: int, fan_out: int, seed: int) -> keras.initializers.Initializer:
-    """Uniform in +-sqrt(6 / (inputs + outputs)) of a projection (Glorot and Bengio 2010, eq. 16).
-
-    A matrix may hold several projections side by side.
-    """
+    """Uniform in +-sqrt(6 / (inputs + outputs)) of one projection (Glorot, Bengio 2010, eq. 16)."""
     limit = math.sqrt(6 / (fan_in + fan_out))
     return keras.initializers.RandomUniform(-limit, limit, seed=seed)
 
@@ -40,7 +37,7 @@ class Block(keras.layers.Layer):
     def kernel(
         self, name: str, width_in: int, width_out: int, seed: Iterator[int], parts: int = 1
     ) -> tf.Variable:
-        """The matrix of a projection, or of several with the same input, side by side."""
+        """The matrix of a projection, or of several (`parts`) with the same input, side by side."""
         start = glorot(width_in, width_out, next(seed))
         return self.add_weight(name, [width_in, parts * width_out], initializer=start)
 

@@ -47,7 +47,7 @@ def cross_entropy(
     label_smoothing: float,
     bias_V: tf.Tensor | None = None,
 ) -> Loss:
-    """Loss of decoder states against labels, softmax matrix inside; gradients of `smoothed` alone.
+    """Loss of decoder states against labels, softmax matrix inside; only `smoothed` has a gradient.
 
     The gradient with respect to logits is p - u - (1 - e - u) x onehot. Only the softmax p is ever
     made at the size N x V, once: the constant u and the one-hot part enter the gradients of states

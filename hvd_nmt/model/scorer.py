@@ -47,8 +47,7 @@ class Scorer:
         """Log-probabilities and alignments of given translations.
 
         Args:
-            sources: ids of each sentence, ending with eos. More than `max_length` are cut to it.
-            targets: ids of the translation of each, ending with eos.
+            sources, targets: ids, ending with eos. Sources above `max_length` are cut to it.
             batch_tokens: source or target tokens, padding included, scored at once; fewer where
                 the vocabulary is large.
 

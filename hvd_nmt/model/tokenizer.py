@@ -27,11 +27,7 @@ class Tokenizers(NamedTuple):
 
     @classmethod
     def of(cls, source_spm_path: Path, spm_path: Path) -> Tokenizers:
-        """Of two models, or twice the same of one.
-
-        Raises:
-            DataError: a file cannot be read or is no such model.
-        """
+        """Of two models, or twice the same of one; raises what `Tokenizer` raises."""
         target = Tokenizer(spm_path)
         same = source_spm_path == spm_path
         return cls(target if same else Tokenizer(source_spm_path), target)

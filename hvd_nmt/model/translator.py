@@ -38,13 +38,10 @@ class Translation(NamedTuple):
 class Translator:
     """Translates with the weights the models have at the moment of the call.
 
-    Args:
-        models: a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
-            `vocabulary_size` and `max_length`; or several, whose probabilities are averaged.
-
-    Attributes:
-        search: the graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
-            `beam_search.Given`) to a `BeamResult`, for batches of every shape.
+    A model is a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
+    `vocabulary_size` and `max_length`; the probabilities of several are averaged. `search` is the
+    graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
+    `beam_search.Given`) to a `BeamResult`, for batches of every shape.
     """
 
     def __init__(

@@ -121,10 +121,8 @@ class Engine:
     ) -> Results:
         """Translates lines of any number and length; a blank one has an empty translation.
 
-        Args:
-            details: whether scores of tokens and alignments are found too.
-            numbers: of each line in a larger whole, on which its random draws depend; by default
-                its index.
+        `details` are scores of tokens and alignments. A line's random draws depend on its number,
+        by default its index.
 
         Raises:
             ConfigError: it needs more memory than there is, or options exclude each other.
@@ -166,10 +164,7 @@ class Engine:
         advance: Advance = lambda count: None,
         warn: Callable[[int, str], object] = lambda number, text: None,
     ) -> Iterator[str]:
-        """The best translation of each line, in order, for any number of lines.
-
-        `warn` is called with the number of a line, from 1, and what its reader should know.
-        """
+        """The best translation of each line, in order; `warn` gets numbers of lines, from 1."""
         first = 1
         for chunk in reader.chunks(lines):
             numbers = range(first, first + len(chunk))
@@ -182,10 +177,7 @@ class Engine:
     def score_tokens(
         self, sources: Sequence[str], targets: Sequence[str], advance: Advance = lambda count: None
     ) -> ScoredPairs:
-        """The log-probability of each target as the translation of its source.
-
-        A line with more tokens than the model reads is cut to what it reads.
-        """
+        """The log-probability of each target for its source; cut to what the model reads."""
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
         warnings: list[LineWarning] = []
@@ -328,11 +320,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
 
 
 def _tag(language: str, tags: Mapping[str, int]) -> str:
-    """What asks for a language; "" for none.
-
-    Raises:
-        ConfigError: the model does not know the language.
-    """
+    """What asks for a language; "" for none."""
     tag = sentencepiece_model.language_tag(language, tags)
     if language and tag is None:
         known = ", ".join(sentencepiece_model.languages(tags))

@@ -28,7 +28,7 @@ _SHOWN = 3
 
 
 def lines_to_compare(run: Path, text: Path | None, count: int) -> list[str]:
-    """The first `count` lines that are not blank of a text, plain or .gz; None: of the dev set.
+    """The first `count` lines with text of a file, plain or .gz; None: of the run's dev set.
 
     [], with a word on stderr, where the run's data are not on this machine.
     """

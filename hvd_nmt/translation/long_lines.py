@@ -47,10 +47,7 @@ def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
 
 
 def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
-    """A line's ids, int32 with eos, in parts of at most `limit` tokens, each ending with eos.
-
-    There is one part or more; without the eos between, they are `ids`.
-    """
+    """A line's ids, with eos, in one or more parts of at most `limit` tokens, each with eos."""
     limit = max(limit, 2)  # a part must take a token from the line
     if len(ids) <= limit:
         return [ids]
@@ -67,13 +64,9 @@ def joined(
 ) -> list[Translation]:
     """The translations of a line from those of its parts: the best with the best, and so on.
 
-    Args:
-        lengths: source tokens of each part, its eos included.
-        tags: tokens at the begin of the line that each part begins with.
-
-    Returns:
-        As many as the part with the fewest has; scores are sums, alignments count in the whole
-        line's tokens, where an eos between parts is none: -1.
+    There are as many as the part with the fewest has. Scores are sums; alignments count in the
+    whole line's tokens, where an eos between parts is none: -1. `lengths` are source tokens of each
+    part with its eos; each part begins with the first `tags` tokens of the line.
     """
     if len(of_parts) == 1:
         return list(of_parts[0])

@@ -20,10 +20,7 @@ CHUNK_CHARACTERS = 1 << 24
 def chunks(
     lines: Iterable[str], most_lines: int = CHUNK_LINES, most_characters: int = CHUNK_CHARACTERS
 ) -> Iterator[list[str]]:
-    """Cuts lines into lists that fit into memory: a few long lines or many short.
-
-    A chunk that has `most_characters` gets no further line.
-    """
+    """Cuts lines into lists that fit into memory; with `most_characters` a list is full."""
     chunk: list[str] = []
     room = most_characters
     for line in lines:

@@ -3,8 +3,7 @@
 BLEU and chrF2 have a 95 % interval by bootstrap over the sentences, and after the first system a
 p-value of the difference from it, all by `sacrebleu.significance.PairedTest`: the numbers are those
 of the command `sacrebleu` on the same files. One thing differs: where two scores are equal,
-sacreBLEU's p-value is the smallest there is, because no resample differs by more than nothing; here
-it is 1.
+sacreBLEU's p-value is the smallest there is; here it is 1.
 
 Sources: Koehn 2004 (paired bootstrap); Riezler and Maxwell 2005 (approximate randomisation).
 """

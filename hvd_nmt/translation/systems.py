@@ -24,14 +24,9 @@ def translate(
     keep: Path | None = None,
     inputs: Sequence[Text] = (),
 ) -> dict[Path, Text]:
-    """Translate a text with each of several checkpoints.
+    """Prefix of each checkpoint -> its translations of a text, under the checkpoint's name.
 
-    Args:
-        keep: folder in which the translations are kept; None: they are not.
-        inputs: texts over which they must not be written.
-
-    Returns:
-        Prefix of each checkpoint -> its translations, under the checkpoint's name.
+    They are kept in the folder `keep`, unless it is None, and never written over `inputs`.
 
     Raises:
         ConfigError: a checkpoint is named twice, or `keep` cannot be used.
