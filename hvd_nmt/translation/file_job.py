@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.progress import print_line, progress
@@ -87,6 +86,7 @@ def check_files(job: FileJob) -> None:
 
 def run(job: FileJob) -> None:
     """Does the job, or what another process has left of it."""
+    from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
     settings = job.settings.exact() if job.target else job.settings
