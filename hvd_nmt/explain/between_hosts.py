@@ -105,7 +105,8 @@ def predicted_bytes(run: Run, intervals: Sequence[Interval]) -> float | None:
 def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
     """Speed of a link, each way, MB/s (1e6 bytes), from a mean step that waited for it.
 
-    `bytes_per_step`: sent by a host.
+    It is the bytes of one exchange, which comes every `sync_every` steps, over the seconds that it
+    travels, the part that computing hides included. `bytes_per_step`: sent by a host.
     """
     exchange = exchange_of(run, interval)
     seconds = exchange_cost.travelling_s(

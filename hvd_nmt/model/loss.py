@@ -137,6 +137,8 @@ def _by_pieces(
 def _piece(
     states_NxD: tf.Tensor, embedding_VxD: tf.Tensor, labels_N: tf.Tensor, label_smoothing: float
 ) -> tuple[Loss, tf.Tensor, tf.Tensor]:
+    """Sums over the real tokens of these rows, the entropy of the labels not yet subtracted, and
+    the gradients of their smoothed sum by states and matrix."""
     dtype = states_NxD.dtype
     vocabulary_size = embedding_VxD.shape[0]
     other = label_smoothing / (vocabulary_size - 1)
