@@ -105,16 +105,17 @@ def as_plain(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config, dict_factory=_plain)
 
 
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of nested dictionaries with its dotted name."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
     """Each value that differs: (dotted name, old value, new value)."""
-
-    def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        for name, value in values.items():
-            if isinstance(value, dict):
-                yield from flat(value, f"{prefix}{name}.")
-            else:
-                yield prefix + name, value
-
     new_values = dict(flat(as_plain(new)))
     for name, value in flat(as_plain(old)):
         if new_values[name] != value:

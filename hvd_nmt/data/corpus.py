@@ -110,11 +110,6 @@ class DataDirectory:
         """Its pieces and their scores as text, see `hvd_nmt.data.vocabulary`."""
         return self.path / SPM_VOCAB
 
-    @property
-    def source_spm_vocab_path(self) -> Path:
-        """The same of the source."""
-        return self.path / (SPM_SOURCE_VOCAB if self.manifest.source_has_own else SPM_VOCAB)
-
     def text_path(self, part: str, language: str) -> Path:
         """The raw text of "dev" or "test", for example `dev.de`."""
         return self.path / f"{part}.{language}"
@@ -241,11 +236,6 @@ class Manifest:
         ranges = self.by_corpus(part).values() or [range(pairs)]
         quotas = (count * of.stop // pairs - count * of.start // pairs for of in ranges)
         return [index for of, quota in zip(ranges, quotas, strict=True) for index in of[:quota]]
-
-    @property
-    def tags(self) -> list[str]:
-        """Pieces that stand in front of sources, each once."""
-        return list(dict.fromkeys(tag for corpus in self.corpora for tag in corpus.tags))
 
     @property
     def vocabulary_hash(self) -> str:

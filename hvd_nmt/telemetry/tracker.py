@@ -13,10 +13,11 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import Config, as_plain
+from hvd_nmt.config.serialization import flat
 
 _LIMIT_S = 15
 """for a library to begin, to take a value, and for what it has not taken when the run ends"""
@@ -115,7 +116,7 @@ class _MlflowRun:
         self._id = run.info.run_id
         self._client.update_run(self._id, status="RUNNING")
         params = [
-            mlflow.entities.Param(key, str(value)) for key, value in _flat(config).items()
+            mlflow.entities.Param(key, str(value)) for key, value in flat(as_plain(config))
             if key not in run.data.params  # which never changes there
         ]  # fmt: skip
         self._client.log_batch(self._id, params=params)
@@ -143,7 +144,7 @@ class _WandbRun:
                 silent=True, console="off", init_timeout=_LIMIT_S, finish_timeout=_LIMIT_S
             ),
         )
-        self._run.config.update(_flat(config), allow_val_change=True)
+        self._run.config.update(dict(flat(as_plain(config))), allow_val_change=True)
         # The library's own count drops what comes again after a resume.
         self._run.define_metric("*", step_metric="step")
 
@@ -155,17 +156,3 @@ class _WandbRun:
 
 
 _OPEN: dict[str, type[_MlflowRun] | type[_WandbRun]] = {"mlflow": _MlflowRun, "wandb": _WandbRun}
-
-
-def _flat(config: Config) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-
-    def add(plain: Mapping[str, Any], prefix: str) -> None:
-        for name, value in plain.items():
-            if isinstance(value, dict):
-                add(value, f"{prefix}{name}.")
-            else:
-                flat[prefix + name] = value
-
-    add(as_plain(config), "")
-    return flat

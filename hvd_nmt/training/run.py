@@ -117,8 +117,7 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
         past = f", past the {config.training.max_steps:,} asked for"
         past = past if step > config.training.max_steps else ""
         log(f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps.")
-        evals = (line["step"] for line in read_metrics(config.run_dir) if line["kind"] == "eval")
-        if rank.is_first and step not in evals:
+        if rank.is_first and not _is_scored(config.run_dir, step):
             evaluate = f"python -m hvd_nmt.evaluate --run {config.run_dir}"
             log(f"not scored  its last evaluation was cut off: {evaluate}")
         return
@@ -148,6 +147,10 @@ def _set_up_and_fit(config: Config, rank: Rank, ends: _Ends, log: Log, tracker: 
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     if rank.is_first:
         log(_where_things_are(config, step, time.monotonic() - started_s))
+
+
+def _is_scored(run_dir: Path, step: int) -> bool:
+    return any(line["kind"] == "eval" and line["step"] == step for line in read_metrics(run_dir))
 
 
 def _restore(

@@ -93,7 +93,8 @@ def run(job: FileJob) -> None:
     # Now, for which one is the best may change while the lines are translated.
     checkpoints = [find(job.run, which) for which in job.checkpoints]
     resumable = job.input is not None and all(path.is_file() for path in job.files())
-    identity = _identity(job, checkpoints) if resumable else output.AFRESH
+    is_kept = resumable and job.output is not None
+    identity = _identity(job, checkpoints) if is_kept else output.AFRESH
     with output.open_output(job.output, identity) as writer:
         try:
             loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], settings)
