@@ -18,7 +18,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,15 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import contents, meta_graph, names
-from hvd_nmt.checkpoints.background import Background
 from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
 from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
-from hvd_nmt.checkpoints.snapshot import Snapshot
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
 
 
 class Saver:
-    """Writes the checkpoints of a run, one after the other: each method waits for the one before.
-
-    For one rank of each directory.
+    """Writes the checkpoints of a run; for one rank of each directory.
 
     Args:
         state: its `model` is the Transformer, its `ema`, if any, the moving average of the weights,
@@ -61,31 +56,21 @@ class Saver:
         self._keep, self._keep_best = keep, keep_best
         # Now, not in the first save: tracing the model takes seconds, and a stop has few.
         self._meta = meta_graph.export(getattr(state, names.AVERAGE, state.model), state)
-        self._snapshot: Snapshot | None = None
-        self.background = Background()
-        """where a save may be under way"""
-        self.took_s = 0.0
-        """of the last save, from its begin to its end"""
         sweep(run_dir)
 
     def save(self, step: int) -> Checkpoint:
         """Write `model.ckpt-STEP`; drop the oldest beyond `keep`.
 
-        Raises RunError if the disk is full or the file system fails, now or in the save before;
-        what was there before is intact.
+        Raises RunError if the disk is full or the file system fails; what was there before is
+        intact.
         """
-        self.background.wait()
-        return self._save(self._state, step)
-
-    def begin(self, step: int) -> None:
-        """As `save`, but in the background, of a copy of the state."""
-        self.background.wait()
-        if self._snapshot is None:
-            self._snapshot = Snapshot(self._state)
-        else:
-            self._snapshot.take()
-        state = self._snapshot.state
-        self.background.begin(lambda: self._save(state, step))
+        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
+            saved = self._write(prefix, step)
+            complete = newest_first(self._run_dir)
+            _point_to(complete[: self._keep])
+            for old in complete[self._keep :]:
+                remove(old.prefix)
+        return saved
 
     def note(
         self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
@@ -97,7 +82,6 @@ class Saver:
 
         Raises RunError if there is no such checkpoint, and as `save` does.
         """
-        self.background.wait()
         scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
         value, measure = scores[self._best_by], self._best_by
         checkpoint = Checkpoint.at(self._run_dir / names.newest(step))
@@ -124,23 +108,12 @@ class Saver:
                 remove(old.prefix)
         return Checkpoint(prefix, manifest)
 
-    def _save(self, state: tf.train.Checkpoint, step: int) -> Checkpoint:
-        began_s = time.monotonic()
-        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
-            saved = self._write(prefix, step, state)
-            complete = newest_first(self._run_dir)
-            _point_to(complete[: self._keep])
-            for old in complete[self._keep :]:
-                remove(old.prefix)
-        self.took_s = time.monotonic() - began_s
-        return saved
-
     def _best_first(self) -> list[Checkpoint]:
         return best_first(self._run_dir, data_hash=self._facts["data_hash"], best_by=self._best_by)
 
-    def _write(self, prefix: Path, step: int, state: tf.train.Checkpoint) -> Checkpoint:
+    def _write(self, prefix: Path, step: int) -> Checkpoint:
         with _drafted(prefix) as draft:
-            state.write(os.fspath(draft))
+            self._state.write(os.fspath(draft))
             names.file(draft, ".meta").write_bytes(self._meta)
             files = {
                 suffix: dataclasses.asdict(fingerprint(names.file(draft, suffix)))

@@ -92,8 +92,6 @@ class Save:
     step: int
     wait_s: float
     """how long training stood still for it"""
-    background_s: float
-    """how long it took in the background; 0: it was not written there"""
     copies: int
     """hosts that have it, each on a disk of its own"""
 

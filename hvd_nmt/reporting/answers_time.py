@@ -76,14 +76,10 @@ def _saves(saves: Sequence[Save]) -> list[str]:
     """What the checkpoints cost; [] where there were none."""
     if not saves:
         return []
-    beside = [save.background_s for save in saves if save.background_s > 0]
     text = (
         f"Training stood still for {step_duration(median(save.wait_s for save in saves))} for each "
         f"of {count(len(saves), 'checkpoint')} (median)"
     )
-    if beside:
-        text += f", and went on while {len(beside):,} of them were written, "
-        text += f"{step_duration(median(beside))} each"
     if (hosts := max(save.copies for save in saves)) > 1:
         text += f"; {hosts} hosts kept copies"
     return [f"{text}."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from hvd_nmt.checkpoints import weights
 from hvd_nmt.checkpoints.find import find, newest_verified
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
-from hvd_nmt.common import signals
 from hvd_nmt.common.rank_environment import START_ID
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
@@ -41,7 +41,6 @@ from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.not_finite import NotFiniteGuard
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
-from hvd_nmt.training.saving import Saving
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
@@ -58,14 +57,7 @@ class _Ends:
 
     def __init__(self, config: Config, rank: Rank, write_report: WriteReport) -> None:
         self.stop_request = StopRequest(announces=rank.is_first)
-        self.settle: Callable[[float], object] = lambda limit_s: None
-        """waits so many seconds for a checkpoint that is being written"""
         self._config, self._rank, self._write_report = config, rank, write_report
-
-    def finish(self) -> None:
-        """Another rank is lost."""
-        self.settle(signals.grace_s())
-        self.report(stopped=True)
 
     def report(self, stopped: bool) -> None:
         """Write the report, unless the launcher does; in the background where ranks are killed."""
@@ -89,7 +81,10 @@ def _train(config: Config, rank: Rank, write_report: WriteReport) -> None:
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
     ends = _Ends(config, rank, write_report)
-    with horovod.end_when_ranks_are_lost(_COMMAND, ends.finish), devices.explain_memory(rank):
+    with (
+        horovod.end_when_ranks_are_lost(_COMMAND, functools.partial(ends.report, stopped=True)),
+        devices.explain_memory(rank),
+    ):
         with horovod.raise_on_all_ranks():
             devices.set_up(rank, config.training.device, config.training.deterministic)
             tracker = Tracker(config, rank.is_first)
@@ -200,13 +195,12 @@ def _fit(
         store = _opened_store(run_setup, plan, trained_s, tracker) if writes else None
         saver = _saver(config, state, run_setup) if writes else None
     early_end = EarlyEnd(config, trained_s)
-    saving = Saving(saver, store, len(writers))
-    ends.settle = saving.background.has_ended
     telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank, writes)
     stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saving, store,
-        is_first=rank.is_first, early_end=early_end, stop_request=ends.stop_request,
+        config, start, evaluator, saver, store,
+        copies=len(writers), is_first=rank.is_first, early_end=early_end,
+        stop_request=ends.stop_request,
     )  # fmt: skip
     every_step = [
         telemetry,
@@ -220,7 +214,6 @@ def _fit(
     try:
         data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
-        saving.wait()
         horovod.heartbeat.enter(heartbeat.END)
         _note_end(store, horovod.gather(early_end.record(int(model.step)))[0], rank.is_first)
     except BaseException:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Joined, is_due
@@ -11,7 +13,6 @@ from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Evaluator
-from hvd_nmt.training.saving import Saving
 from hvd_nmt.training.step_callback import StepCallback
 from hvd_nmt.training.stop import StopRequest
 
@@ -20,11 +21,11 @@ class SaveAndEvaluate(StepCallback):
     """Saves and evaluates every so many steps and after the last one; stops when a rank was asked.
 
     On SIGTERM or SIGINT to any rank, all ranks finish the same step, save, and leave; an evaluation
-    that is due then is lost. Training goes on while a checkpoint is written; a stop and the end
-    wait for it. A step that is evaluated is saved first, so the best models are checkpoints that
-    got a second name, and an evaluation that fails costs no step.
+    that is due then is lost. A step that is evaluated is saved first, so the best models are
+    checkpoints with a second name, and an evaluation that fails costs no step.
 
-    `store` is None on a rank that writes no scores. Rank 0 decides, by `early_end` too, and prints.
+    `saver` and `store` are None on a rank that writes nothing; `copies` is the number of
+    directories that get each checkpoint. Rank 0 decides, by `early_end` too, and prints.
     """
 
     def __init__(
@@ -32,16 +33,17 @@ class SaveAndEvaluate(StepCallback):
         config: Config,
         start_step: int,
         evaluator: Evaluator,
-        saving: Saving,
+        saver: Saver | None,
         store: EventStore | None,
         *,
+        copies: int,
         is_first: bool,
         early_end: EarlyEnd,
         stop_request: StopRequest,
     ) -> None:
         super().__init__(start_step)
         self._config, self._evaluator = config, evaluator
-        self._saving, self._store = saving, store
+        self._saver, self._store, self._copies = saver, store, copies
         self._is_first, self._early_end = is_first, early_end
         self._stop_request = stop_request
 
@@ -78,7 +80,6 @@ class SaveAndEvaluate(StepCallback):
             stop, enough = self._evaluate(step)
             ends = ends or enough
         if stop and not ends:
-            self._saving.wait()
             self._stop_request.announce()
             raise Preempted(
                 f"Stopped by a signal after step {step}; the checkpoint is saved: the same command "
@@ -91,7 +92,13 @@ class SaveAndEvaluate(StepCallback):
         if stop:
             self._stop_request.announce()  # it may be another rank than this one that was asked
         self.model.join(step, Joined.EVERYTHING)
-        self._saving.save(step, in_background=not stop)
+        began_s = time.monotonic()
+        with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
+            if self._saver is not None:
+                self._saver.save(step)
+        if self._store is not None:
+            line = {"wait_s": time.monotonic() - began_s, "copies": self._copies}
+            self._store.scalars(step, {}, kind="save", more=line)
 
     def _evaluate(self, step: int) -> tuple[bool, bool]:
         """Evaluate on all ranks, write the scores down, keep the best checkpoints.
@@ -101,10 +108,10 @@ class SaveAndEvaluate(StepCallback):
         """
         with horovod.heartbeat.section(heartbeat.EVALUATION):
             scores = self._evaluator()
-        self._saving.wait()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
-            self._saving.note(step, scores.val_loss, scores.bleu, scores.chrf)
+            if self._saver is not None:
+                self._saver.note(step, scores.val_loss, scores.bleu, scores.chrf)
             if self._store is not None:
                 samples = self._evaluator.samples(scores)
                 evaluation.write(

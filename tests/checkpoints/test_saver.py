@@ -150,14 +150,9 @@ def fsync(descriptor, real=os.fsync):
 
 os.fsync = fsync
 sys.addaudithook(before)
-if kind == "background":
-    saver.begin(first)
-    for variable in model.weights:
-        variable.assign_add(tf.ones_like(variable))
-    saver.background.wait()
+saver.save(first)
+if kind == "best":
     saver.note(first, 1 / first)
-else:
-    saver.save(first)
 print(done, flush=True)
 os._exit(0)
 """
@@ -168,7 +163,7 @@ os._exit(0)
     [
         ("newest", (1, 2), 20),
         pytest.param("newest", (), 15, marks=LONG, id="first"),
-        pytest.param("background", (1, 2), 30, marks=LONG),
+        pytest.param("best", (1, 2), 30, marks=LONG),
     ],
 )
 def test_kill_before_every_change_to_the_file_system(toy_commands, tmp_path, kind, before, changes):
@@ -238,3 +233,29 @@ def test_full_disk_before_the_first_checkpoint(state, small_disk):
     (run_dir / "ballast").write_bytes(bytes(shutil.disk_usage(run_dir).free - 40960))
     with pytest.raises(RunError, match="no other checkpoint was saved yet: make room"):
         saver.save(1)
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
+def test_the_best_model_has_the_files_of_the_checkpoint_of_its_step(
+    state, tmp_path, monkeypatch, links
+):
+    """Under a second name; as a copy where a file system knows none."""
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    saver = Saver(tmp_path, state, FACTS, keep=1, keep_best=2)
+    mark(state, 7)
+    saver.save(7)
+    best = saver.note(7, 2.5)
+    verify(best)
+    assert best.manifest == newest_first(tmp_path)[0].manifest
+    for suffix in SUFFIXES[:3]:
+        same = os.path.samefile(f"{best.prefix}{suffix}", tmp_path / f"model.ckpt-7{suffix}")
+        assert same == links
+    mark(state, 8)
+    saver.save(8)  # which drops the one before
+    verify(best)
+    assert marked(best.prefix) == {7.0}

@@ -46,7 +46,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
               for of in hosts]  # fmt: skip
     resumed = {"of_interval": lambda i: {"start": int(i.step > 500)} | (
         {"step_s": 30.0, "compute_s": 28.0} if i.step == 600 else {})}  # fmt: skip
-    saves = (Save(200, 0.25, 4.0, 2), Save(400, 0.05, 3.0, 2), Save(600, 1.5, 0.0, 1))
+    saves = (Save(200, 0.25, 2), Save(400, 0.05, 2), Save(600, 1.5, 1))
     alone = {"communication_s": 0.0, "compute_s": 1.6, "step_s": 1.62}
 
     def training(**values: Any) -> dict[str, Any]:

@@ -46,8 +46,8 @@ class Ending:
         self._store = EventStore(run_dir)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, is_first=True, early_end=early_end,
-            stop_request=StopRequest(announces=True),
+            config, start_step, self, self, self._store, copies=1, is_first=True,
+            early_end=early_end, stop_request=StopRequest(announces=True),
         )  # fmt: skip
         self._callback.set_model(self)
         self.exchange = Exchange()
@@ -60,11 +60,8 @@ class Ending:
     def samples(self, scores):
         return ""
 
-    def save(self, step, in_background):
-        self.done.append(f"save {step}{' in background' * in_background}")
-
-    def wait(self):
-        self.done.append("wait")
+    def save(self, step):
+        self.done.append(f"save {step}")
 
     def join(self, step, joined):
         assert joined == Joined.EVERYTHING
@@ -122,7 +119,7 @@ def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd):
 def test_another_rank_was_asked(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending, pytest.raises(Preempted):
         ending.step(10, stop=1.0)
-    assert ending.done == ["save 10", "wait"]
+    assert ending.done == ["save 10"]
     assert capfd.readouterr().err.count(StopRequest.LINE) == 1
 
 
@@ -130,7 +127,7 @@ def test_a_signal_in_the_evaluation_stops_at_that_step(base, tmp_path):
     ending = Ending(base, tmp_path, during_evaluation=ask)
     with ending, pytest.raises(Preempted, match="after step 10"):
         ending.step(10)
-    assert ending.done == ["save 10 in background", "evaluate", "wait", "note 10", "wait"]
+    assert ending.done == ["save 10", "evaluate", "note 10"]
 
 
 def test_an_evaluation_that_a_signal_cuts_off_is_lost(base, tmp_path):
@@ -139,37 +136,30 @@ def test_an_evaluation_that_a_signal_cuts_off_is_lost(base, tmp_path):
         ask()
         with pytest.raises(Preempted, match="after step 10"):
             ending.step(10)
-    assert ending.done == ["save 10", "wait"]
-    assert read_metrics(tmp_path) == []
+    assert ending.done == ["save 10"]
+    assert [line["kind"] for line in read_metrics(tmp_path)] == ["save"]
 
 
 def test_what_is_evaluated_is_saved_first(base, tmp_path, capfd):
     with Ending(base, tmp_path) as ending:
         for step in range(1, 21):
             ending.step(step)
-    assert ending.done == [
-        "save 10 in background", "evaluate", "wait", "note 10",
-        "save 20 in background", "evaluate", "wait", "note 20",
-    ]  # fmt: skip
+    assert ending.done == ["save 10", "evaluate", "note 10", "save 20", "evaluate", "note 20"]
     assert StopRequest.LINE not in capfd.readouterr().err
 
 
-def test_training_goes_on_during_a_save(base, tmp_path):
+def test_saves_between_evaluations(base, tmp_path):
     with Ending(base, tmp_path, save_every=5) as ending:
         for step in range(1, 18):
             ending.step(step)
         with pytest.raises(Preempted):
             ending.step(18, stop=1.0)
-    assert ending.done == [
-        "save 5 in background", "save 10 in background", "evaluate", "wait", "note 10",
-        "save 15 in background", "save 18", "wait",
-    ]  # fmt: skip
+    assert ending.done == ["save 5", "save 10", "evaluate", "note 10", "save 15", "save 18"]
 
 
-def test_a_save_that_fails_beside_an_evaluation_is_no_failed_evaluation(base, tmp_path):
+def test_a_save_that_fails_is_raised_before_the_evaluation(base, tmp_path):
     with Ending(base, tmp_path, save_every=10) as ending:
-        ending.step(10)
-        ending.wait = lambda: 1 / 0
+        ending.save = lambda step: 1 / 0
         with pytest.raises(ZeroDivisionError):
-            ending.step(20)
-    assert ending.done[-1] == "evaluate"
+            ending.step(10)
+    assert ending.done == []
