@@ -13,10 +13,9 @@ at the end is it dealt out to the ranks, `[rank::size]`, and padded to the longe
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
@@ -78,6 +77,9 @@ class BatchPlan:
     copies: int = 1
     _newest: dict[int, Future[EpochPlan]] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _maker: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1), init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if len(self.source_lengths) != len(self.target_lengths):
@@ -110,7 +112,10 @@ class BatchPlan:
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> BatchPlan:
         """The plan of prepared training data, whose corpora stages may mix; raises as the class."""
-        mixture = MixedEpochs.of(data, stages, tokens_per_step, seed)
+        mixture = None
+        if stages or data.manifest.corpora:
+            found = MixedEpochs.of(data, stages, tokens_per_step, seed)
+            mixture = None if found.is_plain else found
         copies = data.manifest.copies or 1
         return cls.of(data.epochs, tokens_per_step, seed, mixture, copies)
 
@@ -137,26 +142,16 @@ class BatchPlan:
 
     def epoch(self, epoch: int) -> EpochPlan:
         """The plan of one epoch, a pure function of (seed, epoch); the last two are kept."""
+        return self.begin(epoch).result()
+
+    def begin(self, epoch: int) -> Future[EpochPlan]:
+        """Has the plan of an epoch made beside other work, so that nobody waits for it later."""
         with self._lock:
-            found = self._newest.pop(epoch, None)
-            made = self._newest[epoch] = Future() if found is None else found
+            found = self._newest.pop(epoch, None) or self._maker.submit(self._made, epoch)
+            self._newest[epoch] = found
             while len(self._newest) > _KEPT:
                 del self._newest[next(iter(self._newest))]
-        if found is None:
-            try:
-                made.set_result(self._made(epoch))
-            except BaseException as error:
-                made.set_exception(error)
-        return made.result()
-
-    def begin(self, epoch: int) -> None:
-        """Make the plan of an epoch beside other work, so that nobody waits for it later."""
-
-        def make() -> None:
-            with contextlib.suppress(Exception):  # who asks for it is told
-                self.epoch(epoch)
-
-        threading.Thread(target=make, daemon=True).start()
+        return found
 
     def _made(self, epoch: int) -> EpochPlan:
         # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
@@ -180,13 +175,8 @@ class BatchPlan:
             np.add.reduceat(of_side, edges[:-1], dtype=np.int64)[shuffled]
             for of_side in (source_lengths, target_lengths)
         )
-        source, target = (
-            np.maximum.reduceat(of_side, edges[:-1]).astype(np.int64)
-            for of_side in (source_lengths, target_lengths)
-        )
         first, last = edges[:-1][shuffled], edges[1:][shuffled]
-        tokens = source_tokens, target_tokens
-        return EpochPlan(order, first, last, *tokens, longest=(source, target))
+        return EpochPlan(order, first, last, source_tokens, target_tokens)
 
     def padded_shapes(
         self, epoch: EpochPlan, size: int
@@ -197,7 +187,11 @@ class BatchPlan:
         """
         first = np.sort(epoch.first)
         rows = -(-np.diff(np.append(first, len(epoch.order))) // size)
-        return rows, *epoch.longest
+        source, target = (
+            np.maximum.reduceat(lengths[epoch.order], first).astype(np.int64)
+            for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return rows, source, target
 
     def position(self, global_step: int) -> Position:
         """Where the data stands after `global_step` steps from the very start."""
@@ -223,8 +217,6 @@ class EpochPlan:
         last: int64 [steps], where each step ends.
         source_tokens: int64 [steps], real source tokens over all ranks, eos counted.
         target_tokens: the same of the targets.
-        longest: of sources and targets, the longest of each step, int64 [steps], by the steps'
-            places in `order`.
     """
 
     order: np.ndarray
@@ -232,7 +224,6 @@ class EpochPlan:
     last: np.ndarray
     source_tokens: np.ndarray
     target_tokens: np.ndarray
-    longest: tuple[np.ndarray, np.ndarray]
 
     @property
     def steps(self) -> int:

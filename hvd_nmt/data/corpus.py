@@ -41,8 +41,6 @@ LANGUAGE_NAME = "[A-Za-z][A-Za-z0-9_-]*"
 """what a language may be called, for it names files"""
 SPM_SOURCE_MODEL = "spm.source.model"
 SPM_SOURCE_VOCAB = "spm.source.vocab"
-DATASETS = ("wmt16-en-de", "multi30k-en-de")
-"""public data sets that `prepare --dataset` downloads and makes with the recipe's settings"""
 
 
 def load(directory: str | Path, verify: bool = False) -> DataDirectory:
@@ -104,11 +102,6 @@ class DataDirectory:
     def source_spm_path(self) -> Path:
         """The SentencePiece model of the source; `spm_path` where it is joint."""
         return self.path / (SPM_SOURCE_MODEL if self.manifest.source_has_own else SPM_MODEL)
-
-    @property
-    def spm_vocab_path(self) -> Path:
-        """Its pieces and their scores as text, see `hvd_nmt.data.vocabulary`."""
-        return self.path / SPM_VOCAB
 
     def text_path(self, part: str, language: str) -> Path:
         """The raw text of "dev" or "test", for example `dev.de`."""
@@ -255,16 +248,10 @@ def read_manifest(directory: Path) -> Manifest:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
-        for name in DATASETS:
-            if directory.name in (name, name.removesuffix("-en-de")):
-                raise DataError(
-                    f"{directory} {state}: make it with `python -m hvd_nmt.prepare --dataset "
-                    f"{name} --out {directory}`."
-                ) from None
         raise DataError(
             f"{directory} {state}: make one with `python -m hvd_nmt.prepare --out {directory} "
-            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--dataset "
-            "embedded` instead of the files for the package's own text."
+            "--train-source FILE --train-target FILE --dev-size 1000`, or with `--dataset` and "
+            "multi30k-en-de, wmt16-en-de or embedded (the package's own text) instead of the files."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None
@@ -305,11 +292,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def _part(source: dict[str, Any], target: dict[str, Any], **rest: Any) -> Part:
-    return Part(source=_side(**source), target=_side(**target), **rest)
-
-
-def _side(input: dict[str, Any], **rest: Any) -> Side:
-    return Side(input=FileFacts(**input), **rest)
+    sides = (Side(**side | {"input": FileFacts(**side["input"])}) for side in (source, target))
+    return Part(**rest, **dict(zip(("source", "target"), sides, strict=True)))
 
 
 def copies_stem(stem: Path) -> Path:

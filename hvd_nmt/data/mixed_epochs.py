@@ -77,24 +77,11 @@ class MixedEpochs:
     @classmethod
     def of(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
-    ) -> MixedEpochs | None:
-        """Those of prepared data; None where each epoch has every pair once.
-
-        Without stages the weights of the data hold all the time. ConfigError: there are stages and
-        only one corpus; or as the class.
-        """
-        if not stages and not data.manifest.corpora:
-            return None
-        found = cls.always(data, stages, tokens_per_step, seed)
-        present = [name for name, pairs in found.ranges.items() if pairs]
-        all_as_is = [dict(stage.weights) == dict.fromkeys(present, AS_IS) for stage in found.stages]
-        return None if all(all_as_is) and len(all_as_is) == 1 else found
-
-    @classmethod
-    def always(
-        cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
     ) -> MixedEpochs:
-        """The same, also where each epoch has every pair once; ConfigError: as `of`."""
+        """Those of prepared data; without stages the weights of the data hold all the time.
+
+        ConfigError: the data have only one corpus; or as the class.
+        """
         ranges = data.manifest.by_corpus("train")
         if not ranges:
             raise ConfigError(
@@ -117,16 +104,22 @@ class MixedEpochs:
                         f"they have {known}."
                     )
         for number, stage in enumerate(self.stages, start=1):
-            steps, pairs = self._steps[number - 1], sum(self._quotas[number - 1].values())
+            steps, pairs = self.steps_per_epoch[number - 1], sum(self._quotas[number - 1].values())
             if steps > 1 and pairs < (len(stage.weights) + 1) * steps:
                 raise ConfigError(
                     f"Stage {number} has {float(pairs / steps):.1f} pairs a step of "
                     f"{len(stage.weights)} corpora: use more training.tokens_per_step."
                 )
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each epoch has every pair once."""
+        as_is = {name: AS_IS for name, pairs in self.ranges.items() if pairs}
+        return len(self.stages) == 1 and dict(self.stages[0].weights) == as_is
+
     def place(self, epoch: int) -> Place:
         """Where an epoch is, from 0."""
-        for number, steps in enumerate(self._steps):
+        for number, steps in enumerate(self.steps_per_epoch):
             epochs = self._epochs(number)
             if epoch < epochs:
                 begun = self._first_steps[number] + epoch * steps
@@ -143,7 +136,7 @@ class MixedEpochs:
     def position(self, global_step: int) -> tuple[int, int]:
         """Epoch and step within the epoch after so many steps from the very start."""
         epochs = 0
-        for number, steps in enumerate(self._steps):
+        for number, steps in enumerate(self.steps_per_epoch):
             done = global_step - self._first_steps[number]
             if global_step < self._ends[number]:
                 epoch = min(done // steps, self._epochs(number) - 1)
@@ -199,10 +192,6 @@ class MixedEpochs:
             if end > self._first_steps[stage]
         }
 
-    def steps_per_epoch(self, stage: int) -> int:
-        """Steps of each epoch of a stage, but for the last one, which its end makes another."""
-        return self._steps[stage]
-
     @cached_property
     def _ends(self) -> list[int]:
         return [_END if isinstance(s.until, str) else s.until for s in self.stages]
@@ -219,7 +208,8 @@ class MixedEpochs:
         ]
 
     @cached_property
-    def _steps(self) -> list[int]:
+    def steps_per_epoch(self) -> list[int]:
+        """Of each stage; its last epoch may have others."""
         mean = {
             name: Fraction(int(lengths.sum(dtype=np.int64)), lengths.size)
             for name, pairs in self.ranges.items()
@@ -230,12 +220,12 @@ class MixedEpochs:
 
     def _epochs(self, stage: int) -> int:
         steps = self._ends[stage] - self._first_steps[stage]
-        whole, left = divmod(steps, self._steps[stage])
+        whole, left = divmod(steps, self.steps_per_epoch[stage])
         return whole if whole and left < _FEWEST_STEPS else whole + 1
 
     def _drawn(self, stage: int, name: str, step: int) -> int:
         """Pairs of a corpus that a stage has drawn until a step of the run."""
-        epochs = Fraction(step - self._first_steps[stage], self._steps[stage])
+        epochs = Fraction(step - self._first_steps[stage], self.steps_per_epoch[stage])
         return int(epochs * self._quotas[stage][name])
 
     def _passes(self, stage: int, name: str) -> int:

@@ -70,14 +70,6 @@ def read_lines(
     return map(plain, _decoded(_raw_lines(source, name), 1, lenient, name))
 
 
-def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yields the line pairs of two line-aligned files; raises as `pair_blocks`, `block_lines`."""
-    names = str(source_path), str(target_path)
-    for block in pair_blocks(source_path, target_path):
-        for source, target in zip(*block_lines(block, names), strict=True):
-            yield plain(source), plain(target)
-
-
 def pair_blocks(
     source_path: str | Path, target_path: str | Path, pairs: int = _BLOCK_PAIRS
 ) -> Iterator[Block]:

@@ -13,7 +13,7 @@ import numpy as np
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import UNK
 from hvd_nmt.data import corpus
-from hvd_nmt.data.sentences_writer import SentencesWriter
+from hvd_nmt.data.parallel_corpus import SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY

@@ -140,7 +140,7 @@ def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
 
 
 def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
-    """Reads a part's raw files, writes its clean text; raises as `hvd_nmt.data.text.read_pairs`."""
+    """Reads a part's raw files, writes its clean text; raises as `Input.blocks`."""
     part, keys, numbers = PartState(raw.files, text), [], []
     with removed.writing(method.removed) as write_removed:
         with _writing(text) as write, progress(None, "pairs", f"reading {raw.name}") as bar:

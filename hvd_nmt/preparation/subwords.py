@@ -26,7 +26,7 @@ import sentencepiece
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config import BOS, EOS, PAD, UNK
-from hvd_nmt.data import sentencepiece_model, vocabulary
+from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.data.text import read_lines
 
@@ -217,9 +217,9 @@ def require_special_ids(path: Path) -> None:
 
 
 def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
-    """Writes `piece<TAB>score` lines, see `hvd_nmt.data.vocabulary`."""
-    named = enumerate(pieces(model))
-    vocabulary.write(path, ((piece, model.get_score(number)) for number, piece in named))
+    """Writes the pieces as `piece<TAB>score` lines, as SentencePiece's trainer does."""
+    lines = (f"{piece}\t{model.get_score(i):g}\n" for i, piece in enumerate(pieces(model)))
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:

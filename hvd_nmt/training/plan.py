@@ -172,7 +172,7 @@ class Plan:
             )
             lines.append(
                 f"stage {number + 1}     to step {min(until, last):,}, "
-                f"{mixture.steps_per_epoch(number):,} steps an epoch: {', '.join(words)}"
+                f"{mixture.steps_per_epoch[number]:,} steps an epoch: {', '.join(words)}"
             )
         return lines
 

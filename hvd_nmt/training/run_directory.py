@@ -169,7 +169,7 @@ def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpo
         return
     batching = config.training.tokens_per_step, config.training.seed
     before, now = (
-        MixedEpochs.always(run_setup.data, stages, *batching)
+        MixedEpochs.of(run_setup.data, stages, *batching)
         for stages in (earlier, config.data.stages)
     )
     if not before.agrees(now, checkpoint.step):

@@ -62,7 +62,7 @@ def test_no_stage_ends_with_an_epoch_of_a_few_steps():
         of_first = [place.steps for place in places if place.stage == 0]
         assert sum(of_first) == until
         assert min(of_first) >= 32
-        assert max(of_first) < mixture.steps_per_epoch(0) + 32
+        assert max(of_first) < mixture.steps_per_epoch[0] + 32
 
 
 @property_test

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.data.text import is_blank, read_lines, read_pairs
+from hvd_nmt.data.text import is_blank, pair_blocks, read_lines
 
 # Everything that some reader takes for a line end, and the bytes that break decoders.
 NASTY = [bytes([byte]) for byte in b"\n\r\x0b\x0c\x1c\x1d\x1e\x00\t\x7f\xff\xc3 "]
@@ -86,7 +86,7 @@ def test_utf_16_is_told_by_its_mark(tmp_path, encoding):
     source, target = files(tmp_path, b"one\n", "\ufeffein Satz\n".encode(encoding))
     for read in (
         lambda: read_lines(target), lambda: read_lines(target, lenient=True),
-        lambda: read_pairs(source, target), lambda: read_pairs(target, source),
+        lambda: pair_blocks(source, target), lambda: pair_blocks(target, source),
     ):  # fmt: skip
         with pytest.raises(DataError, match=r"a\.de is UTF-16 and not UTF-8: .* `iconv -f UTF-16 "):
             list(read())
@@ -105,15 +105,15 @@ def test_lenient_reading_gives_one_line_per_lf(raw):
 
 
 def test_pairs_of_unequal_missing_and_empty_files(tmp_path):
-    pair = files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n")
-    assert list(read_pairs(*pair)) == [("a", "x"), ("", "y"), ("c", "z")]
+    blocks = list(pair_blocks(*files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n"), pairs=2))
+    assert blocks == [(b"a\n\n", b"x\r\ny\r\n", 1, 2), (b"c", b"z\r\n", 3, 1)]
     assert all(map(is_blank, ("", " ", "\u00a0\u3000 ")))
     assert not is_blank(" a")
     for counts in ((3, 5), (5, 3), (1, 1000)):
         says = r"a\.en has {} lines, but .*a\.de has {}:".format(*counts)
         with pytest.raises(DataError, match=says):
-            list(read_pairs(*files(tmp_path, b"x\n" * counts[0], b"y\n" * counts[1])))
+            list(pair_blocks(*files(tmp_path, b"x\n" * counts[0], b"y\n" * counts[1])))
     with pytest.raises(DataError, match=r"a\.de is empty"):
-        list(read_pairs(*files(tmp_path, b"x\n", b"")))
+        list(pair_blocks(*files(tmp_path, b"x\n", b"")))
     with pytest.raises(DataError, match=r"none\.en cannot be read: No such file"):
         list(read_lines(tmp_path / "none.en"))

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from hvd_nmt.data.text import read_pairs
+from hvd_nmt.data.text import read_lines
 from hvd_nmt.preparation import embedded, options
 
 
@@ -15,6 +15,9 @@ def test_the_text_is_that_of_version_0_1_0(tmp_path):
         "generator": "a8792c521a621ab991acf6760952ed2f3acb1a82d9451949eb0130d0fac64e03",
     }  # fmt: skip
     assert options.request(options.Options(tmp_path / "x", dataset="embedded"), {}) == of_0_1_0
-    text = {part: list(read_pairs(*paths)) for part, paths in embedded.unpack(tmp_path).items()}
+    text = {
+        part: list(zip(*map(read_lines, paths), strict=True))
+        for part, paths in embedded.unpack(tmp_path).items()
+    }
     digest = hashlib.sha256(repr(text).encode()).hexdigest()
     assert digest == "c599636519cc36ff03d531293a13edd6d952b5abd68c387bda60fb34bf23873b"
