@@ -293,7 +293,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def _part(source: dict[str, Any], target: dict[str, Any], **rest: Any) -> Part:
     sides = (Side(**side | {"input": FileFacts(**side["input"])}) for side in (source, target))
-    return Part(**rest, **dict(zip(("source", "target"), sides, strict=True)))
+    return Part(**rest | dict(zip(("source", "target"), sides, strict=True)))
 
 
 def copies_stem(stem: Path) -> Path:
