@@ -3,14 +3,13 @@
     python -m hvd_nmt.average --run runs/x                               the last 5
     python -m hvd_nmt.average --run runs/x --best 5 --out runs/x-best
     python -m hvd_nmt.average --run runs/x --checkpoints model.ckpt-800 model.ckpt-1000
-    python -m hvd_nmt.average --run runs/x --last 3 --out runs/x/mean
     python -m hvd_nmt.average --run runs/x --raw --out runs/x-raw      one, as it was trained
     python -m hvd_nmt.translate --run runs/x-average < in.txt > out.txt
 
 Each weight is the mean over the checkpoints, computed in float64. The output is a new run directory
 with config.yaml, spm.model, the checkpoint (.data, .index, .meta and manifest) and average.json,
-which says what went in; or, inside a run directory, the prefix of the new files. It has no state of
-the optimizer: translate from it, do not train on. Every checkpoint is verified before it goes in.
+which says what went in. It has no optimizer state: translate from it, do not train on. Every
+checkpoint is verified before it goes in.
 The mean is often the better model where the loss is level; where it still falls fast, the mean lags
 behind the newest.
 
@@ -52,8 +51,7 @@ class Options:
     """no mean: the weights of one checkpoint, the newest or that of --checkpoints, without the
     moving average beside them"""
     out: Path | None = None
-    """folder to make, by default that of the run with -average (or -raw) added; inside a run
-    directory the prefix of the new files"""
+    """folder to make, by default that of the run with -average (or -raw) added"""
 
     def __post_init__(self) -> None:
         names = [name for name in ("last", "best", "checkpoints") if getattr(self, name)]
@@ -108,8 +106,7 @@ def average(options: Options) -> None:
             file=sys.stderr,
         )
     prefix = averaging.write(options.run, chosen, options.target)
-    which = f" --checkpoint {prefix.name}" if prefix == options.target else ""
-    command = f"python -m hvd_nmt.translate --run {prefix.parent}{which}"
+    command = f"python -m hvd_nmt.translate --run {options.target}"
     print(f"written     {prefix}")
     print(f"translate   {command} < in.txt > out.txt")
 

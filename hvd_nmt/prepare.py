@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.checkpoints.run_files import require_target_text
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import exclusive, followed, replacing
 from hvd_nmt.common.standard_streams import outliving_readers
@@ -53,7 +52,6 @@ def prepare(options: Options) -> None:
     """
     for vocabulary in options.vocabularies:
         subwords.require_special_ids(vocabulary)
-        require_target_text(vocabulary.parent)
     options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):
         inputs, several = find_inputs(options), find_corpora(options)

@@ -30,7 +30,7 @@ def translated(tmp_path, *options):
     return out.read_text(encoding="utf-8")
 
 
-def test_the_last_as_many_as_there_are_or_the_best_into_the_run_itself(run, tmp_path, capsys):
+def test_the_last_as_many_as_there_are_or_the_best(run, tmp_path, capsys):
     target = tmp_path / "run-average"
     assert average.main(["--run", str(run)]) == 0
     said = capsys.readouterr()
@@ -40,14 +40,14 @@ def test_the_last_as_many_as_there_are_or_the_best_into_the_run_itself(run, tmp_
     assert said.err.startswith(f"hvd_nmt.average: {run} holds 3 such checkpoints, not the 5 ")
     assert translated(tmp_path, "--run", str(target)).count("\n") == 4
 
-    command = ["--run", str(run), "--best", "2", "--out", str(run / "mean")]
+    command = ["--run", str(run), "--best", "2", "--out", str(tmp_path / "mean")]
     assert average.main(command) == 0
     said = capsys.readouterr()
     assert "best_models/val_loss=" in said.out
-    assert f"hvd_nmt.translate --run {run} --checkpoint mean < in.txt" in said.out
-    assert translated(tmp_path, "--run", str(run), "--checkpoint", "mean").count("\n") == 4
+    assert f"hvd_nmt.translate --run {tmp_path / 'mean'} < in.txt" in said.out
+    assert translated(tmp_path, "--run", str(tmp_path / "mean")).count("\n") == 4
     assert average.main(command) == 2
-    assert f"{run / 'mean'}.json is there already" in capsys.readouterr().err
+    assert f"{tmp_path / 'mean'} is there already" in capsys.readouterr().err
     assert average.main(["--run", str(tmp_path / "none")]) == 4
     assert f"{tmp_path / 'none'} holds no checkpoint" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from hvd_nmt.checkpoints import contents, find, names
 from hvd_nmt.checkpoints.manifest import Checkpoint, read_manifest
-from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX, SUFFIXES
+from hvd_nmt.checkpoints.names import BEST_DIR, MANIFEST_SUFFIX
 from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     IMPORTED,
@@ -66,16 +66,14 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     """Write the mean of at least one checkpoint, complete or not at all; the prefix of the new one.
 
     Memory holds two sets of weights in float32 and one tensor in float64. The checkpoints should
-    come from one run: models that began with different weights have no useful mean. `output` is a
-    new folder, or inside a run directory the prefix of the new checkpoint's files; then the record
-    goes to `<prefix>.average.json`.
+    come from one run: models that began with different weights have no useful mean.
 
     Raises:
         ConfigError: the output is there already.
         RunError: a checkpoint is damaged, or of another model or vocabulary than the run; or the
             output cannot be written.
     """
-    _require_free(output)
+    require_free(output)
     for checkpoint in chosen:
         find.verify(checkpoint)
     with _drafted(output) as draft:
@@ -94,15 +92,8 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
         for name in (RECORD, *there):
             sync(draft / name)
         sync(draft)
-        if not _is_prefix(output):
-            rename_together([(draft, output)])
-            return output / saved.prefix.name
-        rename_together([
-            (draft / RECORD, names.file(output, f".{RECORD}")),
-            *((names.file(saved.prefix, suffix), names.file(output, suffix))
-              for suffix in (*SUFFIXES, MANIFEST_SUFFIX)),  # the manifest last: it says "complete"
-        ])  # fmt: skip
-        return output
+        rename_together([(draft, output)])
+    return output / saved.prefix.name
 
 
 def mean(prefixes: Sequence[Path]) -> Weights:
@@ -150,11 +141,6 @@ def _weights(prefix: Path) -> dict[str, tuple[int, ...]]:
     return {v.name: v.shape for v in variables if v.group in contents.WEIGHTS}
 
 
-def _is_prefix(output: Path) -> bool:
-    """Whether an output is the prefix of files in a run directory, and not a new folder."""
-    return not output.is_dir() and (output.parent / CONFIG).exists()
-
-
 def _require_sound(run_dir: Path, prefixes: str) -> None:
     """Lists of checkpoints pass over a damaged manifest; a mean without it would be another one."""
     for path in sorted(run_dir.glob(prefixes + MANIFEST_SUFFIX)):
@@ -172,26 +158,11 @@ def _several(found: list[Checkpoint], folder: Path, option: str) -> list[Checkpo
     return found
 
 
-def _require_free(output: Path) -> None:
-    if _is_prefix(output):
-        if output.name.startswith((names.NEWEST, *names.BEST)):
-            raise RunError(
-                f"{output} is a name that a run gives its own checkpoints, which it deletes in "
-                "time: choose another --out."
-            )
-        for suffix in names.ALL_SUFFIXES:
-            require_free(Path(f"{output}{suffix}"))
-    require_free(output)
-
-
 def _require_alike(chosen: Sequence[Checkpoint], last: Checkpoint, model: Transformer) -> None:
-    """See that all are of the run's model."""
+    """See that all are of the run's model and vocabulary."""
     for checkpoint in chosen:
         manifest = checkpoint.manifest
-        theirs, wanted = (
-            (one.vocabulary_hash, one.source_vocabulary_hash) for one in (manifest, last.manifest)
-        )
-        if theirs != wanted:
+        if manifest.vocabulary_hashes != last.manifest.vocabulary_hashes:
             raise RunError(
                 f"{checkpoint.prefix} was trained with another vocabulary than {last.prefix}: "
                 "they have no mean."

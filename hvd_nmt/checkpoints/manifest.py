@@ -56,6 +56,11 @@ class Manifest:
     source_vocabulary_size: int = 0
     """rows of the source's own matrix; 0: it has none"""
 
+    @property
+    def vocabulary_hashes(self) -> tuple[str, str]:
+        """Of the target's (or joint) vocabulary, and of the source's own or ""."""
+        return self.vocabulary_hash, self.source_vocabulary_hash
+
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
         content = dataclasses.asdict(self)

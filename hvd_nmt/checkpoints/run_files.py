@@ -39,9 +39,8 @@ LAUNCHES = "launch.jsonl"
 NOT_FINITE = "not_finite.jsonl"
 LOCK = ".lock"
 TELEMETRY_DIR = "telemetry"
-NORMALIZATION, READS_TARGET_TEXT = "normalization", "reads_target_text"
-"""keys of `IMPORTED`: of `decoding.Decoding`, and, in imports of earlier versions, whether the
-vocabulary may cut target text"""
+NORMALIZATION = "normalization"
+"""key of `IMPORTED`: of `decoding.Decoding`"""
 
 
 def load_config(run_dir: Path) -> Config:
@@ -86,19 +85,6 @@ def prepare_options(run_dir: Path) -> str:
     """The options of `prepare` that take the vocabularies of a run."""
     source, target = vocabularies(run_dir)
     return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
-
-
-def require_target_text(run_dir: Path) -> None:
-    """See that the vocabulary of a run may cut text to train on.
-
-    Raises RunError if a version imported the run that kept only the source's vocabulary.
-    """
-    if not _imported(run_dir).get(READS_TARGET_TEXT, True):
-        raise RunError(
-            f"{run_dir} was imported by an earlier version, which kept only one of the model's two "
-            f"SentencePiece models, so its {VOCABULARY} cuts no target text: import the model once "
-            "more, with hvd_nmt.convert --from marian, to prepare data for it or train with it."
-        )
 
 
 def _imported(run_dir: Path) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from hvd_nmt.checkpoints.run_files import (
     VOCABULARY,
     load_config,
     prepare_options,
-    require_target_text,
     vocabularies,
     vocabulary_hashes,
 )
@@ -71,8 +70,7 @@ def require_vocabularies(run_dir: Path, manifest: Manifest, name: str) -> None:
 
     Raises RunError if one is missing, is another one, or is there without being the checkpoint's.
     """
-    wanted = manifest.vocabulary_hash, manifest.source_vocabulary_hash
-    found = vocabulary_hashes(run_dir)
+    wanted, found = manifest.vocabulary_hashes, vocabulary_hashes(run_dir)
     for file, theirs, ours in zip((VOCABULARY, SOURCE_VOCABULARY), wanted, found, strict=True):
         if theirs and not ours:
             whose = "vocabulary" if file == VOCABULARY else "source's vocabulary"
@@ -126,9 +124,8 @@ def start_from(
     checkpoint = _origin(source)
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
     run_dir = names.run_dir_of(prefix)
-    require_target_text(run_dir)
-    hashes = (manifest.vocabulary_hash, manifest.source_vocabulary_hash)
-    same_pieces = hashes == (data.manifest.vocabulary_hash, data.manifest.source_vocabulary_hash)
+    ours = data.manifest.vocabulary_hash, data.manifest.source_vocabulary_hash
+    same_pieces = manifest.vocabulary_hashes == ours
     difference = other_size(manifest, model, with_rows=same_pieces)
     if difference is None and bool(manifest.source_vocabulary_size) != (
         model.source_embedding is not None
@@ -138,10 +135,10 @@ def start_from(
             f"source, the other has not: prepare the data with {prepare_options(run_dir)}."
         )
     if difference:
-        name, theirs, ours = difference
+        name, theirs, wanted = difference
         raise RunError(
-            f"--init-from: {prefix} is of another model: its {name} is {theirs}, not {ours}; give "
-            "this run the same sizes, for example with --config and its config.yaml."
+            f"--init-from: {prefix} is of another model: its {name} is {theirs}, not {wanted}; "
+            "give this run the same sizes, for example with --config and its config.yaml."
         )
     verify(checkpoint)
     said = f"begins with {prefix}, step {manifest.step:,}"

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ctranslate2 import specs
 
 from hvd_nmt.config import BOS, EOS, UNK
-from hvd_nmt.model.openseq2seq_model import OpenSeq2SeqTransformer
+from hvd_nmt.model.architectures import OpenSeq2SeqTransformer
 from hvd_nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {

@@ -6,7 +6,7 @@
     global_step    beta1_power    beta2_power    and the loss scaler's
 
 Kernels are [in, out] as here, without bias in attention. What stands before a sentence differs: see
-`hvd_nmt.model.openseq2seq_model`.
+`hvd_nmt.model.architectures`.
 
 Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import averaging, weights
-from hvd_nmt.checkpoints.find import best_first, newest_first, newest_verified, verify
+from hvd_nmt.checkpoints.find import newest_first, newest_verified
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import ALL_SUFFIXES, SUFFIXES, weight_key
-from hvd_nmt.checkpoints.saver import Saver, remove, sweep
+from hvd_nmt.checkpoints.saver import Saver, remove
 from hvd_nmt.checkpoints.state import adam_state, run_state, weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import fingerprint
@@ -154,22 +154,6 @@ def test_training_does_not_go_on_from_it(mean):
         weights.restore(state, newest_first(mean)[0])
 
 
-def test_prefix_inside_a_run_leaves_the_run_as_it_was(run, mean):
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    best = best_first(run)
-    assert averaging.write(run, averaging.newest(run, 2), run / "mean") == run / "mean"
-    assert {path: path.read_bytes() for path in before} == before
-    assert {path.name for path in run.iterdir()} - {path.name for path in before} == {
-        "best_models", "mean.average.json", *(f"mean{suffix}" for suffix in ALL_SUFFIXES)
-    }  # fmt: skip
-    for x, wanted in zip(weights_of(run, "mean"), weights_of(mean), strict=True):
-        np.testing.assert_array_equal(x, wanted)
-    assert [c.step for c in newest_first(run)] == [40, 30, 20, 10]
-    assert best_first(run) == best
-    sweep(run)
-    verify(averaging.named(run, ["mean"])[0])
-
-
 # --- which checkpoints ---
 
 
@@ -235,11 +219,6 @@ def test_checkpoint_of_another_vocabulary(run):
 
 def test_output_that_is_there_is_refused(run):
     chosen = averaging.newest(run, 2)
-    (run / "mine.json").write_text("{}")
-    for output in (run, run / "mine", run / "best_models", run / "spm.model"):
+    for output in (run, run / "best_models", run / "spm.model"):
         with pytest.raises(ConfigError, match="is there already: choose another --out,"):
             averaging.write(run, chosen, output)
-    for name in ("model.ckpt-50", "val_loss=1"):
-        with pytest.raises(RunError, match="which it deletes in time"):
-            averaging.write(run, chosen, run / name)
-    assert (run / "mine.json").read_text() == "{}"
