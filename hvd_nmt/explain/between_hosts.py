@@ -56,8 +56,8 @@ def ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
 
 
 def exchange_of(run: Run, interval: Interval) -> Exchange:
-    """What was in effect at the end of an interval, or of the stretch of which it is the mean."""
-    return run.exchange_at(interval.step).exchange
+    """What travelled between the hosts in an interval, or in a stretch of which it is the mean."""
+    return run.start_of(interval).exchange
 
 
 def crosses_network(run: Run, interval: Interval) -> bool:
@@ -135,9 +135,9 @@ def against_plain(run: Run, intervals: Sequence[Interval]) -> AgainstPlain | Non
 
     None for a plain run, or where the all-reduce was not measured.
     """
-    newest = run.exchange_at(run.steps_done)
-    inside = [i for i in intervals if run.exchange_at(i.step - i.steps + 1) == newest]
-    if newest.exchange == PLAIN or not newest.all_reduce_s or not inside:
+    newest = run.start_of(intervals[-1])
+    inside = [i for i in intervals if run.start_of(i) == newest]
+    if newest.exchange == PLAIN or not newest.all_reduce_s:
         return None
     step = mean(inside)
     step_s, compute_s = step.step_s or 0.0, step.compute_s or 0.0

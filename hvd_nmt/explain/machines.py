@@ -103,16 +103,10 @@ def wall_s(run: Run) -> float | None:
 
 
 def lost_steps(launches: Sequence[Launch]) -> int:
-    """Steps that starts by `hvd_nmt.launch` made again, by what they resumed from.
-
-    A start that came to no step does not count.
-    """
-    stepped = [launch for launch in launches if launch.first_s is not None]
-    return sum(
-        max(0, before.last_step - after.resumed_step)
-        for before, after in itertools.pairwise(stepped)
-        if before.last_step is not None and after.resumed_step is not None
-    )
+    """Steps that starts by `hvd_nmt.launch` made again, by what they resumed from."""
+    resumed = [(launch.resumed_step, launch.last_step) for launch in launches]
+    began = [(first, last or first) for first, last in resumed if first is not None]
+    return sum(max(0, last - first) for (_, last), (first, _) in itertools.pairwise(began))
 
 
 @dataclass(frozen=True)

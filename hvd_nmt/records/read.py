@@ -14,6 +14,7 @@ from hvd_nmt.checkpoints.run_files import (
     CONFIG,
     ENVIRONMENT,
     IMPORTED,
+    LAUNCHES,
     LOCK,
     NOT_FINITE,
     TELEMETRY_DIR,
@@ -22,8 +23,9 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import ConfigError, DataError, RunError
 from hvd_nmt.common.files import is_locked
 from hvd_nmt.config import Config
-from hvd_nmt.records import launches, metrics, openseq2seq_log
-from hvd_nmt.records.record import HostSamples, Run
+from hvd_nmt.records import metrics, openseq2seq_log
+from hvd_nmt.records.reached import reached
+from hvd_nmt.records.record import EarlyEnd, HostSamples, Launch, Run
 from hvd_nmt.telemetry import events, jsonl
 
 Problems = list[str]
@@ -41,8 +43,7 @@ def read_any_run(path: Path) -> Run:
 def read_run(run_dir: Path) -> Run:
     """Reads a run directory; RunError: it is missing or is none.
 
-    Any file of it may be missing: what it would tell is then unknown, and `problems` says so. Steps
-    that were done again after a resume count once, as they were done last.
+    Any file of it may be missing: what it would tell is then unknown, and `problems` says so.
     """
     if not any((run_dir / name).exists() for name in (CONFIG, events.METRICS_FILE)):
         state = f"has neither {CONFIG} nor {events.METRICS_FILE}"
@@ -51,54 +52,78 @@ def read_run(run_dir: Path) -> Run:
             "of a training run (--run-dir of hvd_nmt.train)."
         )
     problems: Problems = []
-    config, settings = _config(run_dir, problems)
+    config = _config(run_dir, problems)
+    settings = {} if config is None else configuration.as_plain(config)
     environment = _environment(run_dir, problems)
-    lines = metrics.read_lines(run_dir, problems)
-    is_imported = not lines and (run_dir / IMPORTED).exists()
-    if is_imported:
-        config, settings = None, {name: settings[name] for name in ("model",) if name in settings}
+    lines = events.read_metrics(run_dir, problems)
+    start, end = next(iter(metrics.of_kind(lines, "start")[-1:]), {}), metrics.end(lines)
+    saved, finished = newest_step(run_dir), end is not None
+    max_steps = settings.get("training", {}).get("max_steps")
+    if not lines and (run_dir / IMPORTED).exists():
+        config, saved, max_steps = None, None, None
+        settings = {"model": settings["model"]} if settings else {}
         problems.append(
             f"{run_dir} holds an imported model and nothing has been trained in it: of the "
             f"training before that it knows what {IMPORTED} says, and no steps or settings."
         )
-    start = metrics.last_start(lines)
+    elif not lines:
+        problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")
+        if saved is not None:
+            finished = max_steps is not None and saved >= max_steps
+            problems.append(
+                f"That it came to step {saved:,} is known from its newest checkpoint alone; what "
+                "was done after that, and how long the steps took, is not."
+            )
     hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
-    parameters, gradient_bytes = metrics.gradient(start, len(hosts))
-    if start and parameters is None:
-        problems.append("The run does not record how many parameters its model has.")
-    intervals, evaluations = metrics.history(lines)
-    telemetry = _telemetry(run_dir, problems)
-    _note_missing_hosts(run_dir, settings, set(hosts), problems)
-    times_s = metrics.times_s(lines)
-    times_s = times_s or metrics.times_s(line for host in telemetry for line in host.samples)
-    max_steps = settings.get("training", {}).get("max_steps")
-    saved = None if is_imported else newest_step(run_dir)
-    finished = metrics.finished(lines)
-    if not lines and saved is not None:
-        finished = max_steps is not None and saved >= max_steps
-        problems.append(
-            f"That it came to step {saved:,} is known from its newest checkpoint alone; what was "
-            "done after that, and how long the steps took, is not."
-        )
+    telemetry = _telemetry(run_dir, settings, hosts, problems)
+    known = lines or [sample for host in telemetry for sample in host.samples]
+    times_s = [line[name] for line in known for name in ("process_started_s", "time_s")
+               if name in line]  # fmt: skip
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
-        start_hosts=metrics.start_hosts(lines), parameters=parameters,
-        gradient_bytes=gradient_bytes, max_steps=max_steps, saved_step=saved, finished=finished,
-        locked=_is_locked(run_dir / LOCK), started_s=min(times_s, default=None),
-        startup_s=metrics.startup_s(lines), ended_s=max(times_s, default=None),
-        config=settings, environment=environment, manifest=_manifest(run_dir, config, problems),
-        intervals=tuple(intervals), evaluations=tuple(evaluations),
-        saves=metrics.saves(lines),
-        not_finite=_not_finite(run_dir), early_end=metrics.early_end(lines),
-        exchanges=metrics.exchanges(lines), telemetry=tuple(telemetry),
-        launches=launches.read(run_dir, lines, problems), problems=tuple(problems),
+        starts=metrics.starts(lines), parameters=start.get("parameters"),
+        gradient_bytes=start.get("gradient_bytes"), max_steps=max_steps, saved_step=saved,
+        finished=finished, early_end=_early_end(end), locked=_is_locked(run_dir / LOCK),
+        started_s=min(times_s, default=None), startup_s=metrics.startup_s(lines),
+        ended_s=max(times_s, default=None), config=settings, environment=environment,
+        manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
+        evaluations=metrics.evaluations(lines), saves=metrics.saves(lines),
+        not_finite=_not_finite(run_dir), telemetry=telemetry,
+        launches=_launches(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
+
+
+def _config(run_dir: Path, problems: Problems) -> Config | None:
+    path = run_dir / CONFIG
+    if not path.exists():
+        problems.append(f"{path} is missing, so the settings of the run are unknown.")
+        return None
+    try:
+        return configuration.load(path)
+    except ConfigError as error:
+        problems.append(f"The settings of the run are unknown. {error}")
+        return None
+
+
+def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
+    path = run_dir / ENVIRONMENT
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        problems.append(f"{path} is missing or damaged, so GPUs and precision are unknown.")
+        return {}
+
+
+def _early_end(end: metrics.Line | None) -> EarlyEnd | None:
+    if end is None or not end.get("because"):
+        return None
+    return EarlyEnd(end["steps"], end["because"], end["reason"])
 
 
 def _not_finite(run_dir: Path) -> tuple[int, ...]:
     path = run_dir / NOT_FINITE
     lines = jsonl.read(path) if path.exists() else ()
-    return tuple(sorted({line["step"] for line in lines if "step" in line}))
+    return tuple(sorted({line["step"] for line in lines}))
 
 
 def _is_locked(lock: Path) -> bool | None:
@@ -112,73 +137,32 @@ def _is_locked(lock: Path) -> bool | None:
         return None
 
 
-def _config(run_dir: Path, problems: Problems) -> tuple[Config | None, dict[str, Any]]:
-    path = run_dir / CONFIG
-    if not path.exists():
-        problems.append(f"{path} is missing, so the settings of the run are unknown.")
-        return None, {}
-    try:
-        config = configuration.load(path)
-        return config, configuration.as_plain(config)
-    except ConfigError as error:
-        problems.append(f"The settings of the run are unknown. {error}")
-        return None, {}
-
-
-def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
-    path = run_dir / ENVIRONMENT
-    if not path.exists():
-        problems.append(f"{path} is missing, so versions, GPUs and precision are unknown.")
-        return {}
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{path} cannot be read ({error}), so versions and GPUs are unknown.")
-        return {}
-    if not isinstance(values, dict):
-        return {}
-    return values
-
-
-def _telemetry(run_dir: Path, problems: Problems) -> list[HostSamples]:
-    found = []
-    for path in _telemetry_files(run_dir):
-        try:
-            lines = list(jsonl.read(path, problems))
-        except OSError as error:
-            problems.append(f"{path} cannot be read ({error.strerror or error}).")
-            continue
-        found.append(_host_samples(path.stem, lines))
-    return found
-
-
-def _host_samples(name: str, lines: list[dict[str, Any]]) -> HostSamples:
-    header: dict[str, Any] = {}
-    samples, start = [], -1
-    for line in lines:
-        if line.get("kind") == "host":
-            header, start = line, start + 1
-        elif line.get("kind") == "sample":
-            samples.append(line | {"start": max(0, start)})
-    return HostSamples(str(header.get("host", name)), header, samples)
-
-
-def _telemetry_files(run_dir: Path) -> list[Path]:
-    return sorted((run_dir / TELEMETRY_DIR).glob("*.jsonl"))
-
-
-def _note_missing_hosts(
-    run_dir: Path, settings: dict[str, Any], hosts: set[str], problems: Problems
-) -> None:
-    files = _telemetry_files(run_dir)
-    if not files and settings.get("telemetry", {}).get("interval_s") == 0:
+def _telemetry(
+    run_dir: Path, settings: dict[str, Any], hosts: tuple[str, ...], problems: Problems
+) -> tuple[HostSamples, ...]:
+    """What the samplers wrote; of the `hosts` of the run one may be missing."""
+    paths = sorted((run_dir / TELEMETRY_DIR).glob("*.jsonl"))
+    found = tuple(_host_samples(path, problems) for path in paths)
+    if not paths and settings.get("telemetry", {}).get("interval_s") == 0:
         problems.append("telemetry.interval_s is 0, so GPUs and network were not sampled.")
-        return
-    for host in sorted(hosts - {path.stem for path in files}):
+        return ()
+    for host in sorted(set(hosts) - {path.stem for path in paths}):
         problems.append(
             f"{run_dir / TELEMETRY_DIR / host}.jsonl is missing, so GPUs and network of {host} are "
             f"unknown: each host writes its own, so copy it from the run directory on {host}."
         )
+    return found
+
+
+def _host_samples(path: Path, problems: Problems) -> HostSamples:
+    header: dict[str, Any] = {}
+    samples, start = [], -1
+    for line in jsonl.read(path, problems):
+        if line["kind"] == "host":
+            header, start = line, start + 1
+        else:
+            samples.append(line | {"start": start})
+    return HostSamples(header.get("host", path.stem), header, samples)
 
 
 def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[str, Any]:
@@ -191,3 +175,19 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
         problems.append(str(error))
         return {}
     return dataclasses.asdict(manifest) | {"hash": manifest.hash, "directory": str(directory)}
+
+
+def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> tuple[Launch, ...]:
+    """The starts by `hvd_nmt.launch`; of one without an end the run's own records tell."""
+    path = run_dir / LAUNCHES
+    found: list[Launch] = []
+    for event in jsonl.read(path, problems) if path.exists() else ():
+        if event["kind"] == "start":
+            came = reached(lines, event["start_id"])
+            found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
+        elif event["kind"] == "end":
+            found[-1] = Launch(
+                found[-1].ranks_by_host, event.get("resumed_step"), event.get("step"),
+                event["exit_code"], event["sentence"],
+            )  # fmt: skip
+    return tuple(found)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.config.exchange import Exchange
+from hvd_nmt.config.exchange import PLAIN, Exchange
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,6 @@ class Evaluation:
     """as that of BLEU, where chrF decides which models are the best"""
     by_corpus: dict[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
     """of each of several dev corpora, validation loss and BLEU, None: none was translated"""
-    ter: float | None = None
-    """translation edit rate, percent of the reference's words; lower is better"""
-    ter_margin: float | None = None
-    """as that of chrF"""
 
 
 @dataclass(frozen=True)
@@ -108,12 +104,13 @@ class EarlyEnd:
 
 
 @dataclass(frozen=True)
-class ExchangeInEffect:
-    """How hosts exchanged what they learned from a step on."""
+class Start:
+    """A start of the run, by which its steps were done."""
 
-    after_step: int
-    """steps done before it"""
-    exchange: Exchange
+    hosts: tuple[str, ...]
+    """host of each rank"""
+    exchange: Exchange = PLAIN
+    """what travelled between the hosts"""
     all_reduce_s: float | None = None
     """seconds of one plain all-reduce of all gradients in float32, as measured before it"""
 
@@ -134,26 +131,13 @@ class HostSamples:
 class Launch:
     """A start of the ranks by `hvd_nmt.launch`; what is not known of it is None."""
 
-    started_s: float
-    """unix time"""
     ranks_by_host: dict[str, int]
-    left_out: tuple[str, ...] = ()
-    """hosts that were wanted, and that it did without"""
-    start_id: str = ""
-    """by which metrics.jsonl names it"""
-    first_s: float | None = None
-    """unix time just before its first step"""
-    last_s: float | None = None
-    """unix time of the last value that it logged"""
     resumed_step: int | None = None
-    """steps done before it"""
+    """steps done before it; None: it came to no step"""
     last_step: int | None = None
     """the last that it logged, also where a later start made it again"""
-    saved_step: int | None = None
-    """of the newest checkpoint at its end"""
-    ended_s: float | None = None
-    """unix time; None: it has not ended when the record was read"""
     exit_code: int | None = None
+    """None: it goes on, or its launcher was killed"""
     sentence: str = ""
     """what was said last"""
 
@@ -169,8 +153,8 @@ class Run:
     """"hvd_nmt" or "OpenSeq2Seq" """
     hosts: tuple[str, ...] = ()
     """host of each rank, in the newest start"""
-    start_hosts: tuple[tuple[str, ...], ...] = ()
-    """host of each rank, start by start; empty where that is not recorded"""
+    starts: tuple[Start, ...] = ()
+    """in their order; () where that is not recorded"""
     parameters: int | None = None
     gradient_bytes: float | None = None
     """bytes of all gradients of a step as they travel"""
@@ -202,23 +186,20 @@ class Run:
     """in their order"""
     not_finite: tuple[int, ...] = ()
     """steps that changed no weight, because of NaN or Inf"""
-    exchanges: tuple[ExchangeInEffect, ...] = ()
-    """in their order; before the first of them a plain all-reduce in each step"""
     telemetry: tuple[HostSamples, ...] = ()
     launches: tuple[Launch, ...] = ()
     """starts by `hvd_nmt.launch`, in their order; () where it was started otherwise"""
     problems: tuple[str, ...] = ()
     """what is missing or damaged, one sentence each"""
 
+    def start_of(self, interval: Interval) -> Start:
+        """By which the steps of an interval were done."""
+        known = self.starts[interval.start : interval.start + 1]
+        return known[0] if known else Start(self.hosts)
+
     def hosts_of(self, interval: Interval) -> tuple[str, ...]:
         """Host of each rank while the steps of an interval were done."""
-        known = interval.start < len(self.start_hosts) and self.start_hosts[interval.start]
-        return known or self.hosts
-
-    def exchange_at(self, step: int) -> ExchangeInEffect:
-        """What was in effect in a step."""
-        begun = [one for one in self.exchanges if one.after_step < step]
-        return begun[-1] if begun else ExchangeInEffect(0, Exchange())
+        return self.start_of(interval).hosts or self.hosts
 
     @property
     def ranks(self) -> int:

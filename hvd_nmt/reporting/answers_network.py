@@ -153,7 +153,7 @@ def step_and_traffic(facts: Facts) -> Answer:
     rates = sorted(rate for rate, _ in pairs)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
-    mean = " on average" if any(one.exchange.islands for one in run.exchanges) else ""
+    mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
     evidence = [
         f"Every host sends {per_step}{mean}, whatever happens, so mean rate x step time is "
         "constant: slow steps show a low rate whether or not the network is their cause. That part "

@@ -101,7 +101,7 @@ def _end(launch: Launch) -> str:
     where = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
     at = "before its first step" if launch.last_step is None else f"at step {launch.last_step:,}"
     said = launch.sentence.rpartition("hvd_nmt.train: ")[2]
-    why = "its launcher was killed." if launch.ended_s is None else f"code {launch.exit_code}."
+    why = "its launcher was killed." if launch.exit_code is None else f"code {launch.exit_code}."
     if launch.exit_code and said:
         why = f"code {launch.exit_code}, {said}"
     return f"The start on {where} ended {at}: {why}"

@@ -160,10 +160,9 @@ def _last(run: Run) -> str:
 
 
 def _settings(run: Run) -> str:
-    environment = {name: value for name, value in run.environment.items() if name != "samples"}
     tables = [
         Table(title, ("name", "value"), tuple(_dotted(values)))
-        for title, values in (("Configuration", run.config), ("Environment", environment))
+        for title, values in (("Configuration", run.config), ("Environment", run.environment))
     ]
     return "".join(
         f"<details><summary>{each.title}</summary>{markup.html(markup.table(each))}</details>"
@@ -216,19 +215,9 @@ def _plots(facts: Facts) -> dict[int, list[Plot]]:
 
 def _samples(run: Run) -> Table | None:
     """Source, reference and translation of a few sentences of the last evaluation."""
-    title = "The first sentences of the dev set"
-    texts: list[dict[str, Any]] = run.environment.get("samples", [])
-    kept = [text for text in texts if text.get("kind") == "evaluation"]
-    last = max((text["step"] for text in kept), default=None)
-    rows = [
-        (text.get("source", ""), text.get("target", ""), text.get("prediction", ""))
-        for text in kept if text["step"] == last
-    ]  # fmt: skip
-    if rows:
-        title += "; with the reference as prefix, so these are no translations"
-    elif run.path.is_dir():
-        rows = _logged_samples(run.path)
+    rows = _logged_samples(run.path) if run.path.is_dir() else []
     head = ("source", "reference", "translation")
+    title = "The first sentences of the dev set"
     return Table(title, head, tuple(rows[:MOST_SAMPLES])) if rows else None
 
 

@@ -45,13 +45,14 @@ class EarlyEnd:
         config, run_dir = self._config, self._config.run_dir
         if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
             return False
-        intervals, evaluations = metrics.history(metrics.read_lines(run_dir, []))
+        lines = read_metrics(run_dir)
+        evaluations = metrics.evaluations(lines)
         if not evaluations or evaluations[-1].step != step:
             return False
         run = Run(
             run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
-            config=configuration.as_plain(config), intervals=tuple(intervals),
-            evaluations=tuple(evaluations),
+            config=configuration.as_plain(config), intervals=metrics.intervals(lines),
+            evaluations=evaluations,
         )  # fmt: skip
         found = stopping.enough(run, config.evaluation)
         if found is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
-from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Run
+from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 from hvd_nmt.reporting.verdict import sentence
 
 G = 243_523_584
@@ -30,10 +30,10 @@ def intervals(number, exchange_s=None, inside_s=0.0, first=1):
     )  # fmt: skip
 
 
-def run(exchange, rows, hosts=("a", "a", "b", "b"), after_step=STEPS):
-    taken = ExchangeInEffect(after_step, exchange, ALL_REDUCE_S)
+def run(exchange, rows, hosts=("a", "a", "b", "b")):
+    starts = (Start(hosts, exchange, ALL_REDUCE_S),)
     return Run("x", Path("x"), "hvd_nmt", hosts=hosts, gradient_bytes=G, intervals=rows,
-               exchanges=(taken,))  # fmt: skip
+               starts=starts)  # fmt: skip
 
 
 def with_card(of, bytes_per_step, step_s):
@@ -78,13 +78,15 @@ def test_sums_within_a_host_are_no_network():
     assert bottleneck.verdict(run(ISLANDS, intervals(6, 0.4, 0.1))).kind == bottleneck.NETWORK
 
 
-def test_bytes_are_those_of_the_exchange_in_effect_weighted_by_steps():
-    rows = intervals(6, exchange_s=0.0)
-    # The first interval is left out; of the other five the exchange takes effect after one.
-    found = bottleneck.verdict(run(ISLANDS, rows, after_step=2 * STEPS))
-    assert found.predicted_bytes == pytest.approx((1.5 * G + 4 * G / 16) / 5)
-    both = Exchange("float16")
-    assert between_hosts.predicted_bytes(run(both, rows), rows[1:]) == pytest.approx(G / 2)
+def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
+    plain, cured = intervals(2), intervals(4, exchange_s=0.0, first=3)
+    cured = tuple(dataclasses.replace(row, start=1) for row in cured)
+    both = run(ISLANDS, plain + cured)
+    of = dataclasses.replace(both, starts=(Start(both.hosts), *both.starts))
+    wanted = (1.5 * G + 4 * G / 16) / 5
+    assert between_hosts.predicted_bytes(of, of.intervals[1:]) == pytest.approx(wanted)
+    of = run(Exchange("float16"), plain)
+    assert between_hosts.predicted_bytes(of, plain) == pytest.approx(G / 2)
 
 
 def test_one_host_exchanges_nothing():
@@ -99,8 +101,8 @@ def test_the_step_on_another_link_is_that_of_the_same_exchange():
 
 
 def test_a_step_is_compared_with_one_of_plain_training():
-    plain, cured = intervals(3), intervals(5, exchange_s=0.02, inside_s=0.01, first=4)
-    found = bottleneck.verdict(run(ISLANDS, plain + cured, after_step=3 * STEPS)).against_plain
+    cured = run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.01))
+    found = bottleneck.verdict(cured).against_plain
     assert found.exchange == ISLANDS
     assert found.step_s == pytest.approx(0.53)
     plain_s = COMPUTE_S + ALL_REDUCE_S - exchange_cost.HIDDEN_SHARE * COMPUTE_S
@@ -118,6 +120,6 @@ def test_after_as_long_plain_training_is_at_an_earlier_step():
 def test_nothing_is_compared_where_nothing_was_measured_or_cured():
     rows = intervals(6, exchange_s=0.0)
     assert bottleneck.verdict(run(Exchange(), rows)).against_plain is None
-    unmeasured = ExchangeInEffect(STEPS, ISLANDS)
-    found = dataclasses.replace(run(ISLANDS, rows), exchanges=(unmeasured,))
+    unmeasured = Start(("a", "a", "b", "b"), ISLANDS)
+    found = dataclasses.replace(run(ISLANDS, rows), starts=(unmeasured,))
     assert bottleneck.verdict(found).against_plain is None

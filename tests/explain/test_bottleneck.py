@@ -8,7 +8,7 @@ import pytest
 
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.explain import bottleneck, exchange_cost
-from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 from hvd_nmt.reporting.verdict import sentence
 
 GRADIENT_BYTES = 243_523_584
@@ -216,7 +216,8 @@ def test_a_slow_rank_is_on_the_host_of_its_own_start(later):
     first = [interval(n, straggler_s=0.5, rank_ready_s=(0.4, 1.4)) for n in range(1, 13)]
     second = [interval(n, straggler_s=0.5, start=1, **later) for n in range(13, 17)]
     hosts = (("a", "b"), ("c", "d"))
-    both = dataclasses.replace(run(hosts=hosts[-1]), start_hosts=hosts, intervals=(*first, *second))
+    starts = tuple(map(Start, hosts))
+    both = dataclasses.replace(run(hosts=hosts[-1]), starts=starts, intervals=(*first, *second))
     found = bottleneck.verdict(both)
     assert found.kind == bottleneck.STRAGGLER
     assert "rank 1 on b computes 1.40 s" in sentence(found, both)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.explain import bottleneck, traffic
-from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.records.record import HostSamples, Interval, Run, Start
 
 STEP_BYTES = 50e6
 """what two ranks on two hosts send in a step"""
@@ -35,7 +35,7 @@ def resumed_run():
                 samples.append({"time_s": begin_s + second, "start": number, "nics": nics})
     return Run(
         "x", Path("x"), "hvd_nmt", hosts=STARTS[-1][1], gradient_bytes=STEP_BYTES,
-        start_hosts=tuple(hosts for _, hosts in STARTS), intervals=tuple(intervals),
+        starts=tuple(Start(hosts) for _, hosts in STARTS), intervals=tuple(intervals),
         telemetry=tuple(HostSamples(host, {}, of) for host, of in telemetry.items()),
     )  # fmt: skip
 

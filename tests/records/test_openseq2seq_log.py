@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import struct
 from pathlib import Path
 
 import pytest
-from tensorboard.compat.proto import event_pb2, summary_pb2
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.records import openseq2seq_log
@@ -109,11 +107,11 @@ def test_ranks_of_horovod(tmp_path):
     config = CONFIG.replace("'use_horovod': False", "'use_horovod': True")
     run = read(tmp_path, START, config, ranks, STEPS)
     assert run.ranks == 4
-    assert any("hosts" in each for each in run.problems)
+    assert any("all ranks of Horovod" in each for each in run.problems)
     run = read(tmp_path, START, config, ranks, nccl, STEPS)
     assert run.hosts == ("v100a", "v100a", "v100b", "v100b")
     run = read(tmp_path, START, config, STEPS)
-    assert any("number of ranks" in each for each in run.problems)
+    assert any("all ranks of Horovod" in each for each in run.problems)
 
 
 def test_output_tagged_by_horovodrun_is_that_of_rank_0(tmp_path):
@@ -174,16 +172,10 @@ def test_events_of_another_run_are_not_used(tmp_path):
     assert any("TensorBoard" in each for each in run.problems)
 
 
-def test_a_torn_or_damaged_event_file_is_read_up_to_there(tmp_path):
+def test_a_torn_event_file_is_read_up_to_there(tmp_path):
     path = write_events(tmp_path)
-    whole = path.read_bytes()
-    event = event_pb2.Event(step=99, wall_time=1.0, summary=summary_pb2.Summary())
-    bad = b"\xff" * len(event.SerializeToString())
-    frame = struct.pack("<QI", len(bad), 0) + bad + struct.pack("<I", 0)
-    for content in (whole[:-7], whole + frame):
-        path.write_bytes(content)
-        run = read(tmp_path, SAMPLE)
-        assert run.intervals[-1].learning_rate == pytest.approx(81e-4)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert read(tmp_path, SAMPLE).intervals[-1].learning_rate == pytest.approx(81e-4)
 
 
 def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
@@ -193,8 +185,6 @@ def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
         with pytest.raises(RunError, match=r"no log of an OpenSeq2Seq training") as caught:
             openseq2seq_log.read_log(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(RunError, match="cannot be read"):
-        openseq2seq_log.read_log(tmp_path)
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="needs the real log ../shared/data/openseq2seq")

@@ -11,18 +11,15 @@ import pytest
 
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import machines
-from hvd_nmt.records.record import ExchangeInEffect, HostSamples, Interval, Launch, Run, Save
+from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
 from hvd_nmt.reporting import answers_network, answers_time, questions
 from hvd_nmt.reporting.answer import Answer, State
 
 GOLDEN_RUN = Path(__file__).resolve().parents[1] / "golden" / "run"
 RESTARTED = (
-    Launch(1000.0, {"localhost": 2}, first_s=1030.0, last_s=1064.0, resumed_step=0, last_step=120,
-           saved_step=100, ended_s=1066.0, exit_code=137,
-           sentence="hvd_nmt.train: Rank 1 on vm is gone."),
-    Launch(1068.0, {"localhost": 1}, left_out=("v100b",), first_s=1122.0, last_s=1202.0,
-           resumed_step=100, last_step=400, saved_step=400),
-)  # fmt: skip
+    Launch({"localhost": 2}, 0, 120, 137, "hvd_nmt.train: Rank 1 on vm is gone."),
+    Launch({"localhost": 1}, 100, 400),
+)
 Make = Callable[..., Run]
 
 
@@ -36,9 +33,9 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
                            "ended_s": None, "intervals": bare}  # fmt: skip
     islands = Exchange("islands", 8)
     wire = Exchange("float16")
-    weights = {"communication_s": 0.06, "exchange_s": 0.05, "step_s": 0.47}
+    weights = {"communication_s": 0.06, "exchange_s": 0.05, "step_s": 0.47, "start": 1}
     cured = {"of_interval": lambda i: weights if i.step > 100 else {},
-             "exchanges": (ExchangeInEffect(100, islands, 1.6),)}  # fmt: skip
+             "starts": (Start(made().hosts), Start(made().hosts, islands, 1.6))}  # fmt: skip
     waiting = [with_gpus(of, memory_activity_percent=3, power_limit_w=300.0, throttle_reasons=held)
                for of, held in zip(hosts, ([], ["power cap"]), strict=True)]  # fmt: skip
     no_gpu = [HostSamples(of.host, {"gpu_unavailable": "no NVML: Driver Not Loaded"},
@@ -83,7 +80,7 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
             5, {"of_interval": lambda i: (
                 {"communication_s": 0.02, "step_s": 0.43} if i.step <= 500 else {})}, {}),
         "islands": (5, cured, {}),
-        "gradients in float16": (5, {"exchanges": (ExchangeInEffect(0, wire, 4.8),)}, {}),
+        "gradients in float16": (5, {"starts": (Start(made().hosts, wire, 4.8),)}, {}),
         "one rank": (5, {"of_interval": lambda i: alone, "hosts": ("v100a",)}, {}),
         "one host": (5, {"hosts": ("v100a",) * 4}, {}),
         "a log without parts of steps": (5, log, {}),
