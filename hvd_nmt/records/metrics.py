@@ -98,8 +98,7 @@ def evaluations(lines: Iterable[Line]) -> tuple[Evaluation, ...]:
 def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
     """The checkpoints that were written."""
     return tuple(
-        Save(line["step"], line["wait_s"], line["background_s"], line["copies"])
-        for line in of_kind(lines, "save")
+        Save(line["step"], line["wait_s"], line["copies"]) for line in of_kind(lines, "save")
     )
 
 
