@@ -22,10 +22,8 @@ class FakeNvml:
         """what nvmlInit returns"""
         self.dead: int | None = None
         """GPU that is lost from the start"""
-        self.mig: int | None = None
-        """GPU in MIG mode"""
         self.lost_after: dict[int, int] = {}
-        """GPU -> questions for its utilisation after which it falls off the bus"""
+        """GPU -> questions for its utilisation, two a sample, after which it falls off the bus"""
         self.asked_of_lost: list[str] = []
         """functions that were asked of a lost GPU"""
         self.models = collections.defaultdict(lambda: V100)
@@ -34,7 +32,7 @@ class FakeNvml:
         """name of a function -> what it returns in place of an answer"""
         self.questions: collections.Counter[tuple[str, int]] = collections.Counter()
         """how often a function was asked of a GPU"""
-        self.answers: dict[str, Callable[..., int | bytes | None]] = {
+        self.answers: dict[str, Callable[..., int | bytes]] = {
             "UUID": lambda gpu, text, size: _UUID % gpu,
             "Name": lambda gpu, text, size: self.models[gpu][0].encode(),
             "CudaComputeCapability": self._capability,
@@ -47,7 +45,7 @@ class FakeNvml:
             # The older name of the same: tells of heat, so that a test sees which one was asked.
             "CurrentClocksThrottleReasons": lambda gpu, bits: 0x20,
         }
-        """nvmlDeviceGet... -> text, or number behind its last pointer; None: unsupported"""
+        """nvmlDeviceGet... -> text, or number behind its last pointer"""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         short = name.removeprefix("nvmlDeviceGet")
@@ -67,8 +65,8 @@ class FakeNvml:
         if isinstance(found, bytes):
             arguments[0].value = found
         elif hasattr(arguments[-1]._obj, "value"):
-            arguments[-1]._obj.value = found or 0
-        return pynvml.NVML_ERROR_NOT_SUPPORTED if found is None else pynvml.NVML_SUCCESS
+            arguments[-1]._obj.value = found
+        return pynvml.NVML_SUCCESS
 
     def nvmlInitWithFlags(self, flags: int) -> int:
         return self.init
@@ -101,9 +99,9 @@ class FakeNvml:
         major._obj.value, found = self.models[gpu][1]
         return found
 
-    def _utilisation(self, gpu: int, rates: Any) -> int | None:
+    def _utilisation(self, gpu: int, rates: Any) -> int:
         rates._obj.gpu, rates._obj.memory = 97 + gpu, 40 + gpu
-        return None if gpu == self.mig else 0
+        return 0
 
     def _memory(self, gpu: int, memory: Any) -> int:
         memory._obj.total, memory._obj.used, memory._obj.free = 16 << 30, 10 << 30, 6 << 30

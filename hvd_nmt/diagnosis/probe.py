@@ -119,7 +119,7 @@ def _cpu(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from hvd_nmt.telemetry.network import nics
+    from hvd_nmt.telemetry.host import nics
 
     return {name: dataclasses.asdict(nic) for name, nic in nics().items()}
 

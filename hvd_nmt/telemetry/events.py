@@ -1,14 +1,14 @@
 """The run's event store: what the training reports, in metrics.jsonl and for TensorBoard.
 
 metrics.jsonl is the record: every digit, one line per call. The TensorBoard files show the same in
-float32. They have TensorBoard's own record format, but are not written by its EventFileWriter: that
-one opens files with TensorFlow when it is installed, and writes in a thread of its own that reports
-a full disk to the wrong caller.
+float32. They are not written by its EventFileWriter: that one opens files with TensorFlow when it
+is installed, and writes in a thread of its own that reports a full disk to the wrong caller.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +28,7 @@ METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
 HYPOTHESES_DIR = "hypotheses"
 """translations of the dev set, dev.STEP.txt"""
-_OWN_FIELDS = {"step", "time_s", "kind"}
 _NOT_FINITE = {"nan", "inf", "-inf"}
-_EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 def read_metrics(run_dir: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
@@ -55,21 +53,38 @@ def _with_floats(line: dict[str, Any]) -> dict[str, Any]:
 
 @final
 class EventStore:
-    """What rank 0 writes during training. For one thread; every call is on disk when it returns.
+    """What is written during training. For one thread; every call is on disk when it returns.
 
     A line that has a `step` is about the training and is replaced when a resumed run passes that
-    step again (`truncate_after`). A line without one (`record`) is about the run and stays. Every
-    call raises a RunError when the disk is full, and the like.
+    step again. A line without one (`record`) is about the run and stays. Every call raises a
+    RunError when the disk is full, and the like.
     """
 
     def __init__(
-        self, run_dir: Path, show: Callable[[int, Mapping[str, float]], None] | None = None
+        self,
+        run_dir: Path,
+        after_step: int | None = None,
+        show: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     ) -> None:
-        """Continues or begins a run directory's files; `show` also gets the values of each step."""
+        """Continues or begins a run directory's files.
+
+        TensorBoard files only grow; there a SessionLog START tells readers to drop what they saw
+        from its step on. TensorBoard's fast loader ignores it and drops a tag's later steps as soon
+        as the tag is written at an earlier one.
+
+        Args:
+            run_dir: run directory.
+            after_step: that of the checkpoint from which the run resumes; later ones are forgotten.
+            show: also gets the step and the values of each call of `scalars`.
+        """
         self._path, self._show = run_dir / METRICS_FILE, show
         with self._explained():
+            if after_step is not None:
+                jsonl.drop_steps(self._path, after_step)
             self._file = jsonl.JsonlFile(self._path)
             self._events = EventWriter(run_dir / TENSORBOARD_DIR)
+            if after_step is not None:
+                self._events.restart(after_step + 1)
 
     def scalars(
         self,
@@ -88,53 +103,26 @@ class EventStore:
             kind: what the values are about, such as "train" or "eval".
             time_s: unix time of the values; now if None.
             more: JSON values for the line alone.
-
-        Raises:
-            ValueError: if a tag is "step", "time_s" or "kind", which are the line's own fields.
         """
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
+        line = {"step": int(step), "time_s": time_s, "kind": kind, **floats, **(more or {})}
         with self._explained():
-            self._append({"step": int(step), "time_s": time_s, "kind": kind}, floats, more or {})
+            self._file.append(line)
             self._events.scalars(step, floats, time_s)
-        if self._show is not None:
-            self._show(step, floats)
+        self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
         time_s = time.time()
         with self._explained():
-            own = {"step": int(step), "time_s": time_s, "kind": "text"}
-            self._append(own, {tag: markdown})
+            self._file.append({"step": int(step), "time_s": time_s, "kind": "text", tag: markdown})
             self._events.summary(step, text_pb(tag, markdown), time_s)
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
         with self._explained():
-            self._append({"time_s": time.time(), "kind": kind}, values)
-
-    def _append(self, own: dict[str, Any], *values: Mapping[str, Any]) -> None:
-        for each in values:
-            if taken := _OWN_FIELDS & each.keys():
-                raise ValueError(f"Nothing can be named {sorted(taken)}: the line uses the name.")
-            own |= each
-        self._file.append(own)
-
-    def truncate_after(self, step: int) -> int:
-        """Forgets the steps after the checkpoint from which the run resumes; says how many lines.
-
-        TensorBoard files only grow; there a SessionLog START at `step + 1` tells readers to drop
-        what they saw from that step on. TensorBoard's fast loader ignores it and drops a tag's
-        later steps as soon as the tag is written at an earlier one.
-        """
-        with self._explained():
-            self._file.close()
-            try:
-                dropped = jsonl.rewrite(self._path, lambda line: line.get("step", step) <= step)
-            finally:
-                self._file = jsonl.JsonlFile(self._path)
-            self._events.restart(step + 1)
-        return dropped
+            self._file.append({"time_s": time.time(), "kind": kind, **values})
 
     def close(self) -> None:
         """Closes the files."""
@@ -142,7 +130,7 @@ class EventStore:
         with self._explained():
             self._events.close()
 
-    def __enter__(self) -> "EventStore":
+    def __enter__(self) -> EventStore:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,39 +155,37 @@ class EventWriter:
     def __init__(self, logdir: Path) -> None:
         """Begins a file of a folder, one "run" in TensorBoard, that sorts after those there are."""
         logdir.mkdir(parents=True, exist_ok=True)
-        earlier_s = [int(m[1]) for path in logdir.iterdir() if (m := _EVENT_FILE.match(path.name))]
-        # TensorBoard reads files in the order of their names, so a resumed run's must sort last,
-        # even when the clock was set back or the run resumes within the second.
-        begun_s = max([int(time.time()), *(second + 1 for second in earlier_s)])
-        name = f"events.out.tfevents.{begun_s:010d}.{socket.gethostname()}.{os.getpid()}"
+        is_first = not any(logdir.glob("events.*"))
+        # TensorBoard reads files in the order of their names; a resumed run's must sort last.
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._file = (logdir / name).open("xb")
         self._records = RecordWriter(self._file)
-        self._add(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
-        if not earlier_s:
+        self._add(file_version="brain.Event:2")
+        if is_first:
             # Readers take a folder's first START for its beginning and only the next for a restart.
             self.restart(0)
 
-    def scalars(self, step: int, values: Mapping[str, float], time_s: float | None = None) -> None:
-        """Writes a step's scalars by tag at unix time `time_s` (None: now); steps must grow."""
+    def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
+        """Writes a step's scalars by tag at unix time `time_s`; steps must grow."""
         summary = summary_pb2.Summary()
         for tag, value in values.items():
             summary.value.add(tag=tag, simple_value=value)
         self.summary(step, summary, time_s)
 
+    def summary(self, step: int, summary: summary_pb2.Summary, time_s: float) -> None:
+        """Writes TensorBoard's summary as it is."""
+        self._add(step=int(step), summary=summary, wall_time=time_s)
+
     def restart(self, step: int) -> None:
-        """Tells readers to drop everything from a step on; see `EventStore.truncate_after`."""
+        """Tells readers to drop everything from a step on; see `EventStore`."""
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(event_pb2.Event(wall_time=time.time(), step=step, session_log=start))
+        self._add(step=step, session_log=start)
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
 
-    def summary(self, step: int, summary: summary_pb2.Summary, time_s: float | None = None) -> None:
-        """Writes TensorBoard's summary as it is; `time_s`: unix time, now if None."""
-        wall_time = time.time() if time_s is None else time_s
-        self._add(event_pb2.Event(wall_time=wall_time, step=int(step), summary=summary))
-
-    def _add(self, event: event_pb2.Event) -> None:
+    def _add(self, **fields: Any) -> None:
+        event = event_pb2.Event(**{"wall_time": time.time(), **fields})
         self._records.write(event.SerializeToString())
         self._file.flush()  # events are rare; a crash then loses none

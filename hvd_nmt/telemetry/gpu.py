@@ -1,10 +1,7 @@
 """What every GPU of this host does, through NVML: use, memory, power, energy, throttling.
 
-The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says, and a GPU is known by its UUID: a
-local rank names a GPU only inside one process.
-
-NVML's utilisation is the share of time in which *some* kernel ran. A GPU that spins inside an NCCL
-all-reduce shows 100 %, so a full GPU proves nothing; `spinning` tells it from one that computes.
+The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says: a local rank names a GPU only inside
+one process.
 """
 
 from __future__ import annotations
@@ -16,8 +13,6 @@ from typing import Any, final
 
 import pynvml
 
-LOST_SAMPLES = 60
-"""a GPU that fell off the bus is left alone for so many samples, then asked once more"""
 # Thresholds of `spinning`: chosen, not fitted. A kernel that waits for the network polls from a few
 # thread blocks, while matrix products fill the chip and read weights and gradients.
 SPINNING_UTILISATION_PERCENT = 90
@@ -34,11 +29,6 @@ _UNSUPPORTED = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_DEPRECATED,
-}
-_LOST = {
-    pynvml.NVML_ERROR_GPU_IS_LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND,
 }
 # NVML's bits in words. 0x1, "idle", is left out: an idle GPU lowers its clocks and nothing waits.
 _THROTTLE_REASONS = {
@@ -67,8 +57,7 @@ def energy_j_of(uuid: str) -> float | None:
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         try:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}")
-            return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+            return _energy_j(pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}"))
         finally:
             pynvml.nvmlShutdown()
     return None
@@ -76,6 +65,9 @@ def energy_j_of(uuid: str) -> float | None:
 
 def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes, by a `GpuSample`.
+
+    NVML's utilisation is the share of time in which some kernel ran, so one that spins inside an
+    NCCL all-reduce shows 100 %.
 
     True: it looks busy, but power and memory activity say that it computes next to nothing. False:
     it is not busy, or it computes. None: the GPU does not tell enough.
@@ -106,7 +98,7 @@ class Gpu:
     name: str
     """model of the card"""
     memory_total_bytes: int | None
-    """memory on the card"""
+    """memory on the card; None where it does not tell"""
 
 
 @final
@@ -115,8 +107,6 @@ class GpuSample:
     """What a GPU did in the last moment; None where it does not tell."""
 
     index: int
-    """as in `Gpu`"""
-    uuid: str
     """as in `Gpu`"""
     utilisation_percent: int | None = None
     """share of the last sampling period (1/6 to 1 s) in which a kernel ran"""
@@ -127,9 +117,9 @@ class GpuSample:
     power_w: float | None = None
     """power drawn"""
     power_limit_w: float | None = None
-    """power at which the driver lowers the clocks"""
+    """power at which the driver lowers the clocks: the lowest of all limits that are set"""
     energy_j: float | None = None
-    """energy drawn since this probe was made. From Volta on"""
+    """energy drawn since the driver was loaded. From Volta on"""
     throttle_reasons: list[str] | None = None
     """why the clocks are below their best, such as "power cap"; empty when nothing holds them"""
     error: str | None = None
@@ -148,13 +138,10 @@ class GpuProbe:
         """version of the kernel driver"""
         self.problems: list[str] = []
         """GPUs that NVML counts but that did not answer from the start, in words"""
-        self.gpus: tuple[Gpu, ...] = ()
-        """the GPUs that are sampled"""
-        self._devices: list[_Device] = []
-        self._started = False
+        self._gpus: list[tuple[Gpu, Any]] = []
+        """with their handles"""
         try:
             pynvml.nvmlInit()
-            self._started = True
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             self.unavailable = f"no NVML: {error}"
@@ -162,90 +149,63 @@ class GpuProbe:
         self.driver_version = _optional(pynvml.nvmlSystemGetDriverVersion)
         for index in range(count):
             try:
-                self._devices.append(_Device(index))
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
                 self.problems.append(f"GPU {index} does not answer: {error}")
-        self.gpus = tuple(device.gpu for device in self._devices)
+                continue
+            memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
+            self._gpus.append((Gpu(index, uuid, name, memory and memory.total), handle))
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs that are sampled."""
+        return [gpu for gpu, _ in self._gpus]
 
     def sample(self) -> list[GpuSample]:
         """Asks every GPU, in the order of `gpus`; one that fails has its `error` set."""
-        return [device.sample() for device in self._devices]
+        return [_sample(gpu.index, handle) for gpu, handle in self._gpus]
 
     def close(self) -> None:
-        """Ends NVML for this probe; there are no GPUs afterwards."""
-        if self._started:
-            self._started = False
-            self.gpus, self._devices = (), []
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlShutdown()
+        """Ends NVML for this probe, which can be asked nothing more."""
+        if self.unavailable is None:
+            _optional(pynvml.nvmlShutdown)
 
 
-@final
-class _Device:
-    """A GPU, its handle, and what is remembered of it."""
-
-    def __init__(self, index: int) -> None:
-        self._handle = handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
-        self.gpu = Gpu(
-            index=index,
-            uuid=pynvml.nvmlDeviceGetUUID(handle),
-            name=pynvml.nvmlDeviceGetName(handle),
-            memory_total_bytes=memory and memory.total,
-        )
-        self._first_mj: int = _optional(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) or 0
-        self._lost: str | None = None
-        self._lost_samples = 0
-
-    def sample(self) -> GpuSample:
-        """Asks the GPU all questions; each that it cannot answer costs its own value."""
-        if self._lost_samples > 0:
-            self._lost_samples -= 1
-            return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=self._lost)
-        values: dict[str, Any] = {}
-        error = None
-        for read in (_utilisation, _memory, _power, _power_limit, _throttle, self._energy):
-            try:
-                values.update(read(self._handle))
-            except pynvml.NVMLError as problem:
-                if problem.value in _UNSUPPORTED:
-                    continue
-                error = str(problem)
-                if problem.value in _LOST:
-                    # Each further call could hang in the driver for seconds.
-                    self._lost, self._lost_samples = error, LOST_SAMPLES
-                    break
-        return GpuSample(index=self.gpu.index, uuid=self.gpu.uuid, error=error, **values)
-
-    def _energy(self, handle: Any) -> dict[str, float]:
-        drawn_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) - self._first_mj
-        return {"energy_j": drawn_mj / 1000}
+def _sample(index: int, handle: Any) -> GpuSample:
+    values: dict[str, Any] = {}
+    for field, read in _READ.items():
+        try:
+            values[field] = read(handle)
+        except pynvml.NVMLError as error:
+            if error.value not in _UNSUPPORTED:
+                # Each further question to a lost GPU could hang in the driver for seconds.
+                return GpuSample(index, **values, error=str(error))
+    return GpuSample(index, **values)
 
 
-def _utilisation(handle: Any) -> dict[str, int]:
-    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
-    return {"utilisation_percent": rates.gpu, "memory_activity_percent": rates.memory}
+def _energy_j(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000)
 
 
-def _memory(handle: Any) -> dict[str, int]:
-    return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
-
-
-def _power(handle: Any) -> dict[str, float]:
-    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
-
-
-def _power_limit(handle: Any) -> dict[str, float]:
-    """The lowest of all limits that are set."""
-    return {"power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000}
-
-
-def _throttle(handle: Any) -> dict[str, list[str]]:
+def _throttle_reasons(handle: Any) -> list[str]:
     try:
         bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
     except pynvml.NVMLError_FunctionNotFound:  # its name before driver 535
         bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    return {"throttle_reasons": [word for bit, word in _THROTTLE_REASONS.items() if bits & bit]}
+    return [word for bit, word in _THROTTLE_REASONS.items() if bits & bit]
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "utilisation_percent": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+    "memory_activity_percent": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).memory,
+    "memory_used_bytes": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
+    "power_w": lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+    "power_limit_w": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    "energy_j": _energy_j,
+    "throttle_reasons": _throttle_reasons,
+}
+"""field of a `GpuSample` -> how a GPU tells it, by its handle"""
 
 
 def _optional(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,24 +1,22 @@
-"""CPU and memory of this host."""
+"""What this host does: CPU, memory, and the bytes of every network interface.
 
-import os
-import platform
+The interfaces are those of the network namespace in which the process started: psutil reads
+/proc/net/dev, which follows the process's main thread, not one that has moved with setns().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import final
 
 import psutil
 
 from hvd_nmt.common import spare
 
-
-def host_facts() -> dict[str, Any]:
-    """What this host is, for the head of its file."""
-    return {
-        "kernel": platform.release(),
-        # ARM's cpuinfo has no model name.
-        "cpu_model": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_total_bytes": psutil.virtual_memory().total,
-    }
+_BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
 def host_sample() -> dict[str, float]:
@@ -36,15 +34,95 @@ def process_started_s() -> float:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction-set flags of this host's processor, as the kernel names them."""
-    return set(_cpuinfo("flags").split())
+    """Instruction-set flags of this host's processor, as the kernel names them; empty on ARM."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, flags = line.partition(":")
+            if name.strip() == "flags":
+                return set(flags.split())
+    return set()
 
 
-def _cpuinfo(wanted: str) -> str:
-    """What the kernel says of the first processor under some key; "" where it says nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    values = (line.partition(":")[2] for line in lines if line.partition(":")[0].strip() == wanted)
-    return next(values, "").strip()
+@final
+@dataclass(frozen=True)
+class Nic:
+    """What a network interface is."""
+
+    is_up: bool
+    """it is switched on and, where it has a cable, sees the other end"""
+    is_loopback: bool
+    """it leads back to this host, so its bytes cross no network"""
+    link_mbit_per_s: int | None
+    """speed of the link in Mbit/s; None where the driver does not tell"""
+
+
+@final
+@dataclass(frozen=True)
+class NicSample:
+    """What a network interface did since the sample before."""
+
+    is_loopback: bool
+    """as in `Nic`"""
+    link_mbit_per_s: int | None
+    """as in `Nic`"""
+    sent_MB_per_s: float | None
+    """mean rate out, MB/s (1e6 bytes); None in its first sample and where its counter went back"""
+    received_MB_per_s: float | None
+    """mean rate in, likewise"""
+    sent_bytes_total: int
+    """bytes out since this probe first saw it"""
+    received_bytes_total: int
+    """bytes in since this probe first saw it"""
+
+
+def nics() -> dict[str, Nic]:
+    """The interfaces of this host at this moment, loopback included, by name; may raise OSError."""
+    return {
+        name: Nic(
+            is_up=stats.isup,
+            is_loopback="loopback" in stats.flags.split(",") or name == "lo",
+            # psutil says 0 where the driver does not tell (virtio, loopback, a link that is down).
+            link_mbit_per_s=stats.speed or None,
+        )
+        for name, stats in psutil.net_if_stats().items()
+    }
+
+
+@final
+class NetworkProbe:
+    """Turns the counters of the interfaces into rates; the first reading is made here."""
+
+    def __init__(self) -> None:
+        self._before, self._time_s = _counts(), time.monotonic()
+        self._first = dict(self._before)
+
+    def sample(self) -> dict[str, NicSample]:
+        """Rates since the sample before, by interface; OSError: the system does not tell.
+
+        Those that are down and never carried a byte are left out: a host with containers has many.
+        """
+        states = nics()
+        now, time_s = _counts(), time.monotonic()
+        before, elapsed_s = self._before, time_s - self._time_s
+        self._before, self._time_s = now, time_s
+        samples = {}
+        for name, counts in now.items():
+            state, first = states.get(name), self._first.setdefault(name, counts)
+            if state is None or not (state.is_up or any(counts)):
+                continue  # the first: it came between the two questions
+            rates = [
+                round((new - old) / elapsed_s / _BYTES_PER_MB, 6) if new >= old else None
+                for new, old in zip(counts, before.get(name, ()), strict=False)
+            ]
+            totals = (new - old for new, old in zip(counts, first, strict=True))
+            samples[name] = NicSample(
+                state.is_loopback, state.link_mbit_per_s, *(rates or (None, None)), *totals
+            )
+        return samples
+
+
+def _counts() -> dict[str, tuple[int, int]]:
+    """Bytes that every interface has sent and received, by its name."""
+    # nowrap=True would hide resets behind a cache of psutil's own that other callers share.
+    counters = psutil.net_io_counters(pernic=True, nowrap=False)
+    return {name: (counter.bytes_sent, counter.bytes_recv) for name, counter in counters.items()}

@@ -4,11 +4,12 @@ A line that does not end in a newline does not exist: it is what a crash or a fu
 Readers skip it, and the next writer cuts it off before it appends.
 """
 
-import errno
+from __future__ import annotations
+
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -19,8 +20,8 @@ from hvd_nmt.common.units import count
 def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Reads the objects of a file one by one, without a torn last line.
 
-    Non-finite floats are the strings that `encode` made of them. Lines that are no JSON object are
-    left out; `problems` gets a sentence with their number.
+    Non-finite floats are the strings that `JsonlFile` made of them. Lines that are no JSON object
+    are left out; `problems` gets a sentence with their number.
     """
     damaged = 0
     for _, values in _lines(path):
@@ -32,45 +33,15 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
         problems.append(f"{path} has {count(damaged, 'line')} of no JSON, left out.")
 
 
-def rewrite(path: Path, keep: Callable[[dict[str, Any]], bool]) -> int:
-    """Drops lines from a file so that a crash leaves either the old file or the new one.
+def drop_steps(path: Path, after: int) -> None:
+    """Drops the lines of later steps from a file, if it is there; the other lines stay as they are.
 
-    Nothing may have the file open for writing. `keep` tells of an object whether its line stays, to
-    the byte; a line that is none stays. Returns the number of dropped lines.
+    Nothing may have the file open for writing. A crash leaves either the old file or the new one.
     """
-    kept, dropped = [], 0
-    for line, values in _lines(path):
-        if values is None or keep(values):
-            kept.append(line)
-        else:
-            dropped += 1
-    if dropped:
+    lines = list(_lines(path)) if path.exists() else []
+    kept = [line for line, values in lines if values is None or values.get("step", after) <= after]
+    if len(kept) < len(lines):
         write_atomically(path, b"".join(kept))
-    return dropped
-
-
-def encode(values: Mapping[str, Any]) -> bytes:
-    """Makes one line of an object: UTF-8, every digit of every float, a newline only at its end.
-
-    NaN and infinities become the strings "nan", "inf" and "-inf": JSON has no such numbers, and
-    strict readers (jq, browsers) refuse Python's `NaN`.
-    """
-    try:
-        text = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError:
-        text = json.dumps(_without_nan(values), ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate (half a character, from bytes that were no UTF-8) must not stop a run.
-    return text.encode("utf-8", errors="backslashreplace") + b"\n"
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    if isinstance(value, Mapping):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(item) for item in value]
-    return value
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
@@ -92,7 +63,6 @@ class JsonlFile:
 
     def __init__(self, path: Path) -> None:
         """Opens the file to continue it, or makes it with its folder; cuts off a torn last line."""
-        self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         # No buffer of Python's: what failed to be written once is not tried again by close().
         self._file = path.open("ab+", buffering=0)
@@ -103,14 +73,27 @@ class JsonlFile:
             self._file.truncate(whole)
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """Writes one line, see `encode`; OSError: the disk is full, the file was deleted, etc."""
-        if os.fstat(self._file.fileno()).st_nlink == 0:
-            # The kernel would take the bytes and show them to nobody.
-            raise FileNotFoundError(errno.ENOENT, "The file was deleted", str(self.path))
-        rest = memoryview(encode(values))
+        """Writes one line, with every digit of every float; OSError: the disk is full, etc.
+
+        NaN and infinities become the strings "nan", "inf" and "-inf": JSON has no such numbers, and
+        strict readers (jq, browsers) refuse Python's `NaN`.
+        """
+        text = json.dumps(_without_nan(values), ensure_ascii=False, separators=(",", ":"))
+        # A lone surrogate (half a character, from bytes that were no UTF-8) must not stop a run.
+        rest = memoryview(text.encode("utf-8", errors="backslashreplace") + b"\n")
         while rest:
             rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value

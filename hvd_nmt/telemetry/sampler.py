@@ -5,10 +5,11 @@ is; "sample" says what it did since the sample before. No collectives, nothing o
 nothing that goes wrong here stops the training.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,47 +19,36 @@ from typing import Any, TypeVar, final
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
 from hvd_nmt.telemetry.gpu import GpuProbe, spinning
-from hvd_nmt.telemetry.host import host_facts, host_sample
-from hvd_nmt.telemetry.network import NetworkProbe, nics
+from hvd_nmt.telemetry.host import NetworkProbe, host_sample
 
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
 _BYTES_PER_GB = 1e9
-_NO_SCALARS = {"index", "time_s", "monotonic_s"}
-"""numbers of a sample that say which one it is, not what was measured"""
 Answer = TypeVar("Answer")
 
 
 @final
 class Sampler:
-    """Samples this host, all its GPUs and interfaces, until it is stopped; a context manager."""
+    """Samples this host, all its GPUs and interfaces, until it is stopped."""
 
     def __init__(
         self,
         path: Path,
+        event_dir: Path,
         interval_s: float = 1.0,
-        *,
-        host: str | None = None,
-        event_dir: Path | None = None,
-        clock: Callable[[], float] = time.monotonic,
         stopping: threading.Event | None = None,
     ) -> None:
         """Sets the sampler up; nothing is opened before `start`.
 
         Args:
-            path: the host's file, continued if it is there.
+            path: the host's file, `<host>.jsonl`, continued if it is there.
+            event_dir: for TensorBoard's scalars, at most one set per second; their step is seconds
+                since the file began.
             interval_s: seconds from sample to sample, above 0.
-            host: name in the lines; the machine's own if None.
-            event_dir: also write scalars for TensorBoard here (`tensorboard/<host>` of the run
-                directory), at most one set per second; their step is seconds since the file began.
-            clock: gives seconds; tests give their own.
             stopping: is waited on between samples, and ends them when it is set.
         """
-        self.path = path
-        self.interval_s = interval_s
-        self.host = host or socket.gethostname()
-        self.event_dir = event_dir
-        self._clock = clock
+        self.host = path.stem
+        self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
         self._stopping = stopping or threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -76,88 +66,63 @@ class Sampler:
         if self._thread.is_alive():
             _log.warning("%s: a probe hangs (a GPU driver?); telemetry ends unfinished.", self.host)
 
-    def __enter__(self) -> "Sampler":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _run(self) -> None:
         try:
-            with contextlib.ExitStack() as stack:
-                begun_s = _begun_s(self.path)
-                file = stack.enter_context(contextlib.closing(jsonl.JsonlFile(self.path)))
-                events = None
-                if self.event_dir:
-                    events = stack.enter_context(contextlib.closing(EventWriter(self.event_dir)))
-                gpus = stack.enter_context(contextlib.closing(GpuProbe()))
-                self._sample_until_stopped(file, events, gpus, begun_s)
+            with (
+                contextlib.closing(jsonl.JsonlFile(self._path)) as file,
+                contextlib.closing(EventWriter(self._event_dir)) as events,
+                contextlib.closing(GpuProbe()) as gpus,
+            ):
+                self._sample_until_stopped(file, events, gpus)
         except OSError as error:
-            where, why = error.filename or self.path, error.strerror or error
+            where, why = error.filename or self._path, error.strerror or error
             stops = f"Telemetry of {self.host} stops, the training goes on"
             _log.warning("%s: %s cannot be written (%s).", stops, where, why)
 
     def _sample_until_stopped(
-        self,
-        file: jsonl.JsonlFile,
-        events: EventWriter | None,
-        gpus: GpuProbe,
-        begun_s: float | None,
+        self, file: jsonl.JsonlFile, events: EventWriter, gpus: GpuProbe
     ) -> None:
         # The probes take their first reading now, so the first sample covers a whole interval.
         self._ask("host", host_sample)
         network = self._ask("network", NetworkProbe)
-        header = self._header(gpus)
-        file.append(header)
-        started_s = self._clock()
-        first_step = 0 if begun_s is None else max(0, int(header["time_s"] - begun_s) + 1)
+        file.append(self._header(gpus))
+        begun_s = next(jsonl.read(self._path))["time_s"]
         written_step = -1
-        deadline_s = started_s + self.interval_s
-        while not self._stopping.wait(max(0.0, deadline_s - self._clock())):
+        while not self._stopping.wait(self._interval_s):
             sample = self._sample(gpus, network)
             file.append(sample)
-            step = first_step + int(sample["monotonic_s"] - started_s)
+            step = int(sample["time_s"] - begun_s)
             # TensorBoard takes a step that does not grow for a restart and drops the old one.
-            if events and step > written_step:
+            if step > written_step:
                 events.scalars(step, scalar_tags(sample), sample["time_s"])
                 written_step = step
-            deadline_s = _next_deadline_s(deadline_s, self._clock(), self.interval_s)
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
         if gpus.unavailable:
             _log.info("%s samples no GPU: %s", self.host, gpus.unavailable)
         for problem in gpus.problems:
             _log.warning("%s: %s", self.host, problem)
-        states = self._ask("network", nics) or {}
         return {
             "kind": "host",
             "time_s": time.time(),
-            "monotonic_s": self._clock(),
-            "interval_s": self.interval_s,
-            **(self._ask("host", host_facts) or {}),
             "host": self.host,
-            "nics": {name: dataclasses.asdict(nic) for name, nic in states.items()},
+            "interval_s": self._interval_s,
             "gpus": [dataclasses.asdict(gpu) for gpu in gpus.gpus],
-            "gpu_problems": gpus.problems,
             "gpu_unavailable": gpus.unavailable,
-            "gpu_driver_version": gpus.driver_version,
         }
 
     def _sample(self, gpus: GpuProbe, network: NetworkProbe | None) -> dict[str, Any]:
-        time_s, monotonic_s = time.time(), self._clock()
+        time_s = time.time()
         gpu_samples = self._ask("GPU", gpus.sample) or []
         for gpu in gpu_samples:
             if gpu.error:
-                self._say_once(f"GPU {gpu.index} ({gpu.uuid}) does not answer: {gpu.error}")
-        nic_samples = (network and self._ask("network", network.sample)) or {}
+                self._warn_once(f"GPU {gpu.index} does not answer: {gpu.error}")
+        nics = (network and self._ask("network", network.sample)) or {}
         return {
             "kind": "sample",
             "time_s": time_s,
-            "monotonic_s": monotonic_s,
-            "host": self.host,
             "gpus": [dataclasses.asdict(gpu) for gpu in gpu_samples],
-            "nics": {name: dataclasses.asdict(nic) for name, nic in nic_samples.items()},
+            "nics": {name: dataclasses.asdict(nic) for name, nic in nics.items()},
             **(self._ask("host", host_sample) or {}),
         }
 
@@ -166,10 +131,10 @@ class Sampler:
         try:
             return question()
         except Exception as error:
-            self._say_once(f"the {probe} probe failed: {type(error).__name__}: {error}")
+            self._warn_once(f"the {probe} probe failed: {type(error).__name__}: {error}")
             return None
 
-    def _say_once(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
             _log.warning("%s: %s", self.host, what)
@@ -182,17 +147,14 @@ def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:
     `gpu/0/spinning` is 1 or 0. What is unknown has no tag, nor has an interface that never
     carried a byte.
     """
-    tags = _numbers("host/", sample)
+    host_fields = ("cpu_percent", "memory_used_bytes")
+    tags = _numbers("host", {name: sample.get(name) for name in host_fields})
     for gpu in sample["gpus"]:
-        prefix = f"gpu/{gpu['index']}/"
-        tags |= _numbers(prefix, gpu)
-        spins = spinning(gpu)
-        if spins is not None:
-            tags[prefix + "spinning"] = float(spins)
+        tags |= _numbers(f"gpu/{gpu['index']}", gpu | {"index": None, "spinning": spinning(gpu)})
     for name, nic in sample["nics"].items():
         if nic["sent_bytes_total"] or nic["received_bytes_total"]:
-            both = ("sent_MB_per_s", "received_MB_per_s")
-            tags |= _numbers(f"nic/{name}/", {rate: nic.get(rate) for rate in both})
+            rates = ("sent_MB_per_s", "received_MB_per_s")
+            tags |= _numbers(f"nic/{name}", {rate: nic[rate] for rate in rates})
     return tags
 
 
@@ -200,24 +162,8 @@ def _numbers(prefix: str, values: dict[str, Any]) -> dict[str, float]:
     """The numbers among some values by tag; sizes in GB."""
     tags = {}
     for name, value in values.items():
-        if isinstance(value, int | float) and name not in _NO_SCALARS:
-            if name.endswith("_bytes"):
-                name, value = f"{name.removesuffix('_bytes')}_GB", value / _BYTES_PER_GB
-            tags[prefix + name] = value
+        if isinstance(value, int | float):
+            in_GB = name.endswith("_bytes")
+            tag = name.replace("_bytes", "_GB") if in_GB else name
+            tags[f"{prefix}/{tag}"] = value / _BYTES_PER_GB if in_GB else float(value)
     return tags
-
-
-def _next_deadline_s(deadline_s: float, now_s: float, interval_s: float) -> float:
-    """The next moment on the grid of the first deadline: what was missed is skipped."""
-    missed = max(0, int((now_s - deadline_s) // interval_s))
-    return deadline_s + (missed + 1) * interval_s
-
-
-def _begun_s(path: Path) -> float | None:
-    """Unix time of a file's first line; None for a new file."""
-    if not path.is_file():  # a device, such as /dev/full in the tests, may have no first line's end
-        return None
-    try:
-        return next(jsonl.read(path), {}).get("time_s")
-    except OSError:
-        return None

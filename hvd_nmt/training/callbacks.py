@@ -65,8 +65,8 @@ class Telemetry(keras.callbacks.Callback):
         if rank.is_first_on_host and interval_s > 0:
             self._sampler = Sampler(
                 run_dir / TELEMETRY_DIR / f"{rank.host}.jsonl",
+                run_dir / TENSORBOARD_DIR / rank.host,
                 interval_s,
-                event_dir=run_dir / TENSORBOARD_DIR / rank.host,
             )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

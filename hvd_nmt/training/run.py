@@ -238,8 +238,7 @@ def _opened_store(
     run_setup: RunSetup, plan: Plan, trained_s: float, tracker: Tracker
 ) -> EventStore:
     """The run's records, with all that is known before the first step of this start."""
-    store = EventStore(plan.config.run_dir, tracker.log)
-    store.truncate_after(plan.start_step)
+    store = EventStore(plan.config.run_dir, plan.start_step, tracker.log)
     start = {
         "first_step": plan.start_step + 1,
         "hosts": run_setup.hosts,

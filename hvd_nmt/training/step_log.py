@@ -11,7 +11,7 @@ from hvd_nmt.common.units import count, duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain.exchange_cost import link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
-from hvd_nmt.telemetry.steps import StepTimeMeans
+from hvd_nmt.telemetry.steps import StepTime, mean_time
 from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.step_callback import StepCallback
 
@@ -34,7 +34,7 @@ class StepLog(StepCallback):
         self._config, self._schedule = plan.config, Schedule.of(plan.config)
         self._corpora = [corpus.name for corpus in plan.data.manifest.corpora]
         self._store, self._prints = store, prints
-        self._times = StepTimeMeans()
+        self._times: list[StepTime] = []
         self._sums: dict[str, float] = {}
         self._rank_sums: dict[str, list[float]] = {}
         self._compiling_s: list[float] = []
@@ -56,7 +56,7 @@ class StepLog(StepCallback):
         self._say_what_the_link_costs(step - self._start_step, logs)
         last = self._config.training.max_steps
         due = step % self._config.training.log_every == 0 or step == last or logs["end"] > 0
-        if due and len(self._times):
+        if due and self._times:
             self._write(step, self._newest)
 
     def _say_what_the_link_costs(self, done: int, logs: dict[str, Any]) -> None:
@@ -79,15 +79,14 @@ class StepLog(StepCallback):
         self._sums["exchange_s"] = self._sums.get("exchange_s", 0.0) + logs.get("exchange_s", 0.0)
         self._sums["flops"] = self._sums.get("flops", 0.0) + self._plan.flops(logs)
         self._compiling_s += [logs["compiling_s"]] if "compiling_s" in logs else []
-        self._times.add(logs["step_time"])
+        self._times.append(logs["step_time"])
         for name in ("rank_ready_s", "rank_input_wait_s", "by_corpus"):
             sums = self._rank_sums.get(name, [0.0] * len(logs[name]))
             self._rank_sums[name] = [a + b for a, b in zip(sums, logs[name], strict=True)]
 
     def _write(self, step: int, logs: dict[str, Any]) -> None:
-        steps, times = len(self._times), self._times.take()
+        steps, times = len(self._times), mean_time(self._times)
         assert self._store is not None
-        assert times is not None
         mean = {name: total / steps for name, total in self._sums.items()}
         sentences = round(self._sums["sentences"])
         by_corpus = self._rank_sums.pop("by_corpus")
@@ -98,6 +97,7 @@ class StepLog(StepCallback):
         rank_means = {name: [total / steps for total in totals]
                     for name, totals in self._rank_sums.items()}  # fmt: skip
         epoch = self._plan.batch_plan.epochs_after(step)
+        self._times.clear()
         self._sums.clear()
         self._rank_sums.clear()
         tokens_per_s = (mean["source_tokens"] + mean["target_tokens"]) / times.total_s

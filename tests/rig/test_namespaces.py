@@ -12,7 +12,7 @@ import toy
 
 NICS = """
 import json, subprocess
-from hvd_nmt.telemetry.network import NetworkProbe, nics
+from hvd_nmt.telemetry.host import NetworkProbe, nics
 ip = lambda *words: subprocess.run(["ip", *words], check=True)
 ip("link", "set", "lo", "up")
 ip("link", "add", "eth0", "type", "veth", "peer", "name", "far0")

@@ -1,19 +1,19 @@
 """The event store, read back with its own reader and with TensorBoard's."""
 
-import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as PluginEventAccumulator,
 )
 
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.telemetry.events import EventStore, EventWriter, read_metrics
+from hvd_nmt.telemetry.events import EventStore, read_metrics
 
 
 def tensorboard_scalars(logdir: Path, tag: str) -> list[tuple[int, float]]:
@@ -36,36 +36,20 @@ def test_a_line_has_step_time_kind_and_every_digit(tmp_path):
     assert (second["kind"], second["Eval_BLEU_Score"]) == ("eval", 0.25)
 
 
-def test_what_is_not_finite_is_valid_json_and_comes_back(tmp_path):
+def test_what_is_not_finite_comes_back(tmp_path):
     with EventStore(tmp_path) as store:
         store.scalars(1, {"a": math.nan, "b": math.inf, "c": -math.inf})
         store.text(1, "note", "nan")
-    line = (tmp_path / "metrics.jsonl").read_text().splitlines()[0]
-    values = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert [values[tag] for tag in "abc"] == ["nan", "inf", "-inf"]
     seen, text = read_metrics(tmp_path)
     assert math.isnan(seen["a"])
-    assert (seen["b"], seen["c"]) == (math.inf, -math.inf)
-    assert text["note"] == "nan"
+    assert (seen["b"], seen["c"], text["note"]) == (math.inf, -math.inf, "nan")
 
 
-def test_tags_do_not_overwrite_the_line_s_own_fields(tmp_path):
-    with EventStore(tmp_path) as store:
-        for name in ("step", "time_s", "kind"):
-            with pytest.raises(ValueError, match=name):
-                store.scalars(1, {name: 1.0})
-            with pytest.raises(ValueError, match=name):
-                store.text(1, name, "x")
-            with pytest.raises(ValueError, match=name):
-                store.record("start", {name: 1})
-    assert read_metrics(tmp_path) == []
-
-
-def test_tensorboard_shows_scalars_and_texts(tmp_path):
-    with EventStore(tmp_path) as store:
-        for step in (1, 2, 3):
-            store.scalars(step, {"train_loss": 1 / step, "overflow": 1e300})
-        store.text(3, "sample", "**Ein** Hund")
+def test_tensorboard_shows_scalars_and_texts_before_the_store_is_closed(tmp_path):
+    store = EventStore(tmp_path)
+    for step in (1, 2, 3):
+        store.scalars(step, {"train_loss": 1 / step, "overflow": 1e300})
+    store.text(3, "sample", "**Ein** Hund")
     logdir = tmp_path / "tensorboard"
     assert tensorboard_scalars(logdir, "train_loss") == [
         (step, pytest.approx(1 / step, rel=1e-7)) for step in (1, 2, 3)
@@ -74,27 +58,18 @@ def test_tensorboard_shows_scalars_and_texts(tmp_path):
     reader = PluginEventAccumulator(str(logdir)).Reload()
     assert reader.PluginTagToContent("text").keys() == {"sample"}
     assert reader.Tensors("sample")[0].tensor_proto.string_val == [b"**Ein** Hund"]
-
-
-def test_everything_is_on_disk_before_the_store_is_closed(tmp_path):
-    store = EventStore(tmp_path)
-    store.scalars(1, {"train_loss": 2.5})
-    assert read_metrics(tmp_path)[0]["train_loss"] == 2.5
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    *_, last = EventFileLoader(str(path)).Load()
-    assert last.summary.value[0].tag == "train_loss"
+    assert [line["kind"] for line in read_metrics(tmp_path)] == [*["train"] * 3, "text"]
     store.close()
 
 
 def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path):
-    with EventStore(tmp_path) as store:
+    with EventStore(tmp_path, after_step=0) as store:
         store.record("start", {"ranks": 4})
         for step in (10, 20, 30, 40):
             store.scalars(step, {"train_loss": float(step)})
         store.scalars(40, {"eval_loss": 4.0}, kind="eval")
         store.text(40, "sample", "old")
-    with EventStore(tmp_path) as store:  # after a crash beyond the checkpoint of step 20
-        assert store.truncate_after(20) == 4
+    with EventStore(tmp_path, after_step=20) as store:  # after a crash beyond that checkpoint
         store.record("start", {"ranks": 2})
         store.scalars(30, {"train_loss": 300.0})
     lines = [(line["kind"], line.get("step", line.get("ranks"))) for line in read_metrics(tmp_path)]
@@ -103,16 +78,6 @@ def test_a_resumed_run_forgets_the_steps_beyond_its_checkpoint(tmp_path):
     assert tensorboard_scalars(logdir, "train_loss") == [(10, 10.0), (20, 20.0), (30, 300.0)]
     # A tag that the resumed run has not come to again is gone as well.
     assert tensorboard_scalars(logdir, "eval_loss") == []
-
-
-def test_a_resumed_run_s_file_sorts_last_even_when_the_clock_was_set_back(tmp_path):
-    late = tmp_path / "events.out.tfevents.4000000000.host.1"
-    late.touch()
-    EventWriter(tmp_path).close()
-    EventWriter(tmp_path).close()
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names[0] == late.name
-    assert [int(name.split(".")[3]) for name in names[1:]] == [4000000001, 4000000002]
 
 
 def test_a_full_disk_is_told_in_a_sentence(tmp_path):
@@ -124,15 +89,14 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path):
     (tmp_path / "metrics.jsonl").unlink()  # conftest reads such files to their end
 
 
-def test_telemetry_never_loads_tensorflow(run_python, tmp_path):
-    script = f"""
-import json, sys
-from pathlib import Path
-from hvd_nmt.telemetry import gpu, host, network, sampler, steps
+def test_telemetry_never_loads_tensorflow(tmp_path):
+    code = f"""
+import pathlib, sys
+from hvd_nmt.telemetry import gpu, host, sampler, steps
 from hvd_nmt.telemetry.events import EventStore
-with EventStore(Path({str(tmp_path)!r})) as store:
+with EventStore(pathlib.Path({str(tmp_path)!r})) as store:
     store.scalars(1, {{"train_loss": 0.25}})
-print(json.dumps("tensorflow" in sys.modules))
+assert "tensorflow" not in sys.modules
 """
-    assert run_python(script) is False
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=600)
     assert tensorboard_scalars(tmp_path / "tensorboard", "train_loss") == [(1, 0.25)]

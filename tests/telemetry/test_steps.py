@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvd_nmt.telemetry.steps import StepTime, StepTimeMeans, step_time
+from hvd_nmt.telemetry.steps import StepTime, mean_time, step_time
 
 
 def test_one_rank_waits_for_nobody():
@@ -23,13 +23,6 @@ def test_clocks_that_overshoot_give_no_negative_part():
     assert found.input_wait_s + found.communication_s == pytest.approx(1.0)
 
 
-def test_means_since_they_were_last_taken():
-    means = StepTimeMeans()
-    assert means.take() is None
-    means.add(StepTime(0.0, 1.0, 0.25, 0.25, 1.5))
-    means.add(StepTime(1.0, 2.0, 0.0, 0.0, 3.0))
-    assert len(means) == 2
-    assert means.take() == StepTime(0.5, 1.5, 0.125, 0.125, 2.25)
-    assert len(means) == 0
-    means.add(StepTime(0.0, 4.0, 0.0, 0.0, 4.0))
-    assert means.take() == StepTime(0.0, 4.0, 0.0, 0.0, 4.0)
+def test_the_mean_of_some_steps():
+    steps = StepTime(0.0, 1.0, 0.25, 0.25, 1.5), StepTime(1.0, 2.0, 0.0, 0.0, 3.0)
+    assert mean_time(steps) == StepTime(0.5, 1.5, 0.125, 0.125, 2.25)
