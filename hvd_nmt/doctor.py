@@ -9,9 +9,9 @@ For example:
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import socket
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +20,16 @@ from typing import Annotated
 import tyro
 
 from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
-from hvd_nmt.common.units import data_size
-from hvd_nmt.config import Config, as_plain, command_line
+from hvd_nmt.common.units import count, data_size
+from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.limits import PositiveFloat
-from hvd_nmt.diagnosis import checks, hosts, measurement, network_checks, planned_run
-from hvd_nmt.diagnosis.findings import FAIL, WARN, Check, Findings
+from hvd_nmt.diagnosis import checks, hosts, measurement, planned_run
+from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
 
-_STOP_A_MEASUREMENT = (
-    "ssh", "names", "Python", "packages", "Horovod", "GPUs", "compute capability",
-)  # fmt: skip
+_STOP_A_MEASUREMENT = ("ssh", "names", "versions", "packages", "Horovod", "GPUs")
 """checks after whose failure horovodrun could not even start"""
 
 
@@ -62,14 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         config: DoctorConfig = command_line.run_config(
             argv, prog="python -m hvd_nmt.doctor", description=__doc__ or "", kind=DoctorConfig
         )
-        found = diagnose(config)
-        print(found.text())
-        outcome.exit_code = found.exit_code
+        found, prediction = diagnose(config)
+        statuses = collections.Counter(check.status for check in found)
+        parts = [checks.table(found)]
+        if prediction is not None:
+            parts.append("\n".join(prediction.lines()))
+        verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
+        parts.append(
+            f"{statuses[OK]} ok, {count(statuses[WARN], 'warning')}, "
+            f"{count(statuses[FAIL], 'failure')}: {verdict}."
+        )
+        print("\n\n".join(parts))
+        outcome.exit_code = ClusterError.exit_code if statuses[FAIL] else 0
     return outcome.exit_code
 
 
-def diagnose(config: DoctorConfig) -> Findings:
-    """Ask all hosts, judge what they say, and measure a step on them.
+def diagnose(config: DoctorConfig) -> tuple[list[Check], Prediction | None]:
+    """Ask all hosts, judge what they say, and measure a step on them, unless that is not wanted.
 
     Raises:
         ConfigError: the hosts cannot be read.
@@ -83,42 +90,24 @@ def diagnose(config: DoctorConfig) -> Findings:
         run = planned_run.ask(config, wanted, links)
         found = checks.examine(run)
     if run.ranks == 1 or not config.measure:
-        return Findings(run.answers, found, None)
-    more, predicted = _measure(config, run, found)
-    return Findings(run.answers, [*found, *more], predicted)
+        return found, None
+    more, prediction = _measure(run, found)
+    return [*found, *more], prediction
 
 
-def _measure(
-    config: DoctorConfig, run: PlannedRun, found: Sequence[Check]
-) -> tuple[list[Check], Prediction | None]:
+def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[list[Check], Prediction | None]:
     """Time what a step consists of and say what it means."""
     hindered = [c for c in found if c.status == FAIL and c.name in _STOP_A_MEASUREMENT]
     if hindered:
         why = f"not measured: {hindered[0].name} of {hindered[0].host} fails"
         return [Check("all-reduce", "", WARN, why, "mend the failures, then run this again")], None
     _say(f"a step, and an all-reduce of {data_size(run.gradient_bytes)}, of {run.ranks} ranks ...")
-    plain = as_plain(config)
-    request = measurement.Request(
-        {field.name: plain[field.name] for field in dataclasses.fields(Config)},
-        run.gradient_bytes, run.vocabulary_size, run.source_vocabulary_size, run.usual_batch,
-    )  # fmt: skip
     try:
-        measured = measurement.measure(
-            [answer.host for answer in run.answers], request, network_checks.used_nic(run.answers)
-        )
+        prediction = Prediction(run, measurement.measure(run))
     except ClusterError as error:
         remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
         return [Check("all-reduce", "", FAIL, str(error), remedy)], None
-    predicted = Prediction(
-        ranks_by_host=tuple(answer.host.slots for answer in run.answers),
-        parameters=run.checkpoint.trained,
-        communication_s=statistics.median(measured.seconds),
-        latency_s=measured.latency_s,
-        compute_s=measured.compute_s,
-        training=config.training,
-        tokens_per_step=run.tokens_per_step,
-    )
-    return network_checks.judge_measurement(run, measured, predicted), predicted
+    return prediction.checks(), prediction
 
 
 def _say(text: str) -> None:

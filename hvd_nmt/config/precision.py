@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 
 from hvd_nmt.config.schema import Precision
 
-_AMPERE, _TURING, _VOLTA = (8, 0), (7, 5), (7, 0)
-_CUDNN_WITHOUT_VOLTA = (9, 11)
+_AMPERE, _VOLTA = (8, 0), (7, 0)
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)")
 _BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
@@ -61,12 +60,3 @@ def has_code(architectures: Iterable[str], capability: tuple[int, ...]) -> bool:
 def _parsed(architecture: str) -> tuple[str, int, int] | None:
     found = _ARCHITECTURE.match(architecture)
     return found and (found[1], int(found[2]), int(found[3]))
-
-
-def cudnn_has_code(version: str, capability: tuple[int, ...]) -> bool:
-    """Whether cuDNN of a version runs on a GPU: Maxwell, Pascal and Volta lost it with 9.11.
-
-    Source: "Support Matrix" in the documentation of cuDNN 9.10 and of 9.11.
-    """
-    major, minor = map(int, version.split(".")[:2])
-    return (major, minor) < _CUDNN_WITHOUT_VOLTA or capability >= _TURING

@@ -37,10 +37,8 @@ class Answer:
     """False: the host was not even reached; True with an error: the probe did not run there"""
     seconds: float = 0.0
     """until the answer or the failure"""
-    clock_offset_s: float | None = None
-    """the host's clock minus ours"""
-    clock_error_s: float | None = None
-    """how far that may be wrong: half of the shortest round trip"""
+    clock_differs_s: float = 0.0
+    """from ours, and the time that the answer took on its way"""
 
 
 def parse(text: str) -> list[Host]:
@@ -52,8 +50,7 @@ def parse(text: str) -> list[Host]:
     found = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, colon, slots = word.partition(":")
-        counted = slots.isdecimal() and int(slots) > 0
-        if not (_NAME.fullmatch(name) and (counted or not colon)):
+        if not _NAME.fullmatch(name) or (colon and not _is_count(slots)):
             raise ConfigError(
                 f"-H has {word!r}: write NAME:SLOTS with commas between, as in v100a:2,v100b:2."
             )
@@ -77,12 +74,16 @@ def read_hostfile(path: Path) -> list[Host]:
         if not words:
             continue
         slots = words[1].removeprefix("slots=") if len(words) == 2 else ""
-        if not (_NAME.fullmatch(words[0]) and slots.isdecimal() and int(slots)):
+        if not (_NAME.fullmatch(words[0]) and _is_count(slots)):
             raise ConfigError(
                 f"{path} line {number} is {line.strip()!r}, expected: NAME slots=RANKS."
             )
         found.append(Host(words[0], int(slots)))
     return _each_once(found, str(path))
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
 
 
 def _each_once(hosts: list[Host], where: str) -> list[Host]:

@@ -6,6 +6,7 @@ What the agent gets, variables too, comes on standard input: any user can read c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -18,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import count
 from typing import IO, Any
 
 from hvd_nmt.common.rank_environment import gpus_of_all_hosts, passed
@@ -32,7 +32,6 @@ _PING_S, _ALIVE_S = 15, 5.0
 """of ssh, and between words to an agent"""
 _SSH_FAILED = 255
 """ssh's exit code where ssh itself failed, not the command"""
-_CLOCK_ROUNDS = 5
 _END_S = 2.0
 # Reads one line with its environment and no byte more, and becomes the agent.
 _BECOME_AGENT = (
@@ -124,7 +123,7 @@ class Link:
         """in words, once it has"""
         self._reached = True
         self._hear = hear
-        self._numbers = count()
+        self._numbers = itertools.count()
         self._unanswered: dict[int, Future[Message]] = {}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         words, first, environment = _start(host.name, timeout_s, self.is_remote)
@@ -168,21 +167,6 @@ class Link:
         except TimeoutError:
             raise LinkError(f"no answer within {timeout_s:g} s", reached=False) from None
 
-    def answer(self, request: dict[str, Any], timeout_s: float) -> Answer:
-        """What the host says of itself, and of its clock."""
-        began_s = time.monotonic()
-        try:
-            clock = self._compare_clocks(began_s + timeout_s)
-            left_s = max(0.0, began_s + timeout_s - time.monotonic())
-            reply = self.ask("facts", left_s, request=request, limit_s=left_s)
-        except LinkError as error:
-            why = str(error) if not self.is_open else f"no answer within {timeout_s:g} s"
-            return Answer(self.host, {}, why, error.reached, time.monotonic() - began_s)
-        seconds = time.monotonic() - began_s
-        if "error" in reply:
-            return Answer(self.host, {}, reply["error"], True, seconds)
-        return Answer(self.host, reply["facts"], None, True, seconds, *clock)
-
     def close(self) -> None:
         """The agent ends what it started, and itself; where that takes long, nobody waits."""
         self._channel.close()
@@ -216,17 +200,6 @@ class Link:
         self.why_ended = f"its {'ssh' if of_ssh else 'agent'} {how}"
         if said and code > 0:
             self.why_ended = said[-1].strip()
-
-    def _compare_clocks(self, until_s: float) -> tuple[float, float]:
-        """The other clock minus ours and half of the round trip, of the shortest of some rounds."""
-        rounds: list[tuple[float, float]] = []
-        for _ in range(_CLOCK_ROUNDS + 1):  # the first includes the start of ssh and Python
-            sent_s, before_s = time.time(), time.monotonic()
-            reply = self.ask("clock", max(0.0, until_s - before_s))
-            half_s = (time.monotonic() - before_s) / 2
-            rounds.append((half_s, reply["time_s"] - (sent_s + half_s)))
-        half_s, offset_s = min(rounds[1:])
-        return offset_s, half_s
 
     def _receive(self, message: Message | None) -> None:
         self.heard_s = time.monotonic()
@@ -267,7 +240,7 @@ class Links:
     def __exit__(self, *_: object) -> None:
         """End all agents, and what they started."""
         self._closed.set()
-        for link in list(self._links.values()):
+        for link in self._links.values():
             link.close()
 
     def to(self, host: Host) -> Link:
@@ -277,22 +250,9 @@ class Links:
             LinkError: it cannot be started.
         """
         link = self._links.get(host.name)
-        if link is not None and link.is_open:
-            return link
-        new = Link(host, self.timeout_s, self._hear)
-        link = self._links.get(host.name)
-        if self._closed.is_set() or (link is not None and link.is_open):
-            new.kill()  # another thread was faster
-        else:
-            link = self._links[host.name] = new
-        return link or new
-
-    def _keep_in_touch(self) -> None:
-        """In a thread: an agent that hears nothing counts its launcher as lost."""
-        while not self._closed.wait(_ALIVE_S):
-            for link in list(self._links.values()):
-                if link.is_remote:
-                    link.tell("alive", limit_s=SILENCE_S)
+        if link is None or not link.is_open:
+            link = self._links[host.name] = Link(host, self.timeout_s, self._hear)
+        return link
 
     def drop(self, name: str) -> None:
         """Forget a host's agent: the next question starts another."""
@@ -302,29 +262,45 @@ class Links:
 
     def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
         """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
-        limit_s = self.timeout_s
+        began_s, limit_s = time.monotonic(), self.timeout_s
         request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * limit_s}
-        answers: dict[str, Answer] = {}
-
-        def one(host: Host) -> None:
+        replies = [self._request_facts(host, request) for host in hosts]
+        answers = []
+        for host, reply in zip(hosts, replies, strict=True):
             try:
-                answers[host.name] = self.to(host).answer(request, limit_s)
-            except LinkError as error:
-                answers[host.name] = Answer(host, {}, str(error), error.reached)
+                left_s = max(0.0, began_s + limit_s - time.monotonic())
+                answers.append(_answer(host, reply.result(left_s), began_s))
+            except (LinkError, TimeoutError) as error:
+                why = str(error) or f"no answer within {limit_s:g} s"
+                reached = isinstance(error, LinkError) and error.reached
+                answers.append(Answer(host, {}, why, reached, time.monotonic() - began_s))
+                self.drop(host.name)
+        return answers
 
-        # Threads that nobody has to wait for: resolving a name cannot be interrupted.
-        threads = [threading.Thread(target=one, args=(host,), daemon=True) for host in hosts]
-        for thread in threads:
-            thread.start()
-        deadline_s = time.monotonic() + limit_s + 2.0
-        for thread in threads:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
-        late = f"no answer within {limit_s:g} s"
-        found = [answers.get(host.name) or Answer(host, {}, late, False, limit_s) for host in hosts]
-        for answer in found:
-            if answer.error is not None:
-                self.drop(answer.host.name)
-        return found
+    def _request_facts(self, host: Host, request: dict[str, Any]) -> Future[Message]:
+        try:
+            return self.to(host).request("facts", request=request, limit_s=self.timeout_s)
+        except LinkError as error:
+            failed: Future[Message] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def _keep_in_touch(self) -> None:
+        """In a thread: an agent that hears nothing counts its launcher as lost."""
+        while not self._closed.wait(_ALIVE_S):
+            for link in list(self._links.values()):
+                if link.is_remote:
+                    link.tell("alive", limit_s=SILENCE_S)
+
+
+def _answer(host: Host, reply: Message, began_s: float) -> Answer:
+    """Raises a LinkError if the host was reached, but did not say its facts."""
+    if "error" in reply:
+        raise LinkError(reply["error"], reached=True)
+    heard_s = reply["heard_s"]
+    clock_s = time.time() - (time.monotonic() - heard_s)  # ours, when the answer came
+    differs_s = abs(clock_s - reply["time_s"])
+    return Answer(host, reply["facts"], None, True, heard_s - began_s, differs_s)
 
 
 def _start(name: str, timeout_s: float, is_remote: bool) -> tuple[list[str], bytes, dict[str, str]]:

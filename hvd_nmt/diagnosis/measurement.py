@@ -23,63 +23,45 @@ from typing import Any
 
 from hvd_nmt.common.errors import ClusterError, reported, speak_utf8
 from hvd_nmt.common.rank_environment import rank_environment
-from hvd_nmt.config import Config
+from hvd_nmt.config import Config, as_plain
 from hvd_nmt.config.serialization import from_plain
 from hvd_nmt.data.batches import PaddedBatch
-from hvd_nmt.diagnosis.hosts import Host, is_here
+from hvd_nmt.diagnosis.checks import used_nic
+from hvd_nmt.diagnosis.hosts import is_here
+from hvd_nmt.diagnosis.planned_run import PlannedRun
 
 MARK = "hvd_nmt.measurement "
 _COMMAND = "hvd_nmt.diagnosis.measurement"
 _TIMEOUT_S = 300.0
 """for all of it, start included"""
 _ROUNDS = 5
-_BUDGET_S = 4.0
-_LATENCY_ROUNDS = 20
 _OF_TRACKERS = ("MLFLOW_", "WANDB_")
 """their addresses may hold a password"""
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What is to be measured, on all ranks."""
-
-    config: dict[str, Any]
-    """of the run, plain values"""
-    n_bytes: int
-    """gradients of a step"""
-    vocabulary_size: int
-    source_vocabulary_size: int
-    batch: tuple[int, int, int]
-    """rows, source and target tokens of a usual batch of a rank"""
-
-
-@dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What was measured."""
+    """What was measured, of each the slowest rank's."""
 
-    seconds: list[float]
-    """of each round of an all-reduce of the gradients, the slowest rank's"""
+    all_reduce_s: float
+    """of all gradients in float32"""
     latency_s: float
     """of one number"""
     compute_s: float
-    """forward and backward pass of a usual batch, on the slowest rank"""
-    slices: int
-    """in which the widest step fits on all GPUs; 1 without GPUs; 0: it never does"""
-    hosts: list[str]
-    """by rank"""
-    gpus: list[int]
-    """that TensorFlow sees, by rank"""
+    """forward and backward pass of a usual batch"""
+    slices: int | None
+    """in which the widest step fits on all GPUs; None: there are none; 0: it never does"""
 
 
-def measure(hosts: Sequence[Host], request: Request, nic: str | None) -> Measurement:
-    """Measure on all slots of some hosts.
+def measure(run: PlannedRun) -> Measurement:
+    """Measure on all slots of the hosts of a run.
 
     Raises:
         ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """
-    command = launch_command(hosts, request, nic)
+    command = _launch_command(run)
     environment = {
-        name: text for name, text in rank_environment(sum(host.slots for host in hosts)).items()
+        name: text for name, text in rank_environment(run.ranks).items()
         if not name.startswith(_OF_TRACKERS)  # horovodrun shows them to everybody
     }  # fmt: skip
     try:
@@ -101,24 +83,30 @@ def measure(hosts: Sequence[Host], request: Request, nic: str | None) -> Measure
     finally:
         if process.returncode is None:
             _stop(process)
-    return result_in(output, process.returncode)
+    return _result(output, process.returncode)
 
 
-def launch_command(hosts: Sequence[Host], request: Request, nic: str | None) -> list[str]:
+def _launch_command(run: PlannedRun) -> list[str]:
     """The words of horovodrun for one rank per slot."""
-    if all(is_here(host.name) for host in hosts):
-        nic = "lo"
-    slots = ",".join(f"{host.name}:{host.slots}" for host in hosts)
+    hosts = [answer.host for answer in run.answers]
+    nic = "lo" if all(is_here(host.name) for host in hosts) else used_nic(run.answers)
+    config = as_plain(run.config)
+    request = {
+        "config": {field.name: config[field.name] for field in dataclasses.fields(Config)},
+        "vocabulary_size": run.vocabulary_size,
+        "source_vocabulary_size": run.source_vocabulary_size,
+        "batch": run.usual_batch,
+    }
     return [
         # Beside this Python, as on the other hosts.
         os.fspath(Path(sys.executable).parent / "horovodrun"),
-        "-np", str(sum(host.slots for host in hosts)), "-H", slots, "--disable-cache",
-        *(("--network-interface", nic) if nic else ()),
-        sys.executable, "-m", _COMMAND, json.dumps(dataclasses.asdict(request)),
+        "-np", str(run.ranks), "-H", ",".join(f"{host.name}:{host.slots}" for host in hosts),
+        "--disable-cache", *(("--network-interface", nic) if nic else ()),
+        sys.executable, "-m", _COMMAND, json.dumps(request),
     ]  # fmt: skip
 
 
-def result_in(output: str, exit_code: int) -> Measurement:
+def _result(output: str, exit_code: int) -> Measurement:
     """The result among the lines of all ranks.
 
     Raises:
@@ -127,10 +115,9 @@ def result_in(output: str, exit_code: int) -> Measurement:
     lines = [line.partition(">:")[2] or line for line in output.splitlines() if line.strip()]
     for line in lines:
         if line.startswith(MARK):
-            with contextlib.suppress(ValueError):
-                return Measurement(**json.loads(line.removeprefix(MARK)))
+            return Measurement(**json.loads(line.removeprefix(MARK)))
     sentences = [line.partition(f"{_COMMAND}: ")[2] for line in lines if f"{_COMMAND}: " in line]
-    reason = sentences[0] if sentences else (lines[-1].strip() if lines else "it said nothing")
+    reason = [*sentences, *reversed(lines), "it said nothing"][0].strip()
     raise ClusterError(f"The measurement failed (exit code {exit_code}): {reason}")
 
 
@@ -149,55 +136,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     speak_utf8()
     (word,) = sys.argv[1:] if argv is None else argv
     with reported(_COMMAND) as outcome:
-        _take_part(Request(**json.loads(word)))
+        _take_part(json.loads(word))
     return outcome.exit_code
 
 
-def _take_part(request: Request) -> None:
+def _take_part(request: dict[str, Any]) -> None:
     from hvd_nmt.common import tensorflow_import
 
     tensorflow_import.import_tensorflow()
-    import tensorflow as tf
 
-    from hvd_nmt.training import devices, horovod
+    from hvd_nmt.training import cluster, devices, horovod
 
-    config = from_plain(request.config, "the request")
+    config = from_plain(request["config"], "the request")
     rank = horovod.init()
-    with horovod.raise_on_all_ranks():
-        devices.set_up(rank, "cpu" if config.training.device == "cpu" else None)
-    gpus = len(tf.config.get_visible_devices("GPU"))
-
-    def seconds(tensor: tf.Tensor, name: str) -> float:
-        """Of one all-reduce: what the slowest rank saw, after all were ready."""
-        float(horovod.sum_over_ranks(one, name="ready")[0])
-        started_s = time.perf_counter()
-        float(horovod.sum_over_ranks(tensor, name=name)[0])  # fetched: a GPU works behind our back
-        return time.perf_counter() - started_s
-
     with horovod.end_when_ranks_are_lost(_COMMAND):
-        one, big = tf.ones([1]), tf.ones([request.n_bytes // 4])
-        latency_s = statistics.median(seconds(one, "one") for _ in range(_LATENCY_ROUNDS))
-        rounds = [max(horovod.gather(seconds(big, "big")))]
-        # The first also takes memory and, on GPUs, builds NCCL's ring: it counts only if it is so
-        # long that there is no time for others.
-        if rounds[0] < 2 * _BUDGET_S:
-            more = max(2, min(_ROUNDS, int(_BUDGET_S / rounds[0])))
-            rounds = [max(horovod.gather(seconds(big, "big"))) for _ in range(more)]
         with horovod.raise_on_all_ranks():
+            devices.set_up(rank, config.training.device)
             model = _model(request, config, rank)
         slices = _slices(config, model)
-        computing = _compute_s(model, PaddedBatch(*request.batch), max(1, slices))
-        ranks = horovod.gather([rank.host, gpus, latency_s, computing])
-    if rank.is_first:
-        hosts, of_gpus, latencies_s, computing_s = zip(*ranks, strict=True)
-        found = Measurement(
-            rounds, max(latencies_s), max(computing_s), slices, list(hosts), list(of_gpus)
+        own = (
+            cluster.check_averaging(model.optimizer, model.trained, rank),
+            cluster.latency_s(),
+            _compute_s(model, PaddedBatch(*request["batch"]), slices or 1),
         )
+        reduced_s, latency_s, compute_s = map(max, zip(*horovod.gather(own), strict=True))
+    if rank.is_first:
+        found = Measurement(reduced_s, latency_s, compute_s, slices)
         print(MARK + json.dumps(dataclasses.asdict(found)), flush=True)
     horovod.shutdown()
 
 
-def _model(request: Request, config: Config, rank: Any) -> Any:
+def _model(request: dict[str, Any], config: Config, rank: Any) -> Any:
     """A `step.TrainingModel` with fresh weights."""
     from hvd_nmt.model import architectures
     from hvd_nmt.training import devices, optimizer
@@ -205,21 +174,21 @@ def _model(request: Request, config: Config, rank: Any) -> Any:
 
     precision = devices.pick_precision(config.training.precision)
     transformer = architectures.build(
-        config.model, request.vocabulary_size, precision, config.training.seed,
-        source_vocabulary_size=request.source_vocabulary_size,
+        config.model, request["vocabulary_size"], precision, config.training.seed,
+        source_vocabulary_size=request["source_vocabulary_size"],
     )  # fmt: skip
     model = TrainingModel(transformer, config.training, rank)
     model.compile(optimizer=optimizer.build(config.training, precision, model.trained))
     return model
 
 
-def _slices(config: Config, model: Any) -> int:
-    """In how many slices the widest step fits on all ranks; 0: not even row by row."""
+def _slices(config: Config, model: Any) -> int | None:
+    """In how many slices the widest step fits on all GPUs; 0: not even row by row; None: no GPU."""
     from hvd_nmt.model import device
     from hvd_nmt.training import horovod, slicing
 
     if not any(horovod.gather(device.is_gpu())):
-        return 1
+        return None
     length = config.model.max_length
     rows = max(1, config.training.tokens_per_step // model.rank.size // length)
     batch = PaddedBatch(rows, length, length)
@@ -244,13 +213,12 @@ def _compute_s(model: Any, batch: PaddedBatch, slices: int) -> float:
             [tf.reduce_sum(tf.cast(g, tf.float32)) for g in model.own_gradients(ids, slices)]
         )
 
-    def seconds() -> float:
+    times_s = []
+    for _ in range(1 + _ROUNDS):  # the first also builds the graph
         started_s = time.perf_counter()
-        float(step())
-        return time.perf_counter() - started_s
-
-    seconds()
-    return statistics.median(seconds() for _ in range(_ROUNDS))
+        float(step())  # fetched: a GPU works behind our back
+        times_s.append(time.perf_counter() - started_s)
+    return statistics.median(times_s[1:])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from hvd_nmt.checkpoints import size
-from hvd_nmt.checkpoints.size import Prediction
 from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer, Host
@@ -43,15 +42,15 @@ class PlannedRun:
     def vocabulary_size(self) -> int:
         """Rows of the softmax matrix: of the data if a host has them, else as configured."""
         pieces = self.config.data.vocabulary_size
-        return int((self._data or {}).get("vocabulary_size") or -(-pieces // 8) * 8)
+        return int(self._data.get("vocabulary_size") or -(-pieces // 8) * 8)
 
     @property
     def source_vocabulary_size(self) -> int:
         """Rows of the source's own matrix, of the data if a host has them; 0: it has none."""
-        return int((self._data or {}).get("source_vocabulary_size") or 0)
+        return int(self._data.get("source_vocabulary_size") or 0)
 
     @cached_property
-    def checkpoint(self) -> Prediction:
+    def checkpoint(self) -> size.Prediction:
         """What the run will save: its weights, their average, and moments of those it trains."""
         training = self.config.training
         return size.predict(
@@ -68,25 +67,30 @@ class PlannedRun:
     @property
     def tokens_per_step(self) -> float:
         """Source and target tokens of a step; as many of both where no host has the data."""
-        target_tokens, data = self.config.training.tokens_per_step, self._data
-        ratio = data["source_tokens"] / data["target_tokens"] if data else 1.0
-        return float(target_tokens * (1 + ratio))
+        source, target = self._lengths
+        return self.config.training.tokens_per_step * (1 + source / target)
 
     @property
     def usual_batch(self) -> tuple[int, int, int]:
         """Rows, source and target tokens of a rank's batch, of sentences of the mean length."""
-        data = self._data
-        sides = ("source_tokens", "target_tokens")
-        source, target = (
-            max(1, round(data[side] / data["pairs"])) if data else _USUAL_LENGTH for side in sides
-        )
+        source, target = (max(1, round(length)) for length in self._lengths)
         return max(1, self.config.training.tokens_per_step // self.ranks // target), source, target
 
     @property
-    def _data(self) -> dict[str, Any] | None:
-        """What the first host that has the data says of them."""
+    def _lengths(self) -> tuple[float, float]:
+        """Mean source and target tokens of a sentence pair."""
+        if not self._data:
+            return _USUAL_LENGTH, _USUAL_LENGTH
+        pairs, source, target = (
+            self._data[name] for name in ("pairs", "source_tokens", "target_tokens")
+        )
+        return source / pairs, target / pairs
+
+    @property
+    def _data(self) -> dict[str, Any]:
+        """What the first host that has the data says of them; {}: none has."""
         found = (answer.facts.get("data") for answer in self.answers)
-        return next((data for data in found if data and data.get("hash")), None)
+        return next((data for data in found if data and data.get("hash")), {})
 
 
 def ask(config: Config, wanted: Sequence[Host], links: Links) -> PlannedRun:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -20,9 +18,8 @@ import shutil
 import socket
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
     "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
 )  # fmt: skip
-"""those whose versions are compared between hosts"""
+"""whose versions are compared between hosts"""
 VERIFY_BYTES = 1_000_000_000
 """data of at most this size are read in full and compared with their sha256"""
 
@@ -49,41 +46,31 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
         The values of `_QUESTIONS` by name, None if not found out, and `problems`: name -> why.
     """
     limit_s = request.get("deadline_s", 10.0)
-    deadline_s = time.monotonic() + limit_s
+    pool = ThreadPoolExecutor(len(_QUESTIONS))
+    answers = {name: pool.submit(question, request) for name, question in _QUESTIONS.items()}
+    wait(answers.values(), limit_s)
     found: dict[str, Any] = dict.fromkeys(_QUESTIONS)
-    problems: dict[str, str] = {}
-
-    def answer(name: str, question: Callable[[dict[str, Any]], Any]) -> None:
-        try:
-            found[name] = question(request)
-        except Exception as error:  # whatever it is, the other facts are still wanted
-            problems[name] = f"{type(error).__name__}: {error}"
-
-    threads = {
-        name: threading.Thread(target=answer, args=(name, question), daemon=True)
-        for name, question in _QUESTIONS.items()
-    }
-    for thread in threads.values():
-        thread.start()
-    for name, thread in threads.items():
-        thread.join(max(0.0, deadline_s - time.monotonic()))
-        if thread.is_alive():
+    problems = {}
+    for name, answer in answers.items():
+        if not answer.done():
             problems[name] = f"no answer within {limit_s:g} s"
-    return found | {"problems": dict(problems)}
+        elif error := answer.exception():  # whatever it is, the other facts are still wanted
+            problems[name] = f"{type(error).__name__}: {error}"
+        else:
+            found[name] = answer.result()
+    return found | {"problems": problems}
 
 
 def _packages(request: dict[str, Any]) -> dict[str, str | None]:
-    def version(name: str) -> str | None:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    return {name: version(name) for name in PACKAGES}
+    found: dict[str, str | None] = {"Python": platform.python_version(), **dict.fromkeys(PACKAGES)}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def gpu(request: dict[str, Any]) -> dict[str, Any]:
-    """The GPUs of this host, and which of them a rank may use."""
+    """The GPUs of this host, and CUDA_VISIBLE_DEVICES."""
     import pynvml
 
     from hvd_nmt.telemetry.gpu import GpuProbe
@@ -98,8 +85,7 @@ def gpu(request: dict[str, Any]) -> dict[str, Any]:
                 capability = list(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
             gpus.append({
                 "index": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "capability": capability,
-                "memory_total_bytes": gpu.memory_total_bytes, "error": sample.error,
-                "memory_used_bytes": sample.memory_used_bytes,
+                "error": sample.error,
             })  # fmt: skip
         return {
             "gpus": gpus,
@@ -137,8 +123,8 @@ def _addresses(name: str) -> list[str]:
     return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
-def routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
-    """For each host: the own address and the interface that packets to it leave by.
+def routes(request: dict[str, Any]) -> dict[str, str | None]:
+    """For each host the network card that packets to it leave by; None: there is no way.
 
     Connecting a UDP socket sends nothing; it only makes the kernel choose a route.
     """
@@ -149,15 +135,13 @@ def routes(request: dict[str, Any]) -> dict[str, dict[str, str | None]]:
         for nic, addresses in psutil.net_if_addrs().items()
         for address in addresses
     }
-    found = {}
-    for name in request.get("hosts", []):
-        source = None
+    found: dict[str, str | None] = dict.fromkeys(request.get("hosts", []))
+    for name in found:
         for address in _addresses(name)[:1]:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((address, 9))
-                source = str(probe.getsockname()[0])
-        found[name] = {"source": source, "nic": owner.get(source) if source else None}
+                found[name] = owner.get(str(probe.getsockname()[0]))
     return found
 
 
@@ -176,12 +160,10 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     result["saved_step"] = manifest.newest_step(path)
     folder = _nearest_folder(path)
     try:
-        if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "it is no directory")
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
     except OSError as error:
-        result["error"] = f"{folder}: {error.strerror or error}"
+        result["error"] = f"{folder}: {error.strerror}"
     with contextlib.suppress(OSError), (path / run_files.LOCK).open("r", encoding="utf-8") as lock:
         if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
@@ -212,28 +194,20 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
         return {"error": str(error), "exists": (path / corpus.MANIFEST).exists()}
     train = manifest.parts["train"]
     return {
-        "error": None,
-        "exists": True,
-        "hash": manifest.hash,
-        "vocabulary_hash": manifest.vocabulary_hash,
+        "error": None, "exists": True, "verified": small, "hash": manifest.hash,
         "vocabulary_size": manifest.vocabulary_size,
         "source_vocabulary_size": manifest.source_vocabulary_size,
-        "verified": small,
-        "pairs": train.pairs,
-        "source_tokens": train.source.tokens,
+        "pairs": train.pairs, "source_tokens": train.source.tokens,
         "target_tokens": train.target.tokens,
-    }
+    }  # fmt: skip
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
-    "python": lambda request: platform.python_version(),
     "code": lambda request: code_hash(),
     "horovod": lambda request: horovod_build.built_with(),
-    "packages": _packages,
-    "gpu": gpu, "cpu": _cpu,
-    "nics": _nics, "names": _names, "routes": routes, "disk": _disk, "run_dir": _run_dir,
-    "data": _data,
+    "packages": _packages, "gpu": gpu, "cpu": _cpu, "nics": _nics, "names": _names,
+    "routes": routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
 }  # fmt: skip
 
 

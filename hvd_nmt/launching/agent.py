@@ -4,8 +4,7 @@
 
 Requests are JSON lines on standard input; those with an id are answered on standard output:
 
-    clock     the time of this host
-    facts     what `diagnosis.probe` says of it
+    facts     what `diagnosis.probe` says of this host, and its time
     start     start ranks, each with variables of its own
     states    what each rank does
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
@@ -127,8 +126,6 @@ class Agent:
     def _do(self, message: Message) -> None:
         self._heard_s = time.monotonic()
         match message["do"]:
-            case "clock":
-                self._reply(message, time_s=time.time())
             case "facts":
                 self._run(message, [sys.executable, "-m", _PROBE], json.dumps(message["request"]))
             case "start":
@@ -173,7 +170,7 @@ class Agent:
                 self._reply(message, said=said)
                 return
             try:
-                self._reply(message, facts=json.loads(out))
+                self._reply(message, facts=json.loads(out), time_s=time.time())
             except ValueError:
                 last = said.splitlines()[-1] if said else f"exit code {process.returncode}"
                 self._reply(message, error=last)

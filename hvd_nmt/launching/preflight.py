@@ -12,8 +12,8 @@ import psutil
 
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis import checks, network_checks, planned_run, probe
-from hvd_nmt.diagnosis.findings import FAIL, WARN, Check
+from hvd_nmt.diagnosis import checks, planned_run, probe
+from hvd_nmt.diagnosis.checks import FAIL, WARN, Check
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
@@ -21,8 +21,8 @@ from hvd_nmt.launching.command import Command
 
 _NETWORK = "network"
 _OF_ANY_COMMAND = (
-    "ssh", "names", "clock", "Python", "packages", "code of hvd_nmt", "Horovod", "Horovod build",
-    "NVIDIA driver", "GPUs", "compute capability", _NETWORK,
+    "ssh", "names", "clock", "versions", "other versions", "packages", "code of hvd_nmt", "Horovod",
+    "Horovod build", "GPUs", _NETWORK,
 )  # fmt: skip
 """checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
 _OF_THE_RUN = ("run directory",)
@@ -142,8 +142,8 @@ def card(answers: Sequence[Answer], given: str) -> str | None:
     if given:
         return given
     if len(names) > 1:
-        return network_checks.used_nic(answers)
-    return probe.routes({"hosts": names})[names[0]]["nic"]  # one, and this is another
+        return checks.used_nic(answers)
+    return probe.routes({"hosts": names})[names[0]]  # one, and this is another
 
 
 def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:

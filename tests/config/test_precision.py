@@ -3,7 +3,7 @@
 import pytest
 
 from hvd_nmt.config import precision
-from hvd_nmt.config.precision import cudnn_has_code, has_code
+from hvd_nmt.config.precision import has_code
 
 SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
 
@@ -58,10 +58,3 @@ def test_machine_code_runs_within_a_major_number_and_ptx_on_everything_later():
     assert has_code(["sm_100", "compute_120"], (10, 3))
     assert not has_code(["compute_90"], (8, 9))
     assert not has_code([], (7, 0))
-
-
-def test_cudnn_lost_volta_and_older_with_9_11():
-    assert cudnn_has_code("9.10.2.21", (7, 0))
-    for version, capability in (("9.11.0.98", (7, 0)), ("9.12.0.46", (6, 0)), ("10.0.0", (7, 0))):
-        assert not cudnn_has_code(version, capability)
-    assert cudnn_has_code("9.12.0.46", (7, 5))

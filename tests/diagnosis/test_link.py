@@ -85,7 +85,7 @@ def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
         assert answer.facts["host"] == socket.gethostname()
         assert answer.facts["gpu"]["visible_devices"] == "1"
         assert set(answer.facts["names"]) >= {host.name for host in wanted}
-        assert abs(answer.clock_offset_s) <= answer.clock_error_s + 0.05
+        assert answer.clock_differs_s < 1800
     assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
     assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
     assert (dies.reached, dies.error) == (True, "its agent ended with code 3")
@@ -101,9 +101,9 @@ def test_an_interrupt_ends_ssh(fake_ssh):
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 with Links(60.0) as links:
-    link = links.to(Host("{HANGS}", 1))
+    links.to(Host("{HANGS}", 1))
     print("asks", flush=True)
-    link.ask("clock", 60.0)
+    links.ask([Host("{HANGS}", 1)], {{}})
 """
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
@@ -123,4 +123,4 @@ def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
     (answer,) = asked([Host(FAR, 1)], {}, timeout_s=600.0)
     assert answer.error is None, json.dumps(answer.facts.get("problems"))
-    assert answer.clock_offset_s == pytest.approx(3600, abs=answer.clock_error_s + 0.05)
+    assert answer.clock_differs_s > 1800

@@ -215,7 +215,7 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
     while size < 1 << 20:
         message = agent.told.get(timeout=300)
         size += len(message.get("text", ""))
-    assert agent.ask("clock")["time_s"] > 0
+    assert "0" in agent.ask("states")["states"]
     time.sleep(0.3)
     waiting = 0
     while not agent.told.empty():

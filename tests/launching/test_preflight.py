@@ -39,7 +39,7 @@ def answers(own_facts, monkeypatch):
         facts = copy.deepcopy(own_facts) | {"problems": {}}
         facts["names"] = {other: [f"10.0.0.{index}"] for index, other in enumerate(names)}
         facts["names"][own_facts["host"]] = [f"10.0.0.{number}"]
-        facts["routes"] = {other: {"source": "10.0.0.9", "nic": "eth0"} for other in names}
+        facts["routes"] = dict.fromkeys(names, "eth0")
         facts["nics"] = {card: {"is_up": True, "is_loopback": card == "lo",
                                 "link_mbit_per_s": 10_000} for card in ("lo", "eth0")}  # fmt: skip
         facts["run_dir"] |= {"saved_step": None}
@@ -115,7 +115,7 @@ def test_the_card_that_was_named_must_be_there(answers):
     for nic in ("", "eth0"):
         outlook = look(Wanted((A, B), 4, 4, nic))
         assert any(said.startswith("b: network: no card eth0") for said in outlook.hindrances)
-    answers["b"].facts["routes"] = {"a": {"source": "10.0.0.9", "nic": "eth1"}}
+    answers["b"].facts["routes"] = {"a": "eth1"}
     outlook = look(Wanted((A, B), 4, 4))
     assert outlook.nic is None
     assert any("card of another name" in said for said in outlook.hindrances)
