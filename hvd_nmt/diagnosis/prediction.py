@@ -13,7 +13,7 @@ from hvd_nmt.diagnosis.measurement import Measurement
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK
-from hvd_nmt.explain.step_model import Step
+from hvd_nmt.explain.exchange_cost import Step
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ the bytes seen while it was the bottleneck, or else from what the network card s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, median_low
 
 import numpy as np
 
 from hvd_nmt.explain import between_hosts, traffic
 from hvd_nmt.explain.between_hosts import AgainstPlain
+from hvd_nmt.explain.exchange_cost import WORTH_SAYING, Advice, sent_bytes
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
-from hvd_nmt.explain.step_model import WORTH_SAYING, Advice
 from hvd_nmt.records.record import Interval, Run
 
 COMPUTE, NETWORK = "compute-bound", "network-bound"
@@ -59,6 +59,11 @@ class Phase:
     host_input_s: tuple[tuple[str, float], ...] = ()
     """host and mean wait for input of the slowest and of the fastest host, where they differ"""
 
+    @property
+    def seconds(self) -> float:
+        """Time of all its steps."""
+        return (self.step.step_s or 0.0) * self.step.steps
+
 
 @dataclass(frozen=True)
 class Rare:
@@ -92,6 +97,13 @@ class Verdict:
     time"""
     advice: tuple[Advice, ...] = ()
     """what would make the steps of that phase shorter, best first"""
+    exchange_s: float | None = None
+    """seconds of a mean step of exposed exchanges of weights, a part of the exposed communication;
+    None where there were none"""
+    against_plain: AgainstPlain | None = None
+    """what the newest exchange gained; None for a plain run"""
+    rare: Rare | None = None
+    """where most of what binds a run of one phase is in a few intervals"""
     predicted_bytes: float | None = None
     """sent by each host in a step, by the law of the exchange in effect; None on one host"""
     seen_bytes: float | None = None
@@ -101,18 +113,11 @@ class Verdict:
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
     travelled (`exchange_cost.travelling_s`); else the card's own word"""
-    exchange_s: float | None = None
-    """seconds of a mean step of exposed exchanges of weights, a part of the exposed communication;
-    None where there were none"""
-    against_plain: AgainstPlain | None = None
-    """what the newest exchange gained; None for a plain run"""
-    rare: Rare | None = None
-    """where most of what binds a run of one phase is in a few intervals"""
 
 
 def verdict(run: Run) -> Verdict:
     """Judge a run from its intervals and its hosts' telemetry."""
-    kinds = tuple(_kind(i, run) if _is_split(i) else UNKNOWN for i in run.intervals)
+    kinds = tuple(_kind(i, run) if _has_parts(i) else UNKNOWN for i in run.intervals)
     counted = _counted(run)
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
@@ -121,14 +126,18 @@ def verdict(run: Run) -> Verdict:
     found = tuple(
         _phase(part, run) for part in phases(counted, lambda interval: _kind(interval, run))
     )
-    slow = max([phase for phase in found if phase.kind != COMPUTE] or found, key=_seconds)
+    slow = max([phase for phase in found if phase.kind != COMPUTE] or found,
+               key=lambda phase: phase.seconds)  # fmt: skip
     inside = [i for i in counted if slow.first_step <= i.step <= slow.last_step]
-    return Verdict(
-        _kind(whole, run), shares(whole), whole.step_s, kinds, found, slow,
-        tuple(_advice(slow, inside, run)), **vars(_network(run, counted, found)),
-        exchange_s=whole.exchange_s, against_plain=between_hosts.against_plain(run, counted),
-        rare=_rare(slow.kind, counted) if len(found) == 1 else None,
+    shares = {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
+              for name, words in PARTS.items()}  # fmt: skip
+    judged = Verdict(
+        _kind(whole, run), shares, whole.step_s, kinds, found, slow,
+        tuple(_advice(slow, inside, run)), whole.exchange_s,
+        between_hosts.against_plain(run, counted),
+        _rare(slow.kind, counted) if len(found) == 1 else None,
     )  # fmt: skip
+    return _with_network(judged, run, counted)
 
 
 def step_at(run: Run, link_MB_per_s: float) -> float | None:
@@ -137,31 +146,30 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     `link_MB_per_s`: each way, MB/s (1e6 bytes).
     """
     counted = _counted(run)
-    if not counted:
+    if not counted or not run.gradient_bytes:
         return None
-    return between_hosts.step_at(run, typical(counted), link_MB_per_s)
-
-
-def classify(interval: Interval, hosts: Sequence[str] = ()) -> str:
-    """What binds the steps of an interval whose parts are known: the largest wait that tells.
-
-    That a rank is late is the fault of its input if, without the input, the ranks would have been
-    ready together. `hosts`: of each rank; without them hosts are not compared.
-    """
-    step_s = interval.step_s or 0.0
-    if step_s <= 0:
-        return UNKNOWN
-    waits = {
-        NETWORK: interval.communication_s or 0.0,
-        INPUT: _input_s(interval),
-        STRAGGLER: _lag(interval, hosts).seconds,
-    }
-    kind = max(waits, key=lambda name: waits[name])
-    return kind if waits[kind] / step_s > BINDING_SHARE else COMPUTE
+    step = typical(counted)
+    now = between_hosts.step_of(run, step, between_hosts.waited_s(run, step))
+    # Ranks of one host are asked about as if each were on its own.
+    ranks = now.ranks_by_host if now.crosses_network else (1,) * run.ranks
+    sent = sent_bytes(now.exchange, run.gradient_bytes, ranks)
+    return replace(now, transfer_s=sent / (link_MB_per_s * 1e6)).total_s
 
 
 def _kind(interval: Interval, run: Run) -> str:
-    kind = classify(interval, run.hosts_of(interval))
+    """What binds the steps of an interval whose parts are known: the largest wait that tells.
+
+    That a rank is late is the fault of its input if, without the input, the ranks would have been
+    ready together.
+    """
+    waits = {
+        NETWORK: interval.communication_s or 0.0,
+        INPUT: _input_s(interval),
+        STRAGGLER: _lag(interval, run.hosts_of(interval)).seconds,
+    }
+    kind = max(waits, key=lambda name: waits[name])
+    if not interval.step_s or waits[kind] / interval.step_s <= BINDING_SHARE:
+        return COMPUTE
     is_local = kind == NETWORK and not between_hosts.crosses_network(run, interval)
     return LOCAL if is_local else kind
 
@@ -213,47 +221,30 @@ def _input_s(step: Interval) -> float:
     return max(step.input_wait_s or 0.0, last_s)
 
 
-def shares(interval: Interval) -> dict[str, float]:
-    """Parts of a step's time, which sum to 1, by their names in `PARTS` and in its order."""
-    step_s = interval.step_s or 1.0
-    return {name: (getattr(interval, field) or 0.0) / step_s for field, name in PARTS.items()}
-
-
 def _counted(run: Run) -> list[Interval]:
-    return settled([interval for interval in run.intervals if _is_split(interval)])
+    return settled([interval for interval in run.intervals if _has_parts(interval)])
 
 
-def _is_split(interval: Interval) -> bool:
+def _has_parts(interval: Interval) -> bool:
     return None not in (interval.step_s, interval.compute_s, interval.communication_s)
 
 
-@dataclass(frozen=True)
-class _Network:
-    """What is known of the bytes between the hosts; None where it is not."""
-
-    predicted_bytes: float | None = None
-    seen_bytes: float | None = None
-    interface: str | None = None
-    link_MB_per_s: float | None = None
-
-
-def _network(run: Run, intervals: Sequence[Interval], found: Sequence[Phase]) -> _Network:
+def _with_network(judged: Verdict, run: Run, intervals: Sequence[Interval]) -> Verdict:
+    """What is known of the bytes between the hosts."""
     crossing = [i for i in intervals if len(set(run.hosts_of(i))) > 1]
     if not crossing:
-        return _Network()
-    predicted = between_hosts.predicted_bytes(run, crossing)
+        return judged
+    judged = replace(judged, predicted_bytes=between_hosts.predicted_bytes(run, crossing))
     sent = traffic.sent_per_step(run, crossing)
     if sent is None:
-        return _Network(predicted)
-    link, slowed = sent.link_MB_per_s, [phase for phase in found if phase.kind == NETWORK]
+        return judged
+    link, slowed = sent.link_MB_per_s, [p for p in judged.phases if p.kind == NETWORK]
     if slowed:
-        step = max(slowed, key=_seconds).step
+        step = max(slowed, key=lambda phase: phase.seconds).step
         link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
-    return _Network(predicted, sent.bytes_per_step, sent.interface, link)
-
-
-def _seconds(phase: Phase) -> float:
-    return (phase.step.step_s or 0.0) * phase.step.steps
+    return replace(
+        judged, seen_bytes=sent.bytes_per_step, interface=sent.interface, link_MB_per_s=link
+    )
 
 
 def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:

@@ -1,4 +1,4 @@
-"""What each way to exchange between hosts costs in bytes and seconds.
+"""What each way to exchange between hosts costs in bytes and seconds, and what would cost less.
 
 Everything follows from one float32 all-reduce and the computing of a step, both measured. What
 crosses no network is taken to be free; so are the rare exchanges at checkpoints and evaluations.
@@ -7,18 +7,26 @@ crosses no network is taken to be free; so are the rare exchanges at checkpoints
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hvd_nmt.common.gradient import ring_bytes
-from hvd_nmt.common.units import step_duration
+from hvd_nmt.common.units import percent, step_duration
+from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange
 
 HIDDEN_SHARE = 0.2
 """of the computing, the share in which the first gradients travel already; seen on CPUs between two
 hosts, where a transfer of 0.3 s showed as 0.19 s and one of 1.2 s as 1.06 s in steps of 0.5 s"""
+WORTH_SAYING = 0.95
+"""advice that leaves more than this share of the step time is not given"""
+SYNC_EVERY = TrainingConfig.sync_every
+"""steps between two exchanges of islands, where they are advised"""
 ISLANDS_PRICE = (
     "islands make other updates, which in the run of docs/slow-links.md ended at a validation loss "
     "of 0.2593 in place of 0.2020"
 )
+_MORE = 4
+"""by which number tokens, or steps between exchanges, are multiplied in an advice"""
 
 
 def sent_bytes_per_step(
@@ -41,37 +49,24 @@ def sent_bytes(exchange: Exchange, gradient_bytes: float, ranks_by_host: Sequenc
     return ring_bytes(gradient_bytes / 2, hosts)
 
 
-def exposed_s(exchange: Exchange, transfer_s: float, compute_s: float) -> float:
-    """Seconds that transfers of `transfer_s` each add to a step on average."""
-    return max(0.0, transfer_s - _hidden_s(exchange, compute_s)) / exchange.sync_every
-
-
 def travelling_s(exchange: Exchange, exposed_s: float, compute_s: float) -> float:
-    """Seconds of a transfer that added so many seconds, above 0, to a step; as `exposed_s`."""
+    """Seconds of a transfer that adds so many, above 0, to a step on average."""
     return exposed_s * exchange.sync_every + _hidden_s(exchange, compute_s)
 
 
 def _hidden_s(exchange: Exchange, compute_s: float) -> float:
-    """Seconds of a transfer behind the computing: all weights at once hide behind nothing."""
+    """Seconds of a transfer behind the computing.
+
+    The largest gradient, of the shared matrix, comes last and hides behind nothing; nor do weights.
+    """
     return 0.0 if exchange.islands else HIDDEN_SHARE * compute_s
 
 
-def transfer_s(
-    seconds: float, latency_s: float, before: Exchange, after: Exchange,
-    ranks_by_host: Sequence[int],
-) -> float:  # fmt: skip
-    """Seconds of one transfer of another exchange over the same link; the same within one host.
-
-    Of `seconds` before, `latency_s` pass whatever the bytes: an all-reduce of one number.
-    """
-    was, is_ = (sent_bytes(each, 1.0, ranks_by_host) for each in (before, after))
-    latency_s = min(latency_s, seconds)
-    return latency_s + (seconds - latency_s) * (is_ / was if was else 1.0)
-
-
-def ways(sync_every: int) -> list[Exchange]:
-    """The three ways, mildest first; islands exchange every so many steps."""
-    return [PLAIN, Exchange("float16"), Exchange("islands", sync_every)]
+def name_of(exchange: Exchange) -> str:
+    """In words: islands (sync every 32)."""
+    if exchange.islands:
+        return f"islands (sync every {exchange.sync_every:,})"
+    return exchange.kind
 
 
 def link_sentence(
@@ -83,11 +78,9 @@ def link_sentence(
     `all_reduce_s`: of all float32 gradients over all ranks, hidden or not. `latency_s`: of one
     number. `compute_s`: of a step. `sync_every`: steps between two exchanges of islands.
     """
-    steps = []
-    for way in ways(sync_every):
-        once_s = transfer_s(all_reduce_s, latency_s, PLAIN, way, ranks_by_host)
-        step_s = compute_s + exposed_s(way, once_s, compute_s)
-        steps.append(f"{name_of(way)} {step_duration(step_s)}")
+    plain = Step(compute_s, compute_s, all_reduce_s, latency_s, ranks_by_host)
+    ways = [PLAIN, Exchange("float16"), Exchange("islands", sync_every)]
+    steps = [f"{name_of(way)} {step_duration(plain.under(way).total_s)}" for way in ways]
     return (
         f"sums of float32 gradients take {step_duration(all_reduce_s)}, the computing of a step "
         f"{step_duration(compute_s)}; a step with training.exchange {', '.join(steps)}; "
@@ -95,8 +88,100 @@ def link_sentence(
     )
 
 
-def name_of(exchange: Exchange) -> str:
-    """In words: islands (sync every 32)."""
-    if exchange.islands:
-        return f"islands (sync every {exchange.sync_every:,})"
-    return exchange.kind
+@dataclass(frozen=True)
+class Advice:
+    """One thing that would help, and what it would bring."""
+
+    what: str
+    predicted_step_s: float
+    """wall time of a step that does the same work as now"""
+    why: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step as far as its length depends on what travels between ranks; seconds.
+
+    This one model is behind every prediction: of the report, of another link, of the doctor.
+    """
+
+    others_s: float
+    """seconds that are no communication: computing, waiting for input and for the slowest rank"""
+    compute_s: float
+    """seconds of computing, a part of `others_s`"""
+    transfer_s: float
+    """seconds of one exchange, hidden or not: of all gradients, or of all weights"""
+    latency_s: float = 0.0
+    """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
+    ranks_by_host: Sequence[int] = (1, 1)
+    exchange: Exchange = PLAIN
+    """what travels between the hosts"""
+
+    @property
+    def crosses_network(self) -> bool:
+        """False: all ranks are on one host."""
+        return len(self.ranks_by_host) > 1
+
+    @property
+    def exposed_s(self) -> float:
+        """The part of the transfers that a step waits for on average."""
+        hidden_s = _hidden_s(self.exchange, self.compute_s)
+        return max(0.0, self.transfer_s - hidden_s) / self.exchange.sync_every
+
+    @property
+    def total_s(self) -> float:
+        """Wall time."""
+        return self.others_s + self.exposed_s
+
+    def under(self, exchange: Exchange) -> Step:
+        """The same step with another exchange over the same link."""
+        was, will = (
+            sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, exchange)
+        )
+        return replace(self._with_bytes(will / was if was else 1.0), exchange=exchange)
+
+    def _with_bytes(self, share: float) -> Step:
+        """The step if the bytes took that share of their time; the latency stays."""
+        bytes_s = max(0.0, self.transfer_s - self.latency_s)
+        return replace(self, transfer_s=self.transfer_s - (1 - share) * bytes_s)
+
+    def advice(self) -> list[Advice]:
+        """What would shorten the communication and is worth saying; best first."""
+        more_work = replace(self, compute_s=_MORE * self.compute_s)
+        found = [
+            Advice(f"{_MORE} times as many tokens per step",
+                   self.others_s + more_work.exposed_s / _MORE,
+                   "--training.tokens-per-step, in slices where memory is short "
+                   "(--training.micro-batches): one exchange for four times the work; time per as "
+                   "many tokens as now"),
+        ]  # fmt: skip
+        if self.crosses_network:
+            found += [
+                *(self._seldom() if self.exchange.islands else self._fewer_bytes()),
+                Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
+                       "the same bytes in a tenth of the time"),
+            ]  # fmt: skip
+        found = [one for one in found if one.predicted_step_s < WORTH_SAYING * self.total_s]
+        return sorted(found, key=lambda one: one.predicted_step_s)
+
+    def _fewer_bytes(self) -> list[Advice]:
+        """Other exchanges than one of float32 gradients."""
+        gradients, islands = Exchange("float16"), Exchange("islands", SYNC_EVERY)
+        now, then = (
+            sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, gradients)
+        )
+        return [
+            Advice("gradients as float16, summed within each host first",
+                   self.under(gradients).total_s,
+                   f"--training.exchange float16: {percent(then / now)} of the bytes"),
+            Advice(name_of(islands), self.under(islands).total_s,
+                   f"--training.exchange islands; {ISLANDS_PRICE}"),
+        ]  # fmt: skip
+
+    def _seldom(self) -> list[Advice]:
+        """Fewer exchanges of weights."""
+        later = replace(self.exchange, sync_every=_MORE * self.exchange.sync_every)
+        return [
+            Advice(f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
+                   f"--training.sync-every {later.sync_every}: a quarter of the bytes")
+        ]  # fmt: skip

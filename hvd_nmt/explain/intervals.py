@@ -51,24 +51,24 @@ def typical(intervals: Sequence[Interval]) -> Interval:
 def _merged(
     intervals: Sequence[Interval], middle: Callable[[list[Any], list[int]], Any]
 ) -> Interval:
-    start = max({i.start for i in intervals}, key=lambda n: _seconds(_of_start(intervals, n)))
-    of_start = _of_start(intervals, start)
+    starts = [list(rows) for _, rows in itertools.groupby(intervals, lambda i: i.start)]
+    of_start = max(starts, key=_seconds)
+
+    def of_all(name: str) -> float:
+        values = [getattr(i, name) or 0.0 for i in intervals]
+        return float(middle(values, [i.steps for i in intervals]))
 
     def of_ranks(name: str) -> tuple[float, ...]:
         known = [i for i in of_start if getattr(i, name)]
         rows = [getattr(i, name) for i in known]
         return tuple(middle(rows, [i.steps for i in known]).tolist()) if rows else ()
 
-    steps = [interval.steps for interval in intervals]
-    parts: dict[str, Any] = {
-        name: float(middle([getattr(i, name) or 0.0 for i in intervals], steps)) for name in PARTS
-    }
-    exchange_s = None
-    if any(i.exchange_s is not None for i in intervals):
-        exchange_s = float(middle([i.exchange_s or 0.0 for i in intervals], steps))
+    parts: dict[str, Any] = {name: of_all(name) for name in PARTS}
+    exchanges = any(i.exchange_s is not None for i in intervals)
     return Interval(
-        intervals[-1].step, sum(steps), None, step_s=sum(parts.values()), **parts, start=start,
-        exchange_s=exchange_s,
+        intervals[-1].step, sum(i.steps for i in intervals), None, step_s=sum(parts.values()),
+        **parts, start=of_start[0].start,
+        exchange_s=of_all("exchange_s") if exchanges else None,
         rank_ready_s=of_ranks("rank_ready_s"), rank_input_wait_s=of_ranks("rank_input_wait_s"),
     )  # fmt: skip
 
@@ -121,10 +121,6 @@ def phases(
 def _blocks(intervals: Sequence[Interval]) -> list[Interval]:
     bounds = np.linspace(0, len(intervals), min(len(intervals), _MOST_BLOCKS) + 1, dtype=int)
     return [mean(intervals[a:b]) for a, b in itertools.pairwise(bounds)]
-
-
-def _of_start(intervals: Sequence[Interval], start: int) -> list[Interval]:
-    return [interval for interval in intervals if interval.start == start]
 
 
 def _seconds(intervals: Sequence[Interval]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,17 +58,15 @@ class FullyTrained:
     measure: str | None = None
     """"BLEU", "validation loss" or "training loss"; None within the warm-up"""
     points: Points = ()
-    """points that the curve was fitted to"""
+    """that the curve was fitted to"""
     rate_share: float | None = None
     """the last learning rate over the highest"""
-    exponent: Estimate | None = None
-    """c"""
     asymptote: Estimate | None = None
     """a, after endless steps"""
     gains: tuple[Gain, ...] = ()
-    """gains of 10 % and of 100 % more steps"""
+    """of 10 % and of 100 % more steps"""
     curve: tuple[tuple[int, Estimate], ...] = ()
-    """the curve from the first point to twice the steps"""
+    """from the first point to twice the steps"""
 
 
 @dataclass(frozen=True)
@@ -107,27 +106,25 @@ def fully_trained(run: Run) -> FullyTrained:
         return FullyTrained("cannot tell", measure, points, rate_share)
     done = max(run.steps_done, points[-1][0])
     sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
-    draws = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
+    curve = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
     gains = tuple(
-        Gain(more, pace_s and pace_s * more,
-             _estimate(sign * (draws.at(done + more) - draws.at(done))))
+        Gain(more, pace_s and pace_s * more, _estimate(sign * (curve(done + more) - curve(done))))
         for more in (max(1, round(0.1 * done)), done)
-    )  # fmt: skip
+    )
     enough, doubled = GAIN_THAT_COUNTS[measure], gains[-1].gain
     verdict: Verdict = "not trained" if doubled.low > enough else "cannot tell"
     if doubled.high < min(enough, max(0.0, doubled.low + 2 * enough)):  # level, or surely worse
         verdict = "trained"
     steps = np.unique(np.geomspace(points[0][0], 2 * done, 40).astype(int)).tolist()
     return FullyTrained(
-        verdict, measure, points, rate_share, _estimate(draws.c_D),
-        _estimate(draws.at(math.inf)), gains,
-        tuple((step, _estimate(draws.at(step))) for step in steps),
+        verdict, measure, points, rate_share, _estimate(curve(math.inf)), gains,
+        tuple((step, _estimate(curve(step))) for step in steps),
     )  # fmt: skip
 
 
 def warmup_steps(run: Run) -> float:
     """Steps of the warm-up of the learning rate; 0 if the configuration does not tell."""
-    return number(run.config.get("training", {}).get("warmup_steps")) or 0.0
+    return float(run.config.get("training", {}).get("warmup_steps", 0))
 
 
 def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
@@ -160,27 +157,15 @@ def _binned(points: Points) -> Points:
     return tuple((round(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
 
 
-@dataclass(frozen=True)
-class _Draws:
-    """Draws of curves a + b (step/scale)^-c that the points allow; D is their number."""
-
-    a_D: np.ndarray
-    b_D: np.ndarray
-    c_D: np.ndarray
-    scale: float
-    least: float
-    most: float
-
-    def at(self, step: float) -> np.ndarray:
-        """The measure at a step, a value for each draw; `math.inf` gives the limit."""
-        values_D = self.a_D + self.b_D * (step / self.scale) ** -self.c_D
-        return np.clip(values_D, self.least, self.most)
+Curve = Callable[[float], np.ndarray]
+"""gives the measure at a step, `math.inf` included: a value for each draw"""
 
 
-def _fit(points: Points, least: float, most: float) -> _Draws:
-    """Posterior draws, priors flat in a, b, log c, log noise; outliers weigh less (Huber 1964).
+def _fit(points: Points, least: float, most: float) -> Curve:
+    """Draws of curves a + b (step/last)^-c that the points allow; no value leaves the bounds.
 
-    No curve goes below `least` or above `most`, however long the run.
+    Priors are flat in a, b, log c and log noise; outliers weigh less (Huber 1964). N points, C
+    exponents, D draws.
     """
     steps_N, y_N = np.array(points, float).T
     x_CN = (steps_N / steps_N[-1]) ** -_EXPONENTS_C[:, None]
@@ -211,8 +196,9 @@ def _fit(points: Points, least: float, most: float) -> _Draws:
     # A curve is monotone: it stays within the bounds if its first value and its limit do.
     first_D = a_D + b_D * (steps_N[0] / steps_N[-1]) ** -c_D
     possible_D = (np.minimum(a_D, first_D) >= least) & (np.maximum(a_D, first_D) <= most)
-    kept_D = possible_D if possible_D.sum() >= _FEWEST_DRAWS else np.full(len(a_D), True)
-    return _Draws(a_D[kept_D], b_D[kept_D], c_D[kept_D], float(steps_N[-1]), least, most)
+    if possible_D.sum() >= _FEWEST_DRAWS:
+        a_D, b_D, c_D = a_D[possible_D], b_D[possible_D], c_D[possible_D]
+    return lambda step: np.clip(a_D + b_D * (step / steps_N[-1]) ** -c_D, least, most)
 
 
 def _estimate(draws: np.ndarray) -> Estimate:
@@ -272,8 +258,3 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
     margin = machines.student_t(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
-
-
-def number(value: Any) -> float | None:
-    """A value of a configuration as a number; None if it is none."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import Decay
-from hvd_nmt.explain.learning import Points, finite, number
+from hvd_nmt.explain.learning import Points, finite
 from hvd_nmt.records.record import Run
 
 _CURVE_POINTS = 300
@@ -40,7 +40,7 @@ def explain(run: Run) -> RateExplanation:
     """
     seen = finite((each.step, each.learning_rate) for each in run.intervals)
     peak_seen = max(seen, key=lambda point: point[1], default=None)
-    schedule = planned_schedule(run)
+    schedule = _schedule(run)
     if schedule is None:
         return RateExplanation(seen=seen, peak_seen=peak_seen)
     off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
@@ -51,14 +51,12 @@ def explain(run: Run) -> RateExplanation:
     return RateExplanation(schedule, seen, curve, schedule.peak(), peak_seen, largest)
 
 
-def planned_schedule(run: Run) -> Schedule | None:
-    """That of a run's configuration, foreign and older ones too; None if a number is missing."""
+def _schedule(run: Run) -> Schedule | None:
+    """That of a run's configuration, foreign ones too; None if a number is missing."""
     training = run.config.get("training", {})
-    factor, warmup, cooldown, last, cap = (number(training.get(name)) for name in _SCHEDULE)
-    width = number(training.get("schedule_width", run.config.get("model", {}).get("width")))
-    if not (factor and warmup and width) or min(factor, warmup, width) < 0:
-        return None
+    factor, warmup, cooldown, last, cap = (training.get(name) for name in _SCHEDULE)
+    width = training.get("schedule_width", run.config.get("model", {}).get("width"))
     decay = training.get("decay", "transformer_policy")
-    if decay not in get_args(Decay):
+    if not (factor and warmup and width) or decay not in get_args(Decay):
         return None
     return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf, decay)

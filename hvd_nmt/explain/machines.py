@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, correlation, fmean, median, quantiles, stdev
 from typing import Any
 
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.explain.intervals import settled
 from hvd_nmt.explain.traffic import same_start, span_s
 from hvd_nmt.records.record import HostSamples, Launch, Run
@@ -27,19 +28,19 @@ class StepTimes:
     """The wall time of a step in seconds, without the first interval of each start."""
 
     mean_s: float
-    """mean over all steps"""
+    """over all steps"""
     margin_s: float | None
     """half width of the mean's 95 % interval, from the spread of the intervals; None below 4"""
     median_s: float
-    """median over the intervals"""
+    """over the intervals, as the next two"""
     low_s: float
-    """time that 5 % of the intervals are faster than"""
+    """that 5 % are faster than"""
     high_s: float
-    """time that 5 % of the intervals are slower than"""
+    """that 5 % are slower than"""
     intervals: int
     steps: int
     first_s: tuple[float, ...]
-    """times of the intervals that were left out, because they hold the tracing of the graph"""
+    """of the intervals that were left out, because they hold the tracing of the graph"""
 
 
 def step_times(run: Run) -> StepTimes | None:
@@ -48,14 +49,14 @@ def step_times(run: Run) -> StepTimes | None:
     if not timed:
         return None
     counted = settled(timed)
-    values = [i.step_s or 0.0 for i in counted]
-    steps = sum(i.steps for i in counted)
+    values, steps = [i.step_s or 0.0 for i in counted], [i.steps for i in counted]
     spread = quantiles(values, n=20, method="inclusive") if len(values) > 1 else values
-    mean_s = sum((i.step_s or 0.0) * i.steps for i in counted) / steps
-    kept = {i.step for i in counted}
+    kept, margin_s = {i.step for i in counted}, None
+    if len(values) >= 4:
+        margin_s = student_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return StepTimes(
-        mean_s, _margin(values), median(values), spread[0], spread[-1], len(values), steps,
-        first_s=tuple(i.step_s or 0.0 for i in timed if i.step not in kept),
+        fmean(values, steps), margin_s, median(values), spread[0], spread[-1], len(values),
+        sum(steps), tuple(i.step_s or 0.0 for i in timed if i.step not in kept),
     )  # fmt: skip
 
 
@@ -78,16 +79,40 @@ def tokens_per_s(run: Run) -> float | None:
 
 
 def model_flop_per_s(run: Run) -> float | None:
-    """Mean rate of the operations that the model's products need; None if unknown."""
+    """Mean rate of the operations by `flops_of_step`; None if unknown."""
     return _mean_rate(run, "model_flop_per_s")
 
 
 def _mean_rate(run: Run, name: str) -> float | None:
     """Mean over the time of all settled steps of a field that is a rate."""
     known = settled([i for i in run.intervals if getattr(i, name) is not None and i.step_s])
-    seconds = sum(i.steps * (i.step_s or 0.0) for i in known)
-    made = sum(i.steps * (i.step_s or 0.0) * getattr(i, name) for i in known)
-    return made / seconds if seconds else None
+    seconds = [i.steps * (i.step_s or 0.0) for i in known]
+    return fmean([getattr(i, name) for i in known], seconds) if known else None
+
+
+def flops_of_step(
+    model: ModelConfig, vocabulary_size: int, source_tokens: float, target_tokens: float,
+    sentences: float,
+) -> float:  # fmt: skip
+    """Operations that a training step with so many real tokens needs, whatever computes it.
+
+    A product with a matrix of W weights costs 6 W a token: 2 W forward and 4 W backward. Attention
+    of a query over T keys costs 12 D T: 4 D T forward, for two products; causal attention counts in
+    full, as it is computed, and sentences as of one length. Not counted are padding and what is no
+    product: norms, softmax, looking up embeddings, the optimizer.
+
+    Source: Chowdhery et al. 2022 (PaLM, arXiv 2204.02311), appendix B.
+    """
+    encoder, decoder, width = model.encoder_layers, model.decoder_layers, model.width
+    square, feed_forward = width**2, 2 * width * model.feed_forward_width
+    # Keys and values of the source are made of source tokens, one pair for each decoder layer.
+    source_weights = encoder * (4 * square + feed_forward) + decoder * 2 * square
+    target_weights = decoder * (6 * square + feed_forward) + width * vocabulary_size
+    products = source_weights * source_tokens + target_weights * target_tokens
+    looked_at = encoder * source_tokens**2 + decoder * target_tokens * (
+        target_tokens + source_tokens
+    )
+    return 6 * products + 12 * width * looked_at / max(1.0, sentences)
 
 
 def last_record_s(run: Run) -> float | None:
@@ -123,8 +148,6 @@ class GpuUse:
     energy_j: float | None
     """drawn over the whole record, not only in steps: by the GPU's own counter where it has one,
     else the power integrated over time"""
-    measured_s: float
-    """seconds in which that energy was drawn"""
     spinning: float | None = None
     """share of the samples in which it looked busy and computed next to nothing"""
     throttled: tuple[tuple[str, float], ...] = ()
@@ -215,52 +238,37 @@ def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
         values = [row[field] for row in rows if row.get(field) is not None]
         return fmean(values) if values else None
 
-    energy_j, measured_s = _energy(host, index)
-    return GpuUse(
-        host.host, index, str(known.get("name", "GPU")),
-        mean("utilisation_percent"), mean("memory_activity_percent"), mean("power_w"),
-        mean("power_limit_w") or known.get("power_limit_w"),
-        energy_j if measured_s else None, measured_s, *_states(rows),
-    )  # fmt: skip
-
-
-def _states(rows: Sequence[Sample]) -> tuple[float | None, tuple[tuple[str, float], ...]]:
     states = [state for state in map(spinning, rows) if state is not None]
     reasons = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
     counts = Counter(reason for listed in reasons for reason in listed)
-    throttled = tuple((reason, n / len(reasons)) for reason, n in counts.most_common())
-    return (sum(states) / len(states) if states else None), throttled
+    return GpuUse(
+        host.host, index, str(known.get("name", "GPU")),
+        mean("utilisation_percent"), mean("memory_activity_percent"), mean("power_w"),
+        mean("power_limit_w") or known.get("power_limit_w"), _energy_j(host, index),
+        fmean(states) if states else None,
+        tuple((reason, n / len(reasons)) for reason, n in counts.most_common()),
+    )  # fmt: skip
 
 
-def _energy(host: HostSamples, index: int) -> tuple[float, float]:
-    """Joules that a GPU drew between samples of one start, and the seconds that they cover.
+def _energy_j(host: HostSamples, index: int) -> float | None:
+    """Joules that a GPU drew between samples of one start; None where none are known.
 
     By its counter, which no pause hurts, or else by trapezoids over the power of near samples.
     """
     longest_s = _GAP * (host.header.get("interval_s") or 1.0)
-    drawn_j = covered_s = 0.0
+    drawn_j = []
     for before, after in same_start(host.samples):
         elapsed_s = after["time_s"] - before["time_s"]
         gpus = [_gpu(sample, index) for sample in (before, after)]
         counts = [gpu["energy_j"] for gpu in gpus if gpu.get("energy_j") is not None]
         watts = [gpu["power_w"] for gpu in gpus if gpu.get("power_w") is not None]
         if len(counts) == 2 and counts[1] >= counts[0] and elapsed_s > 0:
-            drawn_j += counts[1] - counts[0]
+            drawn_j.append(counts[1] - counts[0])
         elif len(watts) == 2 and 0 < elapsed_s <= longest_s:
-            drawn_j += fmean(watts) * elapsed_s
-        else:
-            continue
-        covered_s += elapsed_s
-    return drawn_j, covered_s
+            drawn_j.append(fmean(watts) * elapsed_s)
+    return sum(drawn_j) if drawn_j else None
 
 
 def _gpu(line: Sample, index: int) -> Sample:
     """What a sample or a header says of a GPU."""
     return next((gpu for gpu in line.get("gpus", []) if gpu["index"] == index), {})
-
-
-def _margin(values: Sequence[float]) -> float | None:
-    """Half width of the mean's 95 % interval."""
-    if len(values) < 4:
-        return None
-    return student_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))

@@ -16,14 +16,13 @@ LOSS_GAIN = 1e-4
 """share of the validation loss by which it must fall to count as a gain"""
 _NAMES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
 
-Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained", "training.max_hours"]
-"""the value of the configuration that ended a run"""
+Option = Literal["evaluation.stop_after", "evaluation.stop_when_trained"]
+"""the value of the configuration that ends a run"""
 
 
 def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
     """Whether a run ends after its newest evaluation; which option says so, and why, in words."""
-    fruitless = without_gain(run.evaluations, config.best_by)
-    if 0 < config.stop_after <= fruitless:
+    if 0 < config.stop_after <= _without_gain(run.evaluations, config.best_by):
         evaluations = count(config.stop_after, "evaluation")
         name = _NAMES[config.best_by]
         return "evaluation.stop_after", f"{evaluations} in a row brought no gain in {name}"
@@ -38,7 +37,7 @@ def enough(run: Run, config: EvaluationConfig) -> tuple[Option, str] | None:
     return None
 
 
-def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
+def _without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     """How many of the newest evaluations in a row brought no gain.
 
     A gain beats the value of the last gain by more than chance: for BLEU and chrF by the half
@@ -46,23 +45,13 @@ def without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     """
     best, fruitless = -math.inf, 0
     for evaluation in evaluations:
-        value, margin = _value(evaluation, best_by)
-        if value > best + margin:
-            best, fruitless = value, 0
+        if best_by == "val_loss":
+            value = evaluation.loss
+            margin = LOSS_GAIN * abs(value or 0.0)
         else:
-            fruitless += 1
+            value = getattr(evaluation, best_by)
+            margin = getattr(evaluation, f"{best_by}_margin") or 0.0
+        fruitless += 1
+        if value is not None and -badness(best_by, value) > best + margin:
+            best, fruitless = -badness(best_by, value), 0
     return fruitless
-
-
-def _value(evaluation: Evaluation, best_by: str) -> tuple[float, float]:
-    """The deciding value, higher is better, and by how much it must exceed another."""
-    value, margin = {
-        "val_loss": (evaluation.loss, None),
-        "bleu": (evaluation.bleu, evaluation.bleu_margin),
-        "chrf": (evaluation.chrf, evaluation.chrf_margin),
-    }[best_by]
-    if value is None or not math.isfinite(value):
-        return -math.inf, 0.0
-    if best_by == "val_loss":
-        margin = LOSS_GAIN * abs(value)
-    return -badness(best_by, value), margin or 0.0

@@ -99,16 +99,14 @@ class _StepClock:
 
     def __init__(self, intervals: Sequence[Interval]) -> None:
         self._times_s, self._steps = [0.0], [0.0]
-        self._starts: dict[int, tuple[float, float]] = {}
+        self._starts: dict[int, list[float]] = {}
         for interval in intervals:
-            span = span_s(interval)
-            if span is None or span[1] <= self._times_s[-1]:
-                continue
-            begin_s, end_s = max(span[0], self._times_s[-1]), span[1]
-            self._times_s += [begin_s, end_s]
-            self._steps += [self._steps[-1], self._steps[-1] + interval.steps]
-            first_s, _ = self._starts.get(interval.start, (begin_s, end_s))
-            self._starts[interval.start] = first_s, end_s
+            begin_s, end_s = span_s(interval) or (0.0, 0.0)
+            begin_s = max(begin_s, self._times_s[-1])
+            if end_s > self._times_s[-1]:  # else it has no clock, or that was set back
+                self._times_s += [begin_s, end_s]
+                self._steps += [self._steps[-1], self._steps[-1] + interval.steps]
+                self._starts.setdefault(interval.start, [begin_s, end_s])[1] = end_s
 
     def steps_between(self, pairs: Sequence[tuple[Sample, Sample]]) -> list[float]:
         """Steps done between two samples, pair by pair; 0 where both are not within one start."""

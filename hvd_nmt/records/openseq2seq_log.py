@@ -289,7 +289,8 @@ def _in_our_names(raw: dict[str, Any]) -> dict[str, Any]:
     for ours, theirs in _NAMES.items():
         group, name = ours.split(".")
         values = config.setdefault(group, {})
-        if theirs in known and (is_ours or not theirs.startswith("lr_policy_params.")):
+        is_meant = is_ours or not theirs.startswith("lr_policy_params.")
+        if is_meant and isinstance(known.get(theirs), int | float):
             values[name] = known[theirs]
     if "learning_rate" in config["training"]:
         config["training"]["learning_rate"] *= known.get("lr_policy_params.coefficient", 1.0)

@@ -9,9 +9,8 @@ from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, bottleneck, machines, traffic
 from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import link_sentence, name_of
+from hvd_nmt.explain.exchange_cost import SYNC_EVERY, link_sentence, name_of
 from hvd_nmt.explain.intervals import settled
-from hvd_nmt.explain.step_model import SYNC_EVERY
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hvd_nmt.common.units import data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain import between_hosts
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import name_of
 from hvd_nmt.records.record import Run
@@ -15,7 +14,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
     slow = verdict.slow_phase
     if slow is None:
         return _why_unknown(verdict, run)
-    exchange = between_hosts.exchange_of(run, slow.step)
+    exchange = run.start_of(slow.step).exchange
     reason, exchanged = _reason(slow, verdict, exchange == PLAIN), ""
     if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
         exchanged = f" Between hosts: {name_of(exchange)}."

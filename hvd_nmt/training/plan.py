@@ -17,7 +17,7 @@ from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory, Manifest
-from hvd_nmt.explain import model_flops
+from hvd_nmt.explain import machines
 from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
 
 
@@ -76,7 +76,7 @@ class Plan:
 
     def flops(self, logs: Mapping[str, Any]) -> float:
         """Floating-point operations that the model needs for a step with these logs."""
-        return model_flops.of_step(
+        return machines.flops_of_step(
             self.config.model, self.data.manifest.vocabulary_size, logs["source_tokens"],
             logs["target_tokens"], logs["sentences"],
         )  # fmt: skip

@@ -1,50 +1,110 @@
-"""Bytes and seconds of each exchange, and the sentence about a link."""
+"""Bytes and seconds of each exchange, the one model of a step, and what is advised by it."""
+
+import dataclasses
+import re
 
 import pytest
 
 from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain import exchange_cost
-from hvd_nmt.explain.exchange_cost import sent_bytes_per_step, transfer_s
+from hvd_nmt.explain.exchange_cost import Step, sent_bytes_per_step
 
 G = 243_523_584
 """bytes of the gradients of transformer-base in float32"""
 FLOAT16, ISLANDS = Exchange("float16"), Exchange("islands", 8)
+HIDDEN_S = exchange_cost.HIDDEN_SHARE * 0.5
+STEP = Step(others_s=0.6, compute_s=0.5, transfer_s=1.3, latency_s=0.2)
+FOUR = dataclasses.replace(STEP, ranks_by_host=(2, 2))
+OF_ISLANDS = Step(0.5, 0.5, 1.6, exchange=ISLANDS)
+NETWORK, TOKENS = "a network 10 times as fast", "4 times as many tokens per step"
+GRADIENTS = "gradients as float16, summed within each host first"
 
 
 @pytest.mark.parametrize(
     ("exchange", "ranks_by_host", "share"),
     [
         (PLAIN, (1, 1), 1.0),
-        (PLAIN, (2, 2), 1.5),
+        (PLAIN, (2, 2), ring_bytes(1, 4)),
         (PLAIN, (2, 1), 4 / 3),
         (FLOAT16, (1, 1), 0.5),
         (FLOAT16, (2, 2), 0.5),
         (FLOAT16, (4, 4, 4), 2 / 3),
         (ISLANDS, (2, 2), 0.5 / 8),
+        (PLAIN, (4,), 0),
+        (FLOAT16, (4,), 0),
+        (ISLANDS, (4,), 0),
     ],
 )
 def test_bytes_that_a_host_sends_in_a_step(exchange, ranks_by_host, share):
     assert sent_bytes_per_step(exchange, G, ranks_by_host) == pytest.approx(share * G)
 
 
-def test_one_host_sends_nothing():
-    for exchange in (PLAIN, FLOAT16, ISLANDS):
-        assert sent_bytes_per_step(exchange, G, (4,)) == 0
-        assert transfer_s(2.0, 0.0, PLAIN, exchange, (4,)) == 2.0
+def test_a_step_waits_for_what_does_not_hide_behind_its_computing():
+    assert STEP.exposed_s == pytest.approx(1.3 - HIDDEN_S)
+    assert STEP.total_s == pytest.approx(0.6 + 1.3 - HIDDEN_S)
+    assert dataclasses.replace(STEP, transfer_s=0.05).total_s == 0.6
+    assert OF_ISLANDS.total_s == pytest.approx(0.5 + 1.6 / 8)
+    for step in (STEP, OF_ISLANDS):
+        travelled_s = exchange_cost.travelling_s(step.exchange, step.exposed_s, 0.5)
+        assert travelled_s == pytest.approx(step.transfer_s)
 
 
-def test_plain_is_the_ring():
-    assert sent_bytes_per_step(PLAIN, G, (2, 2)) == ring_bytes(G, 4)
+def test_another_exchange_over_the_same_link_pays_the_same_latency():
+    narrow = FOUR.under(FLOAT16)
+    assert narrow.transfer_s == pytest.approx(0.2 + 1.1 / 3)
+    assert narrow.under(PLAIN).transfer_s == pytest.approx(1.3)
+    assert FOUR.under(Exchange("islands", 16)).total_s == pytest.approx(0.6 + (0.2 + 1.1 / 3) / 16)
+    on_one_host = dataclasses.replace(STEP, ranks_by_host=(4,))
+    assert on_one_host.under(FLOAT16).transfer_s == 1.3
 
 
-def test_latency_is_paid_by_each_exchange_and_no_precision_shortens_it():
-    assert transfer_s(2.0, 0.2, PLAIN, PLAIN, (2, 2)) == pytest.approx(2.0)
-    assert transfer_s(2.0, 0.2, PLAIN, FLOAT16, (2, 2)) == pytest.approx(0.2 + 1.8 / 3)
-    once_s = transfer_s(2.0, 0.2, PLAIN, ISLANDS, (2, 2))
-    assert once_s == pytest.approx(0.2 + 1.8 / 3)
-    assert exchange_cost.exposed_s(ISLANDS, once_s, 0.5) == pytest.approx(once_s / 8)
-    assert exchange_cost.travelling_s(ISLANDS, once_s / 8, 0.5) == pytest.approx(once_s)
+def advised(step):
+    """What is advised -> predicted seconds."""
+    return {one.what: one.predicted_step_s for one in step.advice()}
+
+
+def test_what_is_advised_and_what_it_would_bring():
+    assert advised(STEP) == {
+        NETWORK: pytest.approx(0.6 + 0.2 + 0.11 - HIDDEN_S),
+        GRADIENTS: pytest.approx(0.6 + 0.2 + 0.55 - HIDDEN_S),
+        # Four times the computing hides four times as much, once.
+        TOKENS: pytest.approx(0.6 + 1.3 / 4 - HIDDEN_S),
+        "islands (sync every 32)": pytest.approx(0.6 + 0.75 / 32),
+    }
+    assert advised(FOUR)[GRADIENTS] == pytest.approx(FOUR.under(FLOAT16).total_s)
+    # Islands are to exchange less, and not to become islands.
+    assert advised(OF_ISLANDS) == {
+        "weights exchanged every 32 steps": pytest.approx(0.5 + 1.6 / 32),
+        TOKENS: pytest.approx(0.5 + 1.6 / 8 / 4),
+        NETWORK: pytest.approx(0.5 + 0.16 / 8),
+    }
+    times = [one.predicted_step_s for one in STEP.advice()]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        # Where all is latency, exchanges that are seldom are left, and more work for each.
+        ({"latency_s": 1.3}, {"islands (sync every 32)", TOKENS}),
+        ({"ranks_by_host": (2,)}, {TOKENS}),
+        ({"transfer_s": HIDDEN_S + 0.02, "latency_s": 0.0}, set()),
+    ],
+)
+def test_what_hardly_helps_is_not_advised(changed, advice):
+    assert set(advised(dataclasses.replace(STEP, **changed))) == advice
+
+
+def test_each_advice_names_its_option():
+    said = {one.what: one.why for one in [*STEP.advice(), *OF_ISLANDS.advice()]}
+    said.pop(NETWORK)
+    assert len(said) == 4
+    for why in said.values():
+        options = re.findall(r"--training\.([a-z-]+)", why)
+        assert options, why
+        assert all(hasattr(TrainingConfig(), option.replace("-", "_")) for option in options)
 
 
 def test_the_sentence_about_a_link():

@@ -1,12 +1,15 @@
-"""What the machines did: means, energies, rates and correlations with known results."""
+"""What the machines did: means, energies, rates, correlations, operations of known results."""
 
 import math
 import random
 from statistics import stdev
 
 import pytest
+import tensorflow as tf
 
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.explain import machines, traffic
+from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
 
@@ -54,28 +57,26 @@ def test_one_interval_is_better_than_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("points", "energy_j", "measured_s"),
+    ("points", "energy_j"),
     [
         # The integral of the power without pauses.
-        ([(0, 100.0), (1, 100.0), (2, 200.0), (1000, 200.0), (1001, 200.0)], 100 + 150 + 200, 3),
+        ([(0, 100.0), (1, 100.0), (2, 200.0), (1000, 200.0), (1001, 200.0)], 100 + 150 + 200),
         # The counter saw what lay between the samples of the power.
-        ([(0, 100.0, 0.0, 0), (1, 100.0, 250.0, 0), (2, 100.0, 500.0, 0)], 500, 2),
+        ([(0, 100.0, 0.0, 0), (1, 100.0, 250.0, 0), (2, 100.0, 500.0, 0)], 500),
         # It counts on in a pause of the sampler, and begins anew with the next start.
         ([(0, 50.0, 10.0, 0), (100, 50.0, 9010.0, 0), (5000, 50.0, 20.0, 1), (5001, 50.0, 80.0, 1)],
-         9060, 101),
+         9060),
         # A start of a larger count than the last one of the start before.
-        ([(0, 50.0, 0.0, 0), (1, 50.0, 50.0, 0), (2, 50.0, 70.0, 1), (3, 50.0, 120.0, 1)], 100, 2),
+        ([(0, 50.0, 0.0, 0), (1, 50.0, 50.0, 0), (2, 50.0, 70.0, 1), (3, 50.0, 120.0, 1)], 100),
         # Where it does not tell, the power does.
-        ([(0, 100.0), (1, 200.0), (2, 200.0, 5.0, 0), (3, 200.0, 305.0, 0)], 150 + 200 + 300, 3),
+        ([(0, 100.0), (1, 200.0), (2, 200.0, 5.0, 0), (3, 200.0, 305.0, 0)], 150 + 200 + 300),
         # Nothing is told.
-        ([(0, None), (1, None)], None, 0),
+        ([(0, None), (1, None)], None),
     ],
 )  # fmt: skip
-def test_energy_is_what_the_gpu_counted_or_its_power_integrated(
-    tmp_path, points, energy_j, measured_s
-):
+def test_energy_is_what_the_gpu_counted_or_its_power_integrated(tmp_path, points, energy_j):
     (use,) = machines.gpu_use(run_of(tmp_path, telemetry=[gpu_samples(points)]))
-    assert (use.energy_j, use.measured_s) == (energy_j, measured_s)
+    assert use.energy_j == energy_j
     assert use.power_w is None  # no step ran
     assert use.name == "V100"
 
@@ -138,3 +139,35 @@ def test_a_finished_log_counts_the_steps_behind_its_last_line(tmp_path):
 def test_a_quantile_of_students_t_is_that_of_the_printed_table(probability, degrees, t):
     assert machines.student_t(probability, degrees) == pytest.approx(t, rel=2e-3)
     assert machines.student_t(1 - probability, degrees) == pytest.approx(-t, rel=2e-3)
+
+
+def forward_products(model, vocabulary_size, rows, source, target):
+    """Operations of all products in the graph of a forward pass over full rows."""
+    transformer = Transformer(model, vocabulary_size)
+    specs = [tf.TensorSpec([rows, length], tf.int32) for length in (source, target)]
+    graph = tf.function(transformer.call, autograph=False).get_concrete_function(*specs).graph
+    products = [op for op in graph.get_operations() if op.type in ("MatMul", "BatchMatMulV2")]
+    assert len(products) > 10
+    total = 0
+    for op in products:
+        transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+        inner = op.inputs[0].shape[-2 if transposed else -1]
+        total += 2 * op.outputs[0].shape.num_elements() * inner
+    return total
+
+
+@pytest.mark.parametrize("layers", [(1, 1), (3, 2)])
+def test_a_step_needs_three_times_the_products_of_a_forward_pass(layers):
+    model = ModelConfig(*layers, 64, 4, 96)
+    rows, source, target = 5, 7, 11
+    wanted = 3 * forward_products(model, 512, rows, source, target)
+    assert machines.flops_of_step(model, 512, rows * source, rows * target, rows) == wanted
+
+
+def test_attention_grows_with_the_square_of_the_length():
+    model = ModelConfig(2, 3, 64, 4, 128)
+    short = machines.flops_of_step(model, 512, 100, 100, 10)
+    long = machines.flops_of_step(model, 512, 100, 100, 5)
+    # 20 instead of 10 tokens a sentence: 12 D (L_e S + L_d T + L_d S) a token more.
+    assert long - short == 12 * 64 * (2 * 10 + 3 * 10 + 3 * 10) * 100
+    assert machines.flops_of_step(model, 512, 0, 0, 0) == 0
