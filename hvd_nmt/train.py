@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvd_nmt.common import signals, spare, tensorflow_import
+from hvd_nmt.common import signals, tensorflow_import
 from hvd_nmt.common.errors import reported, speak_utf8
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import Config, command_line
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
     first = command_line.is_first_rank()
-    spare.wait(_import)
+    tensorflow_import.wait_as_spare(_import)
     with (
         signals.restored(),
         outliving_readers("hvd_nmt.train"),

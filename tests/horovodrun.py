@@ -2,10 +2,10 @@
 
 from horovod.runner import launch
 
-from hvd_nmt.common import horovod_build
+from hvd_nmt.common.version import horovod_built_with
 
 if __name__ == "__main__":
-    built = horovod_build.built_with()
+    built = horovod_built_with()
     launch.gloo_built = lambda verbose=False: built["gloo"]
     launch.mpi_built = lambda verbose=False: built["mpi"]
     launch.run_commandline()

@@ -1,19 +1,10 @@
-"""What a person did wrong, in one sentence, with the exit code a script can branch on.
+"""What a person did wrong, in one sentence, with an exit code that a script can branch on.
 
-| code | class           | meaning                                                                 |
-|------|-----------------|-------------------------------------------------------------------------|
-| 0    |                 | done                                                                    |
-| 1    |                 | a defect of this package or of a library below it (with a traceback)    |
-| 2    | `ConfigError`   | the command line or configuration cannot work; no right, disk, memory   |
-| 3    | `DataError`     | the text, the vocabulary or the prepared data cannot be used            |
-| 4    | `RunError`      | the run directory or a checkpoint in it cannot be used                  |
-| 5    | `ClusterError`  | the ranks or hosts do not form the cluster that was asked for           |
-| 6    | `DivergedError` | training stopped: NaN or Inf, or replicas with unequal weights          |
-| 75   | `Preempted`     | stopped by a signal after saving a checkpoint: the same command goes on |
-| 130  |                 | interrupted from the keyboard                                           |
-
-horovodrun turns any failure of a rank into 1.
+0 is done, 1 a defect (with a traceback; horovodrun turns any failure of a rank into it), 130 an
+interruption from the keyboard; the classes have the others.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -42,9 +33,7 @@ class UserError(Exception):
 
 
 class ConfigError(UserError, ValueError):
-    """The command line or the configuration cannot work."""
-
-    exit_code = 2
+    """The command line or configuration cannot work; no right, disk or memory."""
 
 
 class DataError(UserError):
@@ -79,18 +68,14 @@ class Preempted(UserError):
     on_all_ranks = True
 
 
-BY_EXIT_CODE = {
-    kind.exit_code: kind
-    for kind in (ConfigError, DataError, RunError, ClusterError, DivergedError, Preempted)
-}
+BY_EXIT_CODE = {kind.exit_code: kind for kind in UserError.__subclasses__()}
 
 
 def speak_utf8() -> None:
-    """Let no character stop the output.
+    """Let no character stop the output, nor a stream that was closed before the start.
 
     horovodrun reads the ranks' output as UTF-8 and stops reading at the first byte that is not,
-    after which the rank blocks as soon as the pipe is full. A stream that was closed before the
-    start is None in Python, and the first use of it a traceback.
+    after which the rank blocks as soon as the pipe is full.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

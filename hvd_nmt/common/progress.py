@@ -53,12 +53,7 @@ class _Lines(tqdm):
     @staticmethod
     def status_printer(file: IO[str]) -> Callable[[str], None]:
         """What shows a state; the empty one, which clears a bar, is none."""
-
-        def show(state: str) -> None:
-            if state:
-                print(state, file=file, flush=True)
-
-        return show
+        return lambda state: print(state, file=file, flush=True) if state else None
 
     def moveto(self, n: int) -> None:
         """There is no other line to go to."""

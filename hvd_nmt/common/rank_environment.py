@@ -43,7 +43,7 @@ START_ID = "HVD_NMT_START_ID"
 HEARTBEAT = "HVD_NMT_HEARTBEAT"
 """number of the open file that a rank shares with its agent, see `training.heartbeat`"""
 SPARE = "HVD_NMT_SPARE"
-"""set in a process that waits until it is needed, see `spare`"""
+"""set in a process that waits until it is needed, see `tensorflow_import`"""
 TERMINAL = "HVD_NMT_TERMINAL"
 """set where what the ranks print is seen on a terminal"""
 

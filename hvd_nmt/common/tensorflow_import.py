@@ -1,8 +1,20 @@
-"""TensorFlow's import without the lines that its C++ code prints whatever one asks of it."""
+"""TensorFlow's import: quiet, and done ahead by a spare, which becomes a rank when it is needed.
+
+The import is the longest part of a restart. The agent of a host starts spares while ranks train;
+they read their configuration when they are needed.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Callable
+
+from hvd_nmt.common.rank_environment import SPARE
+
+_NEEDED = b"needed\n"
+_began_s: float | None = None
 
 
 def import_tensorflow() -> None:
@@ -19,3 +31,21 @@ def import_tensorflow() -> None:
         os.dup2(stderr, 2)
         os.close(stderr)
         os.close(nowhere)
+
+
+def wait_as_spare(imports: Callable[[], object]) -> None:
+    """Import what takes long, and wait to be needed; a process that is no spare goes on at once."""
+    global _began_s
+    if os.environ.pop(SPARE, None) is None:
+        return
+    imports()
+    if sys.stdin.buffer.readline() != _NEEDED:
+        os._exit(0)
+    _began_s = time.time()
+
+
+def process_started_s() -> float:
+    """Unix time, right to about a second, at which this process began to run, or to be a rank."""
+    import psutil
+
+    return _began_s or psutil.Process().create_time()

@@ -1,10 +1,16 @@
-"""Which hvd_nmt this is: its version, and a hash of its code."""
+"""Which code this is: the version of hvd_nmt, a hash of it, and what Horovod was built with."""
+
+from __future__ import annotations
 
 import hashlib
+import importlib.util
+import mmap
 from pathlib import Path
 
 __version__ = "0.2.0"
 _PACKAGE = Path(__file__).parents[1]
+_SIGNS = {"nccl": b"ncclAllReduce", "gloo": b"N4gloo", "mpi": b"MPI_Allreduce"}
+"""its error messages name the functions they are about, so a library without has no such text"""
 
 
 def code_hash() -> str:
@@ -13,3 +19,21 @@ def code_hash() -> str:
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def horovod_built_with() -> dict[str, bool]:
+    """Whether Horovod has tensorflow, nccl, gloo and mpi; all False where it is not installed.
+
+    Read from its library: importing it takes TensorFlow along.
+    """
+    spec = importlib.util.find_spec("horovod")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    libraries = [path for folder in folders for path in Path(folder).glob("tensorflow/mpi_lib*.so")]
+    if not libraries:
+        return dict.fromkeys(("tensorflow", *_SIGNS), False)
+    with (
+        libraries[0].open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        found = {name: content.find(sign) >= 0 for name, sign in _SIGNS.items()}
+    return {"tensorflow": True, **found}

@@ -23,8 +23,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.common import horovod_build
-from hvd_nmt.common.version import code_hash
+from hvd_nmt.common.version import code_hash, horovod_built_with
 
 PACKAGES = (
     "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
@@ -205,7 +204,7 @@ def _data(request: dict[str, Any]) -> dict[str, Any] | None:
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
     "code": lambda request: code_hash(),
-    "horovod": lambda request: horovod_build.built_with(),
+    "horovod": lambda request: horovod_built_with(),
     "packages": _packages, "gpu": gpu, "cpu": _cpu, "nics": _nics, "names": _names,
     "routes": routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
 }  # fmt: skip

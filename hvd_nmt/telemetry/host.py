@@ -14,8 +14,6 @@ from typing import final
 
 import psutil
 
-from hvd_nmt.common import spare
-
 _BYTES_PER_MB = 1e6  # network cards are sold, and `iftop` reports, in powers of ten
 
 
@@ -26,11 +24,6 @@ def host_sample() -> dict[str, float]:
         "cpu_percent": psutil.cpu_percent(),
         "memory_used_bytes": memory.total - memory.available,
     }
-
-
-def process_started_s() -> float:
-    """Unix time, right to about a second, at which this process began to run, or to be a rank."""
-    return spare.began_s() or psutil.Process().create_time()
 
 
 def cpu_flags() -> set[str]:

@@ -17,12 +17,12 @@ from hvd_nmt.checkpoints.find import find, newest_verified
 from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.common.tensorflow_import import process_started_s
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.records import metrics
 from hvd_nmt.telemetry.events import METRICS_FILE, TENSORBOARD_DIR, EventStore, read_metrics
-from hvd_nmt.telemetry.host import process_started_s
 from hvd_nmt.telemetry.tracker import Tracker
 from hvd_nmt.training import (
     callbacks,

@@ -2,18 +2,14 @@
 
 import errno
 import os
-import re
 import shlex
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from hvd_nmt.common import errors
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(("code", "kind"), errors.BY_EXIT_CODE.items())
@@ -66,21 +62,11 @@ def test_a_defect_is_not_swallowed():
             raise defect("internal")
 
 
-def test_every_class_has_its_own_code_and_a_row_in_the_documented_table():
-    rows = re.findall(r"^\| (\d+)\s+\| `(\w+)`\s*\|", errors.__doc__, re.MULTILINE)
-    assert {int(code): name for code, name in rows} == {
-        kind.exit_code: kind.__name__ for kind in errors.UserError.__subclasses__()
-    }
-    assert len(rows) == len(errors.BY_EXIT_CODE) == len(errors.UserError.__subclasses__())
+def test_every_class_has_a_code_of_its_own():
+    assert len(errors.BY_EXIT_CODE) == len(errors.UserError.__subclasses__()) == 6
     # 1 is a traceback's, 126 and above are the shell's.
     assert all(1 < code < 126 for code in errors.BY_EXIT_CODE)
     assert issubclass(errors.ConfigError, ValueError)
-
-
-def test_the_documents_list_the_same_codes():
-    pattern = re.compile(r"^\| (\d+)\s*\|", re.MULTILINE)
-    document = ROOT / "docs" / "exit-codes.md"
-    assert pattern.findall(document.read_text()) == pattern.findall(errors.__doc__)
 
 
 def test_a_reader_that_has_enough_is_no_error():

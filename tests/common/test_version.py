@@ -1,6 +1,15 @@
-"""Which code this is."""
+"""Which code this is, when its process began, and what Horovod was built with."""
+
+import importlib.util
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import horovod.tensorflow as hvd
 
 from hvd_nmt.common import version
+from hvd_nmt.common.version import horovod_built_with
 
 
 def test_the_code_hash_sees_any_byte_of_any_module(tmp_path, monkeypatch):
@@ -17,3 +26,27 @@ def test_the_code_hash_sees_any_byte_of_any_module(tmp_path, monkeypatch):
     (package / "deep" / "module.py").rename(package / "deep" / "renamed.py")
 
     assert len({first, second, version.code_hash()}) == 3
+
+
+def test_horovod_s_build_is_read_from_its_library(tmp_path, monkeypatch):
+    said = {"nccl": hvd.nccl_built(), "gloo": hvd.gloo_built(), "mpi": hvd.mpi_built()}
+    assert horovod_built_with() == {"tensorflow": True} | {n: bool(is_) for n, is_ in said.items()}
+    library = tmp_path / "horovod" / "tensorflow" / "mpi_lib.cpython-311-x86_64-linux-gnu.so"
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path / "horovod")])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    nothing = {"tensorflow": False, "nccl": False, "gloo": False, "mpi": False}
+    assert horovod_built_with() == nothing
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"\x7fELF ... ncclAllReduce ... _ZN4gloo9transport")
+    assert horovod_built_with() == {"tensorflow": True, "nccl": True, "gloo": True, "mpi": False}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert horovod_built_with() == nothing
+
+
+def test_a_process_knows_when_it_began():
+    """As another process sees it, and before it could have asked."""
+    code = "from hvd_nmt.common.tensorflow_import import process_started_s as s; print(s())"
+    before_s = time.time()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # The kernel counts from the boot, whose time it tells in whole seconds.
+    assert before_s - 1.1 < float(done.stdout) < time.time() + 1

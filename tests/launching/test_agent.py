@@ -225,9 +225,9 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
 
 
 SPARE = """
-from hvd_nmt.common import spare
+from hvd_nmt.common.tensorflow_import import wait_as_spare
 from hvd_nmt.training import heartbeat
-spare.wait(lambda: say('imports ' + os.environ['START']))
+wait_as_spare(lambda: say('imports ' + os.environ['START']))
 say('needed ' + os.environ['START'])
 beat = heartbeat.Heartbeat()
 beat.begin()
