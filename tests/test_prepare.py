@@ -69,9 +69,9 @@ class Toy:
         return prepare.main(self.argv(**changes))
 
     def left(self):
-        """What lies beside the raw files."""
+        """What lies beside the raw files and the lock."""
         names = sorted(path.name for path in self.directory.iterdir())
-        return [name for name in names if not name.startswith(("train", "dev"))]
+        return [name for name in names if not name.startswith(("train", "dev", ".out.lock"))]
 
 
 @pytest.fixture
