@@ -231,8 +231,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir, mo
 
 
 def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):
-    with EventStore(run_dir) as store:
-        store.truncate_after(60)
+    with EventStore(run_dir, after_step=60) as store:
         start(store, 61, hosts=["a", "a"])
         log(store, 75, math.nan, steps=14)
         evaluate(store, 75, 9.0)
