@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.config.schema import Decay
 from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
 
@@ -24,6 +26,8 @@ _FEWEST_DRAWS = 200  # of curves that stay within the bounds; with fewer, all ar
 _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
 _BOUNDS = {"BLEU": (0.0, 100.0)}  # what a measure can be; a loss is at least 0
+_RATES = 300  # points of the curve of the learning rate
+_SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "max_learning_rate")
 
 Verdict = Literal["trained", "not trained", "cannot tell"]
 Points = tuple[tuple[int, float], ...]
@@ -69,23 +73,6 @@ class FullyTrained:
     """from the first point to twice the steps"""
 
 
-@dataclass(frozen=True)
-class Overfitting:
-    """Whether the validation loss rises while the training loss falls."""
-
-    verdict: Literal["overfitting", "not overfitting", "cannot tell"]
-    losses: Points
-    """validation losses"""
-    tail: Points = ()
-    """those of the last third, of which the trend is"""
-    best: tuple[int, float] | None = None
-    """step and value of the lowest validation loss"""
-    last: tuple[int, float] | None = None
-    validation_trend: Estimate | None = None
-    """nats per 1,000 steps, over the last third; so is the training trend"""
-    training_trend: Estimate | None = None
-
-
 def fully_trained(run: Run) -> FullyTrained:
     """Judges from a fitted curve whether the run has learned what its recipe can give.
 
@@ -129,14 +116,16 @@ def warmup_steps(run: Run) -> float:
 
 def _measure(run: Run, warmup_steps: float) -> tuple[str, Points]:
     """The best measure that has enough values, and its values after the warm-up."""
-    bleu = ((each.step, each.bleu) for each in run.evaluations)
-    losses = ((each.step, each.loss) for each in run.evaluations)
-    for measure, points in (("BLEU", finite(bleu)), ("validation loss", finite(losses))):
+    bleu = _finite((each.step, each.bleu) for each in run.evaluations)
+    losses = _finite((each.step, each.loss) for each in run.evaluations)
+    for measure, points in (("BLEU", bleu), ("validation loss", losses)):
         late = _late(points, warmup_steps)
         if len(points) >= FEWEST_EVALUATIONS and len(late) >= FEWEST_EVALUATIONS - 1:
             return measure, late
-    training = finite((each.step, each.loss) for each in run.intervals)
-    return "training loss", _binned(_late(training, warmup_steps))
+    training = _late(_finite((each.step, each.loss) for each in run.intervals), warmup_steps)
+    parts = np.array_split(np.array(training), min(_BINS, len(training))) if training else []
+    binned = tuple((round(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
+    return "training loss", binned
 
 
 def _late(points: Points, warmup_steps: float) -> Points:
@@ -145,16 +134,10 @@ def _late(points: Points, warmup_steps: float) -> Points:
     return tuple(point for point in points if point[0] >= begin)
 
 
-def finite(pairs: Any) -> Points:
-    """The pairs (step, value) that have a finite value."""
+def _finite(points: Iterable[tuple[int, float | None]]) -> Points:
     return tuple(
-        (step, float(value)) for step, value in pairs if value is not None and math.isfinite(value)
+        (step, float(value)) for step, value in points if value is not None and math.isfinite(value)
     )
-
-
-def _binned(points: Points) -> Points:
-    parts = np.array_split(np.array(points), min(_BINS, len(points))) if points else []
-    return tuple((round(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts)
 
 
 Curve = Callable[[float], np.ndarray]
@@ -214,6 +197,23 @@ def _seconds_per_step(run: Run) -> float | None:
     return None if training_s is None else (training_s + evaluations_s) / steps
 
 
+@dataclass(frozen=True)
+class Overfitting:
+    """Whether the validation loss rises while the training loss falls."""
+
+    verdict: Literal["overfitting", "not overfitting", "cannot tell"]
+    losses: Points
+    """validation losses"""
+    tail: Points = ()
+    """those of the last third, of which the trend is"""
+    best: tuple[int, float] | None = None
+    """step and value of the lowest validation loss"""
+    last: tuple[int, float] | None = None
+    validation_trend: Estimate | None = None
+    """nats per 1,000 steps, over the last third; so is the training trend"""
+    training_trend: Estimate | None = None
+
+
 def overfitting(run: Run) -> Overfitting:
     """Judges from the last third of the run whether the validation loss rises.
 
@@ -221,14 +221,14 @@ def overfitting(run: Run) -> Overfitting:
     training loss, or if they lie far above an earlier lowest one. It does not if the line surely
     rises by less than `GAIN_THAT_COUNTS`. With fewer than five evaluations: "cannot tell".
     """
-    points = finite((each.step, each.loss) for each in run.evaluations)
+    points = _finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:
         return Overfitting("cannot tell", points)
     best, last = min(points, key=lambda point: (point[1], point[0])), points[-1]
     late = sum(step >= last[0] * 2 / 3 for step, _ in points)
     tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
     trend, noise = _trend(tail)
-    losses = finite((each.step, each.loss) for each in run.intervals)
+    losses = _finite((each.step, each.loss) for each in run.intervals)
     training = tuple(point for point in losses if tail[0][0] <= point[0] <= tail[-1][0])
     training_trend = _trend(training)[0] if len(training) >= FEWEST_EVALUATIONS - 1 else None
     move = trend.high * (tail[-1][0] - tail[0][0]) / 1000
@@ -258,3 +258,44 @@ def _trend(points: Points) -> tuple[Estimate, float]:
     noise = math.sqrt(((y_N - y_N.mean() - slope * x_N) ** 2).sum() / freedom)
     margin = machines.student_t(0.95, freedom) * noise / math.sqrt(x_N @ x_N)
     return Estimate(float(slope), float(slope - margin), float(slope + margin)), noise
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """What the configuration says of the rate, and what was recorded."""
+
+    schedule: Schedule | None
+    """None if the configuration does not tell"""
+    seen: Points
+    peak_seen: tuple[int, float] | None
+    """step and rate, among the recorded ones"""
+    curve: Points = ()
+    """rate by the formula at some hundred steps from the first to the last of the run"""
+    largest_deviation: tuple[int, float] | None = None
+    """step, and recorded rate over formula minus 1"""
+
+
+def learning_rate(run: Run) -> LearningRate:
+    """The schedule with the run's numbers beside the recorded rates; step N is the N-th update."""
+    seen = _finite((each.step, each.learning_rate) for each in run.intervals)
+    peak_seen = max(seen, key=lambda point: point[1], default=None)
+    schedule = _schedule(run)
+    if schedule is None:
+        return LearningRate(None, seen, peak_seen)
+    off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
+    largest = max(off, key=lambda point: abs(point[1]), default=None)
+    end = max(run.max_steps or 0, run.steps_done, 1)
+    steps = np.unique(np.linspace(1, end, _RATES, dtype=int)).tolist()
+    curve = tuple((step, schedule.rate(step - 1)) for step in steps)
+    return LearningRate(schedule, seen, peak_seen, curve, largest)
+
+
+def _schedule(run: Run) -> Schedule | None:
+    """That of a run's configuration, foreign ones too; None if a number is missing."""
+    training = run.config.get("training", {})
+    factor, warmup, cooldown, last, cap = (training.get(name) for name in _SCHEDULE)
+    width = training.get("schedule_width", run.config.get("model", {}).get("width"))
+    decay = training.get("decay", "transformer_policy")
+    if not (factor and warmup and width) or decay not in get_args(Decay):
+        return None
+    return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf, decay)

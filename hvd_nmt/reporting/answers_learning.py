@@ -5,8 +5,7 @@ from __future__ import annotations
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.explain import learning
-from hvd_nmt.explain.learning import Estimate, FullyTrained, Overfitting
-from hvd_nmt.explain.learning_rate import RateExplanation, explain
+from hvd_nmt.explain.learning import Estimate, FullyTrained, LearningRate, Overfitting
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Facts, Table
 
@@ -117,7 +116,7 @@ def _signed(trend: Estimate) -> str:
 def learning_rate(facts: Facts) -> Answer:
     """Question 6."""
     run = facts.run
-    explained = explain(run)
+    explained = learning.learning_rate(run)
     schedule = explained.schedule
     if schedule is None:
         seen = ""
@@ -154,7 +153,7 @@ def learning_rate(facts: Facts) -> Answer:
     return Answer(f"{answer}.", rate_sentences(explained, schedule), (table,))
 
 
-def rate_sentences(explained: RateExplanation, schedule: Schedule) -> tuple[str, str, str]:
+def rate_sentences(explained: LearningRate, schedule: Schedule) -> tuple[str, str, str]:
     """The formula, its peak, and what was recorded."""
     words = (
         f"Rate of the update after s updates: {schedule.formula()}. It rises in a straight line "

@@ -21,8 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS, settled
-from hvd_nmt.explain.learning import FullyTrained
-from hvd_nmt.explain.learning_rate import RateExplanation
+from hvd_nmt.explain.learning import FullyTrained, LearningRate
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
@@ -109,10 +108,10 @@ def outlook(fit: FullyTrained) -> str | None:
     return draw_panels("outlook", title, [draw] if fit.curve and fit.points else [])
 
 
-def learning_rate(run: Run, explained: RateExplanation) -> str | None:
+def learning_rate(run: Run, explained: LearningRate) -> str | None:
     """The recorded rates on the curve of the formula, with the peak marked; None without any."""
     x, y = _points(run, "learning_rate")
-    planned, peak = explained.curve, explained.peak_planned
+    planned, peak = explained.curve, explained.schedule and explained.schedule.peak()
 
     def draw(axes: Axes) -> None:
         if planned:

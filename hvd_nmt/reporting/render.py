@@ -17,7 +17,7 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.common.version import __version__
-from hvd_nmt.explain import learning, learning_rate, machines
+from hvd_nmt.explain import learning, machines
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import answers_network, answers_time, markup, plots, questions
 from hvd_nmt.reporting.answer import Answer, Facts, Table
@@ -184,7 +184,7 @@ def _dotted(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def _plots(facts: Facts) -> dict[int, list[Plot]]:
     """The figures of each question."""
     run = facts.run
-    rate, trained = learning_rate.explain(run), learning.fully_trained(run)
+    rate, trained = learning.learning_rate(run), learning.fully_trained(run)
     pairs = answers_network.traffic_pairs(facts)
     sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
     return {

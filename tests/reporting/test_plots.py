@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from hvd_nmt.explain import learning, learning_rate, traffic
+from hvd_nmt.explain import learning, traffic
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting import plots
@@ -16,7 +16,7 @@ FIGURES = {
     "bleu": plots.bleu,
     "pseudo": plots.pseudo_bleu,
     "outlook": lambda run: plots.outlook(learning.fully_trained(run)),
-    "rate": lambda run: plots.learning_rate(run, learning_rate.explain(run)),
+    "rate": lambda run: plots.learning_rate(run, learning.learning_rate(run)),
     "norm": plots.gradient_norm,
     "step parts": plots.step_parts,
     "step time": plots.step_time,
