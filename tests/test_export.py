@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,17 +15,19 @@ from hvd_nmt import export
 from hvd_nmt.data import corpus
 from hvd_nmt.model.tokenizer import Tokenizer
 
+GOLDEN = Path(__file__).resolve().parent / "golden"
+
 
 @pytest.mark.both_tensorflows
-def test_ctranslate2_is_written_explained_and_compared(toy_run, tmp_path, capsys):
-    out = tmp_path / "model"
-    words = ["--run", str(toy_run), "--to", "ctranslate2", "--out", str(out)]
-    assert export.main([*words, "--beam-size", "1"]) == 0
+def test_ctranslate2_is_written_explained_and_compared(tmp_path, capsys):
+    out, run = tmp_path / "model", GOLDEN / "run"
+    words = ["--run", str(run), "--to", "ctranslate2", "--out", str(out)]
+    assert export.main([*words, "--verify-on", str(GOLDEN / "source.en")]) == 0
     said = capsys.readouterr()
     assert said.err == ""
     assert "reading     " in said.out
     assert f"written     {out}, " in said.out
-    assert re.search(rf"verified    (\d+) of \1 lines are translated as {toy_run} does", said.out)
+    assert re.search(rf"verified    (\d+) of \1 lines are translated as {run} does", said.out)
     code = said.out.split("\n\n")[1].partition("\nverified")[0]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ from hvd_nmt.translation import long_lines, reader
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:  # needs a package that not everybody has
-    from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
+    from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
 
 Advance = Callable[[int], object]
 """called with the number of lines that have been done since the last call"""
@@ -330,17 +330,20 @@ def _tag(language: str, tags: Mapping[str, int]) -> str:
 
 
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTranslate2Translator:
-    from hvd_nmt.formats import ctranslate2  # needs a package that not everybody has
+    # needs a package that not everybody has
+    from hvd_nmt.formats import ctranslate2, ctranslate2_translator
 
     if len(which) > 1:
         raise ConfigError(
             "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
             "hvd_nmt.average makes of several."
         )
-    ctranslate2.require_possible(settings.decoding)  # before a model is made that serves nothing
+    ctranslate2_translator.require_possible(
+        settings.decoding
+    )  # before a model is made that serves nothing
     stored = "float32" if settings.precision == "auto" else settings.precision
     path = ctranslate2.cached(run, which[0], stored)
-    return ctranslate2.CTranslate2Translator(path, settings.decoding)
+    return ctranslate2_translator.CTranslate2Translator(path, settings.decoding)
 
 
 def _warn(number: int, text: str) -> None:

@@ -74,7 +74,7 @@ def compare(
     if saved_model.is_saved_model(exported):
         by_export = _translated_by_saved_model(lines, exported)
     else:
-        from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
+        from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
 
         backend = CTranslate2Translator(exported, loaded.settings.decoding)
         other = dataclasses.replace(loaded, backend=backend, models=[])
