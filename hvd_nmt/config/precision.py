@@ -1,14 +1,12 @@
-"""What some hardware can: the arithmetic that suits it, and the CUDA code that runs on it."""
+"""The arithmetic that suits some hardware."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from hvd_nmt.config.schema import Precision
 
 _AMPERE, _VOLTA = (8, 0), (7, 0)
-_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)")
 _BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 
 
@@ -37,26 +35,3 @@ def pick(wanted: Precision, gpu_capability: tuple[int, ...] | None, cpu_has_bflo
 def cpu_has_bfloat16(flags: Collection[str]) -> bool:
     """Whether a processor with these instruction-set flags multiplies bfloat16 by itself."""
     return not _BFLOAT16_CPU_FLAGS.isdisjoint(flags)
-
-
-def has_code(architectures: Iterable[str], capability: tuple[int, ...]) -> bool:
-    """Whether CUDA code runs on a GPU.
-
-    Args:
-        architectures: what the code was compiled for. sm_XY is machine code for compute capability
-            X.Y and later ones with the same X; compute_XY is PTX, which the driver compiles for
-            every GPU from X.Y on.
-        capability: of the GPU (major, minor).
-
-    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
-    """
-    for kind, major, minor in filter(None, map(_parsed, architectures)):
-        later = capability >= (major, minor)
-        if later and (kind == "compute" or capability[0] == major):
-            return True
-    return False
-
-
-def _parsed(architecture: str) -> tuple[str, int, int] | None:
-    found = _ARCHITECTURE.match(architecture)
-    return found and (found[1], int(found[2]), int(found[3]))

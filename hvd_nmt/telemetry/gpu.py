@@ -51,18 +51,6 @@ def gpu_names() -> list[str]:
         return [gpu.name for gpu in probe.gpus]
 
 
-def energy_j_of(uuid: str) -> float | None:
-    """Energy of a GPU since driver load, by CUDA's 32-digit UUID; None: NVML does not tell."""
-    dashed = "-".join((uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]))
-    with contextlib.suppress(pynvml.NVMLError):
-        pynvml.nvmlInit()
-        try:
-            return _energy_j(pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}"))
-        finally:
-            pynvml.nvmlShutdown()
-    return None
-
-
 def spinning(sample: Mapping[str, Any]) -> bool | None:
     """Tells a GPU that only waits inside a collective from one that computes, by a `GpuSample`.
 
@@ -184,10 +172,6 @@ def _sample(index: int, handle: Any) -> GpuSample:
     return GpuSample(index, **values)
 
 
-def _energy_j(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000)
-
-
 def _throttle_reasons(handle: Any) -> list[str]:
     try:
         bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
@@ -202,7 +186,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "memory_used_bytes": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
     "power_w": lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
     "power_limit_w": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
-    "energy_j": _energy_j,
+    "energy_j": lambda handle: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,
     "throttle_reasons": _throttle_reasons,
 }
 """field of a `GpuSample` -> how a GPU tells it, by its handle"""

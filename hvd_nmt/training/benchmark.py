@@ -40,8 +40,6 @@ class Benchmark:
     """most memory of all ranks together"""
     product_flop_per_s: float
     """the best rate of a large product, on all ranks together"""
-    energy_j: float | None = None
-    """drawn by the GPUs of all ranks in these steps; None: none tells"""
 
     def rows(self) -> list[tuple[str, str]]:
         """The same for a reader: medians over the steps, speed from their sums."""
@@ -53,7 +51,7 @@ class Benchmark:
             part_s = sum(getattr(step["step_time"], part) for step in self.steps)
             return f"{part_s / sum(times):.1%}"
 
-        rows = [
+        return [
             ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
             ("s/step: median, min, max",
              f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
@@ -66,10 +64,6 @@ class Benchmark:
             ("share of exposed communication", share("communication_s")),
             ("peak memory of all ranks", data_size(self.peak_bytes)),
         ]  # fmt: skip
-        if self.energy_j is not None:
-            joules = f"{1000 * self.energy_j / tokens:.3g} J per 1,000 tokens"
-            rows.append(("energy of the GPUs", f"{joules}, {self.energy_j / sum(times):.0f} W"))
-        return rows
 
 
 def measure(config: Config, steps: int) -> Benchmark | None:
@@ -88,7 +82,7 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
     model, _, adam = setup.build(config, run_setup)
     plan = setup.check(config, run_setup, model, adam)
     total = WARMUP_STEPS + steps
-    recorder = _Recorder(total)
+    recorder = _Recorder()
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
     compiles = model.compiles
     data = setup.dataset(run_setup, 0, total, rounded=compiles)
@@ -96,11 +90,9 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
-    energies = horovod.gather(recorder.energy_j())
     return Benchmark(
         recorder.steps[WARMUP_STEPS:], plan, peak_bytes,
         sum(horovod.gather(product_flop_per_s(run_setup.precision))),
-        None if None in energies else sum(energies),
     )  # fmt: skip
 
 
@@ -132,20 +124,11 @@ def _product_rate(precision: str, rows: int, inner: int, columns: int, rounds: i
 
 
 class _Recorder(StepCallback):
-    """Keeps the logs of each step, and the energy before and after the measured ones."""
+    """Keeps the logs of each step."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self) -> None:
         super().__init__(start_step=0)
         self.steps: list[dict[str, Any]] = []
-        self._total = total
-        self._energies_j: list[float | None] = []
-
-    def energy_j(self) -> float | None:
-        """Drawn by this rank's GPU; None where that is not told."""
-        begin, end = self._energies_j
-        return None if begin is None or end is None else end - begin
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         self.steps.append(dict(logs))
-        if step in (WARMUP_STEPS, self._total):
-            self._energies_j.append(devices.energy_j())

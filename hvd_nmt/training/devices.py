@@ -1,4 +1,4 @@
-"""GPU and thread settings of this rank, and the precision its hardware is good at."""
+"""GPU and thread settings of this rank, the precision its hardware is good at, and its memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import tensorflow as tf
 from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Precision, precision
-from hvd_nmt.config.precision import has_code
 from hvd_nmt.model import device
-from hvd_nmt.telemetry import gpu
+from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.telemetry.host import cpu_flags
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
@@ -52,29 +51,27 @@ def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -
         gpus = []
     elif wanted and not gpus:
         _require_no_gpu(rank.host)
-    if gpus:
-        # One for several ranks may be a GPU for each: Slurm can show each task its own.
-        if rank.local_size > len(gpus) > 1:
-            raise ClusterError(
-                f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
-                f"there: start it with {len(gpus)} slot(s)."
-            )
-        gpu = gpus[rank.local_rank if len(gpus) > 1 else 0]
-        _require_code(gpu, rank.host)
-        tf.config.set_visible_devices(gpu, "GPU")
-        tf.config.experimental.set_memory_growth(gpu, True)
-    else:
-        cores = len(os.sched_getaffinity(0))
-        tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // rank.local_size))
+    if not gpus:
+        tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))
         keep_freed_memory()
+        return
+    # One for several ranks may be a GPU for each: Slurm can show each task its own.
+    if rank.local_size > len(gpus) > 1:
+        raise ClusterError(
+            f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
+            f"there: start it with {len(gpus)} slot(s)."
+        )
+    gpu = gpus[rank.local_rank if len(gpus) > 1 else 0]
+    _require_code(gpu, rank.host)
+    tf.config.set_visible_devices(gpu, "GPU")
+    tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def description(rank: Rank) -> str:
     """What this rank computes with, for a reader."""
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
-        cores = len(os.sched_getaffinity(0))
-        return f"CPU, {count(max(1, cores // rank.local_size), 'thread')}"
+        return f"CPU, {count(_threads(rank), 'thread')}"
     details = tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
 
@@ -86,7 +83,7 @@ def require_gpu_of_its_own(rank: Rank) -> None:
     """
     gpus = tf.config.list_physical_devices("GPU")
     one = len(gpus) == 1 and tf.config.get_visible_devices("GPU")
-    by_rank = horovod.gather([rank.host, _gpu_uuid(0) if one else None])
+    by_rank = horovod.gather([rank.host, _gpu_uuid() if one else None])
     with horovod.raise_on_all_ranks():
         for host, uuid in by_rank:
             ranks = by_rank.count([host, uuid])
@@ -97,71 +94,18 @@ def require_gpu_of_its_own(rank: Rank) -> None:
                 )
 
 
-def _require_no_gpu(host: str) -> None:
-    """See that TensorFlow finds no GPU because there is none: it trains on the CPU without a word.
-
-    Who hides them with CUDA_VISIBLE_DEVICES wants it so.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None and not _NAMES_A_GPU.search(chosen):  # "", "-1", Slurm's "NoDevFiles"
-        return
-    names = gpu.gpu_names()
-    if not names:
-        return
-    built = tf.sysconfig.get_build_info()["is_cuda_build"]
-    why = "" if built else " (this one was built without CUDA)"
-    raise ClusterError(
-        f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
-        f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
-        f"nvidia-smi shows the driver, and {_ASK} the reason; or train on the processor with "
-        "--training.device cpu."
-    )
-
-
-def _uuid_in_use() -> str | None:
-    """UUID of this rank's GPU; None without one, or where CUDA does not tell."""
-    gpus = tf.config.get_visible_devices("GPU")
-    return _gpu_uuid(int(gpus[0].name.rpartition(":")[2])) if gpus else None
-
-
-def _gpu_uuid(number: int) -> str | None:
-    """UUID of a GPU or MIG slice that this process sees; None where CUDA does not tell."""
-    device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda = ctypes.CDLL("libcuda.so.1")
-        failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), number)
-        if not failed and not cuda.cuDeviceGetUuid_v2(uuid, device):
-            return bytes(uuid).hex()
-    return None
-
-
-def _require_code(gpu: tf.config.PhysicalDevice, host: str) -> None:
-    """See that TensorFlow was compiled for a GPU: CUDA says it only in step 1, and obscurely."""
-    details = tf.config.experimental.get_device_details(gpu)
-    capability = details.get("compute_capability")
-    architectures = tf.sysconfig.get_build_info().get("cuda_compute_capabilities")
-    if capability and architectures and not has_code(architectures, capability):
-        raise ClusterError(
-            f"TensorFlow {tf.__version__} has no code for the {details.get('device_name', 'GPU')} "
-            f"of {host} (compute capability {'.'.join(map(str, capability))}): leave it out with "
-            "CUDA_VISIBLE_DEVICES, or leave the host out."
-        )
-
-
 def keep_freed_memory() -> None:
     """Ask glibc to keep freed memory for the next step instead of returning it to the kernel.
 
     A step on a CPU takes the same hundreds of megabytes each time; by default every large tensor is
     a fresh mapping whose pages the kernel has to clear.
     """
-    try:
+    with contextlib.suppress(OSError):  # not glibc: nothing to ask
         libc = ctypes.CDLL("libc.so.6")
-    except OSError:
-        return  # not glibc: nothing to ask
-    m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
-    libc.mallopt(m_mmap_threshold, 1 << 30)
-    libc.mallopt(m_trim_threshold, (1 << 31) - 1)
-    libc.mallopt(m_top_pad, 64 << 20)
+        m_trim_threshold, m_top_pad, m_mmap_threshold = -1, -2, -3
+        libc.mallopt(m_mmap_threshold, 1 << 30)
+        libc.mallopt(m_trim_threshold, (1 << 31) - 1)
+        libc.mallopt(m_top_pad, 64 << 20)
 
 
 def pick_precision(wanted: Precision) -> str:
@@ -184,12 +128,6 @@ def forget_peak() -> None:
         tf.config.experimental.reset_memory_stats("GPU:0")
 
 
-def energy_j() -> float | None:
-    """Energy that this rank's GPU has drawn since its driver was loaded; None without a GPU."""
-    uuid = _uuid_in_use()
-    return gpu.energy_j_of(uuid) if uuid else None
-
-
 def is_of_memory(error: Exception) -> bool:
     """Whether an error of TensorFlow or Python says that there was too little memory."""
     return isinstance(error, MemoryError) or bool(_TOO_LITTLE_MEMORY.search(str(error)))
@@ -201,14 +139,61 @@ def explain_memory(rank: Rank, remedy: str = _SMALLER_STEPS) -> Iterator[None]:
     try:
         yield
     except (tf.errors.OpError, MemoryError) as error:
-        text = str(error)
         if not is_of_memory(error):
             raise
-        # A copy to a GPU fails with "Dst tensor", and without a name of the device.
-        on_gpu = "GPU:" in text or (
-            "device:CPU:" not in text and bool(tf.config.get_visible_devices("GPU"))
-        )
+        on_gpu = tf.config.get_visible_devices("GPU") and "device:CPU:" not in str(error)
         what = "its GPU has" if on_gpu else "there is"
         raise ConfigError(
             f"Rank {rank.index} on {rank.host} needs more memory than {what}: {remedy}"
         ) from error
+
+
+def _threads(rank: Rank) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // rank.local_size)
+
+
+def _require_no_gpu(host: str) -> None:
+    """See that TensorFlow finds no GPU because there is none: it trains on the CPU without a word.
+
+    Who hides them with CUDA_VISIBLE_DEVICES wants it so.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None and not _NAMES_A_GPU.search(chosen):  # "", "-1", Slurm's "NoDevFiles"
+        return
+    names = gpu_names()
+    if not names:
+        return
+    built = tf.sysconfig.get_build_info()["is_cuda_build"]
+    why = "" if built else " (this one was built without CUDA)"
+    raise ClusterError(
+        f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
+        f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
+        f"nvidia-smi shows the driver, and {_ASK} the reason; or train on the processor with "
+        "--training.device cpu."
+    )
+
+
+def _require_code(gpu: tf.config.PhysicalDevice, host: str) -> None:
+    """See that TensorFlow was compiled for GPUs this old; CUDA says it in step 1, and obscurely."""
+    details = tf.config.experimental.get_device_details(gpu)
+    capability = details.get("compute_capability")
+    architectures = tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])
+    found = re.findall(r"(?:sm|compute)_(\d+)(\d)", " ".join(architectures))
+    oldest = min(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+    if capability and tuple(capability) < oldest:
+        raise ClusterError(
+            f"TensorFlow {tf.__version__} has no code for the {details.get('device_name', 'GPU')} "
+            f"of {host} (compute capability {'.'.join(map(str, capability))}): leave it out with "
+            "CUDA_VISIBLE_DEVICES, or leave the host out."
+        )
+
+
+def _gpu_uuid() -> str | None:
+    """UUID of the first GPU or MIG slice that this process sees; None where CUDA does not tell."""
+    number, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    with contextlib.suppress(OSError, AttributeError):
+        cuda = ctypes.CDLL("libcuda.so.1")
+        failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(number), 0)
+        if not failed and not cuda.cuDeviceGetUuid_v2(uuid, number):
+            return bytes(uuid).hex()
+    return None

@@ -14,7 +14,17 @@ from hvd_nmt.training.horovod import Rank
 
 @pytest.fixture
 def hardware(monkeypatch):
-    """Pretends to run on a CPU with flags, and on GPUs of a compute capability."""
+    """Pretends to be on a CPU with flags, and on GPUs; gives what TensorFlow and glibc are told."""
+    told = []
+    for owner, name in (
+        (tf.config, "set_visible_devices"),
+        (tf.config.experimental, "set_memory_growth"),
+        (tf.config.experimental, "enable_op_determinism"),
+        (tf.config.threading, "set_intra_op_parallelism_threads"),
+        (devices, "keep_freed_memory"),
+    ):
+        monkeypatch.setattr(owner, name, lambda *words, name=name: told.append((name, *words)))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def pretend(flags=frozenset(), capability=None, gpus=1):
         names = [f"GPU:{i}" for i in range(gpus)] if capability is not None else []
@@ -26,6 +36,7 @@ def hardware(monkeypatch):
             "get_device_details",
             lambda gpu: {"compute_capability": capability} if capability else {},
         )
+        return told
 
     return pretend
 
@@ -49,54 +60,37 @@ def rank(local_rank, local_size, host="v100a"):
     return Rank(local_rank, local_size, local_rank, local_size, host)
 
 
-def test_each_rank_gets_its_own_gpu(hardware, monkeypatch):
-    hardware(capability=(7, 0), gpus=2)
-    calls = []
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: calls.append(a))
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: calls.append(a))
-    for local_rank in (0, 1):
-        devices.set_up(rank(local_rank, 2))
-    assert calls == [("GPU:0", "GPU"), ("GPU:0", True), ("GPU:1", "GPU"), ("GPU:1", True)]
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_rank_gets_its_own_gpu(hardware, number):
+    told = hardware(capability=(7, 0), gpus=2)
+    devices.set_up(rank(number, 2))
+    gpu = f"GPU:{number}"
+    assert told == [("set_visible_devices", gpu, "GPU"), ("set_memory_growth", gpu, True)]
 
 
-def test_cpu_hides_the_gpus_and_deterministic_kernels_are_asked_for(hardware, monkeypatch):
-    hardware(capability=(7, 0), gpus=2)
-    said = []
-    experimental = tf.config.experimental
-    monkeypatch.setattr(experimental, "enable_op_determinism", lambda: said.append("determinism"))
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: said.append(a))
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda n: None)
-    monkeypatch.setattr(devices, "keep_freed_memory", lambda: None)
-    devices.set_up(rank(0, 3), "cpu")
-    assert said == [([], "GPU")]
+def test_cpu_hides_the_gpus_and_deterministic_kernels_are_asked_for(hardware):
+    told = hardware(capability=(7, 0), gpus=2)
     devices.set_up(rank(0, 3), "cpu", deterministic=True)
-    assert said[1:] == ["determinism", ([], "GPU")]
+    assert told[:2] == [("enable_op_determinism",), ("set_visible_devices", [], "GPU")]
+    assert told[3:] == [("keep_freed_memory",)]
 
 
-def test_ranks_on_the_processor_do_not_share_a_gpu(hardware, monkeypatch):
-    """One GPU that all of them could have, and none has."""
-    hardware(capability=(7, 0), gpus=1)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
-    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: "b")
-    said = []
-    monkeypatch.setattr(devices.horovod, "gather", lambda value: said.append(value) or [value] * 2)
-    monkeypatch.setattr(devices.horovod, "raise_on_all_ranks", contextlib.nullcontext)
-    devices.require_gpu_of_its_own(rank(0, 2))
-    assert said == [["v100a", None]]
-
-
-@pytest.fixture
-def two_cards(nvml_library, monkeypatch):
-    """Two GPUs that NVML knows and TensorFlow here does not find."""
-    nvml_library.gpus = 2
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda n: None)
-    monkeypatch.setattr(devices, "keep_freed_memory", lambda: None)
+@pytest.mark.parametrize(
+    ("cores", "ranks", "threads"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 4, 1)]
+)
+def test_ranks_on_cpus_share_the_cores(hardware, monkeypatch, cores, ranks, threads):
+    told = hardware()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    devices.set_up(rank(0, ranks))
+    assert told == [("set_intra_op_parallelism_threads", threads), ("keep_freed_memory",)]
 
 
 @pytest.mark.parametrize("built", [False, True])
-def test_gpus_that_tensorflow_cannot_use_are_one_sentence(two_cards, monkeypatch, built):
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+def test_gpus_that_tensorflow_cannot_use_are_one_sentence(
+    hardware, nvml_library, monkeypatch, built
+):
+    nvml_library.gpus = 2
+    hardware()
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": built})
     with pytest.raises(ClusterError) as raised:
         devices.set_up(rank(0, 2), "auto")
@@ -110,12 +104,13 @@ def test_gpus_that_tensorflow_cannot_use_are_one_sentence(two_cards, monkeypatch
     ("device", "hidden"),
     [("cpu", None), (None, None), ("auto", ""), ("auto", "-1"), ("auto", "NoDevFiles")],
 )
-def test_gpus_that_nobody_wants_do_not_matter(two_cards, monkeypatch, device, hidden):
+def test_gpus_that_nobody_wants_do_not_matter(hardware, nvml_library, monkeypatch, device, hidden):
+    nvml_library.gpus = 2
+    told = hardware()
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: None)
     devices.set_up(rank(0, 1), device)
+    assert told[-1] == ("keep_freed_memory",)
 
 
 def test_more_ranks_than_gpus_is_one_sentence(hardware):
@@ -124,51 +119,42 @@ def test_more_ranks_than_gpus_is_one_sentence(hardware):
         devices.set_up(rank(0, 3))
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_one_visible_gpu_for_each_rank(hardware, monkeypatch, shared):
+@pytest.mark.parametrize("case", ["each its own", "one for both", "none is used"])
+def test_one_visible_gpu_for_each_rank(hardware, monkeypatch, case):
     """As Slurm shows them to its tasks: each is number 0 there, and they are different ones."""
-    hardware(capability=(7, 0), gpus=1)
-    taken = []
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: taken.append(a))
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: None)
+    told = hardware(capability=(7, 0), gpus=1)
     devices.set_up(rank(1, 2))
-    assert taken == [("GPU:0", "GPU")]
+    assert told[0] == ("set_visible_devices", "GPU:0", "GPU")
 
-    monkeypatch.setattr(devices, "_gpu_uuid", lambda number: "b")
-    other = "b" if shared else "a"
-    answers = iter([[["v100a", other], ["v100a", "b"], ["v100b", other]]])
-    monkeypatch.setattr(devices.horovod, "gather", lambda value: next(answers))
+    monkeypatch.setattr(devices, "_gpu_uuid", lambda: "b")
     monkeypatch.setattr(devices.horovod, "raise_on_all_ranks", contextlib.nullcontext)
+    other = ["v100a", "a"] if case == "each its own" else ["v100a", "b"]
+    gathered = []
+
+    def gather(own):
+        gathered.append(own)
+        return [own, own] if case == "none is used" else [other, own, ["v100b", "b"]]
+
+    monkeypatch.setattr(devices.horovod, "gather", gather)
+    if case == "none is used":  # all of them train on the processor
+        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
     refusal = pytest.raises(ClusterError, match=r"^v100a runs 2 ranks on one GPU")
-    with refusal if shared else contextlib.nullcontext():
+    with refusal if case == "one for both" else contextlib.nullcontext():
         devices.require_gpu_of_its_own(rank(1, 2))
-
-
-def test_a_gpu_for_which_tensorflow_has_no_code_is_one_sentence(hardware, monkeypatch):
-    """One that it runs on, and one of which it does not say so, is taken."""
-    hardware(capability=(5, 2))
-    taken, built = [], {}
-    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *a: taken.append(a))
-    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *a: None)
-    devices.set_up(rank(0, 1))
-    built["cuda_compute_capabilities"] = ["sm_50"]
-    devices.set_up(rank(0, 1))
-    built["cuda_compute_capabilities"] = ["sm_60", "compute_90"]
-    words = r"no code for the GPU of v100a \(compute capability 5\.2\): .*CUDA_VISIBLE_DEVICES"
-    with pytest.raises(ClusterError, match=words):
-        devices.set_up(rank(0, 1))
-    assert taken == [("GPU:0", "GPU")] * 2
+    assert gathered == [["v100a", None if case == "none is used" else "b"]]
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "threads"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 4, 1)]
+    ("capability", "runs"), [((3, 7), False), ((6, 1), True), ((7, 0), True), ((10, 0), True)]
 )
-def test_ranks_on_cpus_share_the_cores(hardware, monkeypatch, cores, ranks, threads):
-    hardware()
-    calls = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", calls.append)
-    monkeypatch.setattr(devices, "keep_freed_memory", lambda: calls.append("memory"))
-    devices.set_up(rank(0, ranks))
-    assert calls == [threads, "memory"]
+def test_a_gpu_older_than_tensorflow_s_code_is_one_sentence(
+    hardware, monkeypatch, capability, runs
+):
+    told, built = hardware(capability=capability), {}
+    monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: built)
+    devices.set_up(rank(0, 1))  # TensorFlow does not say what it was built for
+    built["cuda_compute_capabilities"] = ["sm_60", "sm_89", "compute_90"]
+    words = r"no code for the GPU of v100a \(compute capability 3\.7\): .*CUDA_VISIBLE_DEVICES"
+    with contextlib.nullcontext() if runs else pytest.raises(ClusterError, match=words):
+        devices.set_up(rank(0, 1))
+    assert told.count(("set_visible_devices", "GPU:0", "GPU")) == 1 + runs
