@@ -12,9 +12,7 @@ import dataclasses
 import io
 import os
 import re
-import shutil
 import sys
-import textwrap
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +23,8 @@ import docstring_parser
 import tyro
 
 from hvd_nmt.common.errors import ConfigError, let_first_rank_speak, reported, speak_utf8
-from hvd_nmt.config import Config, load, nearest, presets
+from hvd_nmt.config import Config, load, presets
+from hvd_nmt.config.yaml_reader import nearest
 
 LOCAL_FILE = Path("hvd_nmt.yaml")
 """defaults of a working directory, read when the file is there"""
@@ -121,9 +120,8 @@ def options(
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if {"-h", "--help"} & set(words):
-        # tyro would leave each paragraph of the description one long line.
-        text = f"{description}\n\nExit codes are in hvd_nmt.common.errors.\n"
-        print(_filled(text, shutil.get_terminal_size().columns) + "\n")
+        # tyro would make one long line of each paragraph.
+        print(f"{description.strip()}\n\nExit codes are in hvd_nmt.common.errors.\n")
         _flow_help(kind)
     printed = io.StringIO()
     try:
@@ -161,17 +159,3 @@ def _flow_help(kind: type) -> None:
     for hint in typing.get_type_hints(kind).values():
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             _flow_help(hint)
-
-
-def _filled(text: str, columns: int) -> str:
-    """Paragraphs filled to the width of the terminal; examples and lists stay as they are."""
-    lines: list[str] = []
-    paragraph: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        if line and not line[0].isspace() and not line.startswith(("- ", "* ", "|")):
-            paragraph.append(line)
-            continue
-        lines += textwrap.wrap(" ".join(paragraph), max(20, columns - 1), break_on_hyphens=False)
-        paragraph = []
-        lines.append(line)
-    return "\n".join(lines).strip("\n")

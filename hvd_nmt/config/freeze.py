@@ -1,16 +1,16 @@
-"""Which weights a pattern names, such as "encoder" or "decoder/0/*". No TensorFlow here.
+"""Which weights a pattern names, such as "encoder" or "decoder/0/*".
 
 A weight is known by its path in the model, as in a checkpoint: `encoder/0/attention/qkv`.
 """
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.yaml_reader import nearest
 
 # A stack ends with a layer normalisation of its own, which is of no use without it.
 _STACKS = {
@@ -30,12 +30,16 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
         ConfigError: a pattern names no weight, or together they leave none to train.
     """
     found: set[str] = set()
-    for pattern in re.split(r"[,\s]+", patterns.strip(", \t\n")) if patterns else ():
-        named = _named(paths, pattern)
+    for pattern in patterns.replace(",", " ").split():
+        globs = [glob for part in _STACKS.get(pattern, (pattern,)) for glob in (part, f"{part}/*")]
+        named = {path for path in paths for glob in globs if fnmatch.fnmatchcase(path, glob)}
         if not named:
+            # Whole paths and their beginnings, such as encoder/0; then each kind of layer once.
+            parts = {path[: match.start()] for path in paths for match in re.finditer("/|$", path)}
+            kinds = dict.fromkeys(re.sub(r"/\d+/", "/*/", path) for path in paths)
             raise ConfigError(
-                f"training.freeze: no weight is called {pattern!r}{_nearest(pattern, paths)}; "
-                f"the weights are {', '.join(_kinds(paths))}."
+                f"training.freeze: no weight is called {pattern!r}"
+                f"{nearest(pattern, sorted(parts))}; the weights are {', '.join(kinds)}."
             )
         found |= named
     if len(found) == len(paths):
@@ -43,20 +47,3 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
             f"training.freeze {patterns!r} leaves no weight to train: name fewer of them."
         )
     return found
-
-
-def _named(paths: Collection[str], pattern: str) -> set[str]:
-    globs = [glob for part in _STACKS.get(pattern, (pattern,)) for glob in (part, f"{part}/*")]
-    return {path for path in paths for glob in globs if fnmatch.fnmatchcase(path, glob)}
-
-
-def _nearest(pattern: str, paths: Collection[str]) -> str:
-    """Of whole paths and of their beginnings, such as encoder/0."""
-    known = {path[: match.start()] for path in paths for match in re.finditer("/|$", path)}
-    near = difflib.get_close_matches(pattern, sorted(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
-def _kinds(paths: Collection[str]) -> list[str]:
-    """The paths with `*` for the number of a layer, each once."""
-    return list(dict.fromkeys(re.sub(r"/\d+/", "/*/", path) for path in paths))

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config.unique_keys import UniqueKeys
+from hvd_nmt.config.yaml_reader import parse_yaml
 
 AS_IS: Literal["as is"] = "as is"
 END: Literal["end"] = "end"
@@ -57,15 +57,6 @@ def weight_of(value: Any, name: str) -> Weight:
     raise ConfigError(f"{name} {value!r}: give a number above 0, or {AS_IS!r}.")
 
 
-LONE_WEIGHT = "a weight beside none other, which changes nothing"
-
-
-def lone_weight(weights: Mapping[str, Weight]) -> str | None:
-    """The corpus, of several, that alone has a weight: nothing weighs against it."""
-    weighed = [name for name, weight in weights.items() if weight != AS_IS]
-    return weighed[0] if len(weighed) == 1 and len(weights) > 1 else None
-
-
 def stages_of(values: Any, where: str) -> Stages:
     """Stages as they stand in a file.
 
@@ -84,18 +75,8 @@ def stages_of(values: Any, where: str) -> Stages:
 
 
 def parse(text: str) -> Stages:
-    """Stages in one word of the command line, as YAML.
-
-    Raises:
-        ConfigError: as `stages_of`.
-    """
-    try:
-        values = yaml.load(text, UniqueKeys)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"data.stages cannot be read as YAML: {' '.join(str(error).split())}"
-        ) from None
-    return stages_of(values or [], "data.stages")
+    """Stages in one word of the command line, as YAML; raises a ConfigError as `stages_of`."""
+    return stages_of(parse_yaml(text, "data.stages") or [], "data.stages")
 
 
 def word(stages: Stages) -> str:
@@ -111,7 +92,7 @@ def _stage(value: Any, where: str) -> Stage:
     if not isinstance(value, dict) or set(value) != {"until", "weights"}:
         raise ConfigError(f"{where} must have until and weights, as in {_EXAMPLE}.")
     until, weights = value["until"], value["weights"]
-    if until != END and (not isinstance(until, int) or isinstance(until, bool) or until < 1):
+    if until != END and (type(until) is not int or until < 1):
         raise ConfigError(f"{where}: until is {until!r}: give the last step of the stage, or end.")
     if not isinstance(weights, dict) or not weights:
         raise ConfigError(f"{where}: weights must name at least one corpus.")

@@ -46,13 +46,9 @@ class Schedule:
         """The schedule of a run of this package."""
         training = config.training
         return Schedule(
-            training.learning_rate,
-            config.model.width,
-            training.warmup_steps,
-            training.cooldown_steps,
-            training.max_steps,
-            decay=training.decay,
-        )
+            training.learning_rate, config.model.width, training.warmup_steps,
+            training.cooldown_steps, training.max_steps, decay=training.decay,
+        )  # fmt: skip
 
     @property
     def cools_down(self) -> bool:
@@ -90,15 +86,17 @@ class Schedule:
 
     def formula(self) -> str:
         """The rate after s updates, with the numbers of this schedule."""
-        warmup, rising = f"{self.warmup_steps:g}", f"(s+1) / {self.warmup_steps:g}"
-        left, all_ = f"({self.max_steps:g} - s)", f"{self._falling_steps():g}"
-        text = {
-            "transformer_policy": f"{self.factor:g} x {self.width:g}^-0.5 x "
-            f"min((s+1) x {warmup}^-1.5, (s+1)^-0.5)",
-            "inverse_sqrt": f"{self.factor:g} x min({rising}, ({warmup} / (s+1))^0.5)",
-            "linear": f"{self.factor:g} x min({rising}, {left} / {all_})",
-            "cosine": f"{self.factor:g} x min({rising}, (1 - cos(pi x {left} / {all_})) / 2)",
-        }.get(self.decay, f"{self.factor:g} x min({rising}, 1)")
+        warmup, left = f"{self.warmup_steps:g}", f"({self.max_steps:g} - s)"
+        share_left = f"{left} / {self._falling_steps():g}"
+        falls = {
+            "inverse_sqrt": f"({warmup} / (s+1))^0.5",
+            "linear": share_left,
+            "cosine": f"(1 - cos(pi x {share_left})) / 2",
+        }.get(self.decay, "1")
+        text = f"{self.factor:g} x min((s+1) / {warmup}, {falls})"
+        if self.decay == "transformer_policy":
+            policy = f"min((s+1) x {warmup}^-1.5, (s+1)^-0.5)"
+            text = f"{self.factor:g} x {self.width:g}^-0.5 x {policy}"
         if self.cap < math.inf:
             text = f"min({text}, {self.cap:g})"
         if self.cools_down:

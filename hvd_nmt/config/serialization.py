@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.limits import AUTO, Count
 from hvd_nmt.config.mixture import Stages, stages_of
 from hvd_nmt.config.schema import Config
-from hvd_nmt.config.unique_keys import UniqueKeys
+from hvd_nmt.config.yaml_reader import nearest, read_yaml
 
 _FORMER = frozenset({
     "data.bpe_dropout",
@@ -54,45 +53,32 @@ def load(path: Path, default: Config | None = None) -> Config:
         ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
             is given) or a value of the wrong type.
     """
-    return _replaced(default or Config(), read_yaml(path), str(path))
+    return from_plain(read_yaml(path), str(path), default or Config())
 
 
-def dropped(path: Path) -> list[str]:
-    """Former options of a config.yaml that had its run trained otherwise than now."""
-    values, found = read_yaml(path), []
-    for name in ("data.bpe_dropout", "data.noise", "training.islands", "training.wire"):
-        section, key = name.split(".")
-        part = values.get(section)
-        value = part.get(key) if isinstance(part, dict) else None
-        rates = value.values() if isinstance(value, dict) else [value]
-        if not {*map(str, rates)} <= {"None", "0", "0.0", "False", "auto", "off", "float32"}:
-            found.append(f"{name} {value}")
-    return found
-
-
-def from_plain(values: Mapping[str, Any], where: str) -> Config:
-    """The configuration of which `as_plain` gave these values.
+def from_plain(values: Mapping[str, Any], where: str, default: Any, section: str = "") -> Any:
+    """The configuration, or a `section` of it, with other values, named as `as_plain` gives them.
 
     Raises:
         ConfigError: one is unknown or wrong; the sentence begins with `where`.
     """
-    return _replaced(Config(), values, where)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds.
-
-    Raises:
-        ConfigError: it cannot be read, is no mapping, or gives a name two values.
-    """
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), UniqueKeys)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
-        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
-    return values
+    hints = get_type_hints(type(default))
+    changes = {}
+    for name, value in values.items():
+        dotted = f"{section}{name}"
+        if name not in hints:
+            if dotted in _FORMER:
+                continue
+            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), hints)}.")
+        old, here = getattr(default, name), f"{where}: {name}"
+        if not dataclasses.is_dataclass(old):
+            value = _FORMER_VALUES.get((dotted, str(value)), value)
+            changes[name] = _converted(hints[name], value, here)
+        elif isinstance(value, dict):
+            changes[name] = from_plain(value, here, old, f"{dotted}.")
+        else:
+            raise ConfigError(f"{here} must be a mapping, not {value!r}.")
+    return dataclasses.replace(default, **changes)
 
 
 def save(config: Config, path: Path) -> None:
@@ -102,7 +88,9 @@ def save(config: Config, path: Path) -> None:
 
 def as_plain(config: Any) -> dict[str, Any]:
     """The configuration as nested dictionaries of plain values."""
-    return dataclasses.asdict(config, dict_factory=_plain)
+    return dataclasses.asdict(
+        config, dict_factory=lambda items: {name: _plain(value) for name, value in items}
+    )
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -122,67 +110,31 @@ def differences(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
             yield name, value, new_values[name]
 
 
-def _replaced(default: Any, values: Mapping[str, Any], where: str, section: str = "") -> Any:
-    fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    types = get_type_hints(type(default))
-    changes = {}
-    for name, value in values.items():
-        if name not in fields:
-            if f"{section}{name}" in _FORMER:
-                continue
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(str(name), fields)}.")
-        old = fields[name]
-        if dataclasses.is_dataclass(old):
-            if not isinstance(value, dict):
-                raise ConfigError(f"{where}: {name} must be a mapping, not {value!r}.")
-            changes[name] = _replaced(old, value, f"{where}: {name}", f"{section}{name}.")
-            continue
-        value = _FORMER_VALUES.get((f"{section}{name}", str(value)), value)
-        changes[name] = _chosen(types[name], old, value, f"{where}: {name}")
-    return dataclasses.replace(default, **changes)
-
-
-def _chosen(type_: Any, old: Any, value: Any, where: str) -> Any:
-    """The value of a field whose type may have choices, as words, besides or instead of others."""
-    if type_ == Stages:
+def _converted(hint: Any, value: Any, where: str) -> Any:
+    """A value out of YAML as a field of a type has it."""
+    if hint == Stages:
         return stages_of(value, where)
-    if type_ == Count:
-        is_count = isinstance(value, int) and not isinstance(value, bool)
-        if is_count or value == AUTO:
+    if hint == Count:
+        if value == AUTO or type(value) is int:
             return value
         raise ConfigError(f"{where} must be a whole number or {AUTO}, not {value!r:.60}.")
-    converted, choices = _converted(old, value, where), get_args(type_)
-    if choices and value not in choices:
-        raise ConfigError(f"{where} must be one of {', '.join(choices)}, not {value!r}.")
-    return converted
-
-
-def _converted(old: Any, value: Any, where: str) -> Any:
-    wanted = type(old)
-    if isinstance(old, Path) and isinstance(value, str):
-        return Path(value)
-    if isinstance(value, bool) == isinstance(old, bool):
-        if isinstance(value, wanted):
+    if choices := get_args(hint):
+        if value in choices:
             return value
-        try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
-            if isinstance(old, float) and isinstance(value, int | str):
-                return float(value)
-        except (ValueError, OverflowError):
-            pass
-    raise ConfigError(f"{where} must be of type {wanted.__name__}, not {value!r:.60}.")
+        raise ConfigError(f"{where} must be one of {', '.join(choices)}, not {value!r:.60}.")
+    if type(value) is hint:
+        return value
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    try:  # YAML 1.1 reads 1e-9 as text, and 1000 as an integer where a float is wanted
+        if hint is float and type(value) in (int, str):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{where} must be of type {hint.__name__}, not {value!r:.60}.")
 
 
-def _plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: _as_in_yaml(value) for name, value in items}
-
-
-def _as_in_yaml(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return os.fspath(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def nearest(name: str, names: Mapping[str, Any]) -> str:
-    """ " (did you mean '...'?)", or nothing if no name is near."""
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""

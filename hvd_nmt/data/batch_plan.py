@@ -23,7 +23,7 @@ from typing import final
 import numpy as np
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import Stage
+from hvd_nmt.config.mixture import Stage
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.data.parallel_corpus import ParallelCorpus

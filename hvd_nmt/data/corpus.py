@@ -29,7 +29,7 @@ import numpy as np
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
-from hvd_nmt.config import Weight
+from hvd_nmt.config.mixture import Weight
 from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.text import read_lines
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS, END, Stage, Weight
+from hvd_nmt.config.mixture import AS_IS, END, Stage, Weight
 from hvd_nmt.data.corpus import DataDirectory
 
 _STRIDE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd

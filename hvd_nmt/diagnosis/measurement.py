@@ -147,7 +147,7 @@ def _take_part(request: dict[str, Any]) -> None:
 
     from hvd_nmt.training import cluster, devices, horovod
 
-    config = from_plain(request["config"], "the request")
+    config = from_plain(request["config"], "the request", Config())
     rank = horovod.init()
     with horovod.end_when_ranks_are_lost(_COMMAND):
         with horovod.raise_on_all_ranks():

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.config import AS_IS, Weight, nearest, read_yaml, weight_of
+from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
+from hvd_nmt.config.yaml_reader import nearest, read_yaml
 from hvd_nmt.data.corpus import LANGUAGE_NAME, MixedCorpus
 from hvd_nmt.preparation.cleaning import Cleaner, Pair, Rules
 from hvd_nmt.preparation.parts import Input, PartState, Paths
@@ -250,4 +251,4 @@ def _tags(tags: Any) -> tuple[str, ...]:
 def _require_known(values: dict[str, Any], known: tuple[str, ...]) -> None:
     for name in values:
         if name not in known:
-            raise ConfigError(f"unknown key {name!r}{nearest(str(name), dict.fromkeys(known))}.")
+            raise ConfigError(f"unknown key {name!r}{nearest(str(name), known)}.")

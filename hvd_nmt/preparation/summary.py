@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality
 
@@ -40,11 +39,9 @@ def summary(
 
 
 def _corpora(manifest: corpus.Manifest) -> list[str]:
-    lone = lone_weight({each.name: each.weight for each in manifest.corpora})
     return [
         f"corpus {each.name}: {each.direction}, {each.pairs['train']:,} training pairs, "
         + (each.weight if isinstance(each.weight, str) else f"weight {each.weight:g}")
-        + (f" ({LONE_WEIGHT})" if each.name == lone else "")
         + "".join(f", {tag}" for tag in each.tags)
         for each in manifest.corpora
     ]

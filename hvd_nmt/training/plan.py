@@ -13,7 +13,6 @@ from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange
-from hvd_nmt.config.mixture import LONE_WEIGHT, lone_weight
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.corpus import DataDirectory, Manifest
@@ -166,8 +165,7 @@ class Plan:
                 lines.append(f"stage {number + 1}     begins after the last step")
                 continue
             words = (
-                f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times"
-                f"{f', {LONE_WEIGHT}' if name == lone_weight(stage.weights) else ''})"
+                f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times)"
                 for name, share in shares.items()
             )
             lines.append(

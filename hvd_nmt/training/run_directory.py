@@ -28,7 +28,6 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.config import Config
-from hvd_nmt.config.serialization import dropped
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.training.horovod import Rank
@@ -117,11 +116,6 @@ def require_same_run(
         )
     earlier = run_dir / CONFIG
     if earlier.exists():
-        for was in dropped(earlier):
-            log(
-                f"Changed since this run was started: {was} is gone; see `prepare --help` for "
-                "copies of the training text, and training.exchange for slow links"
-            )
         for name, old, new in configuration.differences(configuration.load(earlier), config):
             if name.startswith(_DECIDES_RESUME):
                 raise RunError(

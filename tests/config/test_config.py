@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS, END, Config, ModelConfig, Stage, command_line, serialization
+from hvd_nmt.config import Config, ModelConfig, command_line, serialization
 from hvd_nmt.config.limits import Count
+from hvd_nmt.config.mixture import AS_IS, END, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = configuration.presets()
@@ -310,12 +311,3 @@ def test_no_heavy_module_is_imported():
         "print({'tensorflow', 'tf_keras', 'keras', 'horovod', 'numpy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT) == b"set()\n"
-
-
-def test_former_options_that_changed_the_training_are_named(tmp_path):
-    path = tmp_path / "config.yaml"
-    path.write_text(
-        "data: {bpe_dropout: 0.1, noise: {typos: 0.0, spaces: 0.0}}\n"
-        "training: {islands: hosts, wire: auto}\n"
-    )
-    assert serialization.dropped(path) == ["data.bpe_dropout 0.1", "training.islands hosts"]

@@ -3,7 +3,8 @@
 import pytest
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS, END, Stage, mixture
+from hvd_nmt.config import mixture
+from hvd_nmt.config.mixture import AS_IS, END, Stage
 
 
 def test_stages_are_read_and_written():

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS, END, Stage
+from hvd_nmt.config.mixture import AS_IS, END, Stage
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.mixed_epochs import MixedEpochs

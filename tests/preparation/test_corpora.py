@@ -7,7 +7,7 @@ import pytest
 
 from hvd_nmt import prepare
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import AS_IS
+from hvd_nmt.config.mixture import AS_IS
 from hvd_nmt.data import corpus, sentencepiece_model
 from hvd_nmt.preparation import corpora, subwords
 from hvd_nmt.preparation.cleaning import Rules
