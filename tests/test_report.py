@@ -44,7 +44,7 @@ def test_a_run_directory_gets_its_report_inside(run_dir, capsys):
     assert report.main([str(run_dir)]) == 0
     written = [str(run_dir / name) for name in ("report.html", "report.md")]
     assert capsys.readouterr().out.split() == written
-    assert "at step 30 of 40" in page_of(run_dir)
+    assert "to step 30 of 40" in page_of(run_dir)
 
 
 def test_a_log_gets_it_beside_itself_or_where_it_is_told(tmp_path):

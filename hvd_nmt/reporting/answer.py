@@ -1,13 +1,13 @@
-"""What a question is answered with, and what the answers are made from."""
+"""What a question is answered with, and its Markdown and HTML; text of any origin stays text."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from html import escape
 
-from hvd_nmt.checkpoints.contents import Anatomy
-from hvd_nmt.explain.bottleneck import Verdict
-from hvd_nmt.records.record import Run
+from markdown import Markdown
 
 
 class State(StrEnum):
@@ -20,25 +20,6 @@ class State(StrEnum):
     SILENT = "silent"
     """it ended without saying so"""
     NO_CLOCK = "no clock"
-    AHEAD = "ahead of this clock"
-    """which cannot be right"""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """A run with what the analysis says of it."""
-
-    run: Run
-    verdict: Verdict
-    sentence: str
-    """the verdict in words"""
-    anatomy: Anatomy | None
-    """anatomy of the newest checkpoint; None if there is none to read"""
-    anatomy_problem: str
-    """why there is none, one sentence; "" if there is one"""
-    state: State
-    silent_s: float | None
-    """seconds since the last sign of life, below 0 only if ahead; None without a clock"""
 
 
 @dataclass(frozen=True)
@@ -64,3 +45,58 @@ class Answer:
     question: str = ""
     how: str = ""
     """how it was computed; both from `questions.md`"""
+
+
+def plain(text: str) -> str:
+    """Markdown of one line in which neither Markdown nor HTML sees anything of theirs."""
+    return _begun(_escaped(text))
+
+
+def sentence(text: str) -> str:
+    """Markdown of a sentence: what is between two backticks is code, all else is plain text."""
+    parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    return _begun("".join(part if n % 2 else _escaped(part) for n, part in enumerate(parts)))
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(text, quote=False))
+
+
+def _begun(line: str) -> str:
+    """Escapes what would begin a heading, an item of a list or a rule."""
+    return re.sub(r"^(\d*)(?=#|[.+-](\s|[-\s]*$))", r"\1\\", line)
+
+
+def listed(sentences: tuple[str, ...]) -> str:
+    """Markdown of a list of sentences."""
+    return "\n".join(f"- {sentence(each)}" for each in sentences)
+
+
+def table(content: Table) -> str:
+    """Markdown of a table; columns after the first with nothing but numbers are to the right."""
+    columns = zip(content.head[1:], *(row[1:] for row in content.rows), strict=True)
+    rule = ["---:" if all(map(_is_number, cells)) else "---" for _, *cells in columns]
+    head, *lines = (
+        f"| {' | '.join(plain(' '.join(cell.split())) for cell in row)} |"
+        for row in (content.head, *content.rows)
+    )
+    return "\n".join(
+        [f"{plain(content.title)}:", "", head, f"|{'|'.join(['---', *rule])}|", *lines]
+    )
+
+
+def _is_number(cell: str) -> bool:
+    return cell in ("", "unknown", "not encoded") or bool(re.match(r"[-+]?\d", cell))
+
+
+def blocks(*found: str) -> str:
+    """Markdown of blocks, of which empty ones are left out."""
+    return "\n\n".join(block for block in found if block)
+
+
+def html(markdown: str) -> str:
+    """HTML of Markdown, which can bring none of its own."""
+    converter = Markdown(extensions=["tables"], output_format="html")
+    converter.preprocessors.deregister("html_block")
+    converter.inlinePatterns.deregister("html")
+    return converter.convert(markdown)

@@ -2,111 +2,111 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hvd_nmt.checkpoints import contents
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count, data_size, percent
-from hvd_nmt.reporting.answer import Answer, Facts, Table
+from hvd_nmt.records.record import Run
+from hvd_nmt.reporting.answer import Answer, Table
+
+if TYPE_CHECKING:
+    from hvd_nmt.reporting.questions import RunSummary
 
 _FLOAT_BYTES = 4
 
 
-def training_set(facts: Facts) -> Answer:
+def training_set(summary: RunSummary) -> Answer:
     """Question 7."""
-    manifest = facts.run.manifest
+    run = summary.record
+    manifest = run.manifest
     train = manifest.get("parts", {}).get("train")
     if not train:
-        return _unknown_training_set(facts)
-    source, target = train["source"], train["target"]
-    kept = source["kept_text_bytes"] + target["kept_text_bytes"]
-    tokens = source["tokens"] + target["tokens"]
+        return Answer(_no_training_set(run), known=False)
+    sides = train["source"], train["target"]
+    kept, tokens = (sum(side[name] for side in sides) for name in ("kept_text_bytes", "tokens"))
     answer = (
         f"{data_size(kept)} of text in {train['pairs']:,} sentence pairs, that is "
         f"{train['pairs']:,} lines on each side; {tokens / 1e6:,.2f} million tokens."
     )
-    rules = ", ".join(f"{n:,} by {rule}" for rule, n in train["removed"].items() if n)
-    removed = f"; removed: {rules}." if rules else " and none removed."
+    removed = ", ".join(f"{n:,} by {rule}" for rule, n in train["removed"].items() if n) or "none"
     evidence = [
-        f"{train['pairs_read']:,} pairs were read{removed}",
+        f"{train['pairs_read']:,} pairs were read; removed: {removed}.",
         f"{count(train['truncated'], 'pair')} cut to {manifest['max_length']} tokens.",
     ]
-    files = manifest.get("files", {})
-    on_disk = sum(file["n_bytes"] for name, file in files.items() if name.startswith("train."))
-    if on_disk:
+    files = manifest.get("files", {}).items()
+    if on_disk := sum(file["n_bytes"] for name, file in files if name.startswith("train.")):
         evidence.append(f"Encoded on disk (ids and offsets): {data_size(on_disk)}.")
-    epochs = next((i.epoch for i in reversed(facts.run.intervals) if i.epoch is not None), None)
-    if epochs is not None and not facts.run.config.get("data", {}).get("stages"):
+    epochs = next((i.epoch for i in reversed(run.intervals) if i.epoch is not None), None)
+    if epochs is not None and not run.config.get("data", {}).get("stages"):
         evidence.append(f"The run has seen it {epochs:.2f} times (epochs).")
-    if steps := facts.run.not_finite:
+    if steps := run.not_finite:
         evidence.append(
             f"{count(len(steps), 'step')} changed no weight, because of NaN or Inf: "
             f"{', '.join(f'{step:,}' for step in steps)}; their sentences are in {NOT_FINITE}."
         )
-    languages = manifest["source_language"], manifest["target_language"]
     rows = tuple(
-        (f"{part}, {name}" + f" ({language})" * (language != name), f"{content['pairs']:,}",
-         data_size(content[name]["kept_text_bytes"]),
-         f"{content[name]['tokens']:,}" if content[name]["tokens"] else "not encoded")
-        for part, content in manifest["parts"].items()
-        for name, language in zip(("source", "target"), languages, strict=True)
+        (f"{part}, {side} ({manifest[f'{side}_language']})", f"{content['pairs']:,}",
+         data_size(content[side]["kept_text_bytes"]),
+         f"{content[side]['tokens']:,}" if content[side]["tokens"] else "not encoded")
+        for part, content in manifest["parts"].items() for side in ("source", "target")
     )  # fmt: skip
-    table = Table("The prepared data", ("part", "lines", "text", "tokens"), rows)
-    several = _corpora(facts)
-    return Answer(answer, tuple(evidence), (table, *([several] if several else [])))
+    tables = [Table("The prepared data", ("part", "lines", "text", "tokens"), rows)]
+    if manifest.get("corpora"):
+        tables.append(_corpora(run))
+    return Answer(answer, tuple(evidence), tuple(tables))
 
 
-def _corpora(facts: Facts) -> Table | None:
+def _no_training_set(run: Run) -> str:
+    if run.source == "hvd_nmt":
+        place = run.config.get("data", {}).get("directory", "the data directory")
+        return (
+            f"Not known here: the manifest of {place} is not on this machine. Copy its "
+            "manifest.json beside where the run was started, or make the report there."
+        )
+    layer = run.config.get("openseq2seq", {}).get("data_layer_params", {})
+    files = [str(layer[key]) for key in ("source_file", "target_file") if layer.get(key)]
+    return (
+        f"The log does not say. `wc -lc` on the two training files "
+        f"({' and '.join(files) or 'which it does not name'}) gives lines and bytes."
+    )
+
+
+def _corpora(run: Run) -> Table:
     """What the run was fed of each of several corpora, and how it does on their dev sentences."""
-    known = facts.run.manifest.get("corpora", [])
-    if not known:
-        return None
-    fed = [interval for interval in facts.run.intervals if interval.corpora]
+    fed = [interval for interval in run.intervals if interval.corpora]
     steps = sum(interval.steps for interval in fed)
     sentences = sum(interval.sentences or 0 for interval in fed)
-    scored = next((e.by_corpus for e in reversed(facts.run.evaluations) if e.by_corpus), {})
-    rows = []
-    for corpus in known:
+    scored = next((e.by_corpus for e in reversed(run.evaluations) if e.by_corpus), {})
+
+    def row(corpus: dict[str, Any]) -> tuple[str, ...]:
         name, pairs = corpus["name"], corpus["pairs"]["train"]
         share = sum(i.corpora.get(name, 0.0) * i.steps for i in fed) / steps if steps else None
         loss, bleu = scored.get(name, (None, None))
-        rows.append((
+        return (
             name, f"{corpus['source_language']}-{corpus['target_language']}",
             " ".join(corpus["tags"]), corpus["date"], str(corpus["weight"]), f"{pairs:,}",
             "unknown" if share is None else percent(share),
             "unknown" if share is None or not pairs else f"{share * sentences / pairs:.2f}",
             "" if loss is None else f"{loss:.4f}", "" if bleu is None else f"{bleu:.2f}",
-        ))  # fmt: skip
+        )  # fmt: skip
+
     head = ("corpus", "languages", "tags", "date", "weight in the data", "pairs",
             "share of the sentences", "times seen", "validation loss", "BLEU")  # fmt: skip
-    return Table("The corpora, over the whole run", head, tuple(rows))
+    rows = tuple(map(row, run.manifest["corpora"]))
+    return Table("The corpora, over the whole run", head, rows)
 
 
-def _unknown_training_set(facts: Facts) -> Answer:
-    run = facts.run
-    if run.source == "hvd_nmt":
-        place = run.config.get("data", {}).get("directory", "the data directory")
-        answer = (
-            f"Not known here: the manifest of {place} is not on this machine. Copy its "
-            "manifest.json beside where the run was started, or make the report there."
-        )
-        return Answer(answer, known=False)
-    layer = run.config.get("openseq2seq", {}).get("data_layer_params", {})
-    files = [str(layer[key]) for key in ("source_file", "target_file") if layer.get(key)]
-    named = f"The configuration names {' and '.join(files)}. " if files else ""
-    return Answer(
-        f"The log does not say. {named}Missing: the files themselves; `wc -lc` on the two training "
-        "files gives lines and bytes.",
-        known=False,
-    )
-
-
-def checkpoint_files(facts: Facts) -> Answer:
+def checkpoint_files(summary: RunSummary) -> Answer:
     """Question 8."""
-    found = facts.anatomy
-    if found is None:
-        return Answer("In general: .data holds the values of all variables, .index says "
-                      "where each of them lies, .meta holds the graph, and the file `checkpoint` "
-                      f"points to the newest. Of this run none was read: {facts.anatomy_problem}",
-                      known=False)  # fmt: skip
+    found = summary.anatomy
+    if isinstance(found, str):
+        return Answer(
+            "In general: .data holds the values of all variables, .index says where each of them "
+            "lies, .meta holds the graph, and the file `checkpoint` points to the newest. Of this "
+            f"run none was read: {found}",
+            known=False,
+        )
     rows = tuple((file.name, f"{file.n_bytes:,}", file.purpose) for file in found.files)
     step = f" (step {found.step:,})" if found.step is not None else ""
     return Answer(
@@ -118,22 +118,28 @@ def checkpoint_files(facts: Facts) -> Answer:
     )  # fmt: skip
 
 
-def checkpoint_size(facts: Facts) -> Answer:
+def checkpoint_size(summary: RunSummary) -> Answer:
     """Question 9."""
-    found = facts.anatomy
-    if found is None:
-        return _predicted_size(facts)
+    found, parameters = summary.anatomy, summary.record.parameters
+    if isinstance(found, str):
+        if parameters is None:
+            return Answer(f"Not known: {found}", known=False)
+        whole = 3 * parameters * _FLOAT_BYTES
+        return Answer(
+            f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} "
+            f"x 4 = {whole:,} bytes, and a few counters. Not compared with a file: {found}",
+            known=False,
+        )
     groups = found.groups()
-    weights, adam, average = (
+    weights, adam = (
         sum(group.n_bytes for group in groups if group.name in names)
-        for names in (contents.WEIGHTS, ("Adam m", "Adam v"), (contents.AVERAGE,))
+        for names in (contents.WEIGHTS, ("Adam m", "Adam v"))
     )
-    rest = found.data_bytes - weights - adam
     total = sum(file.n_bytes for file in found.files)
     answer = (
         f"{data_size(found.data_bytes)} ({found.data_bytes:,} bytes) of values, {data_size(total)} "
         f"with all its files: {weights:,} bytes of weights + {adam:,} of Adam's two moments + "
-        f"{rest:,} of everything else."
+        f"{found.data_bytes - weights - adam:,} of everything else."
     )
     evidence = []
     if found.predicted_bytes is not None:
@@ -144,17 +150,10 @@ def checkpoint_size(facts: Facts) -> Answer:
             f"{found.model_bytes:,}: {says}."
         )
     trained = adam // (2 * _FLOAT_BYTES)
-    moments = (
-        "each has two moments of the same size, so training triples the file"
-        if trained in (0, found.parameters)
-        else f"{trained:,} of them are trained and have two moments of the same size"
-    )
     evidence.append(
         f"{found.parameters:,} weights x 4 bytes = {found.parameters * _FLOAT_BYTES:,} bytes; "
-        f"{moments}."
+        f"{trained:,} of them have two moments of the same size, which training needs."
     )
-    if average:
-        evidence.append(f"The moving average of the weights takes {average:,} bytes more.")
     rows = [
         (group.name, f"{group.variables:,}", f"{group.count:,}", f"{group.n_bytes:,}",
          percent(group.share))
@@ -166,15 +165,3 @@ def checkpoint_size(facts: Facts) -> Answer:
     head = ("group", "variables", "values", "bytes", "share")
     table = Table("Where each byte of the data file goes", head, tuple(rows))
     return Answer(answer, tuple(evidence), (table,))
-
-
-def _predicted_size(facts: Facts) -> Answer:
-    parameters = facts.run.parameters
-    if parameters is None:
-        return Answer(f"Not known: {facts.anatomy_problem}", known=False)
-    whole = 3 * parameters * _FLOAT_BYTES
-    return Answer(
-        f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} x 4 "
-        f"= {whole:,} bytes, and a few counters. Not compared with a file: {facts.anatomy_problem}",
-        known=False,
-    )

@@ -1,31 +1,118 @@
-"""The questions about the network: was it the bottleneck, and how does step time relate to it."""
+"""The questions about the network, and in words what bound the steps of a run."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain import between_hosts, bottleneck, machines, traffic
-from hvd_nmt.explain.between_hosts import AgainstPlain
+from hvd_nmt.explain import between_hosts, machines, traffic
+from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, UNKNOWN, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import SYNC_EVERY, link_sentence, name_of
 from hvd_nmt.explain.intervals import settled
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
-from hvd_nmt.reporting.answer import Answer, Facts, Table
+from hvd_nmt.reporting.answer import Answer, Table
+
+if TYPE_CHECKING:
+    from hvd_nmt.reporting.questions import RunSummary
 
 _ALONE = "No: one rank has nobody to exchange gradients with."
 
 
-def network_bound(facts: Facts) -> Answer:
+def sentence(verdict: Verdict, run: Run) -> str:
+    """The verdict in words; its first sentence names the steps at which it changed, if it did."""
+    slow = verdict.slow_phase
+    if slow is None:
+        if not run.intervals:
+            return "Nobody can tell yet: no step was recorded."
+        known = "no step times" if verdict.step_s is None else "step times, but not their parts"
+        return (
+            f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
+            "with hvd_nmt to have it measured."
+        )
+    exchange = run.start_of(slow.step).exchange
+    reason, exchanged = _reason(slow, verdict, exchange == PLAIN), ""
+    if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
+        exchanged = f" Between hosts: {name_of(exchange)}."
+    if len(verdict.phases) == 1:
+        return f"{slow.kind.capitalize()}: {reason}.{_rare(verdict)}{exchanged}"
+    phases = ", ".join(
+        f"{phase.kind} in steps {phase.first_step:,} to {phase.last_step:,}"
+        for phase in verdict.phases
+    )
+    times = ", ".join(f"{percent(share)} {name}" for name, share in verdict.shares.items())
+    return (
+        f"{phases.capitalize()}. In steps {slow.first_step:,} to {slow.last_step:,} {reason}. The "
+        f"time of all steps: {times}.{exchanged}"
+    )
+
+
+def _rare(verdict: Verdict) -> str:
+    rare = verdict.rare
+    if rare is None:
+        return ""
+    return (
+        f" That comes and goes: {percent(rare.share)} of it is in {rare.intervals:,} of "
+        f"{rare.of_intervals:,} intervals, the first of them to step {rare.first_step:,}."
+    )
+
+
+def _reason(phase: Phase, verdict: Verdict, is_plain: bool) -> str:
+    """The numbers behind the kind of a phase."""
+    step, lag, step_s = phase.step, phase.lag, phase.step.step_s or 0.0
+    exposed = f"{_part(step.communication_s, step_s)} of a step is exposed communication"
+    if phase.kind == LOCAL:
+        return f"{exposed} between the ranks of one host; it crosses no network"
+    if phase.kind == NETWORK:
+        if verdict.predicted_bytes:
+            law = "by the ring law" if is_plain else "as predicted"
+            exposed += f"; {data_size(verdict.predicted_bytes)} per host and step {law}"
+        if verdict.seen_bytes:
+            exposed += f", {data_size(verdict.seen_bytes)} seen on {verdict.interface}"
+        if verdict.link_MB_per_s:
+            exposed += f", at about {verdict.link_MB_per_s:.1f} MB/s while they travel"
+        return exposed
+    if phase.kind == INPUT:
+        hosts = [f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s]
+        where = f": {', '.join(hosts)}" if hosts else ""
+        return f"ranks wait {_part(phase.input_s, step_s)} of a step for a batch{where}"
+    if phase.kind == STRAGGLER and not lag.who:
+        return f"ranks wait {_part(lag.seconds, step_s)} of a step for the slowest"
+    if phase.kind == STRAGGLER:
+        return (
+            f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
+            f"{step_duration(lag.others_compute_s)}, "
+            f"{lag.compute_s / max(lag.others_compute_s, 1e-9):.1f} times as long, in a step of "
+            f"{step_duration(step_s)}"
+        )
+    return (
+        f"{_part(step.compute_s, step_s)} of a step is computing, "
+        f"{step_duration(step.communication_s or 0.0)} exposed communication, "
+        f"{step_duration(step.straggler_wait_s or 0.0)} waiting for whichever rank is last, "
+        f"{step_duration(step.input_wait_s or 0.0)} waiting for input"
+    )
+
+
+def _part(seconds: float | None, step_s: float) -> str:
+    """1.20 of 1.60 s, 12.0 of 28.0 ms."""
+    seconds = seconds or 0.0
+    if step_s >= 0.1:
+        return f"{seconds:.2f} of {step_s:.2f} s"
+    return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
+
+
+def network_bound(summary: RunSummary) -> Answer:
     """Question 5."""
-    run, verdict = facts.run, facts.verdict
-    if verdict.kind == bottleneck.UNKNOWN:
-        return _unmeasured_network(facts)
+    run, verdict = summary.record, summary.verdict
+    if verdict.kind == UNKNOWN:
+        return _unmeasured_network(summary)
     kinds = {phase.kind for phase in verdict.phases}
-    short = "Yes." if verdict.kind == bottleneck.NETWORK else _ALONE if _is_alone(run) else "No."
-    if bottleneck.NETWORK in kinds and len(kinds) > 1:
+    short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
+    if NETWORK in kinds and len(kinds) > 1:
         short = "For a part of the run."
     evidence = []
     if verdict.predicted_bytes:
@@ -34,60 +121,58 @@ def network_bound(facts: Facts) -> Answer:
             off = 100 * (verdict.seen_bytes / verdict.predicted_bytes - 1)
             seen = data_size(verdict.seen_bytes)
             text += f"; seen on {verdict.interface}: {seen} ({off:+.1f} %)"
-        evidence.append(text + ".")
+        evidence.append(f"{text}.")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    evidence += _link(facts)
-    evidence += _gained(verdict.against_plain)
-    if verdict.kind != bottleneck.NETWORK and verdict.link_MB_per_s:
-        evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
+    evidence += _link(summary)
+    evidence += _gained(verdict)
     if len(verdict.per_interval) > 1:
         kinds_seen = Counter(verdict.per_interval).items()
         each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
         evidence.append(f"Interval by interval: {each}.")
-    return Answer(f"{short} {facts.sentence}", tuple(evidence), _advice(verdict))
+    return Answer(f"{short} {summary.sentence}", tuple(evidence), _advice(verdict))
 
 
-def _link(facts: Facts) -> list[str]:
-    """What the link costs, where the run waits for it, and what else it would give."""
-    run, slow = facts.run, facts.verdict.slow_phase
-    if slow is None or slow.kind != bottleneck.NETWORK:
-        return []
-    waited_s = between_hosts.waited_s(run, slow.step)
-    step = between_hosts.step_of(run, slow.step, waited_s).under(PLAIN)
-    said = link_sentence(
-        step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
-    )
-    return [f"By these steps {said}."]
+def _link(summary: RunSummary) -> Iterable[str]:
+    """What the link costs and would give, where the run waits for it; else its own word."""
+    run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
+    if slow is not None and slow.kind == NETWORK:
+        waited_s = between_hosts.waited_s(run, slow.step)
+        step = between_hosts.step_of(run, slow.step, waited_s).under(PLAIN)
+        said = link_sentence(
+            step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
+        )
+        yield f"By these steps {said}."
+    if verdict.kind != NETWORK and verdict.link_MB_per_s:
+        yield f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s."
 
 
-def _gained(found: AgainstPlain | None) -> list[str]:
+def _gained(verdict: Verdict) -> Iterable[str]:
     """What the exchange gained against plain training, and what of its price is known."""
+    found = verdict.against_plain
     if found is None:
-        return []
-    sentences = [
+        return
+    yield (
         f"With {name_of(found.exchange)} a step took {step_duration(found.step_s)}; with the plain "
         f"all-reduce, which takes {step_duration(found.all_reduce_s)} here, it would take "
         f"{step_duration(found.plain_step_s)} (predicted): {found.times_as_fast:.1f} times as fast."
-    ]
-    if found.exchange.islands:
-        if plain := found.after_as_long():
-            step, loss = plain
-            last = max(found.losses)
-            sentences.append(
-                f"The validation loss at step {last:,} is {found.losses[last]:.4f}. In the same "
-                f"time plain training would have come to step {step:,} (predicted); this run had "
-                f"{loss:.4f} there."
-            )
-        sentences.append(
-            "The updates of islands are others than those of plain training, whose own losses are "
-            "not known unless it is trained too; docs/slow-links.md has both side by side for "
-            "other runs."
+    )
+    if not found.exchange.islands:
+        return
+    if plain := found.after_as_long():
+        (step, loss), last = plain, max(found.losses)
+        yield (
+            f"The validation loss at step {last:,} is {found.losses[last]:.4f}. In the same time "
+            f"plain training would have come to step {step:,} (predicted); this run had "
+            f"{loss:.4f} there."
         )
-    return sentences
+    yield (
+        "The updates of islands are others than those of plain training, whose own losses are not "
+        "known unless it is trained too; docs/slow-links.md has both for other runs."
+    )
 
 
-def _advice(verdict: bottleneck.Verdict) -> tuple[Table, ...]:
+def _advice(verdict: Verdict) -> tuple[Table, ...]:
     if not verdict.advice or verdict.slow_phase is None:
         return ()
     step_s = verdict.slow_phase.step.step_s or 0.0
@@ -105,8 +190,8 @@ def _is_alone(run: Run) -> bool:
     return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
 
 
-def _unmeasured_network(facts: Facts) -> Answer:
-    run, verdict = facts.run, facts.verdict
+def _unmeasured_network(summary: RunSummary) -> Answer:
+    run, step_s = summary.record, summary.verdict.step_s
     if _is_alone(run):
         return Answer(_ALONE)
     evidence = []
@@ -117,29 +202,28 @@ def _unmeasured_network(facts: Facts) -> Answer:
             f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
             f"({data_size(run.gradient_bytes)} of gradients)"
         )
-        if verdict.step_s:
+        if step_s:
             text += (
-                f"; in {step_duration(verdict.step_s)} that is {sent / 1e6 / verdict.step_s:.1f} "
-                "MB/s in the mean: if the link between the hosts carries little more, it was the "
-                "bottleneck"
+                f"; in {step_duration(step_s)} that is {sent / 1e6 / step_s:.1f} MB/s in the mean: "
+                "if the link between the hosts carries little more, it was the bottleneck"
             )
-        evidence.append(text + ".")
+        evidence.append(f"{text}.")
     evidence.append(
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
         "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
     )
-    return Answer(facts.sentence, tuple(evidence), known=False)
+    return Answer(summary.sentence, tuple(evidence), known=False)
 
 
-def step_and_traffic(facts: Facts) -> Answer:
+def step_and_traffic(summary: RunSummary) -> Answer:
     """Question 11."""
-    run = facts.run
+    run, verdict = summary.record, summary.verdict
     if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):
         return Answer(
             "Not at all: all ranks are on one host, and nothing crosses a network.",
             (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
         )
-    pairs = traffic_pairs(facts)
+    pairs = traffic_pairs(run)
     if len(pairs) < 4:
         seen = f"{count(len(pairs), 'interval')} with both" if run.telemetry else "no telemetry"
         return Answer(
@@ -148,9 +232,14 @@ def step_and_traffic(facts: Facts) -> Answer:
             "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
             known=False,
         )
-    related = machines.pearson(pairs)
     rates = sorted(rate for rate, _ in pairs)
-    sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
+    text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
+    if related := machines.pearson(pairs):
+        text += (
+            f"; correlation with step time r = {related.r:.2f} (95 %: {related.low:.2f} to "
+            f"{related.high:.2f}, {related.n} intervals)"
+        )
+    sent = verdict.seen_bytes or verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
     evidence = [
@@ -158,29 +247,22 @@ def step_and_traffic(facts: Facts) -> Answer:
         "constant: slow steps show a low rate whether or not the network is their cause. That part "
         "of the relation is arithmetic and no evidence."
     ]
-    text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
-    if related:
-        text += (
-            f"; correlation with step time r = {related.r:.2f} (95 %: {related.low:.2f} to "
-            f"{related.high:.2f}, {related.n} intervals)"
-        )
-    waits = [(i.communication_s, i.step_s) for i, _ in _rates(facts)
+    waits = [(i.communication_s, i.step_s) for i, _ in _rates(run)
              if i.communication_s is not None and i.step_s is not None]  # fmt: skip
-    cause = machines.pearson(waits)
-    if cause:
+    if cause := machines.pearson(waits):
         evidence.append(
             f"The exposed communication tells more: its correlation with step time is "
             f"r = {cause.r:.2f} (95 %: {cause.low:.2f} to {cause.high:.2f}), so it explains "
             f"{percent(cause.r**2)} of the variation of the step time."
         )
-    return Answer(f"{text}. {facts.sentence}", tuple(evidence))
+    return Answer(f"{text}. {summary.sentence}", tuple(evidence))
 
 
-def traffic_pairs(facts: Facts) -> list[tuple[float, float]]:
+def traffic_pairs(run: Run) -> list[tuple[float, float]]:
     """MB/s sent by a host and seconds per step, for each interval that counts and has both."""
-    return [(rate, i.step_s) for i, rate in _rates(facts) if i.step_s is not None]
+    return [(rate, i.step_s) for i, rate in _rates(run) if i.step_s is not None]
 
 
-def _rates(facts: Facts) -> list[tuple[Interval, float]]:
-    counted = {interval.step for interval in settled(facts.run.intervals)}
-    return [(i, rate) for i, rate in traffic.rates(facts.run) if i.step in counted]
+def _rates(run: Run) -> list[tuple[Interval, float]]:
+    counted = {interval.step for interval in settled(run.intervals)}
+    return [(i, rate) for i, rate in traffic.rates(run) if i.step in counted]

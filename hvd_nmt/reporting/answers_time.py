@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, median
+from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
 from hvd_nmt.records.record import Launch, Run, Save
-from hvd_nmt.reporting.answer import Answer, Facts, State, Table
+from hvd_nmt.reporting.answer import Answer, State, Table
 
-_ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothing
+if TYPE_CHECKING:
+    from hvd_nmt.reporting.questions import RunSummary
+
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
 _LITTLE_POWER = 0.6  # of the limit: less is no sign of full kernels
-_SHARE_WORTH_SAYING = 0.05
-_MOST_STARTS = 20  # of which each one's end is said, the newest
-_J_PER_KWH = 3.6e6
+_ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothing
+_MOST_STARTS = 20  # in the table of starts, the newest
 _GET_CLOCK = (
-    "Time stamps are needed: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
+    "Missing are times of day: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
     "TensorBoard events (`wall_time`), which were not found beside the log."
 )
 _NVIDIA_SMI = (
@@ -29,317 +31,227 @@ _NVIDIA_SMI = (
 )
 
 
-def how_long(facts: Facts) -> Answer:
+def how_long(summary: RunSummary) -> Answer:
     """Question 1."""
-    run = facts.run
-    training_s = machines.training_s(run)
-    wall_s = machines.wall_s(run)
-    if run.started_s is None or wall_s is None:
+    run = summary.record
+    training_s, wall_s = machines.training_s(run), machines.wall_s(run)
+    if wall_s is None or run.started_s is None:
         if training_s is None:
-            unknown = f"The record has neither a clock nor step times. {_GET_CLOCK}"
-            return Answer(unknown, known=False)
+            return Answer(f"The record has no step times. {_GET_CLOCK}", known=False)
         return Answer(
-            f"About {duration(training_s)} of training steps; start-up, evaluations and "
-            "checkpoints come on top, how long they took is not in the log.",
-            (f"{count(run.steps_done, 'step')} with logged step times.", f"Missing: {_GET_CLOCK}"),
+            f"About {duration(training_s)} of training steps; how long start-up, evaluations and "
+            "checkpoints took on top is not in the log.",
+            (f"{count(run.steps_done, 'step')} with logged step times.", _GET_CLOCK),
         )
-    evidence = [f"From {_utc(run.started_s)} to {_utc(run.started_s + wall_s)}."]
-    if run.startup_s is None and run.source == "hvd_nmt":
-        evidence.append("How long the process took to its first record is not recorded.")
-    if training_s is not None:
-        evidence.append(_where_it_went(facts, wall_s, training_s))
-    evidence += [*_saves(run.saves), *_starts(run)]
-    return Answer(_duration_sentence(facts, wall_s), tuple(evidence))
+    if summary.state == State.FINISHED:
+        answer = f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
+    else:
+        planned = f" of {run.max_steps:,}" if run.max_steps else ""
+        answer = f"{duration(wall_s)} to step {run.steps_done:,}{planned}"
+        times, left = machines.step_times(run), (run.max_steps or 0) - run.steps_done
+        if summary.state == State.RUNNING and times and left > 0:
+            to_go = duration(left * times.mean_s)
+            answer += f", and about {to_go} of steps to go (evaluations not counted)"
+        answer += f". {state_sentence(summary)}"
+    began, ended = (
+        datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        for time_s in (run.started_s, run.started_s + wall_s)
+    )
+    evidence = [f"From {began} to {ended}.", *_saves(run.saves), *_restarts(run.launches)]
+    tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
+    if run.launches:
+        rows = tuple(map(_start, run.launches[-_MOST_STARTS:]))
+        head = ("ranks", "last step", "exit code", "what was said last")
+        tables.append(Table("Starts by hvd_nmt.launch, the newest", head, rows))
+    return Answer(answer, tuple(evidence), tuple(tables))
 
 
-def _where_it_went(facts: Facts, wall_s: float, training_s: float) -> str:
-    run = facts.run
+def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
     rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
-    parts = [f"{duration(training_s)} in logged steps"]
-    if run.source == "hvd_nmt":
-        parts.append(f"{duration(sum(times))} in {count(len(times), 'evaluation')}")
-    else:
-        parts[0] += " (evaluations included, as the log measures it)"
-    rest = "checkpoints and pauses"
-    if facts.state != State.FINISHED:
-        rest = "checkpoints, pauses and whatever came after the last logged step or evaluation"
-    if run.startup_s is None:
-        rest = f"start-up, {rest}"
-    else:
-        startup = duration(run.startup_s)
-        parts.append(f"{startup} in start-up (imports, data, comparing the hosts)")
-    return ", ".join([*parts, f"{duration(rest_s)} in {rest}."])
-
-
-def _saves(saves: Sequence[Save]) -> list[str]:
-    """What the checkpoints cost; [] where there were none."""
-    if not saves:
-        return []
-    text = (
-        f"Training stood still for {step_duration(median(save.wait_s for save in saves))} for each "
-        f"of {count(len(saves), 'checkpoint')} (median)"
+    startup = "unknown" if run.startup_s is None else duration(run.startup_s)
+    rows = (
+        ("start-up: imports, data, comparing the hosts", startup),
+        ("logged steps", duration(training_s)),
+        (count(len(times), "evaluation"), duration(sum(times))),
+        ("the rest: checkpoints, pauses, what no record holds", duration(rest_s)),
     )
-    if (hosts := max(save.copies for save in saves)) > 1:
-        text += f"; {hosts} hosts kept copies"
-    return [f"{text}."]
+    return Table("Where the time went", ("part", "time"), rows)
 
 
-def _starts(run: Run) -> list[str]:
-    """What `hvd_nmt.launch` did: how often it started the ranks, and why each start ended."""
-    if not run.launches:
-        return []
-    text = f"hvd_nmt.launch started the ranks {count(len(run.launches), 'time')}"
-    if len(run.launches) > 1:
-        lost = count(machines.lost_steps(run.launches), "step")
-        text += f": {lost} had to be trained again"
-    return [f"{text}.", *map(_end, run.launches[:-1][-_MOST_STARTS:])]
+def _saves(saves: Sequence[Save]) -> Iterable[str]:
+    """What the checkpoints cost."""
+    if saves:
+        wait, hosts = median(save.wait_s for save in saves), max(save.copies for save in saves)
+        yield (
+            f"Training stood still for {step_duration(wait)} (median) for each of "
+            f"{count(len(saves), 'checkpoint')} on {count(hosts, 'host')}."
+        )
 
 
-def _end(launch: Launch) -> str:
-    """Why a start ended that was not the last."""
-    where = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
-    at = "before its first step" if launch.last_step is None else f"at step {launch.last_step:,}"
-    said = launch.sentence.rpartition("hvd_nmt.train: ")[2]
-    why = "its launcher was killed." if launch.exit_code is None else f"code {launch.exit_code}."
-    if launch.exit_code and said:
-        why = f"code {launch.exit_code}, {said}"
-    return f"The start on {where} ended {at}: {why}"
+def _restarts(launches: Sequence[Launch]) -> Iterable[str]:
+    """How often `hvd_nmt.launch` started the ranks, and what that cost."""
+    if launches:
+        lost = count(machines.lost_steps(launches), "step")
+        starts = count(len(launches), "time")
+        yield f"hvd_nmt.launch started the ranks {starts}; {lost} had to be trained again."
 
 
-def _duration_sentence(facts: Facts, wall_s: float) -> str:
-    run = facts.run
-    planned = f" of {run.max_steps:,}" if run.max_steps else ""
-    if facts.state == State.FINISHED:
-        return f"{duration(wall_s)} for {count(machines.steps_done(run), 'step')}."
-    times = machines.step_times(run)
-    left = (run.max_steps or 0) - run.steps_done
-    if facts.state == State.RUNNING:
-        text = f"{duration(wall_s)} so far, at step {run.steps_done:,}{planned}"
-        if times and left > 0:
-            text += (
-                f"; about {duration(left * times.mean_s)} of steps to go, if they go on as they "
-                "do (evaluations not counted)"
-            )
-        return text + "."
-    text = f"{duration(wall_s)} until the last record at step {run.steps_done:,}{planned}."
-    if facts.state == State.SILENT:
-        text += " The run did not say that it ended: it was killed or it crashed."
-    return text
+def _start(launch: Launch) -> tuple[str, ...]:
+    ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
+    last_step = "none" if launch.last_step is None else f"{launch.last_step:,}"
+    code = "none" if launch.exit_code is None else str(launch.exit_code)
+    return ranks, last_step, code, launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
-def average_step(facts: Facts) -> Answer:
+def average_step(summary: RunSummary) -> Answer:
     """Question 10."""
-    times = machines.step_times(facts.run)
+    run = summary.record
+    times, tokens = machines.step_times(run), machines.tokens_per_s(run)
     if times is None:
-        return Answer(_no_step_time(facts.run), known=False)
+        return Answer(
+            "No step time was recorded: wait for the first logged interval (training.log_every)."
+            if run.source == "hvd_nmt"
+            else "The log has no time of a step. OpenSeq2Seq prints a line `time per step = ...` "
+            "after each loss (print_loss_steps) but the first of a start: keep the whole log, and "
+            "let it reach a second one.",
+            known=False,
+        )
     margin = ""
     if times.margin_s is not None:
         scale, unit = (1, "s") if times.mean_s >= 0.1 else (1000, "ms")
         margin = f" ± {scale * times.margin_s:.2g} {unit}"
-    answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
-    evidence = [f"The median of {count(times.intervals, 'interval')} is "
-                f"{step_duration(times.median_s)}."]  # fmt: skip
+    middle = f"The median of {count(times.intervals, 'interval')} is "
+    middle += step_duration(times.median_s)
     if times.intervals >= _ENOUGH_FOR_TENTHS:
-        evidence.append(
-            f"Nine tenths of the intervals lie between {step_duration(times.low_s)} and "
-            f"{step_duration(times.high_s)}."
-        )
+        low, high = step_duration(times.low_s), step_duration(times.high_s)
+        middle += f"; nine tenths of them lie between {low} and {high}"
+    evidence = [f"{middle}."]
     if times.first_s:
-        which = "The first interval" + (" of each start" if len(times.first_s) > 1 else "")
-        each = ", ".join(step_duration(seconds) for seconds in times.first_s)
-        evidence.append(f"{which}, left out: {each} a step.")
-    tokens = machines.tokens_per_s(facts.run)
+        each = ", ".join(map(step_duration, times.first_s))
+        evidence.append(f"The first interval of each start, left out: {each} a step.")
     if tokens:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
-    return Answer(answer, tuple(evidence), _shares_table(facts))
+    return Answer(
+        f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps).",
+        tuple(evidence), _parts_of_a_step(summary),
+    )  # fmt: skip
 
 
-def _no_step_time(run: Run) -> str:
-    if run.source == "hvd_nmt":
-        wait = "wait for the first logged interval (training.log_every steps)"
-        return f"No step time was recorded: {wait}."
-    if run.intervals:
-        return (
-            "The log has losses but no time of a step. OpenSeq2Seq prints a line `time per step = "
-            "...` after each loss but the first of a start: keep the whole log, not a part of it."
-        )
-    return "The log has no step yet: set print_loss_steps, and let it reach a second such step."
-
-
-def _parts_sentence(facts: Facts) -> str:
-    step_s = facts.verdict.step_s or 0.0
-    shares = facts.verdict.shares.items()
-    parts = ", ".join(f"{step_duration(share * step_s)} {name}" for name, share in shares)
-    if facts.verdict.exchange_s is not None:
-        parts += f", of which {step_duration(facts.verdict.exchange_s)} {EXCHANGING}"
-    return f"Of a step of {step_duration(step_s)}: {parts}."
-
-
-def _shares_table(facts: Facts) -> tuple[Table, ...]:
-    step_s = facts.verdict.step_s
-    if not facts.verdict.shares or step_s is None:
+def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
+    verdict, step_s = summary.verdict, summary.verdict.step_s
+    if not verdict.shares or not step_s:
         return ()
-    rows = tuple(
-        (name, step_duration(share * step_s), percent(share))
-        for name, share in facts.verdict.shares.items()
-    )
-    exchange_s = facts.verdict.exchange_s
-    if exchange_s is not None:
-        share = percent(exchange_s / step_s if step_s else 0.0)
-        rows += ((f"of the communication: {EXCHANGING}", step_duration(exchange_s), share),)
-    title = "A mean step: where the time of all steps went"
+    shares = list(verdict.shares.items())
+    if verdict.exchange_s is not None:
+        shares.append((f"of the communication: {EXCHANGING}", verdict.exchange_s / step_s))
+    rows = tuple((name, step_duration(share * step_s), percent(share)) for name, share in shares)
+    title = f"A mean step of {step_duration(step_s)}: where the time of all steps went"
     return (Table(title, ("part", "time", "share"), rows),)
 
 
-def gpus_used(facts: Facts) -> Answer:
+def gpus_used(summary: RunSummary) -> Answer:
     """Question 4."""
-    run = facts.run
+    run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
     uses = machines.gpu_use(run)
-    computing = facts.verdict.shares.get(PARTS["compute_s"])
-    if not uses or _on_processors(run):
-        return _no_gpu(facts, computing)
-    head = ("GPU", "power", "of its limit", "memory activity", "utilisation (no evidence)")
-    rows = tuple(_gpu_row(use) for use in uses)
-    table = Table("While training steps ran (means)", head, rows)
-    limits = [u.power_w / u.power_limit_w for u in uses if u.power_w and u.power_limit_w]
-    evidence = [*_activity(uses, limits), *_held_back(uses), *_energy(run, uses)]
+    if not uses or run.config.get("training", {}).get("device") == "cpu":
+        return _no_gpu(run, computing)
+    drawn_j = sum(use.energy_j or 0.0 for use in uses)
+    evidence = []
+    if drawn_j:
+        wh = drawn_j / 3600
+        energy = f"{wh / 1000:,.2f} kWh" if wh >= 100 else f"{wh:,.1f} Wh"
+        per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
+        evidence.append(f"They took {energy} over the whole run{per_step}.")
     evidence += _model_flops(run)
+    tables = (*_parts_of_a_step(summary), _while_steps_ran(uses))
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
             "activity below must do; train with hvd_nmt to have the steps taken apart."
         )
-        return Answer(answer, tuple(evidence), (table,), known=False)
+        return Answer(answer, tuple(evidence), tables, known=False)
     answer = f"No: they computed {percent(computing)} of the time of a step and waited the rest."
     if computing >= FULLY_COMPUTING:
         answer = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
+        limits = [share for use in uses if (share := _of_limit(use)) is not None]
         if limits and fmean(limits) < _LITTLE_POWER:
             answer += (
                 " But they drew far less than their power limit, so the kernels are too small to "
                 "fill the GPUs: try more tokens per step or float16."
             )
-    return Answer(answer, (_parts_sentence(facts), *evidence), (table,))
+    return Answer(answer, tuple(evidence), tables)
 
 
-def _activity(uses: Sequence[machines.GpuUse], limits: Sequence[float]) -> list[str]:
-    """Power, activity of the memory, utilisation."""
-    found = []
-    activity = [u.memory_activity_percent for u in uses if u.memory_activity_percent is not None]
-    busy = [u.utilisation_percent for u in uses if u.utilisation_percent is not None]
-    active = f"their memory was active {fmean(activity):.0f} % of the time" if activity else ""
-    if limits:
-        power = f"They drew {percent(fmean(limits))} of their power limit"
-        found.append(f"{power}, and {active}." if active else f"{power}.")
-    elif active:
-        found.append(f"{active.capitalize()}.")
-    if busy:
-        found.append(
-            f"nvidia-smi's utilisation was {fmean(busy):.0f} %. That is no evidence for a busy "
-            "GPU: it also counts the waiting inside an all-reduce."
-        )
-    return found
+def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
+    """Of each GPU, and in the mean of several, what its samples say."""
+    columns = {
+        "power, W": [use.power_w for use in uses],
+        "of its limit, %": [100 * s if (s := _of_limit(use)) is not None else None for use in uses],
+        "memory active, %": [use.memory_activity_percent for use in uses],
+        "utilisation, %": [use.utilisation_percent for use in uses],
+        "busy, but hardly working, %": [
+            None if use.spinning is None else 100 * use.spinning for use in uses
+        ],
+    }
+    names = [f"{use.host}:{use.index} {use.name}" for use in uses]
+    held = [", ".join(f"{why} {percent(share)}" for why, share in use.throttled) for use in uses]
+    if len(uses) > 1:
+        names, held = [*names, "mean"], [*held, ""]
+        for values in columns.values():
+            known = [value for value in values if value is not None]
+            values.append(fmean(known) if known else None)
+    cells = [["unknown" if v is None else f"{v:.0f}" for v in of] for of in columns.values()]
+    head = ("GPU", *columns, "clocks held down by")
+    return Table("While training steps ran", head, tuple(zip(names, *cells, held, strict=True)))
 
 
-def _held_back(uses: Sequence[machines.GpuUse]) -> list[str]:
-    """What the samples say of GPUs that only wait or whose clocks are held down."""
-    found = []
-    shares = [use.spinning for use in uses if use.spinning is not None]
-    if shares and fmean(shares) >= _SHARE_WORTH_SAYING:
-        found.append(
-            f"In {percent(fmean(shares))} of their samples they looked busy but drew "
-            "little power and hardly touched their memory: the sign of waiting inside a collective."
-        )
-    for use in uses:
-        held = [f"{reason} ({percent(share)} of the samples)" for reason, share in use.throttled
-                if share >= _SHARE_WORTH_SAYING]  # fmt: skip
-        if held:
-            found.append(f"The clocks of {use.host}:{use.index} were held down: {', '.join(held)}.")
-    return found
+def _of_limit(use: machines.GpuUse) -> float | None:
+    return use.power_w / use.power_limit_w if use.power_w and use.power_limit_w else None
 
 
-def _on_processors(run: Run) -> bool:
-    return bool(run.config.get("training", {}).get("device") == "cpu")
-
-
-def _energy(run: Run, uses: Sequence[machines.GpuUse]) -> list[str]:
-    drawn_j = sum(use.energy_j or 0.0 for use in uses)
-    if not drawn_j:
-        return []
-    kwh = drawn_j / _J_PER_KWH
-    text = f"{kwh:,.2f} kWh" if kwh >= 0.1 else f"{drawn_j / 3600:,.1f} Wh"
-    per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
-    return [f"They took {text} over the whole run{per_step}."]
-
-
-def _model_flops(run: Run) -> list[str]:
-    rate = machines.model_flop_per_s(run)
-    if rate is None:
-        return []
-    return [
-        f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
-        "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
-    ]
-
-
-def _gpu_row(use: machines.GpuUse) -> tuple[str, ...]:
-    def known(value: float | None, unit: str) -> str:
-        return "unknown" if value is None else f"{value:.0f} {unit}"
-
-    limit = "unknown"
-    if use.power_w and use.power_limit_w:
-        limit = percent(use.power_w / use.power_limit_w)
-    return (
-        f"{use.host}:{use.index} {use.name}", known(use.power_w, "W"), limit,
-        known(use.memory_activity_percent, "%"), known(use.utilisation_percent, "%"),
-    )  # fmt: skip
-
-
-def _no_gpu(facts: Facts, computing: float | None) -> Answer:
-    run = facts.run
+def _no_gpu(run: Run, computing: float | None) -> Answer:
     if not run.telemetry:
         return Answer(
-            "The record holds no samples of the GPUs. Missing are power and memory activity over "
-            f"time: hvd_nmt samples them (telemetry.interval_s); beside other programs run "
-            f"`{_NVIDIA_SMI}`.",
+            "The record holds no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
+            f"beside other programs run `{_NVIDIA_SMI}`.",
             known=False,
         )
-    reasons = {str(host.header.get("gpu_unavailable") or "none found") for host in run.telemetry}
-    if _on_processors(run):
-        reasons = {"not used, as training.device is cpu"}
-    evidence = [f"GPUs on {', '.join(host.host for host in run.telemetry)}: {', '.join(reasons)}."]
+    answer, reasons = "No GPU was used", {"not used, as training.device is cpu"}
+    if run.config.get("training", {}).get("device") != "cpu":
+        answer = "There was no GPU"
+        reasons = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
+    answer += ": the model was trained on CPUs."
+    if computing is not None:
+        answer += f" They computed {percent(computing)} of the time of a step."
+    evidence = [f"GPUs on {', '.join(of.host for of in run.telemetry)}: {', '.join(reasons)}."]
     busy = machines.cpu_percent(run)
     if busy is not None:
         evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
-    evidence += _model_flops(run)
-    none = "No GPU was used" if _on_processors(run) else "There was no GPU"
-    answer = f"{none}: the model was trained on CPUs."
-    if computing is not None:
-        answer += f" They computed {percent(computing)} of the time of a step."
-    return Answer(answer, tuple(evidence))
+    return Answer(answer, (*evidence, *_model_flops(run)))
 
 
-def state_sentence(facts: Facts) -> str:
+def _model_flops(run: Run) -> Iterable[str]:
+    rate = machines.model_flop_per_s(run)
+    if rate is not None:
+        yield (
+            f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
+            "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
+        )
+
+
+def state_sentence(summary: RunSummary) -> str:
     """Whether the run goes on, in one sentence."""
-    silent_s = facts.silent_s or 0.0
-    ago = duration(silent_s) if silent_s >= 60 else f"{silent_s:.0f} s"
-    end, planned = facts.run.early_end, facts.run.max_steps
+    end, planned = summary.record.early_end, summary.record.max_steps
     finished = "Finished."
     if end is not None:
         of = f" of {planned:,}" if planned else ""
         finished = f"Finished at step {end.step:,}{of}: {end.because} ({end.option})."
+    last = f"last record {duration(summary.silent_s or 0.0)} ago"
     return {
         State.FINISHED: finished,
-        State.RUNNING: f"Still running: last record {ago} ago.",
+        State.RUNNING: f"Still running: {last}.",
         State.STOPPED: "Stopped before its last step.",
-        State.AHEAD: f"Whether it still runs cannot be told: its last record is "
-                     f"{duration(-silent_s)} in the future, so a clock is wrong, that of its host "
-                     "or of this one.",
         State.NO_CLOCK: "The log does not say that it ended, and it has no clock to tell by.",
-        State.SILENT: f"Ended without saying so: last record {ago} ago.",
-    }[facts.state]  # fmt: skip
-
-
-def _utc(time_s: float) -> str:
-    moment = datetime.datetime.fromtimestamp(time_s, datetime.UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+        State.SILENT: f"Ended without saying so, killed or crashed: {last}.",
+    }[summary.state]

@@ -1,13 +1,24 @@
-"""Answers, tables and figures of the report as a Jupyter notebook shows them."""
+"""What the notebooks show: answers, tables and figures, and where a model looks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
-from hvd_nmt.reporting import markup
-from hvd_nmt.reporting.answer import Answer
+import numpy as np
+
+from hvd_nmt.config import EOS
+from hvd_nmt.reporting import render
+from hvd_nmt.reporting.answer import Answer, blocks, html
+
+if TYPE_CHECKING:
+    from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
+    from hvd_nmt.model.transformer import Transformer
+
+END = "(end)"
+"""how the end of a sentence is shown"""
 
 
 @dataclass(frozen=True)
@@ -20,30 +31,64 @@ class Html:
         return self.text
 
 
-def figure(svg: str | None, width_px: int = 620) -> Html:
-    """A figure of `reporting.plots`; a sentence where the run has no data for it."""
-    if svg is None:
-        return Html("<p>The run has no data for this figure.</p>")
-    return Html(f'<div style="max-width:{width_px}px">{svg}</div>')
+def figures(*drawn: str) -> Html:
+    """Figures of `reporting.plots`; a sentence where the run has no data for them."""
+    found = "".join(drawn) or "The run has no data for this figure."
+    return Html(f'<div style="max-width:620px">{found}</div>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     """A table, words to the left; whole numbers get separators, others three digits."""
-    lines = [_row("th", head), *(_row("td", row) for row in rows)]
-    return Html(f"<table>{''.join(lines)}</table>")
-
-
-def answer(number: int, shown: Answer) -> Html:
-    """A question with its answer, evidence and tables; how it was computed in small print."""
-    text = markup.html(markup.blocks(*markup.answered(number, shown)))
-    return Html(f"{text}<small>{markup.html(markup.sentence(shown.how))}</small>")
-
-
-def _row(tag: str, cells: Iterable[object]) -> str:
-    return "<tr>" + "".join(_cell(tag, value) for value in cells) + "</tr>"
+    lines = "".join(
+        "<tr>" + "".join(_cell(tag, value) for value in row) + "</tr>"
+        for tag, row in (("th", head), *(("td", row) for row in rows))
+    )
+    return Html(f"<table>{lines}</table>")
 
 
 def _cell(tag: str, value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"<{tag}>{value:{',' if isinstance(value, int) else '.3g'}}</{tag}>"
     return f'<{tag} style="text-align:left">{escape(str(value))}</{tag}>'
+
+
+def answer(number: int, shown: Answer) -> Html:
+    """A question with its answer, evidence, tables, and how it was computed."""
+    return Html(html(blocks(*render.answered(number, shown))))
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Cross-attention of one sentence pair. L layers, H heads, T target and S source pieces."""
+
+    source: list[str]
+    """the pieces of the source, the last one its end"""
+    target: list[str]
+    weights_LxHxTxS: np.ndarray
+    """float32: how much each source piece counts while a target piece is predicted; over the
+    source they sum to 1, less what a model gives to positions of its own"""
+
+
+def cross_attention(
+    model: Transformer, tokenizers: Tokenizers, source: str, target: str
+) -> Attention:
+    """What the decoder looks at while it writes a given translation, its own or the reference."""
+    import tensorflow as tf
+
+    limit = model.max_length
+    source_S, target_T = (
+        ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
+        for ids in (tokenizers.source.encode([source])[0], tokenizers.target.encode([target])[0])
+    )
+    memory = model.encode(tf.constant(source_S[None]))
+    _, attention = model.decode_with_attention(tf.constant(target_T[None]), memory)
+    return Attention(
+        source=_pieces(tokenizers.source, source_S),
+        target=_pieces(tokenizers.target, target_T),
+        weights_LxHxTxS=np.stack([x[0].numpy().astype(np.float32) for x in attention]),
+    )
+
+
+def _pieces(tokenizer: Tokenizer, ids_T: np.ndarray) -> list[str]:
+    texts = zip(ids_T, tokenizer.decode([[number] for number in ids_T]), strict=True)
+    return [END if number == EOS else text or "_" for number, text in texts]

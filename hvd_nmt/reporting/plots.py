@@ -1,4 +1,4 @@
-"""The figures of the report, as SVG text; None where the record has nothing to draw.
+"""The figures of the report, as HTML with SVG in it; "" where the record has nothing to draw.
 
 Text and axes take the colour of the page, and the colours of the data can be told apart on white
 and on black. No pyplot: without global state the same data give the same bytes.
@@ -6,12 +6,13 @@ and on black. No pyplot: without global state the same data give the same bytes.
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -20,11 +21,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from hvd_nmt.explain import learning, machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS, settled
-from hvd_nmt.explain.learning import FullyTrained, LearningRate
-from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.reporting.answers_network import traffic_pairs
+
+if TYPE_CHECKING:
+    from hvd_nmt.reporting.questions import RunSummary
 
 MOST_POINTS = 240
 """points of a curve over time; more samples are averaged"""
@@ -33,255 +37,237 @@ SERIES = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
 INK = "#0a0b0c"
 """of text and axes: becomes currentColor"""
 _WIDTH_IN = 3.9  # inches at 72 points: near a phone's width, so that text stays readable there
-_PANEL_IN = 2.15
+_HEIGHT_IN = 2.15  # of a figure's only panel
+_LOW_IN = 1.3  # of one of several panels
 _LEGEND_ROW_IN = 0.17  # of a legend, from its second row on
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 8,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
     "axes.prop_cycle": cycler(color=SERIES), "axes.grid": True, "axes.axisbelow": True,
     "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
-    "text.parse_math": False,
+    "lines.markersize": 3, "text.parse_math": False,
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
                      "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }  # fmt: skip
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_PART_COLOURS = dict(zip(
-    ("compute_s", "input_wait_s", "straggler_wait_s", "communication_s"),
-    (SERIES[0], SERIES[3], SERIES[2], SERIES[1]), strict=True,
-))  # fmt: skip
-Draw = Callable[[Axes], None]
+_PART_COLOURS = {
+    "compute_s": 0, "input_wait_s": 3, "straggler_wait_s": 2, "communication_s": 1,
+}  # fmt: skip
 
 
-def loss(run: Run) -> str | None:
+Points = Sequence[tuple[float, float | None]]
+"""x and y; None leaves a gap"""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points in matplotlib's style, or the area between them and others."""
+
+    points: Points
+    label: str = ""
+    style: str = "-"
+    colour: int = 0
+    """number in `SERIES`"""
+    down_to: Sequence[float] | None = None
+    """y of the other edge of an area, with as many values as there are points"""
+    opacity: float = 0.2
+    """of an area"""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Axes with what is drawn in them."""
+
+    label: str
+    """of the vertical axis"""
+    curves: Sequence[Curve]
+    from_zero: bool = True
+
+
+def loss(summary: RunSummary) -> str:
     """Training and validation loss over steps."""
-    x, y = _points(run, "loss")
-    at, held = _columns([(e.step, e.loss) for e in run.evaluations])
-
-    def draw(axes: Axes) -> None:
-        axes.plot(x, y, label="training")
-        axes.plot(at, held, "o--", markersize=3, label="validation" if at else None)
-        axes.set(xlabel="step", ylabel="loss, nats per target token")
-
-    return draw_panels("loss", "Training and validation loss over steps", [draw] if x or at else [])
-
-
-def bleu(run: Run) -> str | None:
-    """BLEU with its 95 % band over steps."""
-    scored = [e for e in run.evaluations if e.bleu is not None]
-
-    def draw(axes: Axes) -> None:
-        x, y = [e.step for e in scored], np.array([e.bleu for e in scored])
-        axes.plot(x, y, "o-", markersize=3)
-        margins = [e.bleu_margin for e in scored]
-        if None not in margins:
-            band = np.array(margins)
-            axes.fill_between(x, (y - band).clip(0), (y + band).clip(max=100), color=SERIES[0],
-                              alpha=0.2, linewidth=0, label="95 % interval")  # fmt: skip
-        axes.set(xlabel="step", ylabel="sacreBLEU on the dev set")
-        axes.set_ylim(bottom=0)
-
-    return draw_panels("bleu", "BLEU over steps", [draw] if scored else [])
+    curves = [
+        Curve(_points(summary.intervals, "loss"), "training"),
+        Curve(_points(summary.evaluations, "loss"), "validation", "o--", 1),
+    ]
+    caption = (
+        "Label-smoothed cross-entropy less the label's entropy. Training loss is measured with "
+        "dropout, validation loss without."
+    )
+    return draw("loss", caption, [Panel("loss, nats per target token", curves, from_zero=False)])
 
 
-def pseudo_bleu(run: Run) -> str | None:
-    """The recipe's teacher-forced score over steps, marked as what it is."""
-    title = "Pseudo-BLEU, no measure of translation quality,"
-    points = [(e.step, e.pseudo_bleu) for e in run.evaluations if e.pseudo_bleu is not None]
-    return _over_steps(title, "teacher-forced score, 0 to 1", *_columns(points), "o")
+def bleu(summary: RunSummary) -> str:
+    """BLEU with its 95 % interval over steps."""
+    curves = [Curve(_points(summary.evaluations, "bleu"), "", "o-")]
+    known = [(e.step, e.bleu, e.bleu_margin) for e in summary.evaluations if e.bleu is not None]
+    if None not in [margin for _, _, margin in known]:
+        upper = [(step, min(100, value + (margin or 0))) for step, value, margin in known]
+        lower = [max(0, value - (margin or 0)) for _, value, margin in known]
+        curves.append(Curve(upper, "95 % interval", down_to=lower))
+    caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
+    return draw("bleu", caption, [Panel("sacreBLEU on the dev set", curves)])
 
 
-def outlook(fit: FullyTrained) -> str | None:
-    """The fitted curve of the measure to twice the steps with its band; None without a curve."""
-
-    def draw(axes: Axes) -> None:
-        steps = [step for step, _ in fit.curve]
-        axes.fill_between(steps, [e.low for _, e in fit.curve], [e.high for _, e in fit.curve],
-                          color=SERIES[1], alpha=0.2, linewidth=0)  # fmt: skip
-        axes.plot(steps, [e.value for _, e in fit.curve], color=SERIES[1], label="fitted curve")
-        axes.plot(*zip(*fit.points, strict=True), "o", color=SERIES[0], markersize=3,
-                  label="measured")  # fmt: skip
-        axes.axvline(max(step for step, _ in fit.points), color=INK, linewidth=0.6, linestyle=":")
-        axes.set(xlabel="step", ylabel=fit.measure)
-
-    title = f"Outlook: {fit.measure} to twice the steps"
-    return draw_panels("outlook", title, [draw] if fit.curve and fit.points else [])
+def outlook(summary: RunSummary) -> str:
+    """The fitted curve of the measure to twice the steps, with its band."""
+    fit = learning.fully_trained(summary.record)
+    curves = [
+        Curve([(step, e.high) for step, e in fit.curve], "", "-", 1, [e.low for _, e in fit.curve]),
+        Curve([(step, e.value) for step, e in fit.curve], "fitted curve", "-", 1),
+        Curve(fit.points if fit.curve else (), "measured", "o"),
+    ]
+    caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
+    return draw("outlook", caption, [Panel(str(fit.measure), curves, from_zero=False)])
 
 
-def learning_rate(run: Run, explained: LearningRate) -> str | None:
-    """The recorded rates on the curve of the formula, with the peak marked; None without any."""
-    x, y = _points(run, "learning_rate")
-    planned, peak = explained.curve, explained.schedule and explained.schedule.peak()
-
-    def draw(axes: Axes) -> None:
-        if planned:
-            axes.plot(*zip(*planned, strict=True), color=SERIES[0], label="from the configuration")
-        if x:
-            some = slice(None, None, 1 + len(x) // MOST_POINTS)
-            axes.plot(x[some], y[some], "o", color=SERIES[1], markersize=2.2, label="recorded")
-        if peak:
-            axes.plot(*peak, "v", color=SERIES[2], markersize=5,
-                      label=f"peak {peak[1]:.3g} at step {peak[0]:,}")  # fmt: skip
-        axes.set(xlabel="step", ylabel="learning rate")
-        axes.set_ylim(bottom=0)
-
-    return draw_panels("rate", "Learning rate over steps", [draw] if x or planned else [])
-
-
-def gradient_norm(run: Run) -> str | None:
+def gradient_norm(summary: RunSummary) -> str:
     """Norm of the whole gradient over steps."""
-    return _over_steps("Gradient norm", "gradient norm", *_points(run, "gradient_norm"))
+    curves = [Curve(_points(summary.intervals, "gradient_norm"))]
+    caption = "Norm of the whole gradient, before clipping."
+    return draw("gradient-norm", caption, [Panel("gradient norm", curves)])
 
 
-def step_time(run: Run) -> str | None:
+def learning_rate(summary: RunSummary) -> str:
+    """The recorded rates on the curve of the formula, with the peak marked."""
+    explained = learning.learning_rate(summary.record)
+    curves = [
+        Curve(explained.curve, "from the configuration"),
+        Curve(_points(summary.intervals, "learning_rate"), "recorded", "o", 1),
+    ]
+    caption = "As recorded."
+    if explained.schedule:
+        step, rate = explained.schedule.peak()
+        curves.append(Curve([(step, rate)], f"peak {rate:.3g} at step {step:,}", "v", 2))
+        caption = f"The line: {explained.schedule.formula()}."
+    return draw("learning-rate", caption, [Panel("learning rate", curves)])
+
+
+def step_time(summary: RunSummary) -> str:
     """Wall time of a step over steps."""
-    timed = settled([i for i in run.intervals if i.step_s is not None])
-    line = _line([i.step for i in timed], timed, "step_s")
-    return _over_steps("Step time", "seconds per step", *line)
+    timed = settled([i for i in summary.intervals if i.step_s is not None])
+    curves = [Curve(_line([i.step for i in timed], timed, "step_s"))]
+    return draw("step-time", "Mean of each logged interval.", [Panel("seconds per step", curves)])
 
 
-def _over_steps(title: str, label: str, x: Any, y: Any, marker: str = "") -> str | None:
-    def draw(axes: Axes) -> None:
-        axes.plot(x, y, marker=marker, markersize=3)
-        axes.set(xlabel="step", ylabel=label)
-        axes.set_ylim(bottom=0)
-
-    return draw_panels(title, f"{title} over steps", [draw] if len(x) else [])
-
-
-def step_parts(run: Run) -> str | None:
-    """The parts of a step stacked over time; None if the steps were not taken apart."""
-    split = settled([i for i in run.intervals if None not in (i.compute_s, i.communication_s)])
-    colours, names = dict(_PART_COLOURS), dict(PARTS)
+def step_parts(summary: RunSummary) -> str:
+    """The parts of a step stacked over time, where the steps were taken apart."""
+    split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
+    if len(split) < 2:
+        return ""
+    x, label = _clock(summary.record, split)
+    parts = {
+        name: np.array(_line(x, split, name), float).T for name in (*_PART_COLOURS, "exchange_s")
+    }
+    _, exchange = np.nan_to_num(parts.pop("exchange_s"))
+    curves, below = [], np.zeros_like(exchange)
+    for name, (at, seconds) in parts.items():
+        top = below + seconds - (exchange if name == "communication_s" else 0)
+        curves.append(_area(at, top, below, PARTS[name], _PART_COLOURS[name]))
+        below = top
     if any(i.exchange_s is not None for i in split):
-        colours["exchange_s"], names["exchange_s"] = SERIES[4], EXCHANGING
-        split = [_without_exchange(interval) for interval in split]
-
-    def draw(axes: Axes) -> None:
-        x, label = _clock(run, split)
-        parts = [_line(x, split, name) for name in colours]
-        axes.stackplot(
-            parts[0][0], [y for _, y in parts], labels=[names[name] for name in colours],
-            colors=list(colours.values()), alpha=0.85, linewidth=0,
-        )  # fmt: skip
-        axes.set(xlabel=label, ylabel="seconds of a step")
-        axes.margins(x=0)
-
-    title = "Where the time of a step goes, over the run"
-    return draw_panels("step-parts", title, [draw] if len(split) > 1 else [])
+        curves.append(_area(at, below + exchange, below, EXCHANGING, 4))
+    caption = "Means of all ranks; the parts add up to the step."
+    return draw("step-parts", caption, [Panel("seconds of a step", curves)], label)
 
 
-def _without_exchange(interval: Interval) -> Interval:
-    """The same with exchanges of weights beside the other communication, and not a part of it."""
-    exchange_s = interval.exchange_s or 0.0
-    communication_s = (interval.communication_s or 0.0) - exchange_s
-    return dataclasses.replace(interval, exchange_s=exchange_s, communication_s=communication_s)
+def _area(x: np.ndarray, top: np.ndarray, below: np.ndarray, label: str, colour: int) -> Curve:
+    return Curve(list(zip(x, top, strict=True)), label, "-", colour, below.tolist(), 0.85)
 
 
-def host_panels(run: Run, host: HostSamples) -> str | None:
-    """A host over time in panels with one clock: step time, GPUs (or CPU), network card."""
+def hosts(summary: RunSummary) -> str:
+    """Each host over time, on one clock: step time, GPUs (or CPU), network card."""
+    return "".join(_host(summary.record, host) for host in summary.record.telemetry)
+
+
+def _host(run: Run, host: HostSamples) -> str:
     if len(host.samples) < 2:
-        return None
+        return ""
     scale, clock = _scale(run)
     begun_s = host.samples[0]["time_s"] if run.started_s is None else run.started_s
     x = [(sample["time_s"] - begun_s) / scale for sample in host.samples]
-    gpus_of = [sample.get("gpus", []) for sample in host.samples]
-    indices = sorted({gpu["index"] for gpus in gpus_of for gpu in gpus})
+    gpus_of = [{gpu["index"]: gpu for gpu in sample.get("gpus", [])} for sample in host.samples]
+    indices = sorted(set().union(*gpus_of))
 
-    def panel(
-        label: str, lines: Sequence[tuple[int, str, str, list[Any]]], top: Any = None
-    ) -> Draw:
-        """Lines are: number of the colour, style, name, a value for each sample."""
-
-        def draw(axes: Axes) -> None:
-            for colour, style, name, values in lines:
-                axes.plot(*binned(x, values), style, color=SERIES[colour % len(SERIES)], label=name)
-            axes.set(ylabel=label)
-            axes.set_ylim(0, top)
-
-        return draw
-
-    def of_gpus(label: str, fields: dict[str, str]) -> Draw:
-        """A colour for each GPU, a style for each field; fields with what the legend says."""
-        return panel(label, [
-            (number, style, f"GPU {index}{what}",
-             [next((g.get(field) for g in gpus if g["index"] == index), None) for gpus in gpus_of])
+    def of_gpus(field: str, what: str = "", style: str = "-") -> list[Curve]:
+        return [
+            Curve(binned(x, [gpus.get(index, {}).get(field) for gpus in gpus_of]),
+                  f"GPU {index}{what}", style, number)
             for number, index in enumerate(indices)
-            for (field, what), style in zip(fields.items(), "-:", strict=False)
-        ])  # fmt: skip
+        ]  # fmt: skip
 
-    panels = [lambda axes: _step_panel(axes, run)]
+    timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
+    panels = [Panel("s per step", [Curve(_line(_clock(run, timed)[0], timed, "step_s"))])]
     if indices:
-        share = {"utilisation_percent": " busy", "memory_activity_percent": " memory"}
-        panels += [of_gpus("GPU power, W", {"power_w": ""}), of_gpus("GPU, %", share)]
+        share = of_gpus("utilisation_percent", " busy")
+        share += of_gpus("memory_activity_percent", " memory", ":")
+        panels += [Panel("GPU power, W", of_gpus("power_w")), Panel("GPU, %", share)]
     else:
-        busy, stolen = ([s.get(f"{of}_percent") for s in host.samples] for of in ("cpu", "steal"))
-        panels.append(panel("CPU, %", [(0, "-", "busy", busy), (1, "-", "stolen", stolen)], 105))
+        busy = binned(x, [sample.get("cpu_percent") for sample in host.samples])
+        panels.append(Panel("CPU, %", [Curve(busy, "busy")]))
     if card := main_interface(host):
         readings = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
-        panels.append(panel("MB/s", [
-            (number, "-", f"{card} {way}", [nic.get(f"{way}_MB_per_s") for nic in readings])
+        ways = [
+            Curve(binned(x, [nic.get(f"{way}_MB_per_s") for nic in readings]), f"{card} {way}",
+                  "-", number)
             for number, way in enumerate(("sent", "received"))
-        ]))  # fmt: skip
-    return draw_panels(f"host-{host.host}", f"Host {host.host} over time", panels, 1.3, clock)
+        ]  # fmt: skip
+        panels.append(Panel("MB/s", ways))
+    caption = f"{host.host}: means of neighbouring samples, with the step time."
+    return draw(f"host-{host.host}", caption, panels, clock)
 
 
-def against_traffic(
-    pairs: Sequence[tuple[float, float]], r: Correlation | None, bytes_per_step: float | None
-) -> str | None:
-    """Step time against the rate of the network card: pairs of MB/s sent and seconds per step.
+def against_traffic(summary: RunSummary) -> str:
+    """Step time against the rate of the network card, of a run on several hosts."""
+    pairs = traffic_pairs(summary.record)
+    if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:
+        return ""
+    r = machines.pearson(pairs)
+    label = f"an interval (n = {len(pairs)}{f', r = {r.r:.2f}' if r else ''})"
+    curves = [Curve(pairs, label, "o")]
+    sent = summary.verdict.seen_bytes or summary.verdict.predicted_bytes
+    slowest, fastest = min(pairs)[0], max(pairs)[0]
+    if sent and slowest > 0:
+        rates = np.linspace(slowest * 0.95, fastest * 1.05, 80).tolist()
+        constant = [(rate, sent / 1e6 / rate) for rate in rates]
+        curves.append(Curve(constant, f"{sent / 1e6:.1f} MB a step", "--", 1))
+    caption = "A point is an interval. On the curve, rate x time gives the bytes of one step."
+    panel = Panel("seconds per step", curves, from_zero=False)
+    return draw("traffic", caption, [panel], "sent by a host, MB/s (mean of an interval)")
 
-    `bytes_per_step`: sent by a host, for the curve rate x time = bytes.
+
+FIGURES = {
+    2: (outlook, bleu, gradient_norm),
+    3: (loss,),
+    4: (hosts,),
+    5: (step_parts,),
+    6: (learning_rate,),
+    10: (step_time,),
+    11: (against_traffic,),
+}
+"""of each question, by its number"""
+
+
+def binned(x: Sequence[float], y: Sequence[float | None]) -> Points:
+    """Means of x and y over at most MOST_POINTS groups of neighbours.
+
+    Unknown values (None) are left out; a mean of y is None where none is known.
     """
-    x, y = np.array(pairs).reshape(-1, 2).T
-
-    def draw(axes: Axes) -> None:
-        some = slice(None, None, 1 + len(pairs) // (2 * MOST_POINTS))
-        label = f"an interval (n = {len(pairs)}{f', r = {r.r:.2f}' if r else ''})"
-        axes.plot(x[some], y[some], "o", markersize=3, alpha=0.7, label=label)
-        if bytes_per_step and x.min() > 0:
-            rates = np.linspace(x.min() * 0.95, x.max() * 1.05, 80)
-            label = f"{bytes_per_step / 1e6:.1f} MB a step"
-            axes.plot(rates, bytes_per_step / 1e6 / rates, "--", label=label)
-        axes.set(xlabel="sent by a host, MB/s (mean of an interval)", ylabel="seconds per step")
-
-    title = "Step time against the rate of the network card"
-    return draw_panels("traffic", title, [draw] if len(pairs) > 1 else [])
+    found = []
+    for part in np.array_split(np.arange(len(x)), max(1, min(MOST_POINTS, len(x)))):
+        known = [value for n in part if (value := y[n]) is not None]
+        if len(part):
+            found.append((fmean(x[n] for n in part), fmean(known) if known else None))
+    return found
 
 
-def binned(x: Sequence[float], y: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray]:
-    """Means of x and y, float64 [points], over at most MOST_POINTS groups of neighbours.
-
-    Unknown values (None) are left out; a mean of y is NaN where none is known.
-    """
-    parts = np.array_split(np.arange(len(x)), max(1, min(MOST_POINTS, len(x))))
-    at, values = np.asarray(x, np.float64), np.array(y, np.float64)  # None becomes NaN
-    known = [part[~np.isnan(values[part])] for part in parts if len(part)]
-    means = [values[part].mean() if len(part) else np.nan for part in known]
-    return np.array([at[part].mean() for part in parts if len(part)]), np.array(means)
+def _points(rows: Iterable[Any], field: str) -> Points:
+    """Steps and values of intervals or evaluations that have one."""
+    return [(row.step, value) for row in rows if (value := getattr(row, field)) is not None]
 
 
-def _step_panel(axes: Axes, run: Run) -> None:
-    timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
-    if timed:
-        axes.plot(*_line(_clock(run, timed)[0], timed, "step_s"), color=SERIES[0])
-    axes.set(ylabel="s per step")
-    axes.set_ylim(bottom=0)
-
-
-def _points(run: Run, field: str) -> tuple[list[int], list[float]]:
-    return _columns([(i.step, getattr(i, field)) for i in run.intervals])
-
-
-def _columns(points: Sequence[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
-    """Steps and values of the points that have one."""
-    known = [(step, value) for step, value in points if value is not None]
-    return [step for step, _ in known], [value for _, value in known]
-
-
-def _line(
-    x: Sequence[float], intervals: Sequence[Interval], name: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _line(x: Sequence[float], intervals: Sequence[Interval], name: str) -> Points:
     """A field of the intervals as a line of means that is broken between two starts of the run."""
     points: list[tuple[float, float | None]] = []
     for number, interval in enumerate(intervals):
@@ -307,41 +293,54 @@ def _scale(run: Run) -> tuple[float, str]:
     return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
 
 
-def draw_panels(
-    name: str, title: str, panels: Sequence[Draw], height_in: float = _PANEL_IN, label: str = ""
-) -> str | None:
-    """Panels one above the other, with one horizontal axis, as SVG; None without a panel.
+def draw(name: str, caption: str, panels: Sequence[Panel], label: str = "step") -> str:
+    """Panels one above the other, as HTML; "" where there is nothing in them.
 
     Args:
         name: makes the ids of the figure differ from those of others on the page.
-        title: text for those who cannot see it.
-        panels: each draws into its axes.
-        height_in: of a panel, inches.
-        label: of the horizontal axis; "" if the last panel sets it.
+        caption: said below, and to those who cannot see it.
+        panels: with one horizontal axis.
+        label: of the horizontal axis.
     """
-    if not panels:
-        return None
+    if not any(curve.points for panel in panels for curve in panel.curves):
+        return ""
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        size = (_WIDTH_IN, height_in * len(panels) + 0.25)
-        figure = Figure(figsize=size, layout="constrained")
+        height_in = _HEIGHT_IN if len(panels) == 1 else _LOW_IN * len(panels)
+        figure = Figure(figsize=(_WIDTH_IN, height_in + 0.25), layout="constrained")
         FigureCanvasSVG(figure)
         all_axes = figure.subplots(len(panels), squeeze=False, sharex=len(panels) > 1)[:, 0]
-        for axes, draw in zip(all_axes, panels, strict=True):
-            draw(axes)
-            names = axes.get_legend_handles_labels()[1]
-            rows = (len(names) + 1) // 2
-            figure.set_figheight(figure.get_figheight() + _LEGEND_ROW_IN * max(0, rows - 1))
-            if names:
+        for axes, panel in zip(all_axes, panels, strict=True):
+            for curve in panel.curves:
+                _draw_curve(axes, curve)
+            axes.set_ylabel(panel.label)
+            if panel.from_zero:
+                axes.set_ylim(bottom=0)
+            if names := axes.get_legend_handles_labels()[1]:
+                more_in = _LEGEND_ROW_IN * ((len(names) + 1) // 2 - 1)
+                figure.set_figheight(figure.get_figheight() + more_in)
                 axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2,
                             fontsize=7.5, handlelength=1.4, columnspacing=1.2)  # fmt: skip
-        if label:
-            all_axes[-1].set_xlabel(label)
+        all_axes[-1].set_xlabel(label)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
-    return _inline(stream.getvalue(), title)
+    said = escape(caption)
+    return f"<figure>{_inline(stream.getvalue(), said)}<figcaption>{said}</figcaption></figure>"
 
 
-def _inline(svg: str, title: str) -> str:
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    if not curve.points:
+        return
+    color = SERIES[curve.colour % len(SERIES)]
+    x, y = np.array(curve.points, float).T
+    if curve.down_to is not None:
+        axes.fill_between(x, curve.down_to, y, color=color, alpha=curve.opacity, linewidth=0,
+                          label=curve.label)  # fmt: skip
+        return
+    some = slice(None, None, 1 + len(x) // (2 * MOST_POINTS))
+    axes.plot(x[some], y[some], curve.style, label=curve.label, color=color)
+
+
+def _inline(svg: str, label: str) -> str:
     """Makes matplotlib's file a part of a page, without its size and its fixed ink."""
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)  # it would style the page
     svg = svg.replace("xlink:href", "href").replace("'DejaVu Sans'", "system-ui, sans-serif")
@@ -351,5 +350,5 @@ def _inline(svg: str, title: str) -> str:
     view = head.split('viewBox="')[1].split('"')[0]
     return (
         f'<svg viewBox="{view}" xmlns="http://www.w3.org/2000/svg" role="img" '
-        f'aria-label="{escape(title)}">{rest.replace(INK, "currentColor").strip()}'
+        f'aria-label="{label}">{rest.replace(INK, "currentColor").strip()}'
     )

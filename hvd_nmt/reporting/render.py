@@ -6,27 +6,25 @@ import datetime
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import write_atomically
 from hvd_nmt.common.units import count, duration, step_duration
 from hvd_nmt.common.version import __version__
-from hvd_nmt.explain import learning, machines
+from hvd_nmt.config.serialization import flat
+from hvd_nmt.explain import machines
 from hvd_nmt.records.record import Run
-from hvd_nmt.reporting import answers_network, answers_time, markup, plots, questions
-from hvd_nmt.reporting.answer import Answer, Facts, Table
+from hvd_nmt.reporting.answer import Answer, Table, blocks, html, listed, plain, sentence, table
+from hvd_nmt.reporting.answers_time import state_sentence
+from hvd_nmt.reporting.plots import FIGURES
+from hvd_nmt.reporting.questions import RunSummary
 
 HTML, MARKDOWN = "report.html", "report.md"
 MOST_SAMPLES = 5
-
-Plot = tuple[str | None, str]
-"""SVG and caption of a figure; None: there were no data for it"""
 
 
 def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = False) -> list[Path]:
@@ -55,182 +53,116 @@ def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = Fals
 
 def rendered(run: Run, now_s: float, ended: bool = False) -> tuple[str, str]:
     """The texts of report.html and report.md; arguments as for `write`."""
-    facts = questions.gather(run, now_s, ended)
-    answers, plots_of = questions.answers(facts), _plots(facts)
+    summary = RunSummary(run, now_s, ended)
     made = datetime.datetime.fromtimestamp(now_s, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    head = markup.blocks(
-        f"# Run {markup.plain(run.name)}", f"Made by hvd_nmt {__version__} on {made}."
-    )
-    headline, last = _headline(facts), _last(run)
-    articles = [
-        (answer, *markup.answered(number, answer), plots_of.get(number, []))
-        for number, answer in enumerate(answers, start=1)
-    ]
-    markdown = markup.blocks(
-        head, "The figures are in report.html.", headline,
-        *(markup.blocks(words, tables, f"How it was computed: {markup.sentence(answer.how)}")
-          for answer, words, tables, _ in articles),
-        last,
+    head = blocks(f"# Run {plain(run.name)}", f"Made by hvd_nmt {__version__} on {made}.")
+    key_numbers, last = _key_numbers(summary), _last(run)
+    answers = list(enumerate(summary.answers, start=1))
+    markdown = blocks(
+        head, "The figures are in report.html.", key_numbers,
+        *(blocks(*answered(number, answer)) for number, answer in answers), last,
     )  # fmt: skip
-    links = "".join(
-        f'<li><a href="#q{number}">{escape(answer.question)}</a></li>'
-        for number, answer in enumerate(answers, start=1)
-    )
-    body = [
-        f"<header>{markup.html(head)}</header>",
-        f"<article>{markup.html(headline)}</article>",
-        f"<nav><strong>Eleven questions</strong><ol>{links}</ol></nav>",
-        *(_article(number, *of) for number, of in enumerate(articles, start=1)),
-        f"<article>{markup.html(last)}{_settings(run)}</article>",
+    links = (f'<li><a href="#q{number}">{escape(of.question)}</a></li>' for number, of in answers)
+    articles = [
+        f"<header>{html(head)}</header>",
+        f"<article>{html(key_numbers)}</article>",
+        f"<nav><strong>Eleven questions</strong><ol>{''.join(links)}</ol></nav>",
     ]
+    for number, answer in answers:
+        words, tables = map(html, answered(number, answer)[:2])
+        how = html(sentence(answer.how))
+        figures = "".join(draw(summary) for draw in FIGURES.get(number, ()))
+        unknown = "" if answer.known else ' class="unknown"'
+        articles.append(
+            f'<article id="q{number}"{unknown}>{words}<div class="figures">{figures}</div>{tables}'
+            f"<details><summary>How it was computed</summary>{how}</details></article>"
+        )
+    articles.append(f"<article>{html(last)}{_settings(run)}</article>")
     page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     title = f"Run {escape(run.name)}"
-    return Template(page).substitute(title=title, body="\n".join(body)), f"{markdown}\n"
+    return Template(page).substitute(title=title, body="\n".join(articles)), f"{markdown}\n"
 
 
-def _article(number: int, answer: Answer, words: str, tables: str, drawn: Sequence[Plot]) -> str:
-    figures = "".join(
-        f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
-        for svg, caption in drawn if svg
-    )  # fmt: skip
-    unknown = "" if answer.known else ' class="unknown"'
-    return (
-        f'<article id="q{number}"{unknown}>{markup.html(words)}'
-        f'<div class="figures">{figures}</div>{markup.html(tables)}<details><summary>How it was '
-        f"computed</summary>{markup.html(markup.sentence(answer.how))}</details></article>"
+def answered(number: int, answer: Answer) -> tuple[str, str, str]:
+    """Markdown of a question with its answer: the words, the tables, and how it was computed."""
+    words = blocks(
+        f"### {number}. {plain(answer.question)}",
+        f"**{sentence(answer.answer)}**",
+        listed(answer.evidence),
     )
+    return words, blocks(*map(table, answer.tables)), f"How it was computed: {sentence(answer.how)}"
 
 
-def _headline(facts: Facts) -> str:
+def _key_numbers(summary: RunSummary) -> str:
     """State, the numbers that are asked for first, and the verdict."""
-    run, wall_s, training_s = facts.run, machines.wall_s(facts.run), machines.training_s(facts.run)
+    run = summary.record
     about = [f"Recorded by {run.source}"]
     if run.hosts:
         where = ", ".join(f"{host}:{ranks}" for host, ranks in Counter(run.hosts).items())
         about.append(f"{count(run.ranks, 'rank')} on {where}")
     if run.parameters:
         about.append(f"{run.parameters:,} parameters")
-    seconds, since = wall_s, f"{'first' if run.startup_s is None else 'start'} to last record"
-    if wall_s is None:
-        seconds, since = training_s or None, "in steps only"
-    times, tokens = machines.step_times(run), machines.tokens_per_s(run)
-    tokens = tokens or run.environment.get("average_tokens_per_s")
+    wall_s, times = machines.wall_s(run), machines.step_times(run)
+    seconds = wall_s or machines.training_s(run)
+    tokens = machines.tokens_per_s(run) or run.environment.get("average_tokens_per_s")
+    planned = f"of {run.max_steps:,} steps" if run.max_steps else "steps"
     numbers = [
-        ("Time", "unknown" if seconds is None else duration(seconds), since),
-        (
-            "Steps",
-            f"{machines.steps_done(run):,}",
-            f"of {run.max_steps:,}" if run.max_steps else "",
-        ),
-        ("Step time", step_duration(times.mean_s) if times else "unknown", "mean"),
-        ("Speed", f"{tokens:,.0f} tokens/s" if tokens else "unknown", "source + target, all ranks"),
-        ("Best BLEU", *_best_bleu(run)),
+        (seconds and duration(seconds), "time in steps" if wall_s is None else "wall time"),
+        (f"{machines.steps_done(run):,}", planned),
+        (times and step_duration(times.mean_s), "mean step"),
+        (tokens and f"{tokens:,.0f} tokens/s", "source and target, all ranks"),
+        _best_bleu(run),
     ]
-    lines = [
-        f"- {name}: **{value}**" + (f" ({note})" if note else "") for name, value, note in numbers
-    ]
-    return markup.blocks(
-        markup.sentence(f"{answers_time.state_sentence(facts)} {'; '.join(about)}."),
-        "\n".join(lines),
-        f"**{markup.sentence(facts.sentence)}**",
+    return blocks(
+        sentence(f"{state_sentence(summary)} {'; '.join(about)}."),
+        "\n".join(f"- **{value or 'unknown'}** {name}" for value, name in numbers),
+        f"**{sentence(summary.sentence)}**",
     )
 
 
 def _best_bleu(run: Run) -> tuple[str, str]:
-    """It and a note; how many points, of what."""
-    scored = [e for e in run.evaluations if e.bleu is not None]
-    if scored:
-        best = max(scored, key=lambda e: e.bleu or 0.0)
-        margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
-        return f"{best.bleu:.1f}{margin}", f"sacreBLEU, dev, step {best.step:,}"
+    scored = [(e.bleu, e) for e in run.evaluations if e.bleu is not None]
     pseudo = [e.pseudo_bleu for e in run.evaluations if e.pseudo_bleu is not None]
-    note = f"only pseudo-BLEU, last {pseudo[-1]:.3f}: no quality" if pseudo else "never evaluated"
-    return "unknown", note
+    if scored:
+        bleu, best = max(scored, key=lambda pair: pair[0])
+        margin = f" ± {best.bleu_margin:.1f}" if best.bleu_margin is not None else ""
+        return f"{bleu:.1f}{margin}", f"best sacreBLEU, dev, step {best.step:,}"
+    if pseudo:
+        return f"{pseudo[-1]:.3f}", "last pseudo-BLEU, no measure of quality"
+    return "", "BLEU: never evaluated"
 
 
 def _last(run: Run) -> str:
     """Translations of the last evaluation, and what is missing in the record."""
-    samples = _samples(run)
-    return markup.blocks(
-        "### Translations of the last evaluation" if samples else "",
-        markup.table(samples) if samples else "",
+    samples = tuple(_samples(run)) if run.path.is_dir() else ()
+    shown = Table(
+        "The first sentences of the dev set", ("source", "reference", "translation"), samples
+    )
+    return blocks(
+        *(["### Translations of the last evaluation", table(shown)] if samples else []),
         "### The record",
-        markup.listed(run.problems) or "Nothing is missing in it.",
+        listed(run.problems) or "Nothing is missing in it.",
     )
 
 
 def _settings(run: Run) -> str:
-    tables = [
-        Table(title, ("name", "value"), tuple(_dotted(values)))
-        for title, values in (("Configuration", run.config), ("Environment", run.environment))
-    ]
-    return "".join(
-        f"<details><summary>{each.title}</summary>{markup.html(markup.table(each))}</details>"
-        for each in tables if each.rows
-    )  # fmt: skip
+    found = ""
+    for title, values in (("Configuration", run.config), ("Environment", run.environment)):
+        rows = tuple((name, str(value)) for name, value in flat(values))
+        if rows:
+            shown = html(table(Table(title, ("name", "value"), rows)))
+            found += f"<details><summary>{title}</summary>{shown}</details>"
+    return found
 
 
-def _dotted(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """A nested configuration as dotted names and values."""
-    rows = []
-    for name, value in config.items():
-        if isinstance(value, dict):
-            rows += _dotted(value, f"{prefix}{name}.")
-        else:
-            rows.append((prefix + str(name), str(value)))
-    return rows
-
-
-def _plots(facts: Facts) -> dict[int, list[Plot]]:
-    """The figures of each question."""
-    run = facts.run
-    rate, trained = learning.learning_rate(run), learning.fully_trained(run)
-    pairs = answers_network.traffic_pairs(facts)
-    sent = facts.verdict.seen_bytes or facts.verdict.predicted_bytes
-    return {
-        2: [
-            (plots.outlook(trained), "What was measured, and the fitted curve to twice the steps "
-             "with its 90 % band."),
-            (plots.bleu(run), "sacreBLEU of the dev set, with its 95 % interval where measured."),
-            (plots.pseudo_bleu(run), "The recipe's teacher-forced score: arg-max with the "
-             "reference as prefix. It is no measure of translation quality."),
-            (plots.gradient_norm(run), "Norm of the whole gradient, before clipping."),
-        ],
-        3: [(plots.loss(run), "Label-smoothed cross-entropy less the label's entropy. Training "
-             "loss is measured with dropout, validation loss without.")],
-        4: [
-            (plots.host_panels(run, host),
-             f"{host.host}: means of neighbouring samples, with the step time.")
-            for host in run.telemetry
-        ],
-        5: [(plots.step_parts(run), "Means of all ranks; the parts add up to the step.")],
-        6: [(plots.learning_rate(run, rate),
-             f"The line: {rate.schedule.formula()}." if rate.schedule else "As recorded.")],
-        10: [(plots.step_time(run), "Mean of each logged interval.")],
-        11: [(plots.against_traffic(pairs, machines.pearson(pairs), sent),
-              "A point is an interval. On the curve, rate x time gives the bytes of one step.")]
-        if len(set(run.hosts)) > 1 else [],
-    }  # fmt: skip
-
-
-def _samples(run: Run) -> Table | None:
+def _samples(run: Run) -> list[tuple[str, ...]]:
     """Source, reference and translation of a few sentences of the last evaluation."""
-    rows = _logged_samples(run.path) if run.path.is_dir() else []
-    head = ("source", "reference", "translation")
-    title = "The first sentences of the dev set"
-    return Table(title, head, tuple(rows[:MOST_SAMPLES])) if rows else None
-
-
-def _logged_samples(run_dir: Path) -> list[tuple[str, str, str]]:
     from hvd_nmt.telemetry.events import read_metrics
 
     try:
-        lines = [line for line in read_metrics(run_dir) if line.get("kind") == "text"]
+        lines = [line for line in read_metrics(run.path) if line.get("kind") == "text"]
     except (RunError, OSError):
         return []
-    found = []
-    for line in str(lines[-1].get("samples", "")).splitlines()[2:] if lines else []:
-        cells = [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 3:
-            found.append((cells[0], cells[1], cells[2]))
-    return found
+    rows = str(lines[-1].get("samples", "")).splitlines()[2:] if lines else []
+    found = (re.split(r"(?<!\\)\|", row)[1:-1] for row in rows[:MOST_SAMPLES])
+    return [tuple(cell.replace("\\|", "|").strip() for cell in cells) for cells in found]

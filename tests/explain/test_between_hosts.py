@@ -8,7 +8,7 @@ import pytest
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
-from hvd_nmt.reporting.verdict import sentence
+from hvd_nmt.reporting.answers_network import sentence
 
 G = 243_523_584
 COMPUTE_S = 0.5

@@ -9,7 +9,7 @@ import pytest
 from hvd_nmt.common.gradient import ring_bytes
 from hvd_nmt.explain import bottleneck, exchange_cost
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
-from hvd_nmt.reporting.verdict import sentence
+from hvd_nmt.reporting.answers_network import sentence
 
 GRADIENT_BYTES = 243_523_584
 """of transformer-base in float32"""

@@ -12,7 +12,7 @@ import pytest
 
 from hvd_nmt.explain import learning
 from hvd_nmt.records.record import Evaluation, Interval, Run
-from hvd_nmt.reporting import answers_learning
+from hvd_nmt.reporting.questions import RunSummary
 
 TRAINING = {
     "learning_rate": 2.0, "warmup_steps": 1000, "cooldown_steps": 0, "max_steps": 40_000
@@ -261,11 +261,12 @@ SCHEDULES = {
 
 
 def test_what_is_said_of_schedules(golden_page):
-    plans = {name: explained(training) for name, training in SCHEDULES.items()}
-    said = [
-        "\n".join((f"# {name}", *answers_learning.rate_sentences(plan, plan.schedule), ""))
-        for name, plan in plans.items() if plan.schedule
-    ]  # fmt: skip
+    said = []
+    for name, training in SCHEDULES.items():
+        run = run_of(config={**CONFIG, "training": training}, last=training["max_steps"])
+        answer = RunSummary(run).answers[5]
+        rows = [" | ".join(row) for table in answer.tables for row in table.rows]
+        said.append("\n".join((f"# {name}", answer.answer, *answer.evidence, *rows, "")))
     golden_page("learning-rates.txt", "\n".join(said))
 
 

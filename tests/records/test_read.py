@@ -25,8 +25,8 @@ from hvd_nmt.explain import machines
 from hvd_nmt.records import read
 from hvd_nmt.records.read import read_any_run, read_run
 from hvd_nmt.records.record import Evaluation, Interval, Launch, Run
-from hvd_nmt.reporting import questions
 from hvd_nmt.reporting.answer import State
+from hvd_nmt.reporting.questions import RunSummary
 from hvd_nmt.telemetry import events, jsonl
 from hvd_nmt.telemetry.events import EventStore
 
@@ -224,7 +224,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir, mo
     run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (100, True)
     assert "came to step 100 is known from its newest checkpoint" in " ".join(run.problems)
-    assert questions.gather(run).state == State.FINISHED
+    assert RunSummary(run).state == State.FINISHED
     newest[0] = 75
     run = read_run(run_dir)
     assert (run.steps_done, run.finished) == (75, False)

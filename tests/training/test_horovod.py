@@ -15,7 +15,7 @@ from hvd_nmt.checkpoints import names
 from hvd_nmt.data import corpus
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.records.read import read_run
-from hvd_nmt.reporting import questions
+from hvd_nmt.reporting.questions import RunSummary
 from hvd_nmt.telemetry import jsonl
 
 HOST = socket.gethostname()
@@ -113,7 +113,7 @@ def test_what_is_left_out_is_not_logged_and_the_report_says_it(out, answers, toy
     plan = BatchPlan.of(corpus.load(toy_data).train, 128, 1)
     counted = [line["sentences"] for line in toy.metrics(run_dir)]
     assert counted == [len(plan.epoch(0).sentences(place)) for place in (0, 1, 2, 3, 4, 6, 7)]
-    answer = questions.answers(questions.gather(read_run(run_dir)))[6]
+    answer = RunSummary(read_run(run_dir)).answers[6]
     said = f"1 step changed no weight, because of NaN or Inf: {NAN_STEP}; their sentences are in"
     assert any(said in sentence for sentence in answer.evidence)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hvd_nmt.reporting import markup
-from hvd_nmt.reporting.answer import Table
+from hvd_nmt.reporting import answer
 
 
 @pytest.mark.parametrize(
@@ -24,15 +23,15 @@ from hvd_nmt.reporting.answer import Table
     ],
 )
 def test_a_sentence_keeps_its_words_and_its_code(text, markdown, html):
-    assert markup.sentence(text) == markdown
-    assert markup.html(markdown) == f"<p>{html}</p>"
+    assert answer.sentence(text) == markdown
+    assert answer.html(markdown) == f"<p>{html}</p>"
 
 
 def test_a_cell_has_no_bars_and_no_code():
-    table = Table("t|t", ("a", "n"), (("a | `b` | c", "1.5 s"), ("\\|", "unknown")))
-    text = markup.table(table)
+    table = answer.Table("t|t", ("a", "n"), (("a | `b` | c", "1.5 s"), ("\\|", "unknown")))
+    text = answer.table(table)
     assert r"| a \| \`b\` \| c | 1.5 s |" in text
-    page = markup.html(text)
+    page = answer.html(text)
     assert page.count("<td") == 4
     assert "<td>a | `b` | c</td>" in page
     assert "<td>\\|</td>" in page
