@@ -18,9 +18,8 @@ No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,8 @@ from hvd_nmt.common.files import exclusive, followed, replacing
 from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import corpora, embedded, stages, subwords
-from hvd_nmt.preparation.corpora import Corpora
-from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.options import Options, find_corpora, find_inputs, request
-from hvd_nmt.preparation.parts import Input
-from hvd_nmt.preparation.summary import summary
-from hvd_nmt.preparation.vocabularies import Wanted
+from hvd_nmt.preparation import quality, stages, subwords
+from hvd_nmt.preparation.options import Options, find_corpora, request
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,44 +48,15 @@ def prepare(options: Options) -> None:
         subwords.require_special_ids(vocabulary)
     options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):
-        inputs, several = find_inputs(options), find_corpora(options)
-        wanted = request(options, inputs, several)
+        corpora = find_corpora(options)
+        wanted = request(options, corpora)
         if _is_done(options.out, wanted, options.overwrite):
             print(f"{options.out} is already prepared with these settings.")
             return
         with replacing(options.out) as result:
-            seconds = _make(options, wanted, inputs, several, result)
-        print(
-            summary(options.out, options.vocabulary_size, options.source_vocabulary_size, seconds)
-        )
-
-
-def _make(
-    options: Options, wanted: dict[str, Any], inputs: Mapping[str, Input],
-    several: Corpora | None, result: Path,
-) -> dict[str, float]:  # fmt: skip
-    """All stages; returns the seconds that each took."""
-    limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
-    languages = options.languages if several is None else several.languages
-    learning = options.learning_of(several)
-    work = result / "work"
-    work.mkdir()
-    build = stages.Build(result, work, wanted, languages, limit, learning.tags, options.copying)
-    if options.dataset == "embedded":
-        inputs = {part: Input.of([paths]) for part, paths in embedded.unpack(work).items()}
-    sources = several or corpora.single(inputs, languages, options.cleaning)
-    parts = stages.clean(build, sources, options.wrong_bytes)
-    if options.dev_size:
-        leaks = options.rules.remove_leaks
-        parts |= stages.hold_out(build, parts["train"], options.dev_size, leaks)
-    stages.make_vocabularies(
-        build, parts["train"],
-        Wanted(options.vocabularies, options.pieces, options.vocabulary_sample, learning),
-    )  # fmt: skip
-    counted = stages.encode(build, parts)
-    shutil.rmtree(work)
-    stages.finish(build, parts, counted, sources)
-    return build.seconds
+            seconds = stages.make(options, corpora, wanted, result)
+        pieces = options.source_vocabulary_size, options.vocabulary_size
+        print(quality.summary(options.out, pieces, seconds))
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:

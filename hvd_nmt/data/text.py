@@ -52,6 +52,12 @@ class Block(NamedTuple):
     """number of its first line in the file, from 1"""
     pairs: int
 
+    @property
+    def lines(self) -> tuple[list[bytes], list[bytes]]:
+        """The source and target lines without their line feeds."""
+        source, target = (side.removesuffix(b"\n").split(b"\n") for side in self[:2])
+        return source, target
+
 
 def read_lines(
     source: str | Path | IO[bytes], lenient: bool = False, name: str | None = None
@@ -70,12 +76,8 @@ def read_lines(
     return map(plain, _decoded(_raw_lines(source, name), 1, lenient, name))
 
 
-def pair_blocks(
-    source_path: str | Path, target_path: str | Path, pairs: int = _BLOCK_PAIRS
-) -> Iterator[Block]:
+def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
     """Yields the line pairs of two line-aligned files in blocks, for other processes to decode.
-
-    A block has at most `pairs` pairs, fewer where lines are very long.
 
     Raises:
         DataError: a file cannot be read, is empty, or they have different numbers of lines. The
@@ -92,7 +94,7 @@ def pair_blocks(
             continue
         block.append((source, target))
         room -= max(len(source), len(target))
-        if len(block) == pairs or room < 0:
+        if len(block) == _BLOCK_PAIRS or room < 0:
             yield _joined(block, counts[0])
             block, room = [], _BLOCK_BYTES
     if block:
@@ -120,8 +122,8 @@ def block_lines(
         DataError: it is not UTF-8 (unless lenient).
     """
     source, target = (
-        list(_decoded(raw.removesuffix(b"\n").split(b"\n"), block.first, lenient, name))
-        for raw, name in zip((block.source, block.target), names, strict=True)
+        list(_decoded(lines, block.first, lenient, name))
+        for lines, name in zip(block.lines, names, strict=True)
     )
     return source, target
 

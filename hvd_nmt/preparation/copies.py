@@ -115,7 +115,7 @@ class Copier:
                 for number, pair in zip(numbers, pairs, strict=True)
             ]
             sides = [
-                subwords.encode_lines(model, [*lines], 1)
+                subwords.encode_lines(model, [*lines])
                 for model, lines in zip(self._models, zip(*changed, strict=True), strict=True)
             ]
         if self._copying.bpe_dropout:
@@ -144,6 +144,13 @@ class Merges:
         self, model: sentencepiece.SentencePieceProcessor, refused: float, seed: int
     ) -> None:
         self._refused, self._seed = refused, seed
+        # Merges have ranks; pieces of a unigram model have log-probabilities.
+        scores = map(model.get_score, range(model.get_piece_size()))
+        if refused and not all(score.is_integer() for score in scores):
+            raise DataError(
+                "The vocabulary is not of byte-pair encoding, so there are no merges to refuse: "
+                "leave --bpe-dropout out."
+            )
         atoms = sentencepiece_model.never_merged(model.serialized_model_proto())
         self.symbols = frozenset(name.removeprefix(SPACE) for name in atoms if name != SPACE)
         self._pieces = subwords.pieces(model)
@@ -190,17 +197,6 @@ class Merges:
             if not at:
                 return tuple(self._ids[word[a:b]] for a, b in pairwise(ends))
             del ends[at]
-
-
-def require_merges(models: Sequence[bytes]) -> None:
-    """See that vocabularies are of byte-pair encoding; DataError: one is not."""
-    for model in models:
-        # Merges have ranks; pieces of a unigram model have log-probabilities.
-        if not all(piece.score.is_integer() for piece in sentencepiece_model.parsed(model).pieces):
-            raise DataError(
-                "The vocabulary is not of byte-pair encoding, so there are no merges to refuse: "
-                "leave --bpe-dropout out."
-            )
 
 
 def _sentences(side: Ids) -> Sentences:

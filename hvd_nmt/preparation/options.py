@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
 from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.copies import Copying
-from hvd_nmt.preparation.corpora import Corpora
+from hvd_nmt.preparation.corpora import CorpusFiles
 from hvd_nmt.preparation.parts import Input, Paths
 from hvd_nmt.preparation.subwords import Learning
 
@@ -110,33 +110,25 @@ class Options:
                 raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
         if self.source_language == self.target_language:
             raise ConfigError("The two languages name files: they must have different names.")
-        if (
-            self.max_length < 2
-            or min(self.vocabulary_size, self.vocabulary_sample, self.dev_size) < 0
-            or self.source_vocabulary_size < 0
-        ):
+        sizes = self.vocabulary_size, self.source_vocabulary_size, self.max_length
+        if self.max_length < 2 or min(*sizes, self.vocabulary_sample, self.dev_size) < 0:
             raise ConfigError(
                 "--max-length must be at least 2; --vocabulary-size, --source-vocabulary-size, "
                 "--vocabulary-sample and --dev-size at least 0."
             )
-        if max(self.vocabulary_size, self.source_vocabulary_size, self.max_length) > MOST:
+        if max(sizes) > MOST:
             raise ConfigError(
-                f"--vocabulary-size, --source-vocabulary-size and --max-length must be at most "
+                "--vocabulary-size, --source-vocabulary-size and --max-length must be at most "
                 f"{MOST:,}."
             )
 
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
-        if self.corpora:
-            if self.files or self.dev_size or self.dataset:
+        if self.corpora or self.dataset:
+            if self.files or self.dev_size or (self.corpora and self.dataset):
                 raise ConfigError(
-                    "--corpora names all files, dev files among them: give no text files, "
-                    "--dev-size or --dataset beside it."
-                )
-        elif self.dataset:
-            if self.files or self.dev_size:
-                raise ConfigError(
-                    "--dataset brings its own dev part: give no text files or --dev-size beside it."
+                    f"--{'corpora' if self.corpora else 'dataset'} brings its own dev part and all "
+                    "other text: give no text files, --dev-size or other text beside it."
                 )
         elif "train" not in self.files:
             raise ConfigError(
@@ -157,9 +149,7 @@ class Options:
         given = {"--source-vocabulary": self.source_vocabulary, "--vocabulary": self.vocabulary}
         for flag, path in given.items():
             if path and not path.is_file():
-                name = SPM_MODEL if flag == "--vocabulary" else SPM_SOURCE_MODEL
-                inside = f": give {path / name}" if path.is_dir() else ""
-                raise ConfigError(f"{flag}: there is no file {path}{inside}.")
+                raise ConfigError(f"{flag}: there is no file {path}: give a SentencePiece model.")
         if self.source_vocabulary and not self.vocabulary:
             raise ConfigError(
                 "--source-vocabulary belongs to --vocabulary, that of the target: give both."
@@ -174,33 +164,29 @@ class Options:
 
     def _check_unused(self) -> None:
         """Nothing was asked for that would be passed over without a word."""
-        sizes = {
-            "--vocabulary-size": self.vocabulary_size,
-            "--separate-vocabularies": self.separate_vocabularies,
-            "--source-vocabulary-size": self.source_vocabulary_size,
-            "--vocabulary-sample": self.vocabulary_sample != SAMPLE,
-        } | _changed(self.learning, Learning())
-        of_moses = ("--min-words", "--max-words", "--max-word-ratio", "--longest-word")
-        rules = _changed(self.rules, Rules())
-        moses = {flag: rules[flag] for flag in of_moses}
-        if not self.copying.is_on:
-            copies = {"--copies": self.copying != Copying()}
-            self._refuse(copies, "they are all the same without --bpe-dropout or --noise")
-        if self.vocabulary:
-            self._refuse(sizes, "--vocabulary is used as it is")
-        if not self.separate_vocabularies:
-            of_source = {"--source-vocabulary-size": self.source_vocabulary_size}
-            self._refuse(of_source, "it needs --separate-vocabularies")
-        if self.cleaning.clean == "none" and not self.corpora:
-            self._refuse(moses, "these rules need --clean moses")
-        if not self.is_public:
-            self._refuse({"--mirror": self.mirror}, "only a public --dataset is downloaded")
-
-    @staticmethod
-    def _refuse(options: Mapping[str, Any], why: str) -> None:
-        given = [name for name, is_given in options.items() if is_given]
-        if given:
-            raise ConfigError(f"{', '.join(given)} would have no effect: {why}. Leave one out.")
+        given = {
+            f"--{field.name.replace('_', '-')}"
+            for options in (self, self.rules, self.learning, self.copying)
+            for field in dataclasses.fields(options)
+            if field.default not in (dataclasses.MISSING, getattr(options, field.name))
+        }
+        of_learning = {"--vocabulary-size", "--separate-vocabularies", "--source-vocabulary-size",
+                       "--vocabulary-sample", "--vocabulary-type", "--character-coverage",
+                       "--byte-fallback", "--user-defined-symbols", "--tags"}  # fmt: skip
+        of_moses = {"--min-words", "--max-words", "--max-word-ratio", "--longest-word"}
+        for flags, have_effect, why in (
+            ({"--copies", "--seed"}, self.copying.is_on,
+             "they are all the same without --bpe-dropout or --noise"),
+            (of_learning, not self.vocabulary, "--vocabulary is used as it is"),
+            ({"--source-vocabulary-size"}, self.separate_vocabularies,
+             "it needs --separate-vocabularies"),
+            (of_moses, self.corpora or self.cleaning.clean != "none",
+             "these rules need --clean moses"),
+            ({"--mirror"}, self.is_public, "only a public --dataset is downloaded"),
+        ):  # fmt: skip
+            if not have_effect and flags & given:
+                unused = ", ".join(sorted(flags & given))
+                raise ConfigError(f"{unused} would have no effect: {why}. Leave one out.")
 
     @property
     def is_public(self) -> bool:
@@ -241,13 +227,6 @@ class Options:
             chosen = "moses" if self.is_public else "none"
         return dataclasses.replace(self.rules, clean=chosen)
 
-    def learning_of(self, several: Corpora | None) -> Learning:
-        """How the pieces are learned, with the tags of several corpora."""
-        if several is None:
-            return self.learning
-        tags = dict.fromkeys((*self.learning.tags, *several.tags))
-        return dataclasses.replace(self.learning, tags=tuple(tags))
-
     @property
     def wrong_bytes(self) -> str:
         """stop or skip: what becomes of a training pair that is not UTF-8."""
@@ -256,79 +235,58 @@ class Options:
         return self.not_utf8
 
 
-def _changed(chosen: Any, usual: Any) -> dict[str, bool]:
-    """Which options of a dataclass are not at their defaults, by flag."""
-    return {
-        f"--{field.name.replace('_', '-')}": getattr(chosen, field.name)
-        != getattr(usual, field.name)
-        for field in dataclasses.fields(usual)
-    }
+def find_corpora(options: Options) -> list[CorpusFiles]:
+    """The corpora with the digests of their files, downloaded if need be; embedded: without files.
 
-
-def find_inputs(options: Options) -> dict[str, Input]:
-    """Each part's text, downloaded if need be; {} if embedded; DataError: it cannot be had."""
-    if options.dataset and options.is_public:
-        found = datasets.download(options.dataset, options.cache, options.mirror)
-        return {part: Input.of(paths) for part, paths in found.items()}
-    return {part: Input.of([paths]) for part, paths in options.files.items()}
-
-
-def find_corpora(options: Options) -> Corpora | None:
-    """Those that `--corpora` names, with the digests of their files.
-
-    Raises ConfigError for the YAML file, DataError for a file of text.
+    Raises ConfigError for the YAML file, DataError for text that cannot be had.
     """
-    if options.corpora is None:
-        return None
-    named = corpora.read(options.corpora, options.languages, options.cleaning)
-    return corpora.with_inputs(named)
+    if options.corpora:
+        return corpora.read(options.corpora, options.languages, options.cleaning)
+    paths = {part: [paths] for part, paths in options.files.items()}
+    if options.dataset and options.is_public:
+        paths = datasets.download(options.dataset, options.cache, options.mirror)
+    inputs = {part: Input.of(of_part) for part, of_part in paths.items()}
+    return [CorpusFiles("", options.languages, inputs, options.cleaning)]
 
 
-def request(
-    options: Options, inputs: Mapping[str, Input], several: Corpora | None = None
-) -> dict[str, Any]:
+def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     """All that decides the result: the settings, and what is in the inputs (not their names).
 
     A setting that came in later is left out where it is at its default, so that directories
     prepared before it are still known to be done.
     """
-    found: dict[str, Any] = {
+    learning = dataclasses.asdict(options.learning)
+    if not options.learning.tags:
+        del learning["tags"]
+    later = {
+        "rules": (options.cleaning != Rules(clean="none"), dataclasses.asdict(options.cleaning)),
+        "vocabulary_sample": (options.vocabulary_sample != SAMPLE, options.vocabulary_sample),
+        "learning": (options.learning != Learning(), json.loads(json.dumps(learning))),
+        "source_pieces": (options.separate_vocabularies, options.pieces[0]),
+        "vocabulary": (options.vocabulary, _digest(options.vocabulary)),
+        "source_vocabulary": (options.source_vocabulary, _digest(options.source_vocabulary)),
+        "copying": (options.copying.is_on, dataclasses.asdict(options.copying)),
+        "not_utf8": (options.wrong_bytes != "stop", options.wrong_bytes),
+    }
+    settings = {
         "corpus": "embedded" if options.dataset == "embedded" else "files",
         "languages": list(options.languages),
         "pieces": options.pieces[-1],
         "max_length": options.max_length,
         "too_long": options.too_long,
         "dev_size": options.dev_size,
+        **{name: value for name, (is_given, value) in later.items() if is_given},
     }
-    if options.cleaning != Rules(clean="none"):
-        found["rules"] = dataclasses.asdict(options.cleaning)
-    if options.vocabulary_sample != SAMPLE:
-        found["vocabulary_sample"] = options.vocabulary_sample
-    if options.learning != Learning():
-        learning = dataclasses.asdict(options.learning)
-        if not options.learning.tags:
-            del learning["tags"]
-        found["learning"] = json.loads(json.dumps(learning))  # as it is read again
-    if options.separate_vocabularies:
-        found["source_pieces"] = options.pieces[0]
-    if options.vocabulary:
-        found["vocabulary"] = _digest(options.vocabulary)
-    if options.source_vocabulary:
-        found["source_vocabulary"] = _digest(options.source_vocabulary)
-    if options.copying.is_on:
-        found["copying"] = dataclasses.asdict(options.copying)
-    if options.wrong_bytes != "stop":
-        found["not_utf8"] = options.wrong_bytes
     if options.dataset == "embedded":
-        return found | embedded.REQUEST
-    if several is not None:
-        return found | {"corpora": several.request()}
-    digests = {part: [file.sha256 for file in given.files] for part, given in inputs.items()}
-    return found | {"inputs": digests}
+        return settings | embedded.REQUEST
+    if options.corpora:
+        return settings | {"corpora": [corpus.request() for corpus in found]}
+    inputs = {part: [f.sha256 for f in raw.files] for part, raw in found[0].inputs.items()}
+    return settings | {"inputs": inputs}
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path | None) -> str:
     try:
-        return fingerprint(path).sha256
+        return fingerprint(path).sha256 if path else ""
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None

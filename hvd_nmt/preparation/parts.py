@@ -1,4 +1,4 @@
-"""A part (train, dev, test) on its way from raw text into the data directory.
+"""A part (train, dev, test) on its way from raw text to clean text, in `removed.tsv.gz` what goes.
 
 Text goes from file to file; only a hash of each side, 16 bytes a pair, stays in memory, by which
 duplicates and leaks are found.
@@ -6,12 +6,14 @@ duplicates and leaks are found.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +24,7 @@ from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain
-from hvd_nmt.preparation import cleaning, removed, workers
-from hvd_nmt.preparation.removed import RemovedPair
+from hvd_nmt.preparation import cleaning, workers
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
@@ -38,7 +39,7 @@ class Input(NamedTuple):
     """The raw text of a part."""
 
     paths: Sequence[Paths]
-    """files, one corpus after the other"""
+    """files, one after the other"""
     facts: Sequence[tuple[FileFacts, FileFacts]]
     """what each of these files was when the command began"""
 
@@ -57,24 +58,22 @@ class Input(NamedTuple):
             raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
     @property
-    def name(self) -> str:
-        """Of the first source file."""
-        return self.paths[0][0].name
-
-    @property
-    def files(self) -> tuple[FileFacts, FileFacts]:
+    def files(self) -> list[FileFacts]:
         """What all sources and all targets are; of several files, the digest of their digests."""
-        source, target = (joined_files(side) for side in zip(*self.facts, strict=True))
-        return source, target
+        return [*map(_joined, zip(*self.facts, strict=True))]
 
-    def blocks(self) -> Iterator[tuple[Paths, Block]]:
-        """The line pairs of each corpus and the files they are from.
+    def blocks(self) -> Iterator[tuple[Paths, Block, int]]:
+        """The line pairs, the files they are from, and how many pairs the files before have.
 
         Raises DataError as `pair_blocks`; at the end also if a file is no longer what it was.
         """
+        before = 0
         for paths, facts in zip(self.paths, self.facts, strict=True):
+            last = 0
             for block in pair_blocks(*paths):
-                yield paths, block
+                yield paths, block, before
+                last += block.pairs
+            before += last
             for path, known in zip(paths, facts, strict=True):
                 if fingerprint(path) != known:
                     raise DataError(
@@ -83,32 +82,59 @@ class Input(NamedTuple):
                     )
 
 
+@dataclass(frozen=True)
+class Source:
+    """One corpus of a part, and how its pairs are cleaned."""
+
+    raw: Input | None
+    """None: the corpus has no such part"""
+    cleaner: Callable[[str, str], tuple[str | None, cleaning.Pair]]
+    """tells of a raw pair which rule removes it (None: none) and gives it cleaned"""
+    wrong_bytes: str = "stop"
+    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
+    tags: tuple[str, ...] = ()
+    """that are put in front of each source"""
+    known_tags: Sequence[str] = ()
+    """that make no other sentence of one"""
+    repeated: Callable[[np.ndarray], Mapping[str, np.ndarray]] = lambda keys: {}
+    """gives the pairs that go because of others, see `cleaning.repeated`"""
+    removed: Path | None = None
+    """file of removed pairs: rule, line number from 1, source and target with TAB between, those of
+    `repeated` last; wrong bytes are U+FFFD and controls are spaces. None: they are not kept"""
+
+
 @dataclass
 class PartState:
     """What has come of a part so far. Pairs of values are (source, target)."""
 
-    inputs: tuple[FileFacts, FileFacts]
-    """what the raw files are"""
     text: Paths
     """clean UTF-8 text, one sentence per line"""
-    pairs_read: int = 0
+    inputs: Sequence[FileFacts]
+    """what the raw files are"""
+    keys: np.ndarray
+    """`cleaning.keys` of the pairs of the text"""
+    corpora: np.ndarray
+    """int [pairs], number of the corpus that each kept pair is of"""
+    pairs_read: int
     """pairs of the raw files"""
-    pairs: int = 0
-    """pairs that are kept"""
+    text_bytes: list[int]
+    """bytes of the text read, cleaned, one byte per line end"""
     removed: Counter[str] = field(default_factory=Counter)
     """pairs removed by each rule"""
     truncated: int = 0
     """pairs kept with a side cut to the greatest length"""
-    text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """bytes of the text read, cleaned, one byte per line end; (source, target)"""
-    kept_text_bytes: list[int] = field(default_factory=lambda: [0, 0])
-    """bytes of the text of the pairs that are kept, cleaned; (source, target)"""
     tokens: list[int] = field(default_factory=lambda: [0, 0])
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
-    by_corpus: list[int] = field(default_factory=list)
-    """pairs that are kept of each of several corpora, one after the other; empty: of one"""
-    keys: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
-    """`cleaning.keys` of the pairs of the text"""
+    kept_text_bytes: list[int] = field(init=False)
+    """bytes of the text of the pairs that are kept"""
+
+    def __post_init__(self) -> None:
+        self.kept_text_bytes = [path.stat().st_size for path in self.text]
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that are kept."""
+        return len(self.corpora)
 
     def finished(self) -> Part:
         """What the manifest records."""
@@ -118,90 +144,57 @@ class PartState:
         return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
 
 
-@dataclass(frozen=True)
-class Cleaning:
-    """How the pairs of a part are cleaned."""
-
-    cleaner: Callable[[str, str], tuple[str | None, tuple[str, str]]]
-    """tells of a raw pair which rule removes it (None: none) and gives it cleaned; picklable"""
-    wrong_bytes: str = "stop"
-    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
-    tags: Sequence[str] = ()
-    """that make no other sentence of one"""
-    repeated: Callable[[np.ndarray], Mapping[str, np.ndarray]] = lambda keys: {}
-    """gives the pairs that go because of others, see `cleaning.repeated`"""
-    removed: Path | None = None
-    """file for the removed pairs, see `hvd_nmt.preparation.removed`; None: they are not kept"""
-
-
-def keep_all(source: str, target: str) -> tuple[str | None, tuple[str, str]]:
+def keep_all(source: str, target: str) -> tuple[str | None, cleaning.Pair]:
     """The cleaner of dev and test: every pair stays, for a score counts them all."""
     return None, (plain(source), plain(target))
 
 
-def clean(raw: Input, text: Paths, method: Cleaning) -> PartState:
-    """Reads a part's raw files, writes its clean text; raises as `Input.blocks`."""
-    part, keys, numbers = PartState(raw.files, text), [], []
-    with removed.writing(method.removed) as write_removed:
-        with _writing(text) as write, progress(None, "pairs", f"reading {raw.name}") as bar:
-            for cleaned in workers.in_order(_clean, _jobs(raw), settings=method):
-                bar.update(cleaned.pairs_read)
-                part.pairs_read += cleaned.pairs_read
-                part.removed.update(cleaned.removed)
-                for side in (0, 1):
-                    part.text_bytes[side] += cleaned.text_bytes[side]
-                    part.kept_text_bytes[side] += len(cleaned.kept[side])
-                keys.append(cleaned.keys)
-                numbers.append(cleaned.numbers)
-                write(cleaned.kept)
-                write_removed(cleaned.removed_pairs)
-        part.keys = np.concatenate([part.keys, *keys])
-        part.pairs = len(part.keys)
-        rules = method.repeated(part.keys)
-        if not any(of.any() for of in rules.values()):
-            return part
-        numbers_of = np.concatenate(numbers)
+def clean(sources: Sequence[Source], text: Paths) -> PartState:
+    """Reads a part's raw files, one corpus after the other, and writes its clean text.
 
-        def note(index: int, rule: str, source: bytes, target: bytes) -> None:
-            write_removed([(int(numbers_of[index]), rule, (source.decode(), target.decode()))])
-
-        drafts = [path.rename(path.with_name(f"{path.name}.all")) for path in text]
-        left = without(replace(part, text=(drafts[0], drafts[1])), text, rules, note)
-    for draft in drafts:
-        draft.unlink()
-    return left
-
-
-def joined(states: Sequence[PartState | None], text: Paths) -> PartState:
-    """The same part of several corpora as one, their clean text in one file after the other.
-
-    Args:
-        states: of each corpus; None: it has no such part.
-        text: where the text goes; that of the only corpus may be there.
+    Raises DataError as `Input.blocks` and `block_lines`.
     """
-    present = [state for state in states if state is not None]
-    if present[0].text == text:
-        return present[0]
-    inputs = [joined_files(side) for side in zip(*(s.inputs for s in present), strict=True)]
-    whole = PartState((inputs[0], inputs[1]), text, by_corpus=[s.pairs if s else 0 for s in states])
-    whole.keys = np.concatenate([state.keys for state in present])
-    for state in present:
-        whole.pairs_read += state.pairs_read
-        whole.pairs += state.pairs
-        whole.removed.update(state.removed)
-        for side in (0, 1):
-            whole.text_bytes[side] += state.text_bytes[side]
-            whole.kept_text_bytes[side] += state.kept_text_bytes[side]
-    for side, path in enumerate(text):
-        with open(path, "wb") as stream:
-            for state in present:
-                with open(state.text[side], "rb") as one:
-                    shutil.copyfileobj(one, stream)
-    return whole
+    pairs_read, text_bytes, removed = 0, np.zeros(2, np.int64), Counter[str]()
+    keys, numbers = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.int64)]
+    sizes: list[int] = []
+    with ExitStack() as stack:
+        notes = [stack.enter_context(_noting(source.removed)) for source in sources]
+        with _writing(text) as write:
+            for source, write_row in zip(sources, notes, strict=True):
+                for cleaned in _cleaned(source):
+                    pairs_read += cleaned.pairs_read
+                    text_bytes += cleaned.text_bytes
+                    removed.update(rule for rule, *_ in cleaned.removed)
+                    keys.append(cleaned.keys)
+                    numbers.append(cleaned.numbers)
+                    write(cleaned.kept)
+                    for row in cleaned.removed:
+                        write_row(*row)
+                sizes.append(sum(map(len, keys)) - sum(sizes))
+        inputs = [source.raw.files for source in sources if source.raw]
+        part = PartState(
+            text, [*map(_joined, zip(*inputs, strict=True))], np.concatenate(keys),
+            np.repeat(np.arange(len(sizes)), sizes), pairs_read, text_bytes.tolist(), removed,
+        )  # fmt: skip
+        rules: dict[str, np.ndarray] = {}
+        for number, source in enumerate(sources):
+            of_corpus = part.corpora == number
+            for rule, pairs in source.repeated(part.keys[of_corpus]).items():
+                rules.setdefault(rule, np.zeros(part.pairs, bool))[of_corpus] = pairs
+        if not any(pairs.any() for pairs in rules.values()):
+            return part
+        number_of = np.concatenate(numbers)
+
+        def note(index: int, rule: str, pair: tuple[bytes, bytes]) -> None:
+            of_corpus = notes[part.corpora[index]]
+            of_corpus(rule, number_of[index], (pair[0].decode(), pair[1].decode()))
+
+        left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
+        return without(part, left, rules, note)
 
 
 def hold_out(
-    train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool = False
+    train: PartState, pairs: int, dev_text: Paths, rest: Paths, targets_too: bool
 ) -> tuple[PartState, PartState]:
     """Takes dev pairs out of the training pairs; returns what is left of train, and dev.
 
@@ -223,21 +216,26 @@ def hold_out(
         )
     chosen = np.zeros(train.pairs, bool)
     chosen[(2 * np.arange(pairs) + 1) * train.pairs // (2 * pairs)] = True
-    dev = without(train, dev_text, {"": ~chosen})
-    dev = PartState(
-        train.inputs, dev_text, pairs, pairs, text_bytes=[*dev.kept_text_bytes],
-        kept_text_bytes=dev.kept_text_bytes, keys=dev.keys,
-    )  # fmt: skip
-    shared = cleaning.leaks(train.keys, dev.keys)
+    keys = train.keys[chosen]
+    shared = cleaning.leaks(train.keys, keys)
     rules = {HELD_OUT: chosen, IN_DEV: shared[:, 0]}
     if targets_too:
         rules[TARGET_IN_DEV] = shared[:, 1]
-    return without(train, rest, rules), dev
+    with _writing(dev_text) as write:
+
+        def note(index: int, rule: str, pair: tuple[bytes, bytes]) -> None:
+            if rule == HELD_OUT:
+                write((pair[0] + b"\n", pair[1] + b"\n"))
+
+        left = without(train, rest, rules, note)
+    dev = PartState(dev_text, train.inputs, keys, train.corpora[chosen], pairs, [])
+    dev.text_bytes = dev.kept_text_bytes
+    return left, dev
 
 
 def without(
     part: PartState, text: Paths, rules: Mapping[str, np.ndarray],
-    note: Callable[[int, str, bytes, bytes], None] = lambda *pair: None,
+    note: Callable[[int, str, tuple[bytes, bytes]], None],
 ) -> PartState:  # fmt: skip
     """Writes the pairs that no rule removes, and counts the others by the first one that does.
 
@@ -247,44 +245,23 @@ def without(
         note: is told of each removed pair: index, rule, source and target.
     """
     names, removed_by = list(rules), np.zeros(part.pairs, np.int64)
-    for number, of in reversed([*enumerate(rules.values(), start=1)]):
-        removed_by[of] = number
+    for number, pairs in reversed([*enumerate(rules.values(), start=1)]):
+        removed_by[pairs] = number
     counts = np.bincount(removed_by, minlength=len(names) + 1)[1:].tolist()
-    left = replace(
-        part, text=text, pairs=int((removed_by == 0).sum()), keys=part.keys[removed_by == 0],
-        removed=part.removed + Counter(dict(zip(names, counts, strict=True))),
-        text_bytes=[*part.text_bytes], kept_text_bytes=[0, 0],
-    )  # fmt: skip
     with _writing(text) as write, progress(part.pairs, "pairs", f"writing {text[0].name}") as bar:
         for block in pair_blocks(*part.text):
-            kept = []
-            for index, pair in enumerate(_split(block.source, block.target), start=block.first - 1):
-                if removed_by[index]:
-                    note(index, names[removed_by[index] - 1], *pair)
-                else:
-                    kept.append(pair)
-            joined = _joined(kept)
-            for side in (0, 1):
-                left.kept_text_bytes[side] += len(joined[side])
-            write(joined)
+            first, (sources, targets) = block.first - 1, block.lines
+            of_block = removed_by[first : first + block.pairs]
+            for i in np.flatnonzero(of_block).tolist():
+                note(first + i, names[of_block[i] - 1], (sources[i], targets[i]))
+            is_left = of_block == 0
+            write((_ended(compress(sources, is_left)), _ended(compress(targets, is_left))))
             bar.update(block.pairs)
-    return left
-
-
-def joined_files(files: Sequence[FileFacts]) -> FileFacts:
-    """What one file after the other is: of several, the digest of their digests."""
-    if len(files) == 1:
-        return files[0]
-    digests = "".join(file.sha256 for file in files)
-    n_bytes = sum(file.n_bytes for file in files)
-    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
-
-
-class _Job(NamedTuple):
-    block: Block
-    names: tuple[str, str]
-    before: int
-    """pairs of the files before"""
+    left = removed_by == 0
+    return replace(
+        part, text=text, keys=part.keys[left], corpora=part.corpora[left],
+        removed=part.removed + Counter(dict(zip(names, counts, strict=True))),
+    )  # fmt: skip
 
 
 class _Cleaned(NamedTuple):
@@ -295,62 +272,54 @@ class _Cleaned(NamedTuple):
     """of the kept pairs"""
     numbers: np.ndarray
     """line numbers of the kept pairs"""
-    removed: Counter[str]
-    removed_pairs: list[RemovedPair]
+    removed: list[tuple[str, int, cleaning.Pair]]
+    """rule, line number and text of the others"""
 
 
-def _jobs(raw: Input) -> Iterator[_Job]:
-    before = done = 0
-    for paths, block in raw.blocks():
-        if block.first == 1:
-            before = done
-        yield _Job(block, (str(paths[0]), str(paths[1])), before)
-        done += block.pairs
+def _cleaned(source: Source) -> Iterator[_Cleaned]:
+    if source.raw is not None:
+        with progress(None, "pairs", f"reading {source.raw.paths[0][0].name}") as bar:
+            for cleaned in workers.in_order(partial(_clean, source), source.raw.blocks()):
+                bar.update(cleaned.pairs_read)
+                yield cleaned
 
 
-def _clean(method: Cleaning, job: _Job) -> _Cleaned:
+def _clean(source: Source, job: tuple[Paths, Block, int]) -> _Cleaned:
     """What a worker does with a block: decode, apply the rules, encode what stays."""
-    wrong_bytes = method.wrong_bytes
-    block = job.block
-    wrong = set()
+    paths, block, before = job
+    names, wrong = (str(paths[0]), str(paths[1])), set()
     try:
-        lines = block_lines(block, job.names)
+        lines = block_lines(block, names)
     except DataError:
-        if wrong_bytes == "stop":
+        if source.wrong_bytes == "stop":
             raise
-        lines = block_lines(block, job.names, lenient=True)
-        if wrong_bytes == "skip":
-            raw = enumerate(_split(block.source, block.target))
-            wrong = {i for i, pair in raw if not all(map(_is_utf8, pair))}
-    kept: list[tuple[str, str]] = []
+        lines = block_lines(block, names, lenient=True)
+        if source.wrong_bytes == "skip":
+            raw = (enumerate(side) for side in block.lines)
+            wrong = {i for side in raw for i, line in side if not _is_utf8(line)}
+    kept: list[cleaning.Pair] = []
     numbers: list[int] = []
-    removed_pairs: list[RemovedPair] = []
-    first = job.before + block.first
-    for number, (source, target) in enumerate(zip(*lines, strict=True), start=first):
-        rule, pair = method.cleaner(source, target)
-        rule = NOT_UTF8 if number - first in wrong else rule
-        if rule is None:
-            kept.append(pair)
-            numbers.append(number)
+    removed: list[tuple[str, int, cleaning.Pair]] = []
+    for i, pair in enumerate(zip(*lines, strict=True)):
+        rule, cleaned = source.cleaner(*pair)
+        number = before + block.first + i
+        if i in wrong or rule:
+            removed.append((NOT_UTF8 if i in wrong else str(rule), number, pair))
         else:
-            removed_pairs.append((number, rule, (source, target)))
+            kept.append((" ".join((*source.tags, cleaned[0])), cleaned[1]))
+            numbers.append(number)
     return _Cleaned(
         pairs_read=block.pairs,
         text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
-        kept=_joined([(source.encode(), target.encode()) for source, target in kept]),
-        keys=cleaning.keys(kept, method.tags),
+        kept=(_ended(pair[0].encode() for pair in kept), _ended(pair[1].encode() for pair in kept)),
+        keys=cleaning.keys(kept, source.known_tags),
         numbers=np.array(numbers, np.int64),
-        removed=Counter(rule for _, rule, _ in removed_pairs),
-        removed_pairs=removed_pairs,
+        removed=removed,
     )
 
 
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+def _is_utf8(line: bytes) -> bool:
+    return line.decode(errors="replace").encode() == line
 
 
 def _n_bytes(lines: Iterable[str]) -> int:
@@ -358,17 +327,17 @@ def _n_bytes(lines: Iterable[str]) -> int:
     return sum(len(line if line.isascii() else plain(line).encode()) + 1 for line in lines)
 
 
-def _split(source: bytes, target: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The line pairs of two equally long runs of lines, without their ends."""
-    if source:
-        sides = (side.removesuffix(b"\n").split(b"\n") for side in (source, target))
-        yield from zip(*sides, strict=True)
+def _ended(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
-def _joined(pairs: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    """The inverse of `_split`."""
-    source, target = (b"".join(pair[side] + b"\n" for pair in pairs) for side in (0, 1))
-    return source, target
+def _joined(files: Sequence[FileFacts]) -> FileFacts:
+    """What one file after the other is: of several, the digest of their digests."""
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
 
 
 @contextmanager
@@ -376,8 +345,26 @@ def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
     """Yields a function that writes whole lines to two files."""
     with open(paths[0], "wb") as source, open(paths[1], "wb") as target:
 
-        def write(block: tuple[bytes, bytes]) -> None:
-            source.write(block[0])
-            target.write(block[1])
+        def write(lines: tuple[bytes, bytes]) -> None:
+            source.write(lines[0])
+            target.write(lines[1])
 
         yield write
+
+
+@contextmanager
+def _noting(path: Path | None) -> Iterator[Callable[[str, int, cleaning.Pair], None]]:
+    """Yields a function that writes rule, line number and text of a removed pair to a file."""
+    if path is None:
+        yield lambda *row: None
+        return
+    with (
+        open(path, "wb") as stream,
+        # Without a name and a time, which gzip would put into the bytes.
+        gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed,
+    ):
+
+        def write_row(rule: str, number: int, pair: cleaning.Pair) -> None:
+            packed.write(("\t".join((rule, str(number), *map(plain, pair))) + "\n").encode())
+
+        yield write_row

@@ -1,7 +1,6 @@
-"""How good a training set is: lengths, sentences over the limit, duplicates, leakage.
+"""What is known of the prepared text: `quality.json` in the data directory, and what is printed.
 
-`prepare` writes it into the data directory as `quality.json`. Counts of lines, bytes, tokens and
-rules are those of the manifest; counted here are
+Counts of lines, bytes, tokens and rules are those of the manifest; counted here are
 
 - lengths: tokens of each sentence with eos, before anything is cut or left out for its length;
   where pairs are left out for it, each unknown character counts, as it does for that;
@@ -14,14 +13,15 @@ rules are those of the manifest; counted here are
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
 from hvd_nmt.common.units import data_size
-from hvd_nmt.data.corpus import Part, Side
+from hvd_nmt.data import corpus
+from hvd_nmt.data.corpus import Manifest, Part, Side
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
 
 REPORT = "quality.json"
@@ -31,66 +31,28 @@ LONGEST_COUNTED = 1024
 SIDES = ("source", "target")
 
 
-@final
-class Quality:
-    """How long training sentences are. Chunks are counted apart and merged; can be pickled."""
+def counted(
+    lengths: np.ndarray, keys: np.ndarray, held_out: Mapping[str, np.ndarray], max_length: int
+) -> dict[str, Any]:
+    """A part of `report`.
 
-    def __init__(self, max_length: int) -> None:
-        self.max_length = max_length
-        self._histograms = np.zeros((2, LONGEST_COUNTED + 1), np.int64)
-        self._tokens = np.zeros(2, np.int64)
-        self._longest = np.zeros(2, np.int64)
-        self._over = np.zeros(3, np.int64)  # sources, targets, pairs with either
-
-    def add(
-        self, source_lengths: Sequence[int] | np.ndarray, target_lengths: Sequence[int] | np.ndarray
-    ) -> None:
-        """Counts some pairs by their tokens, eos counted, not cut to max_length."""
-        lengths = np.array([source_lengths, target_lengths], np.int64)
-        if not lengths.size:
-            return
-        for side in (0, 1):
-            counted = np.minimum(lengths[side], LONGEST_COUNTED)
-            self._histograms[side] += np.bincount(counted, minlength=LONGEST_COUNTED + 1)
-        self._tokens += lengths.sum(axis=1)
-        self._longest = np.maximum(self._longest, lengths.max(axis=1))
-        over = lengths > self.max_length
-        self._over += *over.sum(axis=1), over.any(axis=0).sum()
-
-    def merge(self, other: Quality) -> None:
-        """Adds what another has counted of other pairs."""
-        self._histograms += other._histograms
-        self._tokens += other._tokens
-        self._longest = np.maximum(self._longest, other._longest)
-        self._over += other._over
-
-    def counted(self, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """A part of `report`, by the `cleaning.keys` of these pairs and of each other part."""
-        n_pairs = len(keys)
-        over = dict(zip((*SIDES, "pairs"), map(int, self._over), strict=True))
-        duplicates = {
-            "source": _repeated(keys[:, 0]),
-            "target": _repeated(keys[:, 1]),
-            "pairs": _repeated(pair_keys(keys)),
-        }
-        return {
-            "max_length": self.max_length,
-            "over_max_length": _shares(over, n_pairs),
-            "lengths": {side: self._lengths(index, n_pairs) for index, side in enumerate(SIDES)},
-            "duplicates": _shares(duplicates, n_pairs),
-            "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
-        }
-
-    def _lengths(self, side: int, n_pairs: int) -> dict[str, Any]:
-        histogram, percents = self._histograms[side], (5, 50, 95, 99)
-        places = np.searchsorted(np.cumsum(histogram), np.array(percents) * n_pairs / 100)
-        return {
-            "tokens": int(self._tokens[side]),
-            "mean": round(float(self._tokens[side]) / max(1, n_pairs), 3),
-            **{f"p{percent}": int(at) for percent, at in zip(percents, places, strict=True)},
-            "longest": int(self._longest[side]),
-            "histogram": np.trim_zeros(histogram, "b").tolist(),
-        }
+    Args:
+        lengths: int [2, pairs], tokens of the sources and targets of training, not cut.
+        keys: their `cleaning.keys`.
+        held_out: those of each other part.
+    """
+    over = lengths > max_length
+    of_pairs = keys[:, 0], keys[:, 1], pair_keys(keys)
+    names = (*SIDES, "pairs")
+    repeated = (len(values) - len(np.unique(values)) for values in of_pairs)
+    too_long = (int(which.sum()) for which in (*over, over.any(axis=0)))
+    return {
+        "max_length": max_length,
+        "over_max_length": _shares(dict(zip(names, too_long, strict=True)), len(keys)),
+        "lengths": {side: _lengths(of) for side, of in zip(SIDES, lengths, strict=True)},
+        "duplicates": _shares(dict(zip(names, repeated, strict=True)), len(keys)),
+        "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
+    }
 
 
 def report(
@@ -100,7 +62,7 @@ def report(
 
     Args:
         parts: what the manifest records of "train", "dev" and "test".
-        counted: what `Quality.counted` gave, or a copy of it read from JSON.
+        counted: what `counted` gave.
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -116,41 +78,88 @@ def write(directory: Path, report: Mapping[str, Any]) -> None:
     (directory / REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def table(report: Mapping[str, Any]) -> str:
-    """What a report says, as lines to print."""
-    lines = []
-    for name, part in report["parts"].items():
-        read = " + ".join(data_size(1e6 * part[side]["read_mb"]) for side in SIDES)
-        kept = " + ".join(data_size(1e6 * part[side]["kept_mb"]) for side in SIDES)
-        lines.append(
-            f"{name:6} {part['pairs_read']:,} pairs, {read} read; "
-            f"{part['pairs']:,} pairs, {kept} kept"
-        )
-        for rule, count in part["removed"].items():
-            share = _percent(count, part["pairs_read"])
-            lines.append(f"{'':6} {count:>12,}  {share:>8}  removed: {rule}")
-    limit, over = report["max_length"], report["over_max_length"]
-    duplicates = report["duplicates"]
+def summary(out: Path, wanted: tuple[int, int], seconds: Mapping[str, float]) -> str:
+    """The lines that `prepare` prints when it is done.
+
+    Args:
+        wanted: pieces that were asked for of the source's and of the target's or joint vocabulary,
+            0: none in particular.
+        seconds: that each stage took.
+    """
+    manifest = corpus.load(out).manifest
+    lines = [*table(json.loads((out / REPORT).read_text(encoding="utf-8")))]
     lines += [
-        f"train  over {limit} tokens: {_pairs(over)}; "
-        f"{over['source']:,} sources, {over['target']:,} targets",
-        f"train  duplicates: {_pairs(duplicates)}; repeated "
-        f"{duplicates['source']:,} sources, {duplicates['target']:,} targets",
+        f"{name}: {part.truncated:,} pairs cut to {manifest.max_length} tokens"
+        for name, part in reversed(manifest.parts.items())
+        if part.truncated
     ]
+    for each in manifest.corpora:
+        weight = each.weight if isinstance(each.weight, str) else f"weight {each.weight:g}"
+        pairs = f"{each.pairs['train']:,} training pairs"
+        words = ", ".join((each.direction, pairs, weight, *each.tags))
+        lines.append(f"corpus {each.name}: {words}")
+    times = ", ".join(f"{name} {stage_s:.1f} s" for name, stage_s in seconds.items())
+    hashes = f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}"
+    return "\n".join([*lines, *_vocabularies(manifest, wanted), f"time: {times}", hashes])
+
+
+def table(report: Mapping[str, Any]) -> Iterator[str]:
+    """What a report says, as lines to print."""
+    for name, part in report["parts"].items():
+        read, kept = (
+            " + ".join(data_size(1e6 * part[side][f"{which}_mb"]) for side in SIDES)
+            for which in ("read", "kept")
+        )
+        pairs_read = part["pairs_read"]
+        yield f"{name:6} {pairs_read:,} pairs, {read} read; {part['pairs']:,} pairs, {kept} kept"
+        for rule, count in part["removed"].items():
+            yield f"{'':6} {count:>12,}  {_percent(count, pairs_read):>8}  removed: {rule}"
+    for what, repeated, of in (
+        (f"over {report['max_length']} tokens", "", report["over_max_length"]),
+        ("duplicates", "repeated ", report["duplicates"]),
+    ):
+        yield (
+            f"train  {what}: {of['pairs']:,} pairs ({_percent(of['pairs'], of['of'])}); "
+            f"{repeated}{of['source']:,} sources, {of['target']:,} targets"
+        )
     for part, found in report["leakage"].items():
-        lines.append(
+        yield (
             f"train  leakage from {part}: {found['train_pairs']:,} training pairs; of its "
             f"{found['pairs']:,} pairs, {found['source']:,} sources, {found['target']:,} targets "
             f"and {found['both']:,} whole pairs are in train"
         )
     for side in SIDES:
         of = report["lengths"][side]
-        lines.append(
+        yield (
             f"train  {report['languages'][side]} tokens a sentence: mean {of['mean']:.1f}, "
             f"median {of['p50']}, 95 % up to {of['p95']}, 99 % up to {of['p99']}, "
             f"longest {of['longest']:,}"
         )
-    return "\n".join(lines)
+
+
+def _vocabularies(manifest: Manifest, wanted: tuple[int, int]) -> Iterator[str]:
+    """A line of the joint vocabulary, or one of each side's."""
+    pieces, rows = manifest.vocabulary_pieces, manifest.vocabulary_size
+    found = f"{rows:,} embedding rows{_another_size(pieces, wanted[1])}"
+    if not manifest.source_has_own:
+        yield f"vocabulary: {pieces:,} joint pieces, {found}"
+        return
+    own, own_rows = manifest.source_vocabulary_pieces, manifest.source_vocabulary_size
+    of_source = f"{own_rows:,} embedding rows{_another_size(own, wanted[0] or wanted[1])}"
+    if not own_rows:
+        of_source = "each with the id that it has in the target: one embedding for both"
+    yield f"source vocabulary: {own:,} pieces, {of_source}"
+    yield f"target vocabulary: {pieces:,} pieces, {found}"
+
+
+def _another_size(pieces: int, wanted: int) -> str:
+    """Why there are not as many pieces as were asked for."""
+    if wanted in (0, pieces):
+        return ""
+    why = "the number is rounded up to a multiple of 8"
+    if pieces < wanted:
+        why = "the text gives no more"
+    return f" ({wanted:,} pieces were asked for; {why})"
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -172,9 +181,17 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _repeated(values: np.ndarray) -> int:
-    """How many values there are beside the first of each kind."""
-    return len(values) - len(np.unique(values))
+def _lengths(lengths: np.ndarray) -> dict[str, Any]:
+    histogram = np.bincount(np.minimum(lengths, LONGEST_COUNTED))
+    percents = (5, 50, 95, 99)
+    places = np.searchsorted(np.cumsum(histogram), np.array(percents) * len(lengths) / 100)
+    return {
+        "tokens": int(lengths.sum()),
+        "mean": round(float(lengths.sum()) / max(1, len(lengths)), 3),
+        **{f"p{percent}": int(at) for percent, at in zip(percents, places, strict=True)},
+        "longest": int(lengths.max(initial=0)),
+        "histogram": histogram.tolist(),
+    }
 
 
 def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
@@ -192,10 +209,6 @@ def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
 
 def _shares(counts: Mapping[str, int], of: int) -> dict[str, Any]:
     return {**counts, "share_of_pairs": round(counts["pairs"] / max(1, of), 6), "of": of}
-
-
-def _pairs(counts: Mapping[str, int]) -> str:
-    return f"{counts['pairs']:,} pairs ({_percent(counts['pairs'], counts['of'])})"
 
 
 def _percent(count: int, of: int) -> str:

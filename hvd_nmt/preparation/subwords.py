@@ -178,10 +178,10 @@ def rounded_up(pieces: int) -> int:
 
 
 def encode_lines(
-    model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes], threads: int
+    model: sentencepiece.SentencePieceProcessor, lines: list[str] | list[bytes]
 ) -> list[list[int]]:
     """The ids of each line, ending with eos, no bos. An empty line is eos alone."""
-    return model.encode(lines, out_type=int, add_eos=True, num_threads=threads)
+    return model.encode(lines, out_type=int, add_eos=True, num_threads=1)
 
 
 def load(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -214,12 +214,6 @@ def require_special_ids(path: Path) -> None:
             f"train it with --pad_id={PAD} --eos_id={EOS} --bos_id={BOS} --unk_id={UNK}, or let "
             "prepare train one."
         )
-
-
-def write_vocabulary(model: sentencepiece.SentencePieceProcessor, path: Path) -> None:
-    """Writes the pieces as `piece<TAB>score` lines, as SentencePiece's trainer does."""
-    lines = (f"{piece}\t{model.get_score(i):g}\n" for i, piece in enumerate(pieces(model)))
-    path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_nmt.common.errors import DataError
+from hvd_nmt.data import text
 from hvd_nmt.data.text import is_blank, pair_blocks, read_lines
 
 # Everything that some reader takes for a line end, and the bytes that break decoders.
@@ -104,8 +105,9 @@ def test_lenient_reading_gives_one_line_per_lf(raw):
         assert all(character.isprintable() or character >= "\xa0" for character in line)
 
 
-def test_pairs_of_unequal_missing_and_empty_files(tmp_path):
-    blocks = list(pair_blocks(*files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n"), pairs=2))
+def test_pairs_of_unequal_missing_and_empty_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_BLOCK_PAIRS", 2)
+    blocks = list(pair_blocks(*files(tmp_path, b"a\n\nc", b"x\r\ny\r\nz\r\n")))
     assert blocks == [(b"a\n\n", b"x\r\ny\r\n", 1, 2), (b"c", b"z\r\n", 3, 1)]
     assert all(map(is_blank, ("", " ", "\u00a0\u3000 ")))
     assert not is_blank(" a")

@@ -23,7 +23,7 @@ def model():
 
 
 def copies_of(model, copying, lines, max_length=60):
-    plain = flat(subwords.encode_lines(model, lines, 1))
+    plain = flat(subwords.encode_lines(model, lines))
     pairs = list(zip(lines, lines, strict=True))
     made = Copier([model, model], copying).copies(
         pairs, range(len(lines)), (plain, plain), max_length
@@ -35,7 +35,7 @@ def copies_of(model, copying, lines, max_length=60):
 def test_bpe_dropout_cuts_the_same_text_in_other_ways(model):
     source, target = copies_of(model, Copying(bpe_dropout=0.3, copies=4), LINES)
     assert len(source) == len(target) == 400
-    own = subwords.encode_lines(model, LINES, 1)
+    own = subwords.encode_lines(model, LINES)
     assert [model.decode(ids) for ids in source] == [line for line in LINES for _ in range(4)]
     assert all(ids[-1] == 1 for ids in source)
     assert len({tuple(ids) for ids in source}) > 380
@@ -47,12 +47,12 @@ def test_bpe_dropout_cuts_the_same_text_in_other_ways(model):
 
 
 def test_without_refused_merges_the_cut_is_sentencepieces_own(model):
-    own = subwords.encode_lines(model, LINES, 1)
+    own = subwords.encode_lines(model, LINES)
     assert copies_of(model, Copying(bpe_dropout=1e-12, copies=1), LINES) == [own, own]
 
 
 def test_what_would_be_too_long_or_unknown_stays_as_it_is(model):
-    own = subwords.encode_lines(model, LINES, 1)
+    own = subwords.encode_lines(model, LINES)
     longest = max(map(len, own))
     half = copies_of(model, Copying(bpe_dropout=0.5, copies=1), LINES, max_length=longest)
     assert all(len(ids) <= longest for ids in half[0])

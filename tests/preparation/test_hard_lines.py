@@ -4,6 +4,7 @@ import gzip
 import random
 from functools import cache
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hvd_nmt.data import text
 from hvd_nmt.preparation import encoding, parts, subwords
 from hvd_nmt.preparation.cleaning import Cleaner, Rules
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.parts import Cleaning, Input
+from hvd_nmt.preparation.parts import Input, Source
 
 LINES = 250  # for each of 100 examples
 BOM = b"\xef\xbb\xbf"
@@ -29,7 +30,7 @@ CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF}
 
 @cache
 def model():
-    return subwords.train(["word wort größer word Wort in", "fi 1/2 grob"] * 9, 48)
+    return subwords.load(subwords.train(["word wort größer word Wort in", "fi 1/2 grob"] * 9, 48))
 
 
 def hard_lines(chance):
@@ -70,14 +71,15 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
     cleaner = Cleaner(Rules(clean="none"), ("en", "de"))
     out = directory / "text.en", directory / "text.de"
-    part = parts.clean(Input.of(inputs), out, Cleaning(cleaner, "skip"))
+    part = parts.clean([Source(Input.of(inputs), cleaner, "skip")], out)
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)
-    encoding.encode(part, (model(), model()), limit, stems, block_pairs=block_pairs)
+    with mock.patch.object(text, "_BLOCK_PAIRS", block_pairs):
+        encoding.encode(part, (model(), model()), limit, stems, is_train=False)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     whole = [pair for pair in expected if None not in pair]
-    ids = (subwords.encode_lines(subwords.load(model()), list(pair), 1) for pair in whole)
+    ids = (subwords.encode_lines(model(), list(pair)) for pair in whole)
     kept = [pair for pair, sides in zip(whole, ids, strict=True) if [1] not in sides]  # eos alone
     assert part.pairs_read == LINES
     assert part.removed[parts.NOT_UTF8] == sum(None in pair for pair in expected)
@@ -85,7 +87,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     assert list(zip(*map(text.read_lines, out), strict=True)) == kept
     for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):
         ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
-        alone = subwords.encode_lines(subwords.load(model()), list(lines), 1)
+        alone = subwords.encode_lines(model(), list(lines))
         cut = [sentence if len(sentence) <= 20 else [*sentence[:19], 1] for sentence in alone]
         assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == cut
 
@@ -97,13 +99,13 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     for path in paths:
         path.write_bytes(b"\n".join(lines))
     out = tmp_path / "text.en", tmp_path / "text.de"
-    part = parts.clean(Input.of([paths]), out, Cleaning(parts.keep_all, "keep"))
+    part = parts.clean([Source(Input.of([paths]), parts.keep_all, "keep")], out)
     assert part.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]
-    encoding.encode(
-        part, (model(), model()), LengthLimit(20, skip=False), (tmp_path / "x", tmp_path / "y")
-    )
+    stems = tmp_path / "x", tmp_path / "y"
+    limit = LengthLimit(20, skip=False)
+    encoding.encode(part, (model(), model()), limit, stems, is_train=False)
     offsets = np.load(tmp_path / "x.offsets.npy")
     assert len(offsets) == 7
     assert np.diff(offsets).max() == 20

@@ -15,18 +15,13 @@ from hvd_nmt.data import text
 from hvd_nmt.preparation import cleaning, encoding, parts, subwords, workers
 from hvd_nmt.preparation.cleaning import Cleaner, Rules
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.parts import Cleaning, Input
-from hvd_nmt.preparation.quality import Quality
+from hvd_nmt.preparation.parts import Input, Source
 
 LINES = [f"number {i} of many lines" for i in range(50)]
-NONE = Rules(clean="none")
+RULES = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
 
 
-def cleaner(rules=NONE):
-    return Cleaner(rules, ("en", "de"))
-
-
-def read(directory, source, target, how, n_files=1):
+def read(directory, source, target, n_files=1, **how):
     """Reads two lists of raw lines, in so many files one after the other."""
     size, inputs = -(-len(source) // n_files), []
     for at in range(0, len(source), size):
@@ -35,38 +30,23 @@ def read(directory, source, target, how, n_files=1):
             path.write_bytes(b"".join(line + b"\n" for line in side[at : at + size]))
         inputs.append(paths)
     out = directory / "text.en", directory / "text.de"
-    part = parts.clean(Input.of(inputs), out, how)
-    return part, [path.read_bytes().split(b"\n")[:-1] for path in out]
-
-
-@pytest.fixture
-def part(tmp_path):
-    raw = [line.encode() for line in LINES]
-    return read(tmp_path, raw, raw, Cleaning(cleaner()))[0]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return subwords.train(LINES, 64)
-
-
-def encoded(stem):
-    ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
-    return [ids[a:b].tolist() for a, b in pairwise(offsets)]
+    part = parts.clean([Source(Input.of(inputs), Cleaner(RULES, ("en", "de")), **how)], out)
+    return part, [path.read_bytes().split(b"\n")[:-1] for path in part.text]
 
 
 @pytest.mark.parametrize("at_once", [7, 50])
-def test_chunks_leave_no_seam(part, model, tmp_path, at_once):
-    quality = Quality(32)
+def test_chunks_leave_no_seam(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(text, "_BLOCK_PAIRS", at_once)
+    raw = [line.encode() for line in LINES]
+    part, model = read(tmp_path, raw, raw)[0], subwords.load(subwords.train(LINES, 64))
     stems = tmp_path / "en", tmp_path / "de"
-    encoding.encode(
-        part, (model, model), LengthLimit(32, True), stems, quality, block_pairs=at_once
-    )
-    written = encoded(tmp_path / "en")
-    assert written == subwords.encode_lines(subwords.load(model), LINES, 1)
+    lengths = encoding.encode(part, (model, model), LengthLimit(32, True), stems, is_train=True)
+    ids, offsets = (np.load(f"{stems[0]}.{kind}.npy") for kind in ("ids", "offsets"))
+    written = [ids[a:b].tolist() for a, b in pairwise(offsets)]
+    assert written == subwords.encode_lines(model, LINES)
     assert part.pairs == 50
     assert part.tokens == [sum(map(len, written))] * 2
-    assert quality.counted(part.keys, {})["lengths"]["source"]["tokens"] == part.tokens[0]
+    assert lengths.tolist() == [[*map(len, written)]] * 2
 
 
 @pytest.mark.parametrize(("n_files", "at_once"), [(1, 7), (3, 1000)])
@@ -74,12 +54,12 @@ def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch,
     monkeypatch.setattr(text, "_BLOCK_BYTES", 20 * at_once)
     source = [b"one", b"", b"two", b"one", b"thr\x00ee", b"f\xfcnf", b"leak"] * 4
     target = [b"eins", b"x", b"zwei", b"eins", b"drei", b"5", b"Leck"] * 4
-    rules = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
     held_out = {"dev": cleaning.keys([("leak", "x")])}
-    repeated = functools.partial(cleaning.repeated, rules, held_out=held_out)
     removed = tmp_path / "removed.tsv.gz"
-    how = Cleaning(cleaner(rules), "skip", (), repeated, removed)
-    part, kept = read(tmp_path, source, target, how, n_files)
+    part, kept = read(
+        tmp_path, source, target, n_files, wrong_bytes="skip", removed=removed,
+        repeated=functools.partial(cleaning.repeated, RULES, held_out=held_out),
+    )  # fmt: skip
     assert kept == [[b"one", b"two", b"thr ee"], [b"eins", b"zwei", b"drei"]]
     names = {1: "a side is empty", 5: parts.NOT_UTF8, 6: "sentence of dev"}
     rows = [row.split("\t") for row in gzip.decompress(removed.read_bytes()).decode().splitlines()]
@@ -90,24 +70,23 @@ def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch,
     assert part.kept_text_bytes == [4 + 4 + 7, 5 + 5 + 5]
 
 
-def double(state, job):
+def double(job):
     if job == 13:
         raise ValueError("unlucky")
-    return state * job
+    return 2 * job
 
 
 def test_work_comes_back_in_order_and_errors_at_their_place():
-    assert list(workers.in_order(double, range(10), settings=2, workers=3)) == [*range(0, 20, 2)]
     jobs = iter(range(100))
-    results = workers.in_order(double, jobs, settings=1, workers=3)
-    assert list(islice(results, 13)) == list(range(13))
+    results = workers.in_order(double, jobs, workers=3)
+    assert list(islice(results, 13)) == [*range(0, 26, 2)]
     assert next(jobs) < 30, "they are taken only as fast as results"
     with pytest.raises(ValueError, match="unlucky"):
         next(results)
-    assert list(workers.in_order(double, [], settings=2, workers=3)) == []
+    assert list(workers.in_order(double, [], workers=3)) == []
 
 
-def killed_at_the_third(state, job):
+def killed_at_the_third(job):
     if job == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return job
