@@ -34,8 +34,7 @@ from typing import Annotated
 import tyro
 
 from hvd_nmt.common import signals
-from hvd_nmt.common.errors import ConfigError, reported, speak_utf8
-from hvd_nmt.common.standard_streams import outliving_readers
+from hvd_nmt.common.errors import ConfigError, outliving_readers, reported, speak_utf8
 from hvd_nmt.config import command_line
 from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host

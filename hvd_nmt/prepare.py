@@ -23,9 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hvd_nmt.common.errors import DataError
+from hvd_nmt.common.errors import DataError, outliving_readers
 from hvd_nmt.common.files import exclusive, followed, replacing
-from hvd_nmt.common.standard_streams import outliving_readers
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
 from hvd_nmt.preparation import quality, stages, subwords

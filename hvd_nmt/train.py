@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_nmt.common import signals, tensorflow_import
-from hvd_nmt.common.errors import reported, speak_utf8
-from hvd_nmt.common.standard_streams import outliving_readers
+from hvd_nmt.common.errors import outliving_readers, reported, speak_utf8
 from hvd_nmt.config import Config, command_line
 
 

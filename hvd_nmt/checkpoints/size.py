@@ -1,4 +1,4 @@
-"""How many values a model has, and how many bytes a checkpoint of it, from its sizes alone."""
+"""How many values a model has; bytes of a checkpoint, of a step's gradients and of their way."""
 
 from __future__ import annotations
 
@@ -78,3 +78,17 @@ def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[st
         if model.norm == "pre":
             found |= {f"{stack}_norm/{weight}": n for weight, n in norm.items()}
     return found
+
+
+def bytes_of_gradients(trained_parameters: int) -> int:
+    """Bytes of a step's gradients, float32 whatever the precision; frozen weights have none."""
+    return _FLOAT_BYTES * trained_parameters
+
+
+def ring_bytes(gradient_bytes: float, ranks: int) -> float:
+    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradients.
+
+    Where a host holds neighbours of the ring, this is also what the host sends over its network.
+    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
+    """
+    return 2 * (ranks - 1) / ranks * gradient_bytes

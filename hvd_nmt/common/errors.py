@@ -1,4 +1,4 @@
-"""What a person did wrong, in one sentence, with an exit code that a script can branch on.
+"""How a command ends: a person's mistake in one sentence, with an exit code for scripts.
 
 0 is done, 1 a defect (with a traceback; horovodrun turns any failure of a rank into it), 130 an
 interruption from the keyboard; the classes have the others.
@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self, TextIO, cast, final
 
 from hvd_nmt.common.rank_environment import START_ID
 
@@ -148,3 +148,55 @@ def let_first_rank_speak() -> None:
     """
     if START_ID not in os.environ:
         time.sleep(_FIRST_SPEAKS_S)
+
+
+@contextlib.contextmanager
+def outliving_readers(command: str) -> Iterator[None]:
+    """In the block a write to stdout or stderr that fails does nothing, from the first failure on.
+
+    A reader such as `head` has ended, an ssh connection is cut, or the disk of a log is full. One
+    sentence on stderr, after the command's name, says so of stdout.
+    """
+    streams = sys.stdout, sys.stderr
+    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+        if stream is not None:  # closed before the start
+            setattr(sys, name, cast(TextIO, _OutlivingStream(stream, name, command)))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+@final
+class _OutlivingStream:
+    """A text stream whose writes never fail; in all else it is the stream itself."""
+
+    def __init__(self, stream: TextIO, name: str, command: str) -> None:
+        self._stream, self._name, self._command = stream, name, command
+
+    def write(self, text: str) -> int:
+        with self._failures_hidden():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._failures_hidden():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _failures_hidden(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                # What is still in Python's buffer has to go somewhere, at the latest at its exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+                if self._name == "stdout":
+                    print(
+                        f"{self._command} goes on without stdout, which cannot be written any more "
+                        f"({error.strerror}).",
+                        file=sys.stderr,
+                    )

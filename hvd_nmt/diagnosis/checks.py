@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config, Precision
 from hvd_nmt.config.precision import pick

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from hvd_nmt.checkpoints import size
-from hvd_nmt.common.gradient import bytes_of_gradients
+from hvd_nmt.checkpoints.size import bytes_of_gradients
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, duration, step_duration
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.limits import AUTO

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import percent, step_duration
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange

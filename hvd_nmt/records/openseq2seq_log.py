@@ -22,8 +22,8 @@ from typing import Any
 
 from tensorboard.compat.proto import event_pb2
 
+from hvd_nmt.checkpoints.size import bytes_of_gradients
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.common.gradient import bytes_of_gradients
 from hvd_nmt.config.serialization import flat
 from hvd_nmt.records.record import Evaluation, Interval, Run
 

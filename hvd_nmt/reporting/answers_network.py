@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines, traffic

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.common.gradient import bytes_of_gradients, ring_bytes
+from hvd_nmt.checkpoints.size import bytes_of_gradients, ring_bytes
 from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import PLAIN, Exchange

@@ -39,3 +39,11 @@ def test_frozen_weights_have_no_moments_and_an_average_is_one_more(freeze):
     found = size.predict(TINY, 40, freeze=freeze, averaged=True, source_vocabulary_size=72)
     assert found.trained == sum(int(w.shape.num_elements()) for w in trained.values())
     assert found.n_bytes == 4 * (2 * found.parameters + 2 * found.trained)
+
+
+@pytest.mark.parametrize("ranks", range(1, 9))
+def test_the_gradients_go_around_a_ring_link_by_link(ranks):
+    """N ranks pass pieces of 1/N: N-1 times to add them up, N-1 times to hand the sums around."""
+    gradient_bytes = size.bytes_of_gradients(210)
+    passed = [840 / ranks] * (ranks - 1) * 2
+    assert size.ring_bytes(gradient_bytes, ranks) == pytest.approx(sum(passed))

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hvd_nmt.common.gradient import ring_bytes
+from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain import exchange_cost
