@@ -82,18 +82,14 @@ def test_hosts_are_measured_at_the_gradient_s_size_and_told_what_to_expect(
     assert measured[0].gradient_bytes == 4 * 1_435_136
 
 
-def test_the_measurement_can_be_left_out(capsys, cluster):
+def test_the_preset_decides_the_gradient_and_no_measurement_need_be(capsys, cluster):
     _, measured = cluster
+    doctor.main(["-H", "v100a:2,v100b:2", "--preset", "base"])
+    assert measured.pop().gradient_bytes == 243_523_584
+    assert "data/wmt16-en-de does not exist" in capsys.readouterr().out
     assert doctor.main(["-H", "v100a:2", "--no-measure"]) == 0
     assert measured == []
     assert "all-reduce" not in capsys.readouterr().out
-
-
-def test_the_preset_decides_the_gradient(capsys, cluster):
-    _, measured = cluster
-    doctor.main(["-H", "v100a:2,v100b:2", "--preset", "base"])
-    assert measured[0].gradient_bytes == 243_523_584
-    assert "data/wmt16-en-de does not exist" in capsys.readouterr().out
 
 
 def test_a_failure_is_the_exit_code_of_a_cluster_error_and_stops_the_measurement(capsys, cluster):

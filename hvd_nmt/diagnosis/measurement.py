@@ -8,11 +8,9 @@ training, so the gradient takes the way that it will take there; on GPUs the wid
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -34,6 +32,8 @@ MARK = "hvd_nmt.measurement "
 _COMMAND = "hvd_nmt.diagnosis.measurement"
 _TIMEOUT_S = 300.0
 """for all of it, start included"""
+_TIMED_OUT = 124
+"""exit code of the program timeout"""
 _ROUNDS = 5
 _OF_TRACKERS = ("MLFLOW_", "WANDB_")
 """their addresses may hold a password"""
@@ -59,31 +59,22 @@ def measure(run: PlannedRun) -> Measurement:
     Raises:
         ClusterError: it did not come to an end, or not in time; with the reason of a rank.
     """
-    command = _launch_command(run)
     environment = {
         name: text for name, text in rank_environment(run.ranks).items()
         if not name.startswith(_OF_TRACKERS)  # horovodrun shows them to everybody
     }  # fmt: skip
-    try:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise ClusterError(
-            f"{command[0]} cannot be started ({error.strerror}): make install builds Horovod."
-        ) from None
-    try:
-        output, _ = process.communicate(timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+    # SIGTERM lets horovodrun end its ranks; --foreground leaves Ctrl-C to it.
+    limit = ["timeout", "--foreground", "--kill-after=15", f"{_TIMEOUT_S:g}"]
+    done = subprocess.run(
+        [*limit, *_launch_command(run)], env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    if done.returncode == _TIMED_OUT:
         raise ClusterError(
             f"The measurement did not end within {_TIMEOUT_S:g} s: see whether a firewall lets the "
             "hosts connect to each other's ports from 1024 on."
-        ) from None
-    finally:
-        if process.returncode is None:
-            _stop(process)
-    return _result(output, process.returncode)
+        )
+    return _result(done.stdout, done.returncode)
 
 
 def _launch_command(run: PlannedRun) -> list[str]:
@@ -119,16 +110,6 @@ def _result(output: str, exit_code: int) -> Measurement:
     sentences = [line.partition(f"{_COMMAND}: ")[2] for line in lines if f"{_COMMAND}: " in line]
     reason = [*sentences, *reversed(lines), "it said nothing"][0].strip()
     raise ClusterError(f"The measurement failed (exit code {exit_code}): {reason}")
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    """End horovodrun, which then ends its ranks."""
-    for number, patience_s in (signal.SIGTERM, 15.0), (signal.SIGKILL, None):
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=patience_s)
-            return
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ def test_stages_are_read_and_written():
         ("[{until: end, weights: {a: true}}]", "give a number above 0"),
         (f"[{{until: end, weights: {{a: 1{'0' * 400}}}}}]", "give a number above 0"),
         ("[{until: end, weights: {a: 1}, weights: {b: 2}}]", "weights has a value already"),
-        ("{until: end", "cannot be read as YAML"),
+        ("{until: end", "data.stages cannot be read: "),
         ("until", "must be a list such as"),
     ],
 )

@@ -20,12 +20,9 @@ def test_the_rate_of_the_recipe(step):
     assert SCHEDULE.rate(step) == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("step", "rate"), [(7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4)]
-)
-def test_the_schedule_has_the_recipes_values(step, rate):
-    digits = len(f"{rate:.10e}".partition("e")[0].rstrip("0")) - 2
-    assert f"{SCHEDULE.rate(step):.{digits}e}" == f"{rate:.{digits}e}"
+def test_the_schedule_has_the_recipes_values():
+    for step, rate in (7999, 9.88e-4), (50_000, 3.95e-4), (100_000, 2.80e-4), (300_000, 1.614e-4):
+        assert SCHEDULE.rate(step) == pytest.approx(rate, rel=2e-3)
 
 
 @pytest.mark.parametrize("max_steps", [1, 60, 600])
@@ -87,16 +84,6 @@ def test_the_formula_that_is_shown_gives_the_rate(decay, cap):
     for step in (0, 20, 39, 40, 100, 185, 199):
         names = {"s": step, "pi": np.pi, "cos": np.cos, "min": min}
         assert eval(text, names) == pytest.approx(schedule.rate(step), rel=1e-5)
-
-
-def test_a_schedule_is_asked_for_by_its_name():
-    config = presets()["demo"][1]
-    training = dataclasses.replace(
-        config.training, decay="cosine", learning_rate=3e-4, warmup_steps=7, max_steps=90
-    )
-    assert Schedule.of(dataclasses.replace(config, training=training)) == Schedule(
-        3e-4, config.model.width, 7, 0, 90, decay="cosine"
-    )
 
 
 @pytest.mark.parametrize(
