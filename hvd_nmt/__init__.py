@@ -35,16 +35,9 @@ def load(
         run: a run directory.
         checkpoint: best (as the run's evaluation.best_by says), latest (newest), or the prefix of
             a checkpoint's files; of several the probabilities are averaged, as an ensemble.
-        settings: how to translate: beam size, backend and so on; by default as
-            `python -m hvd_nmt.translate` does.
+        settings: how to translate; by default as `python -m hvd_nmt.translate` does.
 
-    Returns:
-        The model, with `translate(lines)` and `score(pairs)`.
-
-    Raises:
-        RunError: the run or a checkpoint cannot be used.
-        ConfigError: the settings ask for what the backend cannot do.
-        DataError: the run's vocabulary cannot be used.
+    Raises UserError: run, checkpoint or vocabulary cannot be used, or the settings with them.
     """
     from hvd_nmt.common.tensorflow_import import import_tensorflow
     from hvd_nmt.translation.settings import Settings
@@ -64,16 +57,9 @@ def open_run(path: str | os.PathLike[str]) -> RunSummary:
         print(run.sentence)
         print(max(run.evaluations, key=lambda scores: scores.bleu or 0).step)
 
-    Args:
-        path: a run directory of this package, or the log (nohup.out) of an OpenSeq2Seq run.
-
-    Returns:
-        The run: `intervals` and `evaluations` are its metrics, `checkpoints` the prefixes of its
-        checkpoints, `verdict` says what bound its steps and `sentence` says it in words, `answers`
-        are the eleven questions.
-
-    Raises:
-        RunError: there is nothing at the path, or it is neither of the two.
+    `path` is a run directory, or the log (nohup.out) of an OpenSeq2Seq run; RunError: it is
+    neither. Of what is returned, `intervals` and `evaluations` are metrics, `checkpoints` prefixes,
+    `verdict` says what bound the steps and `sentence` says it in words, `answers` are the eleven.
     """
     from hvd_nmt.records.read import read_any_run
     from hvd_nmt.reporting.questions import RunSummary

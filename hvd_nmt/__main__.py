@@ -1,12 +1,7 @@
-"""All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`.
-
-hvd-nmt                 lists the commands
-hvd-nmt NAME --help     explains one
-"""
+"""All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 from collections.abc import Sequence
@@ -33,7 +28,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the first word names; returns its exit code."""
-    name, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    name, *words = (sys.argv[1:] if argv is None else argv) or ["--help"]
     with reported("hvd-nmt") as outcome:
         if name in ("-h", "--help"):
             print(_overview())
@@ -42,20 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif name in COMMANDS:
             return importlib.import_module(f"hvd_nmt.{name}").main(words)
         else:
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ConfigError(
-                f"There is no command {name!r}{hint}; the commands are {', '.join(COMMANDS)}."
-            )
+            raise ConfigError(f"There is no command {name!r}, only {', '.join(COMMANDS)}.")
     return outcome.exit_code
 
 
 def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {line}" for name, line in COMMANDS.items()]
-    usage = "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])"
-    more = "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors."
-    return "\n".join([usage, "", *lines, "", more])
+    return "\n".join([
+        "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])", "",
+        *(f"  {name:9}  {line}" for name, line in COMMANDS.items()), "",
+        "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors.",
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,40 +1,40 @@
 """Sizes and docstrings of the code base; style, types, import directions: make lint."""
 
 import ast
-import functools
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = sorted((ROOT / "hvd_nmt").rglob("*.py"))
+MODULES = {
+    path.relative_to(ROOT): ast.parse(path.read_text())
+    for path in sorted((ROOT / "hvd_nmt").rglob("*.py"))
+}
+FUNCTIONS = {
+    f"{path}:{node.lineno} {node.name}": node
+    for path, module in MODULES.items()
+    for node in ast.walk(module)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+}
 MOST_LINES_OF_A_MODULE = 400
 MOST_LINES_OF_A_FUNCTION = 60
 
 
 def test_modules_are_of_a_size_to_read():
     assert len(MODULES) > 20
-    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: n for name, n in lines.items() if n > MOST_LINES_OF_A_MODULE} == {}
+    lines = {path: len((ROOT / path).read_text().splitlines()) for path in MODULES}
+    assert {path: n for path, n in lines.items() if n > MOST_LINES_OF_A_MODULE} == {}
 
 
 def test_functions_are_of_a_size_to_read():
-    found = {
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": lines
-        for path, node in _nodes()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (lines := _lines_without_docstring(node)) > MOST_LINES_OF_A_FUNCTION
-    }
-    assert found == {}
+    lines = {name: _lines_without_docstring(node) for name, node in FUNCTIONS.items()}
+    assert {name: n for name, n in lines.items() if n > MOST_LINES_OF_A_FUNCTION} == {}
 
 
 def test_no_function_takes_more_than_six_positional_parameters():
-    found = {
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": len(node.args.args)
-        for path, node in _nodes()
-        if isinstance(node, ast.FunctionDef)
-        and len([each for each in node.args.args if each.arg not in ("self", "cls")]) > 6
+    taken = {
+        name: [each for each in node.args.args if each.arg not in ("self", "cls")]
+        for name, node in FUNCTIONS.items()
     }
-    assert found == {}
+    assert {name: len(each) for name, each in taken.items() if len(each) > 6} == {}
 
 
 def test_file_names_are_unique():
@@ -44,21 +44,12 @@ def test_file_names_are_unique():
 
 def test_every_public_module_class_and_function_says_what_it_is():
     silent = [
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in MODULES
-        for name, node in _public(_tree(path))
+        f"{path}: {name}"
+        for path, module in MODULES.items()
+        for name, node in _public(module)
         if ast.get_docstring(node) is None
     ]
     assert silent == []
-
-
-@functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def _nodes() -> Iterator[tuple[Path, ast.AST]]:
-    return ((path, node) for path in MODULES for node in ast.walk(_tree(path)))
 
 
 def _lines_without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

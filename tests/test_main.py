@@ -7,8 +7,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 import hvd_nmt
 from hvd_nmt import __main__ as front
 from hvd_nmt import translate
@@ -20,6 +18,8 @@ def test_it_lists_the_commands_with_a_line_each(capsys, golden_page):
     for argv in ([], ["--help"], ["-h"]):
         assert front.main(argv) == 0
         golden_page("commands.txt", capsys.readouterr().out)
+    assert front.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hvd_nmt {hvd_nmt.__version__}\n"
 
 
 def test_every_module_with_a_main_is_a_command():
@@ -31,25 +31,10 @@ def test_every_module_with_a_main_is_a_command():
     assert front.COMMANDS.keys() == modules
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("trian", " (did you mean 'train'?); "),
-        ("zzz", " 'zzz'; "),
-        ("config", "; "),  # a module that is no command
-    ],
-)
-def test_an_unknown_name_is_one_sentence_with_the_nearest(word, hint, capsys):
-    assert front.main([word, "--help"]) == 2
-    said = capsys.readouterr()
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert f"There is no command {word!r}" in said.err
-    assert f"{hint}the commands are prepare, train, translate, " in said.err
-
-
-def test_version(capsys):
-    assert front.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"hvd_nmt {hvd_nmt.__version__}\n"
+def test_an_unknown_name_is_one_sentence(capsys):
+    assert front.main(["config", "--help"]) == 2  # a module that is no command
+    said = "There is no command 'config', only prepare, train, translate, "
+    assert capsys.readouterr().err.startswith(f"hvd-nmt: {said}")
 
 
 def test_the_command_gets_the_other_words_and_gives_the_exit_code(monkeypatch):
@@ -80,8 +65,7 @@ print("heavy", {"tensorflow", "numpy", "sentencepiece", "horovod"} & set(sys.mod
 def test_the_package_is_found_in_a_folder_that_holds_one_of_its_name(tmp_path):
     (tmp_path / "hvd_nmt").mkdir()  # such as the checkout
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    code = "import hvd_nmt; hvd_nmt.open_run"
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", "import hvd_nmt; hvd_nmt.open_run"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=600)
 
 
