@@ -45,7 +45,7 @@ _EVALUATION = "*** Running evaluation on a validation set"
 _VALIDATION_LOSS = re.compile(r"\*\*\* +Validation loss: *" + _FLOAT)
 _PSEUDO_BLEU = re.compile(r"\*\*\* +Eval BL(?:UE|EU) score: *" + _FLOAT)
 _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
-_AVERAGE = re.compile(r"\*\*\* Avg (time per step|objects per second): ([\d.]+)")
+_TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
 _PLACES = 1e-4
 """the last decimal of a logged loss"""
 _NAMES = {
@@ -74,8 +74,8 @@ def read_log(log: Path) -> Run:
     beside it; those of another run are not used.
 
     Returns a run whose `config` has everything under `openseq2seq`, and in `training`, `model` and
-    `evaluation` what this package has, too. `environment` has `average_step_s` and
-    `average_tokens_per_s` (of all ranks, both sides) if they are told.
+    `evaluation` what this package has, too. `environment` has `average_tokens_per_s` (of all ranks,
+    both sides) if it is told.
 
     Raises RunError if the file is no such log.
     """
@@ -98,7 +98,7 @@ def read_log(log: Path) -> Run:
         gradient_bytes=bytes_of_gradients(told.parameters) if told.parameters else None,
         max_steps=raw.get("max_steps"), finished=told.finished,
         started_s=min(begun_s + times_s, default=None), ended_s=max(times_s, default=None),
-        config=_in_our_names(raw), environment=told.averages,
+        config=_in_our_names(raw), environment=told.environment,
         intervals=tuple(_with_events(interval, series) for interval in told.intervals),
         evaluations=tuple(_with_event(scores, series) for scores in told.evaluations),
         problems=tuple(_problems(raw, told.finished, hosts, bool(series))),
@@ -143,7 +143,7 @@ class _Told:
 
     intervals: list[Interval] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
-    averages: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
     parameters: int | None = None
     finished: bool = False
 
@@ -175,9 +175,8 @@ def _told(lines: Sequence[str], raw: dict[str, Any]) -> _Told:
             told.evaluations[-1] = replace(last, pseudo_bleu=float(match[1]))
         elif match := _PARAMETERS.search(line):
             told.parameters = int(match[1])
-        elif match := _AVERAGE.search(line):
-            name = "average_step_s" if "time" in match[1] else "average_tokens_per_s"
-            told.averages[name] = float(match[2])
+        elif match := _TOKENS_PER_S.search(line):
+            told.environment["average_tokens_per_s"] = float(match[1])
         elif "*** Finished training" in line:
             told.finished = True
     return told

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import sacrebleu
 
@@ -18,7 +15,7 @@ from hvd_nmt.records.record import Run
 from hvd_nmt.telemetry.events import HYPOTHESES_DIR
 
 LENGTHS = (1, 6, 11, 16, 21, 31)
-"""first number of words of each class of source lengths"""
+"""first number of words of each class of source lengths; the last has no upper limit"""
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,17 @@ class LengthClass:
     """sacreBLEU of these sentences as a corpus, 0 to 100"""
 
 
-def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
-    """The dev sentences that a run translated at a step (None: the newest), in the dev set's order.
+def read_sentences(run: Run) -> list[Sentence]:
+    """The dev sentences that a run translated last, in the dev set's order.
 
     Raises:
         RunError: the run holds no such translations, or its data are not on this machine.
         DataError: the data directory is damaged.
     """
-    path = _hypotheses(run.path, step)
+    paths = {int(path.name.split(".")[1]): path
+             for path in (run.path / HYPOTHESES_DIR).glob("dev.*.txt")}  # fmt: skip
+    if not paths:
+        raise RunError(f"{run.path} holds no translations of the dev set: it was not evaluated.")
     if "directory" not in run.manifest:
         raise RunError(
             f"The dev set of {run.path} is not on this machine: copy the data directory of its "
@@ -60,11 +60,11 @@ def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
         )
     data = corpus.load(run.manifest["directory"])
     sources, references = data.text("dev")
-    hypotheses = list(read_lines(path))
+    hypotheses = list(read_lines(paths[max(paths)]))
     if len(hypotheses) > len(sources):
         raise RunError(
-            f"{path} has {len(hypotheses)} lines and the dev set in {run.manifest['directory']} "
-            f"{len(sources)}: it is of another data directory."
+            f"{paths[max(paths)]} has {len(hypotheses)} lines and the dev set in "
+            f"{run.manifest['directory']} {len(sources)}: it is of another data directory."
         )
     chrf = sacrebleu.CHRF()
     translated = data.manifest.sample("dev", len(hypotheses))
@@ -75,48 +75,19 @@ def read_sentences(run: Run, step: int | None = None) -> list[Sentence]:
     ]  # fmt: skip
 
 
-def worst(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """The `count` sentences with the lowest chrF, worst first."""
-    return sorted(sentences, key=lambda sentence: sentence.chrf)[:count]
-
-
-def bleu_by_length(
-    sentences: Sequence[Sentence], first_lengths: Sequence[int] = LENGTHS
-) -> list[LengthClass]:
-    """BLEU of short and of long sentences, by classes that have a sentence, shortest first.
-
-    `first_lengths`: the smallest number of source words of each class, rising; the last class has
-    no upper limit. Shorter sources than the first are left out.
-    """
-    members: dict[int, list[Sentence]] = {}
-    for sentence in sentences:
-        number = bisect_right(first_lengths, len(sentence.source.split()))
-        members.setdefault(number, []).append(sentence)
-    upper = itertools.pairwise(first_lengths)
-    names = [*(f"{first}-{after - 1}" for first, after in upper), f"{first_lengths[-1]}+"]
-    return [
-        LengthClass(name, len(members[number]), _bleu(members[number]))
-        for number, name in enumerate(names, start=1)
-        if number in members
-    ]
-
-
-def _bleu(sentences: Sequence[Sentence]) -> float:
-    hypotheses = [sentence.hypothesis for sentence in sentences]
-    references = [[sentence.reference for sentence in sentences]]
-    return sacrebleu.BLEU().corpus_score(hypotheses, references).score
-
-
-def _hypotheses(run_dir: Path, step: int | None) -> Path:
-    found = {
-        int(match[1]): path
-        for path in (run_dir / HYPOTHESES_DIR).glob("dev.*.txt")
-        if (match := re.fullmatch(r"dev\.(\d+)\.txt", path.name))
-    }
-    if not found:
-        raise RunError(f"{run_dir} holds no translations of the dev set: it was not evaluated yet.")
-    wanted = max(found) if step is None else step
-    if wanted not in found:
-        steps = ", ".join(str(number) for number in sorted(found))
-        raise RunError(f"{run_dir} was not evaluated at step {wanted}, only at {steps}.")
-    return found[wanted]
+def bleu_by_length(sentences: Sequence[Sentence]) -> list[LengthClass]:
+    """BLEU of short and of long sentences, by classes that have a sentence, shortest first."""
+    found = []
+    for number, first in enumerate(LENGTHS, start=1):
+        members = [
+            sentence for sentence in sentences
+            if bisect_right(LENGTHS, len(sentence.source.split())) == number
+        ]  # fmt: skip
+        if members:
+            name = f"{first}-{LENGTHS[number] - 1}" if number < len(LENGTHS) else f"{first}+"
+            bleu = sacrebleu.BLEU().corpus_score(
+                [sentence.hypothesis for sentence in members],
+                [[sentence.reference for sentence in members]],
+            )
+            found.append(LengthClass(name, len(members), bleu.score))
+    return found
