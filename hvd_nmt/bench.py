@@ -43,12 +43,10 @@ class BenchConfig(Config):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     speak_utf8()
-    is_first = command_line.is_first_rank()
-    with reported("hvd_nmt.bench", speak=is_first) as outcome:
+    with reported("hvd_nmt.bench", speak=command_line.is_first_rank()) as outcome:
         config = command_line.run_config(
-            argv, prog="python -m hvd_nmt.bench", description=__doc__ or "", quiet=not is_first,
-            kind=BenchConfig,
-        )  # fmt: skip
+            argv, prog="python -m hvd_nmt.bench", description=__doc__ or "", kind=BenchConfig
+        )
         tensorflow_import.import_tensorflow()
         from hvd_nmt.training import benchmark
 

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reported("hvd_nmt.train", speak=first) as outcome,
     ):
         config: Config = command_line.run_config(
-            argv, prog="python -m hvd_nmt.train", description=__doc__ or "", quiet=not first
+            argv, prog="python -m hvd_nmt.train", description=__doc__ or ""
         )
         # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
         _import()

@@ -37,7 +37,6 @@ def run_config(
     *,
     prog: str,
     description: str,
-    quiet: bool = False,
     kind: type[RunOptions] = Config,  # type: ignore[assignment]
 ) -> RunOptions:
     """The configuration a command line asks for: preset, then YAML files, then overrides.
@@ -66,7 +65,7 @@ def run_config(
     files = "  --config FILE.yaml  values over the preset; config.yaml of any run is such a file"
     text = "\n".join([description, "Presets (default: demo):", *lines, "", files])
     own = kind(**{field.name: getattr(default, field.name) for field in dataclasses.fields(Config)})
-    return options(kind, prog=prog, description=text, argv=words, default=own, quiet=quiet)
+    return options(kind, prog=prog, description=text, argv=words, default=own)
 
 
 def started_by_horovod() -> bool:
@@ -92,12 +91,8 @@ def run(
         The exit code, see `hvd_nmt.common.errors`.
     """
     speak_utf8()
-    first = is_first_rank()
-    if first and sys.__stdout__ is None:
-        print(f"{name}: the standard output is closed: what goes there is lost.", file=sys.stderr)
-    with reported(name, speak=first) as outcome:
-        prog = f"python -m {name}"
-        action(options(kind, prog=prog, description=description, argv=argv, quiet=not first))
+    with reported(name, speak=is_first_rank()) as outcome:
+        action(options(kind, prog=f"python -m {name}", description=description, argv=argv))
     return outcome.exit_code
 
 
@@ -108,11 +103,10 @@ def options(
     description: str,
     argv: Sequence[str] | None = None,
     default: Options | None = None,
-    quiet: bool = False,
 ) -> Options:
     """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
 
-    `quiet` lets the first rank speak before this one prints a message of the parser.
+    Of several ranks the first says what the parser has to say, and then others what is theirs.
 
     Raises:
         ConfigError: a combination of values that cannot work.
@@ -140,10 +134,9 @@ def options(
             if isinstance(cause, ConfigError):
                 raise cause from None
             cause = cause.__context__
-        if quiet and stopped.code:
+        if stopped.code and not is_first_rank():
             let_first_rank_speak()
-        if not quiet or stopped.code:
-            print(printed.getvalue(), end="", file=sys.stderr)
+        print(printed.getvalue(), end="", file=sys.stderr)
         raise
 
 

@@ -299,8 +299,9 @@ def _answer(host: Host, reply: Message, began_s: float) -> Answer:
         raise LinkError(reply["error"], reached=True)
     heard_s = reply["heard_s"]
     clock_s = time.time() - (time.monotonic() - heard_s)  # ours, when the answer came
-    differs_s = abs(clock_s - reply["time_s"])
-    return Answer(host, reply["facts"], None, True, heard_s - began_s, differs_s)
+    facts = reply["facts"]
+    differs_s = abs(clock_s - facts["time_s"])
+    return Answer(host, facts, None, True, heard_s - began_s, differs_s)
 
 
 def _start(name: str, timeout_s: float, is_remote: bool) -> tuple[list[str], bytes, dict[str, str]]:

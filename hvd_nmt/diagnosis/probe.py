@@ -18,6 +18,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -42,7 +43,8 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
             `deadline_s`.
 
     Returns:
-        The values of `_QUESTIONS` by name, None if not found out, and `problems`: name -> why.
+        The values of `_QUESTIONS` by name, None if not found out; `problems`: name -> why; and
+        `time_s`, by this host's clock at the end.
     """
     limit_s = request.get("deadline_s", 10.0)
     pool = ThreadPoolExecutor(len(_QUESTIONS))
@@ -57,7 +59,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
             problems[name] = f"{type(error).__name__}: {error}"
         else:
             found[name] = answer.result()
-    return found | {"problems": problems}
+    return found | {"problems": problems, "time_s": time.time()}
 
 
 def _packages(request: dict[str, Any]) -> dict[str, str | None]:

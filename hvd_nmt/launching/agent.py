@@ -4,7 +4,7 @@
 
 Requests are JSON lines on standard input; those with an id are answered on standard output:
 
-    facts     what `diagnosis.probe` says of this host, and its time
+    facts     what `diagnosis.probe` says of this host
     start     start ranks, each with variables of its own
     states    what each rank does
     end       SIGTERM to the ranks if so asked, and after a patience SIGKILL to all that is left
@@ -170,7 +170,7 @@ class Agent:
                 self._reply(message, said=said)
                 return
             try:
-                self._reply(message, facts=json.loads(out), time_s=time.time())
+                self._reply(message, facts=json.loads(out))
             except ValueError:
                 last = said.splitlines()[-1] if said else f"exit code {process.returncode}"
                 self._reply(message, error=last)
