@@ -157,13 +157,13 @@ class GpuUse:
 def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     """Each GPU of each host, in the hosts' order; empty without GPU samples."""
     return tuple(
-        _use(host, index, in_steps(run, host.samples))
+        _use(host, index, _in_steps(run, host.samples))
         for host in run.telemetry
         for index in sorted({g["index"] for s in host.samples for g in s.get("gpus", [])})
     )
 
 
-def in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
+def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
     """The samples taken while training steps ran: not at the start, not in an evaluation."""
     spans = [span for span in map(span_s, run.intervals) if span]
     ends_s = [end_s for _, end_s in spans]
@@ -180,7 +180,7 @@ def cpu_percent(run: Run) -> float | None:
     values = [
         sample["cpu_percent"]
         for host in run.telemetry
-        for sample in in_steps(run, host.samples)
+        for sample in _in_steps(run, host.samples)
         if sample.get("cpu_percent") is not None
     ]
     return fmean(values) if values else None

@@ -7,7 +7,7 @@ import pytest
 
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
-from hvd_nmt.records.record import HostSamples, Interval, Run, Start
+from hvd_nmt.records.record import Interval, Run, Start
 from hvd_nmt.reporting.answers_network import sentence
 
 G = 243_523_584
@@ -36,19 +36,6 @@ def run(exchange, rows, hosts=("a", "a", "b", "b")):
                starts=starts)  # fmt: skip
 
 
-def with_card(of, bytes_per_step, step_s):
-    """The run with a card on each host that sends evenly."""
-
-    def samples():
-        for second in range(round(of.intervals[-1].time_s) - 1000):
-            nic = {"sent_bytes_total": second * bytes_per_step / step_s, "is_loopback": False,
-                   "link_mbit_per_s": 10_000}  # fmt: skip
-            yield {"time_s": 1000.0 + second, "nics": {"eth0": nic}}
-
-    telemetry = tuple(HostSamples(host, {}, list(samples())) for host in dict.fromkeys(of.hosts))
-    return dataclasses.replace(of, telemetry=telemetry)
-
-
 def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
     of = run(ISLANDS, intervals(6, exchange_s=0.0))
     found = bottleneck.verdict(of)
@@ -60,12 +47,11 @@ def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
 
 
 def test_exchanges_that_are_waited_for_make_it_network_bound():
-    sent = G / 2 / 8
-    rows = intervals(6, exchange_s=0.75)
-    found = bottleneck.verdict(with_card(run(ISLANDS, rows), sent, 1.25))
+    of = run(ISLANDS, intervals(6, exchange_s=0.75))
+    found = bottleneck.verdict(of)
     assert found.kind == bottleneck.NETWORK
-    assert found.seen_bytes == pytest.approx(sent, rel=0.02)
-    assert found.link_MB_per_s == pytest.approx(sent / 0.75 / 1e6, rel=0.02)
+    link = between_hosts.link_MB_per_s(of, of.intervals[-1], bytes_per_step=G / 2 / 8)
+    assert link == pytest.approx(G / 2 / 8 / 0.75 / 1e6)
     assert {"weights exchanged every 32 steps", "a network 10 times as fast"} <= {
         one.what for one in found.advice
     }

@@ -33,6 +33,8 @@ def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
     assert times.mean_s == 1.75
     assert (times.steps, times.intervals, times.first_s) == (40, 2, (9.0,))
     assert times.margin_s is None  # two intervals say nothing of their spread
+    assert machines.step_times(run_of(tmp_path, rows[:1])).mean_s == 9.0
+    assert machines.step_times(run_of(tmp_path)) is None
 
 
 def test_the_margin_is_student_s(tmp_path):
@@ -49,11 +51,6 @@ def test_the_first_interval_of_every_start_is_left_out(tmp_path):
     times = machines.step_times(run_of(tmp_path, rows))
     assert (times.mean_s, times.steps, times.first_s) == (1.0, 40, (9.0, 9.0))
     assert machines.tokens_per_s(run_of(tmp_path, rows)) == 100.0
-
-
-def test_one_interval_is_better_than_none(tmp_path):
-    assert machines.step_times(run_of(tmp_path, [Interval(1, 1, None, 3.0)])).mean_s == 3.0
-    assert machines.step_times(run_of(tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -85,10 +82,7 @@ def test_only_samples_in_steps_count(tmp_path):
     # Steps from 0 to 10 and from 20 to 30; an evaluation between them.
     rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 30.0, 1.0)]
     points = [(time_s, 300.0 if time_s <= 10 or time_s >= 20 else 50.0) for time_s in range(31)]
-    run = run_of(tmp_path, rows, [gpu_samples(points)])
-    assert machines.gpu_use(run)[0].power_w == 300.0
-    inside = machines.in_steps(run, run.telemetry[0].samples)
-    assert [s["time_s"] for s in inside] == [*range(11), *range(20, 31)]
+    assert machines.gpu_use(run_of(tmp_path, rows, [gpu_samples(points)]))[0].power_w == 300.0
 
 
 def nic(sent_bytes, rate, loopback=False):
@@ -133,9 +127,8 @@ def test_a_finished_log_counts_the_steps_behind_its_last_line(tmp_path):
 
 @pytest.mark.parametrize(
     ("probability", "degrees", "t"),
-    [(0.95, 1, 6.314), (0.975, 1, 12.706), (0.975, 2, 4.303), (0.95, 3, 2.353), (0.975, 3, 3.182),
-     (0.975, 4, 2.776), (0.95, 8, 1.860), (0.975, 10, 2.228), (0.95, 30, 1.697), (0.975, 60, 2.0)],
-)  # fmt: skip
+    [(0.95, 1, 6.314), (0.975, 2, 4.303), (0.95, 3, 2.353), (0.975, 10, 2.228), (0.975, 60, 2.0)],
+)
 def test_a_quantile_of_students_t_is_that_of_the_printed_table(probability, degrees, t):
     assert machines.student_t(probability, degrees) == pytest.approx(t, rel=2e-3)
     assert machines.student_t(1 - probability, degrees) == pytest.approx(-t, rel=2e-3)

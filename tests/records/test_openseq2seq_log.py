@@ -76,15 +76,14 @@ def test_parameters_of_another_schedule_are_not_taken_for_a_warm_up(tmp_path):
     assert run.config["training"] == {"max_steps": 100}
 
 
-@pytest.mark.parametrize("cut", range(0, len(STEPS), 149))
-def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(tmp_path, cut):
-    run = read(tmp_path, START, CONFIG, STEPS[:cut])
-    assert not run.finished
-    assert any("Finished" in each for each in run.problems)
-    whole = STEPS[:cut].count("time per step = 0:0")
-    assert len(run.intervals) in (whole, whole + 1)
-    if run.steps_done:
-        assert run.intervals[0].loss == 9.0
+def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(tmp_path):
+    for cut in range(0, len(STEPS), 149):
+        run = read(tmp_path, START, CONFIG, STEPS[:cut])
+        assert not run.finished
+        assert any("Finished" in each for each in run.problems)
+        whole = STEPS[:cut].count("time per step = 0:0")
+        assert len(run.intervals) in (whole, whole + 1)
+        assert [each.loss for each in run.intervals[:1]] in ([], [9.0])
 
 
 def test_loss_that_is_not_a_number_and_the_format_with_epochs(tmp_path):
@@ -165,17 +164,15 @@ def test_events_beside_the_log_give_rates_and_times(tmp_path):
     ]  # fmt: skip
 
 
-def test_events_of_another_run_are_not_used(tmp_path):
+def test_a_torn_event_file_is_read_up_to_there_and_that_of_another_run_is_not(tmp_path):
+    path = write_events(tmp_path)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert read(tmp_path, SAMPLE).intervals[-1].learning_rate == pytest.approx(81e-4)
+    path.unlink()
     write_events(tmp_path, off=0.3)
     run = read(tmp_path, SAMPLE)
     assert run.intervals[1].learning_rate is None
     assert any("TensorBoard" in each for each in run.problems)
-
-
-def test_a_torn_event_file_is_read_up_to_there(tmp_path):
-    path = write_events(tmp_path)
-    path.write_bytes(path.read_bytes()[:-7])
-    assert read(tmp_path, SAMPLE).intervals[-1].learning_rate == pytest.approx(81e-4)
 
 
 def test_what_is_no_log_is_refused_in_one_sentence(tmp_path):
