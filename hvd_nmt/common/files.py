@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,16 +161,6 @@ def require_free(path: Path) -> None:
     """See that an output replaces nothing, an empty directory apart; else ConfigError."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} is there already: choose another --out, or remove it first.")
-
-
-def is_writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, which is made itself if it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
 
 
 def _flock(stream: IO[Any], operation: int) -> bool:

@@ -13,9 +13,7 @@ _QUIETLY_S = 60.0
 _FORM = "{desc}{percentage:.0f} %, {n_fmt} of {total_fmt}{unit} [{elapsed}<{remaining}, {rate_fmt}]"
 
 
-def progress(
-    total: int | None, unit: str, what: str | None = None, *, done: int = 0, show: bool = True
-) -> tqdm:
+def progress(total: int | None, unit: str, what: str | None = None, done: int = 0) -> tqdm:
     """A bar on a terminal, which goes when the work ends; elsewhere a line a minute.
 
     `total` is None where nobody knows it. The unit "B" is shown as kB, MB and so on.
@@ -29,7 +27,6 @@ def progress(
         unit_scale=scaled,
         initial=done,
         leave=False,
-        disable=not show,
     )
 
 

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any, NoReturn
 
 from hvd_nmt.common.errors import ConfigError
 
@@ -50,9 +49,5 @@ def restored() -> Iterator[None]:
 def interrupting() -> Iterator[None]:
     """In the block SIGTERM raises KeyboardInterrupt, as SIGINT does."""
     with restored():
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         yield
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
