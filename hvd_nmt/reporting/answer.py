@@ -48,23 +48,14 @@ class Answer:
 
 
 def plain(text: str) -> str:
-    """Markdown of one line in which neither Markdown nor HTML sees anything of theirs."""
-    return _begun(_escaped(text))
+    """Markdown of a part of a line in which neither Markdown nor HTML sees anything of theirs."""
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(text, quote=False))
 
 
 def sentence(text: str) -> str:
     """Markdown of a sentence: what is between two backticks is code, all else is plain text."""
     parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
-    return _begun("".join(part if n % 2 else _escaped(part) for n, part in enumerate(parts)))
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", escape(text, quote=False))
-
-
-def _begun(line: str) -> str:
-    """Escapes what would begin a heading, an item of a list or a rule."""
-    return re.sub(r"^(\d*)(?=#|[.+-](\s|[-\s]*$))", r"\1\\", line)
+    return "".join(part if n % 2 else plain(part) for n, part in enumerate(parts))
 
 
 def listed(sentences: tuple[str, ...]) -> str:
@@ -80,9 +71,8 @@ def table(content: Table) -> str:
         f"| {' | '.join(plain(' '.join(cell.split())) for cell in row)} |"
         for row in (content.head, *content.rows)
     )
-    return "\n".join(
-        [f"{plain(content.title)}:", "", head, f"|{'|'.join(['---', *rule])}|", *lines]
-    )
+    rows = "\n".join([head, f"|{'|'.join(['---', *rule])}|", *lines])
+    return blocks(f"{plain(content.title)}:" if content.title else "", rows)
 
 
 def _is_number(cell: str) -> bool:

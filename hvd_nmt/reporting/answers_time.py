@@ -25,10 +25,6 @@ _GET_CLOCK = (
     "Missing are times of day: hvd_nmt writes one with every line, OpenSeq2Seq only into its "
     "TensorBoard events (`wall_time`), which were not found beside the log."
 )
-_NVIDIA_SMI = (
-    "nvidia-smi --query-gpu=timestamp,index,power.draw,power.limit,utilization.memory,"
-    "utilization.gpu --format=csv -l 1"
-)
 
 
 def how_long(summary: RunSummary) -> Answer:
@@ -156,14 +152,10 @@ def gpus_used(summary: RunSummary) -> Answer:
     uses = machines.gpu_use(run)
     if not uses or run.config.get("training", {}).get("device") == "cpu":
         return _no_gpu(run, computing)
-    drawn_j = sum(use.energy_j or 0.0 for use in uses)
-    evidence = []
-    if drawn_j:
-        wh = drawn_j / 3600
-        energy = f"{wh / 1000:,.2f} kWh" if wh >= 100 else f"{wh:,.1f} Wh"
+    evidence = list(_model_flops(run))
+    if drawn_j := sum(use.energy_j or 0.0 for use in uses):
         per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
-        evidence.append(f"They took {energy} over the whole run{per_step}.")
-    evidence += _model_flops(run)
+        evidence.append(f"They took {drawn_j / 3.6e6:.3g} kWh over the whole run{per_step}.")
     tables = (*_parts_of_a_step(summary), _while_steps_ran(uses))
     if computing is None:
         answer = (
@@ -174,7 +166,7 @@ def gpus_used(summary: RunSummary) -> Answer:
     answer = f"No: they computed {percent(computing)} of the time of a step and waited the rest."
     if computing >= FULLY_COMPUTING:
         answer = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
-        limits = [share for use in uses if (share := _of_limit(use)) is not None]
+        limits = _of_limit(uses)
         if limits and fmean(limits) < _LITTLE_POWER:
             answer += (
                 " But they drew far less than their power limit, so the kernels are too small to "
@@ -185,36 +177,42 @@ def gpus_used(summary: RunSummary) -> Answer:
 
 def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
     """Of each GPU, and in the mean of several, what its samples say."""
-    columns = {
-        "power, W": [use.power_w for use in uses],
-        "of its limit, %": [100 * s if (s := _of_limit(use)) is not None else None for use in uses],
-        "memory active, %": [use.memory_activity_percent for use in uses],
-        "utilisation, %": [use.utilisation_percent for use in uses],
-        "busy, but hardly working, %": [
-            None if use.spinning is None else 100 * use.spinning for use in uses
-        ],
-    }
-    names = [f"{use.host}:{use.index} {use.name}" for use in uses]
-    held = [", ".join(f"{why} {percent(share)}" for why, share in use.throttled) for use in uses]
+
+    def row(name: str, of: Sequence[machines.GpuUse], held: str = "") -> tuple[str, ...]:
+        return (
+            name, _mean(use.power_w for use in of), _mean(100 * share for share in _of_limit(of)),
+            _mean(use.memory_activity_percent for use in of),
+            _mean(use.utilisation_percent for use in of),
+            _mean(100 * use.spinning for use in of if use.spinning is not None), held,
+        )  # fmt: skip
+
+    rows = [
+        row(f"{use.host}:{use.index} {use.name}", [use],
+            ", ".join(f"{why} {percent(share)}" for why, share in use.throttled))
+        for use in uses
+    ]  # fmt: skip
     if len(uses) > 1:
-        names, held = [*names, "mean"], [*held, ""]
-        for values in columns.values():
-            known = [value for value in values if value is not None]
-            values.append(fmean(known) if known else None)
-    cells = [["unknown" if v is None else f"{v:.0f}" for v in of] for of in columns.values()]
-    head = ("GPU", *columns, "clocks held down by")
-    return Table("While training steps ran", head, tuple(zip(names, *cells, held, strict=True)))
+        rows.append(row("mean", uses))
+    head = ("GPU", "power, W", "of its limit, %", "memory active, %", "utilisation, %",
+            "busy, but hardly working, %", "clocks held down by")  # fmt: skip
+    return Table("While training steps ran", head, tuple(rows))
 
 
-def _of_limit(use: machines.GpuUse) -> float | None:
-    return use.power_w / use.power_limit_w if use.power_w and use.power_limit_w else None
+def _mean(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{fmean(known):.0f}" if known else "unknown"
+
+
+def _of_limit(uses: Iterable[machines.GpuUse]) -> list[float]:
+    """Power over its limit, of those that tell both."""
+    return [use.power_w / use.power_limit_w for use in uses if use.power_w and use.power_limit_w]
 
 
 def _no_gpu(run: Run, computing: float | None) -> Answer:
     if not run.telemetry:
         return Answer(
             "The record holds no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
-            f"beside other programs run `{_NVIDIA_SMI}`.",
+            "beside other programs run `nvidia-smi dmon -s pu -o T`.",
             known=False,
         )
     answer, reasons = "No GPU was used", {"not used, as training.device is cpu"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hvd_nmt.config import EOS
 from hvd_nmt.reporting import render
-from hvd_nmt.reporting.answer import Answer, blocks, html
+from hvd_nmt.reporting.answer import Answer, Table, blocks, html
+from hvd_nmt.reporting.answer import table as markdown_table
 
 if TYPE_CHECKING:
     from hvd_nmt.model.tokenizer import Tokenizer, Tokenizers
@@ -37,19 +37,16 @@ def figures(*drawn: str) -> Html:
     return Html(f'<div style="max-width:620px">{found}</div>')
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """A table, words to the left; whole numbers get separators, others three digits."""
-    lines = "".join(
-        "<tr>" + "".join(_cell(tag, value) for value in row) + "</tr>"
-        for tag, row in (("th", head), *(("td", row) for row in rows))
-    )
-    return Html(f"<table>{lines}</table>")
+def table(head: tuple[str, ...], rows: Iterable[Sequence[object]]) -> Html:
+    """A table; whole numbers get separators, other numbers three digits."""
+    cells = tuple(tuple(map(_cell, row)) for row in rows)
+    return Html(html(markdown_table(Table("", head, cells))))
 
 
-def _cell(tag: str, value: object) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"<{tag}>{value:{',' if isinstance(value, int) else '.3g'}}</{tag}>"
-    return f'<{tag} style="text-align:left">{escape(str(value))}</{tag}>'
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def answer(number: int, shown: Answer) -> Html:

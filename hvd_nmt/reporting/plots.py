@@ -9,20 +9,19 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from hvd_nmt.explain import learning, machines
-from hvd_nmt.explain.intervals import EXCHANGING, PARTS, settled
+from hvd_nmt.explain.intervals import PARTS, settled
 from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
 from hvd_nmt.reporting.answers_network import traffic_pairs
@@ -43,18 +42,15 @@ _LEGEND_ROW_IN = 0.17  # of a legend, from its second row on
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 8,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
-    "axes.prop_cycle": cycler(color=SERIES), "axes.grid": True, "axes.axisbelow": True,
+    "patch.linewidth": 0, "axes.grid": True, "axes.axisbelow": True,
     "grid.alpha": 0.15, "grid.linewidth": 0.5, "legend.frameon": False, "lines.linewidth": 1.2,
     "lines.markersize": 3, "text.parse_math": False,
     **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color",
                      "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }  # fmt: skip
+_PART_COLOURS = (3, 0, 2, 1, 4)  # of the parts of a step: computing blue, communication red
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-_PART_COLOURS = {
-    "compute_s": 0, "input_wait_s": 3, "straggler_wait_s": 2, "communication_s": 1,
-}  # fmt: skip
-
 
 Points = Sequence[tuple[float, float | None]]
 """x and y; None leaves a gap"""
@@ -62,17 +58,15 @@ Points = Sequence[tuple[float, float | None]]
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in matplotlib's style, or the area between them and others."""
+    """Points in matplotlib's style."""
 
     points: Points
     label: str = ""
     style: str = "-"
     colour: int = 0
     """number in `SERIES`"""
-    down_to: Sequence[float] | None = None
-    """y of the other edge of an area, with as many values as there are points"""
-    opacity: float = 0.2
-    """of an area"""
+    interval: Sequence[tuple[float, float]] = ()
+    """lowest and highest y of each point, drawn as a band"""
 
 
 @dataclass(frozen=True)
@@ -83,6 +77,8 @@ class Panel:
     """of the vertical axis"""
     curves: Sequence[Curve]
     from_zero: bool = True
+    stacked: bool = False
+    """the curves have the same x; each is drawn as an area on those before it"""
 
 
 def loss(summary: RunSummary) -> str:
@@ -95,38 +91,38 @@ def loss(summary: RunSummary) -> str:
         "Label-smoothed cross-entropy less the label's entropy. Training loss is measured with "
         "dropout, validation loss without."
     )
-    return draw("loss", caption, [Panel("loss, nats per target token", curves, from_zero=False)])
+    return draw(caption, [Panel("loss, nats per target token", curves, from_zero=False)])
 
 
 def bleu(summary: RunSummary) -> str:
     """BLEU with its 95 % interval over steps."""
-    curves = [Curve(_points(summary.evaluations, "bleu"), "", "o-")]
-    known = [(e.step, e.bleu, e.bleu_margin) for e in summary.evaluations if e.bleu is not None]
-    if None not in [margin for _, _, margin in known]:
-        upper = [(step, min(100, value + (margin or 0))) for step, value, margin in known]
-        lower = [max(0, value - (margin or 0)) for _, value, margin in known]
-        curves.append(Curve(upper, "95 % interval", down_to=lower))
+    points = _points(summary.evaluations, "bleu")
+    margins = _points(summary.evaluations, "bleu_margin")
+    interval = [
+        (max(0, value - margin), min(100, value + margin))
+        for (_, value), (_, margin) in zip(points, margins, strict=False)
+    ]
+    curve = Curve(points, "", "o-", interval=interval if len(interval) == len(points) else ())
     caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
-    return draw("bleu", caption, [Panel("sacreBLEU on the dev set", curves)])
+    return draw(caption, [Panel("sacreBLEU on the dev set", [curve])])
 
 
 def outlook(summary: RunSummary) -> str:
     """The fitted curve of the measure to twice the steps, with its band."""
     fit = learning.fully_trained(summary.record)
+    fitted = [(step, e.value) for step, e in fit.curve]
     curves = [
-        Curve([(step, e.high) for step, e in fit.curve], "", "-", 1, [e.low for _, e in fit.curve]),
-        Curve([(step, e.value) for step, e in fit.curve], "fitted curve", "-", 1),
-        Curve(fit.points if fit.curve else (), "measured", "o"),
+        Curve(fitted, "fitted curve", "-", 1, [(e.low, e.high) for _, e in fit.curve]),
+        Curve(fit.points if fitted else (), "measured", "o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
-    return draw("outlook", caption, [Panel(str(fit.measure), curves, from_zero=False)])
+    return draw(caption, [Panel(str(fit.measure), curves, from_zero=False)])
 
 
 def gradient_norm(summary: RunSummary) -> str:
     """Norm of the whole gradient over steps."""
-    curves = [Curve(_points(summary.intervals, "gradient_norm"))]
-    caption = "Norm of the whole gradient, before clipping."
-    return draw("gradient-norm", caption, [Panel("gradient norm", curves)])
+    curve = Curve(_points(summary.intervals, "gradient_norm"))
+    return draw("Norm of the whole gradient, before clipping.", [Panel("gradient norm", [curve])])
 
 
 def learning_rate(summary: RunSummary) -> str:
@@ -141,14 +137,14 @@ def learning_rate(summary: RunSummary) -> str:
         step, rate = explained.schedule.peak()
         curves.append(Curve([(step, rate)], f"peak {rate:.3g} at step {step:,}", "v", 2))
         caption = f"The line: {explained.schedule.formula()}."
-    return draw("learning-rate", caption, [Panel("learning rate", curves)])
+    return draw(caption, [Panel("learning rate", curves)])
 
 
 def step_time(summary: RunSummary) -> str:
     """Wall time of a step over steps."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
-    curves = [Curve(_line([i.step for i in timed], timed, "step_s"))]
-    return draw("step-time", "Mean of each logged interval.", [Panel("seconds per step", curves)])
+    curve = Curve(_line([i.step for i in timed], timed, "step_s"))
+    return draw("Mean of each logged interval.", [Panel("seconds per step", [curve])])
 
 
 def step_parts(summary: RunSummary) -> str:
@@ -157,23 +153,23 @@ def step_parts(summary: RunSummary) -> str:
     if len(split) < 2:
         return ""
     x, label = _clock(summary.record, split)
-    parts = {
-        name: np.array(_line(x, split, name), float).T for name in (*_PART_COLOURS, "exchange_s")
-    }
-    _, exchange = np.nan_to_num(parts.pop("exchange_s"))
-    curves, below = [], np.zeros_like(exchange)
-    for name, (at, seconds) in parts.items():
-        top = below + seconds - (exchange if name == "communication_s" else 0)
-        curves.append(_area(at, top, below, PARTS[name], _PART_COLOURS[name]))
-        below = top
+    parts = dict(PARTS)
     if any(i.exchange_s is not None for i in split):
-        curves.append(_area(at, below + exchange, below, EXCHANGING, 4))
+        parts["exchange_s"] = "exchanging weights"
+        split = [_without_exchange(interval) for interval in split]
+    curves = [
+        Curve(_line(x, split, name), part, colour=colour)
+        for (name, part), colour in zip(parts.items(), _PART_COLOURS, strict=False)
+    ]
     caption = "Means of all ranks; the parts add up to the step."
-    return draw("step-parts", caption, [Panel("seconds of a step", curves)], label)
+    return draw(caption, [Panel("seconds of a step", curves, stacked=True)], label)
 
 
-def _area(x: np.ndarray, top: np.ndarray, below: np.ndarray, label: str, colour: int) -> Curve:
-    return Curve(list(zip(x, top, strict=True)), label, "-", colour, below.tolist(), 0.85)
+def _without_exchange(interval: Interval) -> Interval:
+    """The same with exchanges of weights beside the other communication, and not a part of it."""
+    exchange_s = interval.exchange_s or 0.0
+    communication_s = (interval.communication_s or 0.0) - exchange_s
+    return replace(interval, exchange_s=exchange_s, communication_s=communication_s)
 
 
 def hosts(summary: RunSummary) -> str:
@@ -207,15 +203,12 @@ def _host(run: Run, host: HostSamples) -> str:
         busy = binned(x, [sample.get("cpu_percent") for sample in host.samples])
         panels.append(Panel("CPU, %", [Curve(busy, "busy")]))
     if card := main_interface(host):
-        readings = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
-        ways = [
-            Curve(binned(x, [nic.get(f"{way}_MB_per_s") for nic in readings]), f"{card} {way}",
-                  "-", number)
-            for number, way in enumerate(("sent", "received"))
-        ]  # fmt: skip
-        panels.append(Panel("MB/s", ways))
-    caption = f"{host.host}: means of neighbouring samples, with the step time."
-    return draw(f"host-{host.host}", caption, panels, clock)
+        nics = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
+        panels.append(Panel("MB/s", [
+            Curve(binned(x, [nic.get(f"{way}_MB_per_s") for nic in nics]), f"{card} {way}", "-", n)
+            for n, way in enumerate(("sent", "received"))
+        ]))  # fmt: skip
+    return draw(f"{host.host}: means of neighbouring samples, with the step time.", panels, clock)
 
 
 def against_traffic(summary: RunSummary) -> str:
@@ -234,7 +227,7 @@ def against_traffic(summary: RunSummary) -> str:
         curves.append(Curve(constant, f"{sent / 1e6:.1f} MB a step", "--", 1))
     caption = "A point is an interval. On the curve, rate x time gives the bytes of one step."
     panel = Panel("seconds per step", curves, from_zero=False)
-    return draw("traffic", caption, [panel], "sent by a host, MB/s (mean of an interval)")
+    return draw(caption, [panel], "sent by a host, MB/s (mean of an interval)")
 
 
 FIGURES = {
@@ -262,7 +255,7 @@ def binned(x: Sequence[float], y: Sequence[float | None]) -> Points:
     return found
 
 
-def _points(rows: Iterable[Any], field: str) -> Points:
+def _points(rows: Iterable[Any], field: str) -> list[tuple[int, float]]:
     """Steps and values of intervals or evaluations that have one."""
     return [(row.step, value) for row in rows if (value := getattr(row, field)) is not None]
 
@@ -293,33 +286,28 @@ def _scale(run: Run) -> tuple[float, str]:
     return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
 
 
-def draw(name: str, caption: str, panels: Sequence[Panel], label: str = "step") -> str:
+def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
     """Panels one above the other, as HTML; "" where there is nothing in them.
 
     Args:
-        name: makes the ids of the figure differ from those of others on the page.
-        caption: said below, and to those who cannot see it.
+        caption: said below, and to those who cannot see the figure; another for each of a page.
         panels: with one horizontal axis.
         label: of the horizontal axis.
     """
     if not any(curve.points for panel in panels for curve in panel.curves):
         return ""
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": caption}):
         height_in = _HEIGHT_IN if len(panels) == 1 else _LOW_IN * len(panels)
         figure = Figure(figsize=(_WIDTH_IN, height_in + 0.25), layout="constrained")
         FigureCanvasSVG(figure)
         all_axes = figure.subplots(len(panels), squeeze=False, sharex=len(panels) > 1)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
-            for curve in panel.curves:
-                _draw_curve(axes, curve)
-            axes.set_ylabel(panel.label)
-            if panel.from_zero:
-                axes.set_ylim(bottom=0)
+            _draw_panel(axes, panel)
             if names := axes.get_legend_handles_labels()[1]:
                 more_in = _LEGEND_ROW_IN * ((len(names) + 1) // 2 - 1)
                 figure.set_figheight(figure.get_figheight() + more_in)
                 axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=2,
-                            fontsize=7.5, handlelength=1.4, columnspacing=1.2)  # fmt: skip
+                            fontsize=7.5, handlelength=1.4, columnspacing=0.8)  # fmt: skip
         all_axes[-1].set_xlabel(label)
         stream = io.StringIO()
         figure.savefig(stream, format="svg", metadata=_NO_METADATA)
@@ -327,17 +315,24 @@ def draw(name: str, caption: str, panels: Sequence[Panel], label: str = "step") 
     return f"<figure>{_inline(stream.getvalue(), said)}<figcaption>{said}</figcaption></figure>"
 
 
-def _draw_curve(axes: Axes, curve: Curve) -> None:
-    if not curve.points:
-        return
-    color = SERIES[curve.colour % len(SERIES)]
-    x, y = np.array(curve.points, float).T
-    if curve.down_to is not None:
-        axes.fill_between(x, curve.down_to, y, color=color, alpha=curve.opacity, linewidth=0,
-                          label=curve.label)  # fmt: skip
-        return
-    some = slice(None, None, 1 + len(x) // (2 * MOST_POINTS))
-    axes.plot(x[some], y[some], curve.style, label=curve.label, color=color)
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    below: Any = 0.0
+    for curve in panel.curves:
+        if not curve.points:
+            continue
+        color, (x, y) = SERIES[curve.colour % len(SERIES)], np.array(curve.points, float).T
+        if panel.stacked:
+            axes.fill_between(x, below, below + y, color=color, alpha=0.85, label=curve.label)
+            below = below + y
+            continue
+        if curve.interval:
+            low, high = np.array(curve.interval).T
+            axes.fill_between(x, low, high, color=color, alpha=0.2)
+        some = slice(None, None, 1 + len(x) // (2 * MOST_POINTS))
+        axes.plot(x[some], y[some], curve.style, label=curve.label, color=color)
+    axes.set_ylabel(panel.label)
+    if panel.from_zero:
+        axes.set_ylim(bottom=0)
 
 
 def _inline(svg: str, label: str) -> str:
