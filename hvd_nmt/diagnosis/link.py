@@ -126,10 +126,11 @@ class Link:
         self._numbers = itertools.count()
         self._unanswered: dict[int, Future[Message]] = {}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        words, first, environment = _start(host.name, timeout_s, self.is_remote)
+        variables = passed(os.environ)
+        words = _words(host.name, timeout_s) if self.is_remote else [sys.executable, "-m", AGENT]
         try:
             self._process = subprocess.Popen(
-                words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                words, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=self._errors, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -137,10 +138,11 @@ class Link:
             raise LinkError(f"{words[0]}: {error.strerror}", reached=False) from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(first)
-            self._process.stdin.flush()
         self._channel = Channel(self._process.stdout, self._process.stdin, self._receive)
+        if self.is_remote:
+            if gpus_of_all_hosts(variables) is None:
+                variables.pop("CUDA_VISIBLE_DEVICES", None)
+            self._channel.send(variables)
 
     def tell(self, do: str, **values: Any) -> None:
         """A request that has no answer."""
@@ -304,20 +306,13 @@ def _answer(host: Host, reply: Message, began_s: float) -> Answer:
     return Answer(host, facts, None, True, heard_s - began_s, differs_s)
 
 
-def _start(name: str, timeout_s: float, is_remote: bool) -> tuple[list[str], bytes, dict[str, str]]:
-    """What starts the agent of a host: words, what it first reads, and variables of the words."""
-    variables = passed(os.environ)
-    if not is_remote:
-        return [sys.executable, "-m", AGENT], b"", variables
-    there = dict(variables)
-    if gpus_of_all_hosts(there) is None:
-        there.pop("CUDA_VISIBLE_DEVICES", None)
+def _words(name: str, timeout_s: float) -> list[str]:
+    """What starts the agent of another host, with the variables that it reads first."""
     program = shlex.join([sys.executable, "-c", _BECOME_AGENT])
-    words = [
+    return [
         "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(timeout_s // 2))}",
         "-o", "ConnectionAttempts=1", "-o", "ControlPath=none",
         "-o", f"ServerAliveInterval={_PING_S}",
         "-o", f"ServerAliveCountMax={int(SILENCE_S / _PING_S)}",
         name, f"cd {shlex.quote(os.getcwd())} && exec {program}",
     ]  # fmt: skip
-    return words, json.dumps(there).encode() + b"\n", variables

@@ -14,10 +14,10 @@ from hvd_nmt.diagnosis import link
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 
-HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS = (f"192.0.2.{n}" for n in range(1, 9))
+HERE, FAR, ONE, OTHER, REFUSES, BARE, DIES, HANGS, TELLS = (f"192.0.2.{n}" for n in range(1, 10))
 """addresses that are kept for documentation, for names would be looked up"""
 SSH = f"""#!{sys.executable}
-import os, sys, time
+import json, os, sys, time
 options, name, command = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
 assert "BatchMode=yes" in options, options
 if name == "{HANGS}":
@@ -33,6 +33,9 @@ elif name == "{BARE}":
     sys.exit(print("No module named hvd_nmt", file=sys.stderr) or 1)
 elif name == "{DIES}":
     sys.exit(3)
+elif name == "{TELLS}":
+    print(json.dumps([sys.argv, sys.stdin.readline()]), file=sys.stderr)
+    sys.exit(1)
 print("Welcome to", name, flush=True)
 os.execl("/bin/sh", "sh", "-c", command)
 """
@@ -54,24 +57,29 @@ def asked(hosts, request, timeout_s):
         return links.ask(hosts, request)
 
 
-def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(monkeypatch, tmp_path):
+def test_other_hosts_get_the_folder_python_and_environment_of_a_rank(
+    fake_ssh, monkeypatch, tmp_path
+):
     """Of a choice of GPUs only numbers: names are each host's own."""
     monkeypatch.chdir(tmp_path)
     passed = {"PYTHONPATH": "/a b", "HOROVOD_CYCLE_TIME": "7", "CUDA_VISIBLE_DEVICES": "1"}
     for name, value in (passed | {"MY_TOKEN": "canary"}).items():
         monkeypatch.setenv(name, value)
-    (*options, name, command), first, _ = link._start("192.0.2.1", 20, is_remote=True)
-    assert options[:1] == ["ssh"]
-    assert {"BatchMode=yes", "ConnectTimeout=10"} <= set(options)
-    assert name == "192.0.2.1"
+
+    def told():
+        (answer,) = asked([Host(TELLS, 1)], {}, timeout_s=600.0)
+        words, first = json.loads(answer.error)
+        return words, json.loads(first)
+
+    (_, *options, name, command), variables = told()
+    assert {"BatchMode=yes", "ConnectTimeout=300"} <= set(options)
+    assert name == TELLS
     assert command.startswith(f"cd {tmp_path} && exec {sys.executable} -c ")
     assert "/a b" not in command  # nor any other value
-    variables = json.loads(first)
     assert passed.items() <= variables.items()
     assert "MY_TOKEN" not in variables
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5a1b")
-    _, first, _ = link._start("192.0.2.1", 20, is_remote=True)
-    assert "CUDA_VISIBLE_DEVICES" not in json.loads(first)
+    assert "CUDA_VISIBLE_DEVICES" not in told()[1]
 
 
 def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
