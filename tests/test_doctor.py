@@ -143,7 +143,5 @@ def test_what_cannot_work_is_one_sentence(capsys, cluster, argv, sentence):
 
 
 def test_the_host_files_of_the_repository_are_read(cluster):
-    path = ROOT / "hostfiles" / "v100"
-    config = doctor.DoctorConfig(hostfile=path, measure=False)
-    named = {check.host for check in doctor.diagnose(config)[0]}
-    assert named == {"v100a", "v100b"}
+    config = doctor.DoctorConfig(hostfile=ROOT / "hostfiles" / "v100", measure=False)
+    assert {check.host for check in doctor.diagnose(config)[0]} == {"v100a", "v100b"}
