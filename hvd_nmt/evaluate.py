@@ -14,7 +14,7 @@ resampling is fixed, so the same command prints the same numbers.
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +23,9 @@ from tyro.conf import OmitArgPrefixes
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
-from hvd_nmt.translation import prepared_text, scoring
-from hvd_nmt.translation.scoring import Comparison, Text
+from hvd_nmt.translation import scoring, texts
 from hvd_nmt.translation.settings import SearchSettings
+from hvd_nmt.translation.texts import Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,20 +77,31 @@ def evaluate(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
     scoring.seed()  # a wrong one is refused before anything is translated
     source, references, hypotheses = _read(options)
-    translations = {}
+    facts: dict[str, Any] = {"references": [text.name for text in references]}
+    systems = hypotheses
     if options.run is not None and source is not None:
         # TensorFlow takes seconds to import: not for --help, nor for files scored as they are.
         tensorflow_import.import_tensorflow()
-        from hvd_nmt.translation import systems
-
-        translations = systems.translate(
-            options.run, options.checkpoint or ("best",), source, options.settings.exact(),
-            options.keep, [source, *references, *hypotheses],
+        settings = options.settings.exact()
+        translations = texts.translated(
+            options.run, options.checkpoint or ("best",), source, settings, options.keep,
+            [source, *references, *hypotheses],
         )  # fmt: skip
-    texts = [*translations.values(), *hypotheses]
-    comparison, by_corpus = _compared(options, texts, references)
+        systems = [*translations.values(), *hypotheses]
+        facts |= {"source": source.name, "run": str(options.run)}
+        facts |= {"checkpoints": [str(prefix) for prefix in translations]}
+        facts |= settings.output_options()
+    corpora = {}
+    if options.run is not None and not options.reference:
+        corpora = texts.by_corpus(options.run, options.part)
+    every = range(len(references[0].lines))
+    comparison, *others = (
+        scoring.compare(_lines(systems, of), _lines(references, of), options.paired)
+        for of in (every, *corpora.values())
+    )
+    by_corpus = dict(zip(corpora, others, strict=True))
     if options.json:
-        facts = _facts(options, translations, source, references, hypotheses)
+        facts["hypotheses"] = [text.name for text in hypotheses]
         if by_corpus:
             facts["corpora"] = {name: scoring.as_json(of) for name, of in by_corpus.items()}
         print(json.dumps(facts | scoring.as_json(comparison), indent=2, ensure_ascii=False))
@@ -100,49 +111,21 @@ def evaluate(options: Options) -> None:
         print(("all\n" if by_corpus else "") + scoring.table(comparison))
 
 
-def _compared(
-    options: Options, systems: Sequence[Text], references: Sequence[Text]
-) -> tuple[Comparison, dict[str, Comparison]]:
-    """The systems on all lines, and on those of each corpus, where the run has several."""
-    parts = {}
-    if options.run is not None and not options.reference:
-        parts = prepared_text.by_corpus(options.run, options.part)
-    every = range(len(references[0].lines))
-    comparison, *comparisons = [
-        scoring.compare(
-            [scoring.part(text, lines) for text in systems],
-            [scoring.part(text, lines) for text in references],
-            options.paired,
-        )
-        for lines in (every, *parts.values())
-    ]
-    return comparison, dict(zip(parts, comparisons, strict=True))
-
-
-def _facts(
-    options: Options, translations: Mapping[Path, Text], source: Text | None,
-    references: Sequence[Text], hypotheses: Sequence[Text],
-) -> dict[str, Any]:  # fmt: skip
-    """What JSON says besides the scores."""
-    facts: dict[str, Any] = {"references": [text.name for text in references]}
-    if options.run is not None and source is not None:
-        prefixes = [str(prefix) for prefix in translations]
-        facts |= {"source": source.name, "run": str(options.run), "checkpoints": prefixes}
-        facts |= options.settings.exact().output_options()
-        facts["draws_seed"] = facts.pop("seed")  # `seed` alone is that of resampling
-    return facts | {"hypotheses": [text.name for text in hypotheses]}
+def _lines(of: Sequence[Text], lines: range) -> list[Text]:
+    """Some lines of texts, one after the other."""
+    return [Text(text.name, text.lines[lines.start : lines.stop]) for text in of]
 
 
 def _read(options: Options) -> tuple[Text | None, list[Text], list[Text]]:
     """Source, if there is a run to translate it, references and hypotheses: of equal length."""
-    references = [scoring.read(path) for path in options.reference]
+    references = [texts.read(path) for path in options.reference]
     source = None
     if options.source is not None:
-        source = scoring.read(options.source)
+        source = texts.read(options.source)
     elif options.run is not None:
-        source, target = prepared_text.load(options.run, options.part)
+        source, target = texts.prepared(options.run, options.part)
         references = references or [target]
-    hypotheses = [scoring.read(path) for path in options.hypotheses]
+    hypotheses = [texts.read(path) for path in options.hypotheses]
     scoring.require_equal_lengths([*([source] if source else []), *references, *hypotheses])
     return source, references, hypotheses
 

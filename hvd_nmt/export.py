@@ -21,21 +21,28 @@ the end: lines of the run's dev set (or of --verify-on) are translated by both m
 import dataclasses
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt.common import tensorflow_import
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import require_free
 from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
+from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.formats import Quantization
-from hvd_nmt.translation import export_check
-from hvd_nmt.translation.settings import Search
+from hvd_nmt.translation import texts
+from hvd_nmt.translation.settings import Search, Settings
 
-VERIFIED_LINES = 100
+_LINES = 100
+"""that are compared"""
+# Below this share of equal lines a model with all its digits is called suspect.
+_EXPECTED = 0.97
+_SHOWN = 3
+"""different lines that are printed"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export(options: Options) -> None:
     """Writes the model, says how to use it, and compares it with the run's own."""
     require_free(options.out)
-    lines = []
-    if options.verify:
-        lines = export_check.lines_to_compare(options.run, options.verify_on, VERIFIED_LINES)
+    lines = _lines_to_compare(options) if options.verify else []
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
@@ -91,10 +96,62 @@ def export(options: Options) -> None:
     n_bytes = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
     print(f"written     {options.out}, {data_size(n_bytes)}\n\n{usage}")
     if lines:
-        export_check.compare(
-            lines, options.run, options.checkpoint, options.out, options.decoding,
-            exact=options.quantization == "float32",
-        )  # fmt: skip
+        _compare(lines, options)
+
+
+def _lines_to_compare(options: Options) -> list[str]:
+    """The first lines with text; none, with a word on stderr, where the run's data are not here."""
+    if options.verify_on is not None:
+        lines = read_lines(options.verify_on, lenient=True)
+    else:
+        try:
+            lines = iter(texts.prepared(options.run, "dev")[0].lines)
+        except texts.MissingDataError:
+            print(
+                "hvd_nmt.export: the run's data are not on this machine, so the export will not be "
+                "compared with the run: give --verify-on FILE to do so.",
+                file=sys.stderr,
+            )
+            return []
+    found = list(islice((line for line in lines if not is_blank(line)), _LINES))
+    if not found:
+        raise DataError(
+            f"{options.verify_on or 'The dev set of the run'} holds no text to compare on: give "
+            "--verify-on FILE with some, or --no-verify."
+        )
+    return found
+
+
+def _compare(lines: list[str], options: Options) -> None:
+    """Translate with the run's model and with the export, and print how many lines are equal."""
+    from hvd_nmt.formats import saved_model
+    from hvd_nmt.translation import engine
+
+    settings = Settings(precision="float32", decoding=options.decoding)
+    loaded = engine.load(options.run, [options.checkpoint], settings)
+    # The run splits a line that is too long, a SavedModel cuts it.
+    limit, encode = loaded.backend.max_length, loaded.tokenizers.source.encode
+    lines = [line for line in lines if len(encode([line])[0]) <= limit]
+    by_run = list(loaded.stream(lines))
+    if options.to == "saved-model":
+        by_export = saved_model.translated(lines, options.out)
+    else:
+        from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
+
+        backend = CTranslate2Translator(options.out, loaded.settings.decoding)
+        by_export = list(dataclasses.replace(loaded, backend=backend, models=[]).stream(lines))
+    triples = list(zip(lines, by_run, by_export, strict=True))
+    different = [triple for triple in triples if triple[1] != triple[2]]
+    equal = len(lines) - len(different)
+    print(f"verified    {equal} of {len(lines)} lines are translated as {options.run} does")
+    for line, wanted, found in different[:_SHOWN]:
+        print(f"  {line}\n    run     {wanted}\n    export  {found}")
+    if equal < _EXPECTED * len(lines) and options.quantization == "float32":
+        print(
+            f"hvd_nmt.export: {len(different)} of {len(lines)} lines differ, more than rounding "
+            "explains in a trained model: compare the BLEU of both before you use it.",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

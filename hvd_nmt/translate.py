@@ -23,76 +23,30 @@ text, both from 0; n_best, with --n-best above 1, a list of such translations, b
 are float32 sums whose order depends on what is translated at once: their fourth decimal may differ.
 """
 
-import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-
-from tyro.conf import OmitArgPrefixes
 
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import command_line
-from hvd_nmt.translation import file_job
-from hvd_nmt.translation.file_job import FileJob
-from hvd_nmt.translation.settings import Settings
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """What to translate, and with which model."""
-
-    run: Path
-    """run directory with checkpoints, config.yaml and spm.model"""
-    checkpoint: tuple[str, ...] = ("best",)
-    """best: by the run's evaluation.best_by; latest: newest; or the prefix of a checkpoint's files;
-    several translate together, as an ensemble"""
-    input: Path | None = None
-    """text, one sentence per line, plain or .gz; by default stdin"""
-    output: Path | None = None
-    """translations, plain or .gz; by default stdout"""
-    json: bool = False
-    """print JSON with scores, tokens and alignments instead of the text alone"""
-    target: Path | None = None
-    """translations, plain or .gz, to score instead of translating: prints the log-probability of
-    each as the translation of its line of input, natural logarithm, summed over tokens"""
-    settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
-
-    def __post_init__(self) -> None:
-        decoding = self.settings.decoding
-        if not self.checkpoint:
-            raise ConfigError("--checkpoint names none: give best, latest or a prefix.")
-        if decoding.n_best > 1 and not self.json:
-            raise ConfigError("--n-best gives several translations of a line: add --json.")
-        if self.target is None:
-            return
-        for name, given in {
-            "--n-best": decoding.n_best > 1,
-            "--sample": decoding.sample,
-            "--backend ctranslate2": self.settings.backend == "ctranslate2",
-        }.items():
-            if given:
-                raise ConfigError(f"--target does not go with {name}: leave one of them out.")
+from hvd_nmt.translation.settings import FileJob
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    return command_line.run("hvd_nmt.translate", Options, translate, str(__doc__), argv)
+    return command_line.run("hvd_nmt.translate", FileJob, translate, str(__doc__), argv)
 
 
-def translate(options: Options) -> None:
+def translate(job: FileJob) -> None:
     """Translates, or scores, the input to the output."""
     if command_line.started_by_horovod():
         raise ConfigError(
             "Translating is one process: split the input, and start one for each GPU."
         )
-    job = FileJob(
-        options.run, options.checkpoint, options.input, options.output, options.target,
-        options.json, options.settings,
-    )  # fmt: skip
-    file_job.check_files(job)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
+    from hvd_nmt.translation import file_job
+
     file_job.run(job)
 
 

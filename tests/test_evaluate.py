@@ -68,7 +68,7 @@ def test_checkpoints_and_files_are_scored_side_by_side(folder, capsys):
         assert row["scores"]["chrF2"]["score"] == right
     assert found["checkpoints"] == ["run/copy", "run/short"]
     assert (found["beam_size"], found["references"]) == (4, ["source"])
-    assert (found["seed"], found["draws_seed"]) == (12345, 1)
+    assert found["seed"] == 12345
 
 
 def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
@@ -104,12 +104,11 @@ def test_what_went_wrong_in_translating_is_told(folder, capsys, monkeypatch):
         return logits + float("nan"), *others
 
     monkeypatch.setattr(copying.CopyModel, "decode_step", nan)
-    write("source", ["", *["dog"] * 9])
+    write("source", ["", *["dog"] * 2])
     assert evaluate.main([*OURS, "copy"]) == 0
-    *told, more = capsys.readouterr().err.splitlines()
     said = "the model gave no translation (its weights may hold NaN)."
-    assert told == [f"copy: source, line {number}: {said}" for number in range(2, 7)]
-    assert more == "copy: and 4 such lines more"
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"copy: source, line {number}: {said}" for number in (2, 3)]
 
 
 FILES = ("--reference", "source", "--hypotheses")

@@ -13,8 +13,6 @@ from hvd_nmt import translate
 from hvd_nmt.data import corpus
 from hvd_nmt.records.read import read_run
 from hvd_nmt.records.sentences import read_sentences
-from hvd_nmt.translation import engine
-from hvd_nmt.translation.settings import Settings
 
 STAGES = "[{until: 18, weights: {clean: 1, crawled: 3}}, {until: end, weights: {back: 1}}]"
 
@@ -82,12 +80,6 @@ def test_translate_to_a_language(done, tmp_path: Path, capsys: pytest.CaptureFix
     assert out.read_text().split("\n")[1] == told[1]
     assert translate.main([*words, "--to", "fr"]) == 2
     assert "cannot be asked to translate to 'fr': it knows de." in capsys.readouterr().err
-    loaded = engine.load(run, ["latest"], Settings(to="de"))
-    tag = loaded.tags["<2de>"]
-    ((one, two),), _ = loaded._parts(["the dog sees a tree " * 9])
-    assert one[0] == two[0] == tag
-    whole = loaded.tokenizers.source.encode(["the dog sees a tree " * 9])[0]
-    assert [*one[1:-1], *two[1:]] == [*whole]
 
 
 @pytest.mark.long

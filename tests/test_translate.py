@@ -4,7 +4,6 @@ Mostly with a model that copies its source (tests/copying.py), so the right outp
 """
 
 import gzip
-import io
 import random
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import tensorflow as tf
 import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.translation import reader
+from hvd_nmt.translation import engine
 
 
 @pytest.fixture
@@ -37,12 +36,15 @@ def copied(run):
 
 
 @pytest.fixture
-def pipe(copied, monkeypatch, capsysbinary):
+def pipe(copied, monkeypatch, capsysbinary, tmp_path_factory):
     """Run the command on bytes from stdin: exit code, bytes on stdout, text on stderr."""
 
     def command(data, *options):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = copied(*options)
+        given = tmp_path_factory.mktemp("stdin") / "stdin"
+        given.write_bytes(data)
+        with given.open() as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            code = copied(*options)
         out, err = capsysbinary.readouterr()
         return code, out, err.decode()
 
@@ -61,8 +63,7 @@ def forked(run, toy_commands, tmp_path):
 
 
 def test_lines_keep_their_order(run, pipe, monkeypatch):
-    chunks = reader.chunks
-    monkeypatch.setattr(reader, "chunks", lambda lines: chunks(lines, 7))
+    monkeypatch.setattr(engine, "CHUNK_LINES", 7)
     words = ["dog", "red", "house", "man", "woman", "runs"]
     lines = [" ".join(words[i % 6 : i % 5 + i % 6 + 1]) for i in range(60)]
     code, out, err = pipe("\n".join(lines).encode(), "--batch-tokens", "30")
@@ -212,27 +213,27 @@ sys.path.insert(0, os.path.dirname(sys.argv.pop(1)))
 import copying
 from hvd_nmt import translate
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.translation import file_job, output, reader
+from hvd_nmt.translation import engine, file_job
 weights.load_model = copying.load_model
 {change}
 sys.exit(translate.main(sys.argv[1:]))
 """
 CLOSED_STDOUT = """
-reader.CHUNK_LINES = 1
+engine.CHUNK_LINES = 1
 reads, writes = os.pipe()
 os.close(reads)
 os.dup2(writes, 1)
 sys.stdout = open(1, "w")
 """
 KILLED = """
-write = output.Output.write
+write = file_job.Output.write
 def killing(self, rows):
     if self.lines_done == 14:
-        self._stream.write(b"half a li")
-        self._stream.flush()
+        self.stream.write(b"half a li")
+        self.stream.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     write(self, rows)
-output.Output.write = killing
+file_job.Output.write = killing
 """
 
 
@@ -248,17 +249,17 @@ def test_kill_9_in_the_middle_loses_and_doubles_no_line(forked, tmp_path):
     files = ("--beam-size", "1", "--input", "in", "--output", "out.gz")
 
     def start(change, *more):
-        return forked("reader.CHUNK_LINES = 7\n" + change, *files, *more)
+        return forked("engine.CHUNK_LINES = 7\n" + change, *files, *more)
 
     assert start(KILLED).returncode == -signal.SIGKILL
     assert part.read_bytes().endswith(b"half a li")
     assert not path.exists()
     resumed = start("""
-translated = file_job._translated
-def counted(job, engine, chunk, *more):
-    print(chunk.first, len(chunk.lines))
-    return translated(job, engine, chunk, *more)
-file_job._translated = counted
+search = engine.Engine.search
+def counted(self, lines, first, *more):
+    print(first, len(lines))
+    return search(self, lines, first, *more)
+engine.Engine.search = counted
 """)
     assert resumed.returncode == 0
     assert resumed.stderr == f"{part} has 14 lines: going on behind them.\n"

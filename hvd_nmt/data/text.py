@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hvd_nmt.common.errors import DataError
 
@@ -60,12 +60,12 @@ class Block(NamedTuple):
 
 
 def read_lines(
-    source: str | Path | IO[bytes], lenient: bool = False, name: str | None = None
+    source: str | Path | Iterable[bytes], lenient: bool = False, name: str | None = None
 ) -> Iterator[str]:
-    """Yields the lines of a file or of an open binary stream, without their ends.
+    """Yields the lines of a file or of an iterable of raw lines, without their ends.
 
     Args:
-        source: a path, or a stream such as `sys.stdin.buffer`, which is not closed.
+        source: a path, or lines such as `sys.stdin.buffer`, which is not closed.
         lenient: replace wrong bytes by U+FFFD instead of raising.
         name: what to call the source in messages; by default its path.
 
@@ -144,7 +144,7 @@ def _joined(block: list[tuple[bytes, bytes]], last: int) -> Block:
     return Block(source, target, last - len(block) + 1, len(block))
 
 
-def _raw_lines(source: str | Path | IO[bytes], name: str) -> Iterator[bytes]:
+def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
     """The lines as they are, with their ends, without the byte order mark."""
     if not isinstance(source, (str, Path)):
         yield from _of_bytes(source, name)

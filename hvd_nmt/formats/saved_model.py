@@ -9,6 +9,7 @@ B sentences, S source positions, K translations of each, T target positions.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -27,7 +28,7 @@ from hvd_nmt.model.translator import DEFAULT, Translator
 _LINE_CHARACTERS = 1 << 16
 # What hvd_nmt.data.text makes a space, in the words of RE2.
 _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
-_README = "README.txt"
+_BATCH_LINES = 32
 
 
 def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT) -> None:
@@ -50,12 +51,7 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
             signatures = {"serving_default": lines.best, "n_best": lines.n_best}
             tf.saved_model.save(lines, os.fspath(draft), signatures)
             text = _readme(out, step, decoding, model.max_length)
-            (draft / _README).write_text(text, encoding="utf-8")
-
-
-def is_saved_model(path: Path) -> bool:
-    """Whether a directory holds a SavedModel."""
-    return (path / "saved_model.pb").exists()
+            (draft / "README.txt").write_text(text, encoding="utf-8")
 
 
 def usage(path: Path) -> str:
@@ -67,6 +63,18 @@ model = tf.saved_model.load("{path}")
 found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
 print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
 """
+
+
+def translated(lines: Sequence[str], path: Path) -> list[str]:
+    """The translations of lines by a SavedModel, some at a time, of similar length."""
+    translate = tf.saved_model.load(os.fspath(path)).signatures["serving_default"]
+    order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
+    found = [""] * len(lines)
+    for batch in (order[i : i + _BATCH_LINES] for i in range(0, len(order), _BATCH_LINES)):
+        texts = translate(text=tf.constant([lines[index] for index in batch]))["translations"]
+        for index, text in zip(batch, texts.numpy(), strict=True):
+            found[index] = text.decode("utf-8")
+    return found
 
 
 class LinesToLines(tf.Module):

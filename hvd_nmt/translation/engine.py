@@ -24,14 +24,25 @@ from hvd_nmt.model.batching import cut
 from hvd_nmt.model.scorer import Scorer
 from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.model.translator import Translation, Translator
-from hvd_nmt.translation import long_lines, reader
+from hvd_nmt.translation import long_lines
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:  # needs a package that not everybody has
     from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
 
+# Lines are sorted by length within a chunk: enough for full batches, little enough to keep, and
+# what a killed job has to do again.
+CHUNK_LINES = 1_000
+CHUNK_CHARACTERS = 1 << 24
+
 Advance = Callable[[int], object]
 """called with the number of lines that have been done since the last call"""
+Warn = Callable[[int, str], object]
+"""called with the number of a line, from 1, and what a reader should know of its translation"""
+
+
+def _ignore(*_: object) -> None:
+    """For whom neither progress nor warnings matter."""
 
 
 class Line(NamedTuple):
@@ -39,39 +50,15 @@ class Line(NamedTuple):
 
     text: str
     translation: Translation
-    source_tokens: int
-    """tokens of the line, its eos included"""
-
-
-class LineWarning(NamedTuple):
-    """What a reader should know of the translation of a line."""
-
-    line: int
-    """which line, from 0 among those of the call"""
-    text: str
-
-
-class Results(NamedTuple):
-    """Translations of some lines."""
-
-    lines: list[list[Line]]
-    """for each line its translations, best first"""
-    warnings: list[LineWarning]
-
-
-class ScoredPairs(NamedTuple):
-    """Log-probabilities of some pairs."""
-
-    targets: list[np.ndarray]
-    """ids of each target, int32, ending with eos"""
-    logps: list[np.ndarray]
-    """float32, the log-probability of each of these ids"""
-    warnings: list[LineWarning]
+    """its alignment counts in the tokens of the whole line; -1 is the end of the source"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Everything that a translation needs; made by `load`."""
+    """Everything that a translation needs; made by `load`.
+
+    Its methods raise a ConfigError where they need more memory than there is.
+    """
 
     backend: Translator | CTranslate2Translator
     tokenizers: Tokenizers
@@ -91,7 +78,6 @@ class Engine:
 
         Raises:
             TypeError: it is one string, whose letters would be translated one by one.
-            ConfigError: it needs more memory than there is.
         """
         if isinstance(lines, str):
             raise TypeError("lines is one string: give a list of lines.")
@@ -104,97 +90,114 @@ class Engine:
         and its end. A text longer than the model reads is cut, with a UserWarning.
 
         Raises:
-            ConfigError: it needs more memory than there is, or the backend cannot score.
+            ConfigError: the backend cannot score.
         """
         both = list(pairs)
-        scored = self.score_tokens([pair[0] for pair in both], [pair[1] for pair in both])
-        for index, text in scored.warnings:
-            _warn(index + 1, text)
-        return [float(np.sum(logps_T, dtype=np.float64)) for logps_T in scored.logps]
+        scored = self.score_tokens(
+            [source for source, _ in both], [target for _, target in both], warn=_warn
+        )
+        return [float(np.sum(logps_T, dtype=np.float64)) for _, logps_T in scored]
+
+    def stream(
+        self, lines: Iterable[str], advance: Advance = _ignore, warn: Warn = _ignore
+    ) -> Iterator[str]:
+        """The best translation of each line, in order."""
+        first = 1
+        for chunk in chunks(lines):
+            found = self.search(chunk, first, advance=advance, warn=warn)
+            yield from (best.text for best, *_ in found)
+            first += len(chunk)
 
     def search(
         self,
         lines: Sequence[str],
+        first: int = 1,
         details: bool = False,
-        advance: Advance = lambda count: None,
-        numbers: Sequence[int] | None = None,
-    ) -> Results:
+        advance: Advance = _ignore,
+        warn: Warn = _ignore,
+    ) -> list[list[Line]]:
         """Translates lines of any number and length; a blank one has an empty translation.
 
-        `details` are scores of tokens and alignments. A line's random draws depend on its number,
-        by default its index.
+        Args:
+            lines: text, at most a chunk of it.
+            first: number of the first line, which random draws depend on.
+            details: whether scores of tokens and alignments are given.
 
-        Raises:
-            ConfigError: it needs more memory than there is, or options exclude each other.
+        Returns:
+            For each line its translations, best first.
         """
-        parts, warnings = self._parts(lines)
+        encoded = long_lines.encoded(self._tagged(lines, first, warn), self.tokenizers.source)
+        tags = [self._tags_of(ids) for ids in encoded]
+        limit = self.backend.max_length
+        parts = [
+            long_lines.parts(ids, limit, self._boundaries, count)
+            for ids, count in zip(encoded, tags, strict=True)
+        ]
+        for number, (ids, line) in enumerate(zip(encoded, parts, strict=True), first):
+            if len(line) > 1:
+                warn(
+                    number,
+                    f"{len(ids):,} tokens, more than the {limit:,} that the model reads: split "
+                    f"into {len(line):,} parts.",
+                )
         sources = [part for line in parts for part in line]
-        owner = np.repeat(np.arange(len(parts)), [len(line) for line in parts]).tolist()
-        left = [len(line) for line in parts]
+        numbers = np.repeat(np.arange(first, first + len(parts)), [len(line) for line in parts])
+        ends = set((np.cumsum([len(line) for line in parts]) - 1).tolist())
         found: dict[int, list[Translation]] = {}
-        drawn: dict[str, Any] = {}  # a backend that samples takes them
-        if self.settings.decoding.sample and numbers is not None:
-            drawn["numbers"] = [numbers[line] for line in owner]
+        tokens = self.settings.batch_tokens
         with self._explain_memory():
-            tokens = self.settings.batch_tokens
-            for index, best in self.backend.translate(sources, tokens, details, **drawn):
+            for index, best in self.backend.translate(sources, tokens, details, numbers.tolist()):
                 found[index] = best
-                left[owner[index]] -= 1
-                if not left[owner[index]]:
+                if index in ends:
                     advance(1)
         in_order = (found[index] for index in range(len(sources)))
         chosen = [
-            long_lines.joined(
-                [next(in_order) for _ in line], [len(ids) for ids in line], self._tags_of(line[0])
-            )
-            for line in parts
+            long_lines.joined([next(in_order) for _ in line], [len(ids) for ids in line], count)
+            for line, count in zip(parts, tags, strict=True)
         ]
-        for index, translations in enumerate(chosen):
+        for number, translations in enumerate(chosen, first):
             if translations[0].score == -float("inf"):
                 why = "its weights may hold NaN"
                 if self.settings.precision == "float16":
                     why = "float16 may have overflowed: try --precision float32"
-                text = f"the model gave no translation ({why})."
-                warnings.append(LineWarning(index, text))
-        return Results(self._with_text(chosen, parts), sorted(warnings))
-
-    def stream(
-        self,
-        lines: Iterable[str],
-        advance: Advance = lambda count: None,
-        warn: Callable[[int, str], object] = lambda number, text: None,
-    ) -> Iterator[str]:
-        """The best translation of each line, in order; `warn` gets numbers of lines, from 1."""
-        first = 1
-        for chunk in reader.chunks(lines):
-            numbers = range(first, first + len(chunk))
-            found, warnings = self.search(chunk, advance=advance, numbers=numbers)
-            for index, text in warnings:
-                warn(numbers[index], text)
-            yield from (best[0].text for best in found)
-            first += len(chunk)
+                warn(number, f"the model gave no translation ({why}).")
+        texts = iter(self.tokenizers.target.decode(one.ids for line in chosen for one in line))
+        return [[Line(next(texts), one) for one in line] for line in chosen]
 
     def score_tokens(
-        self, sources: Sequence[str], targets: Sequence[str], advance: Advance = lambda count: None
-    ) -> ScoredPairs:
-        """The log-probability of each target for its source; cut to what the model reads."""
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        first: int = 1,
+        advance: Advance = _ignore,
+        warn: Warn = _ignore,
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The log-probability of each target for its source; cut to what the model reads.
+
+        Returns:
+            For each pair the target's ids, int32, ending with eos, and the log-probability of each
+            of them, float32.
+        """
         if not self.models:
             raise ConfigError("Scores of given pairs need --backend tensorflow.")
-        warnings: list[LineWarning] = []
-        texts = self._tagged(sources, warnings), targets
-        source, target = (
-            self._cut(long_lines.encoded(lines, tokenizer), name, warnings)
-            for lines, tokenizer, name in zip(
-                texts, self.tokenizers, ("source", "target"), strict=True
-            )
-        )
+        limit, sides = self.backend.max_length, []
+        for name, lines, tokenizer in (
+            ("source", self._tagged(sources, first, warn), self.tokenizers.source),
+            ("target", targets, self.tokenizers.target),
+        ):
+            encoded = long_lines.encoded(lines, tokenizer)
+            for number, ids in enumerate(encoded, first):
+                if len(ids) > limit:
+                    text = f"the {name} has {len(ids):,} tokens, cut to the {limit:,}"
+                    warn(number, f"{text} that the model reads.")
+            sides.append([cut(ids, limit) for ids in encoded])
+        source, target = sides
         logps: dict[int, np.ndarray] = {}
         with self._explain_memory():
-            tokens = self.settings.batch_tokens
-            for index, scored in self._scorer.score(source, target, tokens):
+            for index, scored in self._scorer.score(source, target, self.settings.batch_tokens):
                 logps[index] = scored.logp_T
                 advance(1)
-        return ScoredPairs(target, [logps[index] for index in range(len(target))], sorted(warnings))
+        return [(ids, logps[index]) for index, ids in enumerate(target)]
 
     @cached_property
     def _scorer(self) -> Scorer:
@@ -204,78 +207,30 @@ class Engine:
     @cached_property
     def _boundaries(self) -> long_lines.Boundaries:
         """The same for every call: to look at all pieces takes longer than to translate a line."""
-        return long_lines.boundaries(self.tokenizers.source.pieces)
-
-    def _parts(self, lines: Sequence[str]) -> tuple[list[list[np.ndarray]], list[LineWarning]]:
-        """The ids of each line, in parts that the model reads."""
-        warnings: list[LineWarning] = []
-        encoded = long_lines.encoded(self._tagged(lines, warnings), self.tokenizers.source)
-        parts = [self._split(ids) for ids in encoded]
-        for index, (ids, line) in enumerate(zip(encoded, parts, strict=True)):
-            if len(line) > 1:
-                text = (
-                    f"{len(ids):,} tokens, more than the {self.backend.max_length:,} that the "
-                    f"model reads: split into {len(line):,} parts."
-                )
-                warnings.append(LineWarning(index, text))
-        return parts, warnings
-
-    def _split(self, ids: np.ndarray) -> list[np.ndarray]:
-        """A line in parts that the model reads, each with the tags of the line."""
-        tags = ids[: self._tags_of(ids)]
-        room = self.backend.max_length - len(tags)
-        parts = long_lines.parts(ids[len(tags) :], room, self._boundaries)
-        return [np.concatenate((tags, part)) for part in parts] if len(tags) else parts
+        return long_lines.Boundaries.of(self.tokenizers.source.pieces)
 
     def _tags_of(self, ids: np.ndarray) -> int:
         """How many tags a line begins with."""
         return int(np.argmin(np.isin(ids, [*self.tags.values()])))
 
-    def _tagged(self, lines: Sequence[str], warnings: list[LineWarning]) -> Sequence[str]:
+    def _tagged(self, lines: Sequence[str], first: int, warn: Warn) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""
         languages = sentencepiece_model.languages(self.tags)
-        if not languages:
-            return lines
-        tags = tuple(self.tags)
-        without = [
-            number
-            for number, line in enumerate(lines)
-            if not (is_blank(line) or line.lstrip().startswith(tags))
+        known = tuple(self.tags)
+        lacking = [
+            index
+            for index, line in enumerate(lines)
+            if languages and not (is_blank(line) or line.lstrip().startswith(known))
         ]
         if not self.tag:
-            text = f"it begins with no tag of a language ({', '.join(languages)}): give --to."
-            warnings += [LineWarning(number, text) for number in without[:1]]
+            for index in lacking[:1]:
+                names = ", ".join(languages)
+                warn(first + index, f"it begins with no tag of a language ({names}): give --to.")
             return lines
-        found = list(lines)
-        for number in without:
-            found[number] = f"{self.tag} {found[number]}"
-        return found
-
-    def _cut(
-        self, encoded: Sequence[np.ndarray], name: str, warnings: list[LineWarning]
-    ) -> list[np.ndarray]:
-        limit = self.backend.max_length
-        for index, ids in enumerate(encoded):
-            if len(ids) > limit:
-                text = (
-                    f"the {name} has {len(ids):,} tokens, cut to the {limit:,} that the model "
-                    "reads."
-                )
-                warnings.append(LineWarning(index, text))
-        return [cut(ids, limit) for ids in encoded]
-
-    def _with_text(
-        self, chosen: Sequence[Sequence[Translation]], parts: Sequence[Sequence[np.ndarray]]
-    ) -> list[list[Line]]:
-        texts = iter(self.tokenizers.target.decode(t.ids for line in chosen for t in line))
-        sizes = [
-            sum(len(ids) - 1 for ids in line) + 1 - (len(line) - 1) * self._tags_of(line[0])
-            for line in parts
-        ]
-        return [
-            [Line(next(texts), translation, size) for translation in line]
-            for line, size in zip(chosen, sizes, strict=True)
-        ]
+        tagged = list(lines)
+        for index in lacking:
+            tagged[index] = f"{self.tag} {tagged[index]}"
+        return tagged
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
@@ -291,6 +246,20 @@ class Engine:
                 f"--batch-tokens {settings.batch_tokens} with --beam-size "
                 f"{settings.decoding.beam_size} needs more memory than there is: lower one of them."
             ) from None
+
+
+def chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Cuts lines into lists that fit into memory."""
+    chunk: list[str] = []
+    room = CHUNK_CHARACTERS
+    for line in lines:
+        chunk.append(line)
+        room -= len(line)
+        if len(chunk) == CHUNK_LINES or room <= 0:
+            yield chunk
+            chunk, room = [], CHUNK_CHARACTERS
+    if chunk:
+        yield chunk
 
 
 def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
@@ -338,9 +307,8 @@ def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTransl
             "--backend ctranslate2 translates with one checkpoint: give one, or the mean that "
             "hvd_nmt.average makes of several."
         )
-    ctranslate2_translator.require_possible(
-        settings.decoding
-    )  # before a model is made that serves nothing
+    # Now, before a model is made that serves nothing.
+    ctranslate2_translator.require_possible(settings.decoding)
     stored = "float32" if settings.precision == "auto" else settings.precision
     path = ctranslate2.cached(run, which[0], stored)
     return ctranslate2_translator.CTranslate2Translator(path, settings.decoding)

@@ -1,137 +1,220 @@
-"""A file translated, or scored, chunk by chunk, with one line of output for each of input."""
+"""A file translated, or scored, chunk by chunk, with one line of output for each of input.
 
-from __future__ import annotations
+The lines go to OUT.part, so that another start counts the whole ones and goes on behind them;
+OUT.part.job says of which job they are. At the end OUT.part becomes OUT; an older OUT stays until
+then.
+"""
 
+import gzip
 import json
 import math
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, final
 
 import numpy as np
 
 from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.files import fingerprint, rename_durably, replacing_file, sync, try_lock
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.config import EOS
-from hvd_nmt.data.text import read_lines
-from hvd_nmt.translation import output, reader
-from hvd_nmt.translation.settings import Settings
+from hvd_nmt.data.text import is_blank, read_lines
+from hvd_nmt.translation import engine
+from hvd_nmt.translation.engine import Engine, Line
+from hvd_nmt.translation.settings import FileJob
 
-if TYPE_CHECKING:
-    from hvd_nmt.translation.engine import Advance, Engine, Line, LineWarning
-
-
-class FileJob(NamedTuple):
-    """What to translate or score, and with which model."""
-
-    run: Path
-    checkpoints: tuple[str, ...]
-    """one or more, see `checkpoints.find.find`; several translate as an ensemble"""
-    input: Path | None
-    """text, plain or .gz; None: stdin"""
-    output: Path | None
-    """where the lines go, plain or .gz; None: stdout"""
-    target: Path | None
-    """translations to score instead of translating"""
-    as_json: bool
-    settings: Settings
-
-    @property
-    def input_name(self) -> str:
-        """The input, for messages."""
-        return str(self.input or "stdin")
-
-    def files(self) -> list[Path]:
-        """The files that it reads."""
-        return [path for path in (self.input, self.target) if path is not None]
+AFRESH = "starts afresh"
+_BLOCK_BYTES = 1 << 20
 
 
-class Rows(NamedTuple):
-    """What a chunk became."""
-
-    rows: list[str]
-    """a line of output for each of its lines"""
-    warnings: list[LineWarning]
-    empty: int
-    """lines that are not empty and have an empty translation"""
-
-
-class Chunk(NamedTuple):
-    """Lines of the input that are translated at a time."""
-
-    first: int
-    """number of the first line, from 1"""
-    lines: list[str]
-    targets: list[str] | None
-    """the lines of `FileJob.target` that belong to them"""
+def run(job: FileJob) -> None:
+    """Does the job, or what another process has left of it."""
+    _check_files(job)
+    settings = job.settings.exact() if job.target else job.settings
+    # Now, for which one is the best may change while the lines are translated.
+    checkpoints = [find(job.run, which) for which in job.checkpoint]
+    with open_output(job.output, _identity(job, checkpoints)) as output:
+        loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], settings)
+        if output.lines_done:
+            print_line(f"{output.part} has {output.lines_done:,} lines: going on behind them.")
+        _translate_all(job, loaded, output)
 
 
-def check_files(job: FileJob) -> None:
+@final
+class Output:
+    """Where the lines go; made by `open_output`."""
+
+    def __init__(self, stream: IO[bytes], path: Path | None) -> None:
+        self.stream = stream
+        self.path = path
+        """a file, a device or a pipe; None: standard output"""
+        self.part: Path | None = None
+        """the file in which another start finds the lines; None: nowhere"""
+        self.lines_done = 0
+
+    def write(self, rows: Sequence[str]) -> None:
+        """Writes lines, given without their ends; when it returns, they are done for good."""
+        with _explained(self.path):
+            self.stream.write("".join(row + "\n" for row in rows).encode("utf-8", "replace"))
+            self.stream.flush()
+            if self.part is not None:
+                sync(self.part)
+        self.lines_done += len(rows)
+
+
+@contextmanager
+def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
+    """The output: complete when the block ends, and otherwise OUT.part and an older OUT.
+
+    Args:
+        path: file, plain or .gz; None: standard output.
+        job: what decides the lines; only the lines of an equal one are gone on from. `AFRESH` for
+            an input that cannot be read again.
+
+    Raises:
+        ConfigError: it cannot be written, another process writes it, or OUT.part is another job's.
+    """
+    if path is None:
+        yield Output(sys.stdout.buffer, path)
+        return
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory: give the name of a file.")
+    is_kept = not path.exists() or path.is_file()  # not so /dev/null, a named pipe
+    path, part, mark = _written_files(path)
+    with _explained(path):
+        stream = open(part, "ab+") if is_kept else path.open("wb")  # noqa: SIM115
+    with stream:
+        output = Output(stream, path)
+        if not is_kept:
+            yield output
+            return
+        with _explained(path):
+            _find_lines(output, part, mark, job)
+        try:
+            yield output
+        except BaseException:
+            if output.lines_done == 0 or job == AFRESH:
+                part.unlink()
+                mark.unlink(missing_ok=True)
+            raise
+        with _explained(path):
+            _put_in_place(part, path)
+            mark.unlink(missing_ok=True)
+
+
+def _check_files(job: FileJob) -> None:
     """See before a model is loaded that files can be used."""
     if job.input is None and sys.__stdin__ is None:
         raise ConfigError("The standard input is closed: give --input.")
     if job.output is None and sys.__stdout__ is None:
         raise ConfigError("The standard output is closed: give --output.")
-    for path in job.files():
+    for path in job.files:
         if not path.exists():
             raise DataError(f"There is no file {path}.")
-        for written in output.files(job.output) if job.output else ():
+        for written in _written_files(job.output) if job.output else ():
             if written.exists() and written.samefile(path):
                 raise ConfigError(f"{written} is the input: give the output another name.")
 
 
-def run(job: FileJob) -> None:
-    """Does the job, or what another process has left of it."""
-    from hvd_nmt.checkpoints.find import find
-    from hvd_nmt.translation import engine
-
-    settings = job.settings.exact() if job.target else job.settings
-    # Now, for which one is the best may change while the lines are translated.
-    checkpoints = [find(job.run, which) for which in job.checkpoints]
-    resumable = job.input is not None and all(path.is_file() for path in job.files())
-    is_kept = resumable and job.output is not None
-    identity = _identity(job, checkpoints) if is_kept else output.AFRESH
-    with output.open_output(job.output, identity) as writer:
-        try:
-            loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], settings)
-            _translate_all(job, loaded, writer)
-        except KeyboardInterrupt:
-            if resumable and writer.part is not None and writer.lines_done:
-                kept = f"{writer.lines_done:,} lines are done and kept: the same command goes on."
-                print(kept, file=sys.stderr)
-            raise
+def _written_files(path: Path) -> tuple[Path, Path, Path]:
+    """OUT itself, behind any link, which stays one; OUT.part; and OUT.part.job."""
+    path = Path(os.path.realpath(path))
+    return path, Path(f"{path}.part"), Path(f"{path}.part.job")
 
 
 def _identity(job: FileJob, checkpoints: Sequence[Path]) -> str:
     """What decides the lines of the output, as text."""
+    if job.output is None or job.input is None or not all(path.is_file() for path in job.files):
+        return AFRESH
     facts = {
         "checkpoints": [fingerprint(names.file(prefix, ".index")).sha256 for prefix in checkpoints],
-        "text": [fingerprint(path).sha256 for path in job.files()],
-        "target": job.target is not None,
-        "json": job.as_json,
+        "text": [fingerprint(path).sha256 for path in job.files],
+        "json": job.json,
         **job.settings.output_options(),
     }
     return json.dumps(facts, sort_keys=True)
 
 
-def _translate_all(job: FileJob, engine: Engine, writer: output.Output) -> None:
-    done, empty, total = writer.lines_done, 0, None
+def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
+    """Counts the lines of a killed job; half a line behind them is cut off."""
+    is_ours = False
+    with suppress(OSError):
+        # Held until this process ends, however it ends; and the file was not renamed meanwhile.
+        is_ours = try_lock(output.stream) and os.path.samestat(
+            os.stat(part), os.fstat(output.stream.fileno())
+        )
+    if not is_ours:
+        raise ConfigError(f"{part} is being written by another process: wait for it, or end it.")
+    output.stream.seek(0)
+    count = end = 0
+    for line in output.stream:
+        if line.endswith(b"\n"):
+            count, end = count + 1, end + len(line)
+    if count and (not mark.exists() or mark.read_text("utf-8") != job):
+        raise ConfigError(
+            f"{part} is the half-finished output of another job, with other text, options or "
+            "checkpoints: remove it to start afresh."
+        )
+    output.part, output.lines_done = part, 0 if job == AFRESH else count
+    output.stream.truncate(end if output.lines_done else 0)
+    mark.write_text(job, "utf-8")
+
+
+def _put_in_place(part: Path, path: Path) -> None:
+    if path.suffix != ".gz":
+        rename_durably(part, path)
+        return
+    with (
+        replacing_file(path) as draft,
+        part.open("rb") as lines,
+        gzip.open(draft, "wb", 6) as packed,
+    ):
+        shutil.copyfileobj(lines, packed)
+    part.unlink()
+
+
+@contextmanager
+def _explained(path: Path | None) -> Iterator[None]:
+    """Say in a sentence that the output cannot be written."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if path is None:  # Python flushes stdout once more at exit and must not fail then
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        name = path or "stdout"
+        raise ConfigError(f"{name} cannot be written: {error.strerror or error}.") from None
+
+
+def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
+    def warn(number: int, text: str) -> None:
+        print_line(f"{job.input_name}, line {number}: {text}")
+
+    pieces, done, empty, total = loaded.tokenizers.target.pieces, output.lines_done, 0, None
     if job.input is not None and job.input.is_file():
-        total = reader.count_lines(job.input)
-    if done:
-        print_line(f"{writer.part} has {done:,} lines: going on behind them.")
+        total = sum(1 for _ in read_lines(job.input, lenient=True))
     with progress(total, "lines", done=done) as bar:
-        for chunk in _chunks(job, done):
-            translated = _scored if chunk.targets else _translated
-            rows, warnings, empty_rows = translated(job, engine, chunk, bar.update)
-            empty += empty_rows
-            for index, text in warnings:
-                print_line(f"{job.input_name}, line {chunk.first + index}: {text}")
-            writer.write(rows)
+        for first, lines, targets in _chunks(job, done):
+            if targets is None:
+                found = loaded.search(lines, first, job.json, bar.update, warn)
+                bests = zip(lines, (best.text for best, *_ in found), strict=True)
+                empty += sum(not text and not is_blank(line) for line, text in bests)
+                rows = [_row(number, line, pieces, job) for number, line in enumerate(found, first)]
+            else:
+                scored = loaded.score_tokens(lines, targets, first, bar.update, warn)
+                rows = [
+                    _scored_row(number, *pair, pieces, job)
+                    for number, pair in enumerate(scored, first)
+                ]
+            output.write(rows)
     if empty:
         since = f" after line {done:,}" if done else ""
         print_line(
@@ -139,87 +222,93 @@ def _translate_all(job: FileJob, engine: Engine, writer: output.Output) -> None:
         )
 
 
-def _translated(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Rows:
-    numbers = range(chunk.first, chunk.first + len(chunk.lines))
-    results = engine.search(chunk.lines, job.as_json, advance, numbers)
-    empty = sum(not best.text and best.source_tokens > 1 for best, *_ in results.lines)
-    if not job.as_json:
-        return Rows([best.text for best, *_ in results.lines], results.warnings, empty)
-    pieces = engine.tokenizers.target.pieces
-    found = zip(numbers, results.lines, strict=True)
-    listed = job.settings.decoding.n_best > 1
-    rows = [as_json(number, line, pieces, listed) for number, line in found]
-    return Rows(rows, results.warnings, empty)
+def _chunks(job: FileJob, done: int) -> Iterator[tuple[int, list[str], list[str] | None]]:
+    """The input after the lines that are done: number of its first line, lines, their targets."""
+    targets = None
+    if job.target is not None:
+        targets = islice(read_lines(job.target, lenient=True), done, None)
+    found = from_stdin()
+    if job.input is not None:
+        found = engine.chunks(islice(read_lines(job.input, lenient=True), done, None))
+    first = done + 1
+    for lines in found:
+        theirs = None if targets is None else list(islice(targets, len(lines)))
+        if theirs is not None and len(theirs) < len(lines):
+            raise DataError(f"{job.target} has fewer lines than {job.input_name}.")
+        yield first, lines, theirs
+        first += len(lines)
+    if targets is not None and next(targets, None) is not None:
+        raise DataError(f"{job.target} has more lines than {job.input_name}.")
 
 
-def _scored(job: FileJob, engine: Engine, chunk: Chunk, advance: Advance) -> Rows:
-    assert chunk.targets is not None
-    scored = engine.score_tokens(chunk.lines, chunk.targets, advance)
-    pieces, rows = engine.tokenizers.target.pieces, []
-    pairs = zip(scored.targets, scored.logps, strict=True)
-    for number, (ids, logps) in enumerate(pairs, chunk.first):
-        score = float(np.sum(logps, dtype=np.float64))
-        facts = {"line": number, "score": _number(score), **_tokens(ids, logps, pieces)}
-        rows.append(_json(facts) if job.as_json else f"{score:.4f}")
-    return Rows(rows, scored.warnings, 0)
+def from_stdin() -> Iterator[list[str]]:
+    """Chunks of standard input, of what has arrived since the last: at least a line.
 
-
-def as_json(number: int, translations: Sequence[Line], pieces: Sequence[str], listed: bool) -> str:
-    """The line of output for one line of input, with `--json`.
-
-    Args:
-        number: of the line, from 1.
-        translations: of the line, best first.
-        pieces: of the vocabulary, by id.
-        listed: whether all of them are given, as `n_best`.
+    So someone who types, or a program that waits for the answer, gets it after each line.
     """
+    waiting: list[int] = []
+
+    def arriving() -> Iterator[bytes]:
+        for lines in _blocks_of_lines(sys.stdin.fileno()):
+            waiting.append(len(lines))
+            yield from lines
+
+    decoded = read_lines(arriving(), lenient=True, name="stdin")
+    for line in decoded:  # the first of a block
+        yield from engine.chunks([line, *islice(decoded, waiting.pop() - 1)])
+
+
+def _blocks_of_lines(descriptor: int) -> Iterator[list[bytes]]:
+    begun: list[bytes] = []
+    while data := os.read(descriptor, _BLOCK_BYTES):
+        whole, end, rest = data.rpartition(b"\n")
+        if end:
+            yield [line + end for line in b"".join([*begun, whole]).split(end)]
+            begun = []
+        begun.append(rest)
+    if last := b"".join(begun):
+        yield [last]
+
+
+def _row(number: int, translations: Sequence[Line], pieces: Sequence[str], job: FileJob) -> str:
+    """The line of output for one line of input; `number` is from 1, `pieces` are by id."""
+    if not job.json:
+        return translations[0].text
     found = [_facts(line, pieces) for line in translations]
-    more = {"n_best": found} if listed else {}
-    return _json({"line": number, **found[0], **more})
+    more = {"n_best": found} if job.settings.decoding.n_best > 1 else {}
+    return json.dumps({"line": number, **found[0], **more}, ensure_ascii=False)
 
 
 def _facts(line: Line, pieces: Sequence[str]) -> dict[str, Any]:
     found = line.translation
     facts: dict[str, Any] = {"text": line.text, "score": _number(found.score)}
-    if found.token_scores is not None:
-        facts |= _tokens(found.ids, found.token_scores, pieces)
+    facts |= _tokens(found.ids, found.token_scores, pieces)
     if found.alignment is not None:
-        last = line.source_tokens - 1  # the end of the source, which stands for no word
         pairs = enumerate(zip(found.alignment.tolist(), found.ids.tolist(), strict=True))
-        facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and 0 <= i < last]
+        facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and i >= 0]
     return facts
 
 
-def _tokens(ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str]) -> dict[str, Any]:
+def _scored_row(
+    number: int, ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str], job: FileJob
+) -> str:
+    score = float(np.sum(logps, dtype=np.float64))
+    if not job.json:
+        return f"{score:.4f}"
+    facts = {"line": number, "score": _number(score), **_tokens(ids, logps, pieces)}
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def _tokens(ids: np.ndarray, logps: np.ndarray | None, pieces: Sequence[str]) -> dict[str, Any]:
     # The embedding has more rows than the vocabulary has pieces, a multiple of 8.
-    named = [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids.tolist()]
-    return {"tokens": named, "token_scores": [_number(logp) for logp in logps.tolist()]}
+    facts: dict[str, Any] = {
+        "tokens": [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids.tolist()]
+    }
+    if logps is not None:
+        facts["token_scores"] = [_number(logp) for logp in logps.tolist()]
+    return facts
 
 
 def _number(score: float) -> float | None:
     """With six digits; null, for JSON has no infinity."""
     return round(score, 6) if math.isfinite(score) else None
-
-
-def _json(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, ensure_ascii=False)
-
-
-def _chunks(job: FileJob, done: int) -> Iterator[Chunk]:
-    """The input after the lines that are done."""
-    if job.input is None:
-        found = reader.from_stdin()
-    else:
-        left = islice(read_lines(job.input, lenient=True), done, None)
-        found = reader.chunks(left, reader.CHUNK_LINES)
-    first, targets = done + 1, None
-    if job.target is not None:
-        targets = islice(read_lines(job.target, lenient=True), done, None)
-    for lines in found:
-        theirs = None if targets is None else list(islice(targets, len(lines)))
-        if theirs is not None and len(theirs) < len(lines):
-            raise DataError(f"{job.target} has fewer lines than {job.input_name}.")
-        yield Chunk(first, lines, theirs)
-        first += len(lines)
-    if targets is not None and next(targets, None) is not None:
-        raise DataError(f"{job.target} has more lines than {job.input_name}.")

@@ -1,7 +1,7 @@
-"""Lines longer than the model reads: split into parts and joined again.
+"""Lines longer than the model reads: split into parts and joined again, as token ids.
 
-Everything here works on token ids, so that it does not depend on what computes. An end of a
-sentence is a piece that closes with ".", "!", "?" or their like, before a piece that begins a word.
+An end of a sentence is a piece that closes with ".", "!", "?" or their like, before a piece that
+begins a word.
 """
 
 from collections.abc import Sequence
@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hvd_nmt.config import EOS
+from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translation
 
-WORD_START = "\u2581"
-"""with this mark SentencePiece begins a piece that follows a space"""
 SENTENCE_ENDS = tuple(".!?…。！？؟।")
 # SentencePiece needs time quadratic in a run of unknown characters: 0.2 s for 100,000 of them, 70 s
 # for a million, and milliseconds for this many.
@@ -22,17 +21,17 @@ SLICE_CHARACTERS = 1 << 12
 
 
 class Boundaries(NamedTuple):
-    """What is known of each piece of a vocabulary; bool, indexed by id."""
+    """Where a line may be split, for each piece of a vocabulary; bool, indexed by id."""
 
     starts_word: np.ndarray
     ends_sentence: np.ndarray
 
-
-def boundaries(pieces: Sequence[str]) -> Boundaries:
-    """Where a line may be split, for the pieces of a vocabulary by id."""
-    starts = np.array([piece.startswith(WORD_START) for piece in pieces])
-    ends = np.array([piece.endswith(SENTENCE_ENDS) for piece in pieces])
-    return Boundaries(starts, ends)
+    @classmethod
+    def of(cls, pieces: Sequence[str]) -> "Boundaries":
+        """Those of the pieces of a vocabulary by id."""
+        starts = np.array([piece.startswith(SPACE) for piece in pieces])
+        ends = np.array([piece.endswith(SENTENCE_ENDS) for piece in pieces])
+        return cls(starts, ends)
 
 
 def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
@@ -46,17 +45,20 @@ def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
     return whole
 
 
-def parts(ids: np.ndarray, limit: int, known: Boundaries) -> list[np.ndarray]:
-    """A line's ids, with eos, in one or more parts of at most `limit` tokens, each with eos."""
-    limit = max(limit, 2)  # a part must take a token from the line
+def parts(ids: np.ndarray, limit: int, known: Boundaries, tags: int = 0) -> list[np.ndarray]:
+    """A line's ids, with eos, in one or more parts of at most `limit` tokens, each with eos.
+
+    Each part begins with the first `tags` tokens of the line.
+    """
     if len(ids) <= limit:
         return [ids]
-    rest, found = ids[:-1], []
-    while len(rest) > limit - 1:
-        at = _split_point(rest[:limit], known)
-        found.append(np.append(rest[:at], np.int32(EOS)))
+    first, rest, found = ids[:tags], ids[tags:-1], []
+    room = max(limit - tags - 1, 1)  # a part must take a token from the line
+    while len(rest) > room:
+        at = _split_point(rest[: room + 1], known)
+        found.append(rest[:at])
         rest = rest[at:]
-    return [*found, np.append(rest, np.int32(EOS))]
+    return [np.concatenate([first, part, [EOS]]).astype(np.int32) for part in (*found, rest)]
 
 
 def joined(
@@ -65,44 +67,34 @@ def joined(
     """The translations of a line from those of its parts: the best with the best, and so on.
 
     There are as many as the part with the fewest has. Scores are sums; alignments count in the
-    whole line's tokens, where an eos between parts is none: -1. `lengths` are source tokens of each
-    part with its eos; each part begins with the first `tags` tokens of the line.
+    whole line's tokens, where an eos is none: -1. `lengths` are source tokens of each part with its
+    eos; each part begins with the first `tags` tokens of the line.
     """
-    if len(of_parts) == 1:
-        return list(of_parts[0])
-    ends = np.cumsum([length - 1 - tags for length in lengths]) + tags
-    bounds = [tags, *ends.tolist()]
-    return [_concatenated(row, bounds, tags) for row in zip(*of_parts, strict=False)]
+    places, first = [], tags
+    for length in lengths:
+        last = first + length - tags - 1
+        places.append(np.array([*range(tags), *range(first, last), -1], np.int32))
+        first = last
+    return [_joined(row, places) for row in zip(*of_parts, strict=False)]
 
 
-def _concatenated(row: Sequence[Translation], bounds: Sequence[int], tags: int) -> Translation:
-    """One translation of several; part i has the line's tokens from bounds[i] to bounds[i + 1].
+def _joined(row: Sequence[Translation], places: Sequence[np.ndarray]) -> Translation:
+    """One translation of several; `places` has the place in the line of each token of a part."""
+    kept = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
 
-    Before these it has the tags, which are the line's first tokens.
-    """
-    inner = [part.ids != EOS for part in row[:-1]] + [np.ones(len(row[-1].ids), bool)]
-
-    def concatenated(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-        known = [array for array in arrays if array is not None]
-        if len(known) < len(row):
-            return None
-        return np.concatenate([array[keep] for array, keep in zip(known, inner, strict=True)])
-
-    def in_line(places: np.ndarray, number: int) -> np.ndarray:
-        whole = np.where(places < tags, places, places - tags + bounds[number])
-        is_last = number == len(row) - 1
-        return whole if is_last else np.where(whole < bounds[number + 1], whole, -1)
+    def together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+        pairs = zip(arrays, kept, strict=True)
+        known = [array[keep] for array, keep in pairs if array is not None]
+        return np.concatenate(known) if len(known) == len(row) else None
 
     aligned = [
-        None if part.alignment is None else in_line(part.alignment, number)
-        for number, part in enumerate(row)
+        None if part.alignment is None else place[part.alignment]
+        for part, place in zip(row, places, strict=True)
     ]
-    return row[0]._replace(
-        ids=np.concatenate([part.ids[keep] for part, keep in zip(row, inner, strict=True)]),
-        score=float(sum(part.score for part in row)),
-        token_scores=concatenated([part.token_scores for part in row]),
-        alignment=concatenated(aligned),
-    )
+    ids = together([part.ids for part in row])
+    assert ids is not None
+    score = float(sum(part.score for part in row))
+    return Translation(ids, score, together([part.token_scores for part in row]), together(aligned))
 
 
 def _slices(line: str) -> list[str]:

@@ -12,7 +12,7 @@ from hvd_nmt.data.text import plain
 from hvd_nmt.formats import saved_model
 from hvd_nmt.model.batching import cut
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.translation import engine
+from hvd_nmt.translation import engine, long_lines
 from hvd_nmt.translation.settings import Settings
 
 pytestmark = pytest.mark.long  # the export of tests/test_export.py is in the short tier
@@ -72,20 +72,15 @@ def strangers(exported, tmp_path_factory):
     return json.loads((folder / "found").read_text())
 
 
-class Cutting(engine.Engine):
+@pytest.fixture
+def ours(toy_run, monkeypatch):
     """It cuts a line that is too long, as the SavedModel does."""
-
-    def _split(self, ids):
-        return [cut(ids, self.backend.max_length)]
-
-
-@pytest.fixture(scope="module")
-def ours(toy_run):
-    return Cutting(**vars(engine.load(toy_run, ["best"], Settings(decoding=DECODING))))
+    monkeypatch.setattr(long_lines, "parts", lambda ids, limit, *_: [cut(ids, limit)])
+    return engine.load(toy_run, ["best"], Settings(decoding=DECODING))
 
 
 def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
-    wanted = ours.search([plain(line) for line in LINES]).lines
+    wanted = ours.search([plain(line) for line in LINES])
     scores = [found[0].translation.score for found in wanted]
     assert strangers["scores"] == pytest.approx(scores, abs=1e-4)
     assert strangers["best"][1:3] == ["", ""]
@@ -104,5 +99,5 @@ def test_a_process_without_this_package_translates_as_the_run(strangers, ours):
     assert strangers["alone"] == strangers["best"]
     assert strangers["none"] == []
     text = WRONG_BYTES.decode("utf-8", "replace")
-    assert strangers["wrong"] == [ours.search([text]).lines[0][0].text]
+    assert strangers["wrong"] == [ours.search([text])[0][0].text]
     assert (np.diff(strangers["n_best_scores"], axis=1) <= 0).all()

@@ -1,6 +1,7 @@
 """What `--json` tells beside a translation, by the command with a tiny trained model."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hvd_nmt.config import EOS
 from hvd_nmt.model.translator import Translation
 from hvd_nmt.translation import file_job
 from hvd_nmt.translation.engine import Line
+from hvd_nmt.translation.settings import FileJob
 
 PENALTY = ("--length-penalty", "0")
 SAMPLED = ("--sample", "--temperature", "0.9")
@@ -38,14 +40,14 @@ def test_scores_tokens_alignments_and_n_best(translated, dev):
 
 
 def test_a_row_with_everything():
-    ids, places = np.array([4, 5, 9, EOS], np.int32), np.array([1, -1, 2, 2], np.int32)
+    ids, places = np.array([4, 5, 9, EOS], np.int32), np.array([1, -1, 0, -1], np.int32)
     found = Translation(ids, -1.25, np.array([-0.5, -0.25, -1, -np.inf], np.float32), places)
-    line = Line("the\tdog", found, source_tokens=3)  # the last of them is its end
     names = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog"]  # the model has rows beyond these
-    assert json.loads(file_job.as_json(7, [line], names, False)) == {
+    row = file_job._row(7, [Line("the\tdog", found)], names, FileJob(Path("run"), json=True))
+    assert json.loads(row) == {
         "line": 7, "text": "the\tdog", "score": -1.25,
         "tokens": ["▁the", "▁dog", "<9>", "</s>"], "token_scores": [-0.5, -0.25, -1.0, None],
-        "alignment": [[1, 0]],
+        "alignment": [[1, 0], [0, 2]],
     }  # fmt: skip
 
 

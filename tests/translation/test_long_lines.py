@@ -11,7 +11,7 @@ from hvd_nmt.model.translator import Translation
 from hvd_nmt.translation import long_lines
 
 PIECES = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog", "s", ".", "▁Mr.", "▁end."]
-KNOWN = long_lines.boundaries(PIECES)
+KNOWN = long_lines.Boundaries.of(PIECES)
 
 
 def ids(*numbers):
@@ -37,6 +37,11 @@ def test_a_line_is_split_behind_a_sentence_else_before_a_word_else_anywhere():
     assert found(ids(*[6] * 7), 4) == [[6, 6, 6, EOS], [6, 6, 6, EOS], [6, EOS]]
 
 
+def test_each_part_begins_with_the_tags_of_its_line():
+    parts = long_lines.parts(ids(8, 6, 7, 9, 9), 4, KNOWN, tags=1)
+    assert [part.tolist() for part in parts] == [[8, 6, 7, EOS], [8, 9, 9, EOS]]
+
+
 def test_translations_of_parts_become_one():
     def part(tokens, score, scores, places):
         return Translation(np.array(tokens, np.int32), score, np.array(scores, np.float32),
@@ -48,12 +53,11 @@ def test_translations_of_parts_become_one():
     assert joined.ids.tolist() == [4, 5, 9, EOS]
     assert joined.score == -1.5
     assert joined.token_scores.tolist() == [-0.5, -0.25, -0.25, -0.25]
-    assert joined.alignment.tolist() == [0, 1, 2, 3]
-    assert long_lines.joined([first], [3]) == first
-    # A token that looks at the end of an inner part looks at no token of the line.
-    first[0] = part([4, 5, EOS], -1.0, [-0.5, -0.25, -0.25], [2, 1, 2])
-    (joined,) = long_lines.joined([first, second], [3, 2])
-    assert joined.alignment.tolist() == [-1, 1, 2, 3]
+    assert joined.alignment.tolist() == [0, 1, 2, -1]  # an end is no token of the line
+    (tagged,) = long_lines.joined([first, second], [4, 3], tags=1)
+    assert tagged.alignment.tolist() == [0, 1, 0, 3]
+    alone = long_lines.joined([first], [3])
+    assert [one.ids.tolist() for one in alone] == [[4, 5, EOS], [4]]
     bare = [[Translation(np.array([4, EOS], np.int32), -1.0)]] * 2
     (joined,) = long_lines.joined(bare, [2, 2])
     assert (joined.ids.tolist(), joined.token_scores, joined.alignment) == ([4, 4, EOS], None, None)

@@ -1,0 +1,139 @@
+"""Texts that are scored: files, a run's prepared data, and what its checkpoints make of them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hvd_nmt.checkpoints.run_files import data_of_run, load_config
+from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.progress import print_line, progress
+from hvd_nmt.data import corpus
+from hvd_nmt.data.text import read_lines
+from hvd_nmt.translation.settings import Settings
+
+
+class Text(NamedTuple):
+    """Lines of a source, of a reference or of a system's translations."""
+
+    name: str
+    """file, or name of the system"""
+    lines: Sequence[str]
+
+
+class MissingDataError(RunError):
+    """The data that a run was trained on are not on this machine."""
+
+
+def read(path: Path) -> Text:
+    """The lines of a text file, plain or .gz."""
+    text = Text(str(path), list(read_lines(path)))
+    if not text.lines:
+        raise DataError(f"{path} is empty: it needs one sentence per line.")
+    return text
+
+
+def prepared(run: Path, part: str) -> tuple[Text, Text]:
+    """Source and target text of a part, dev or test, of the data that a run was trained on.
+
+    Raises:
+        MissingDataError: its data are not on this machine.
+        RunError: the run has no readable config.yaml.
+        DataError: the data are damaged or have no such part.
+    """
+    directory, manifest = _data(run)
+    data = corpus.load(directory)
+    languages = (manifest.source_language, manifest.target_language)
+    source, target = (
+        Text(str(data.text_path(part, language)), lines)
+        for language, lines in zip(languages, data.text(part), strict=True)
+    )
+    if not source.lines:
+        raise DataError(f"{source.name} is empty: name the text yourself.")
+    return source, target
+
+
+def by_corpus(run: Path, part: str) -> dict[str, range]:
+    """Which lines of `prepared` are of each of several corpora, as "fr (en-fr)"; {} with one."""
+    manifest = _data(run)[1]
+    directions = {each.name: each.direction for each in manifest.corpora}
+    ranges = {name: pairs for name, pairs in manifest.by_corpus(part).items() if pairs}
+    named = {f"{name} ({directions[name]})": pairs for name, pairs in ranges.items()}
+    return named if len(named) > 1 else {}
+
+
+def translated(
+    run: Path,
+    checkpoints: Sequence[str],
+    source: Text,
+    settings: Settings,
+    keep: Path | None = None,
+    inputs: Sequence[Text] = (),
+) -> dict[Path, Text]:
+    """Prefix of each checkpoint -> its translations of a text, under the checkpoint's name.
+
+    They are kept in the folder `keep`, unless it is None, and never written over `inputs`.
+
+    Raises:
+        ConfigError: a checkpoint is named twice, or `keep` cannot be used.
+        RunError: a checkpoint cannot be used.
+    """
+    # TensorFlow takes seconds to import: not for texts that are scored as they are.
+    from hvd_nmt.checkpoints.find import find
+    from hvd_nmt.translation import engine
+
+    names = _names([find(run, which) for which in checkpoints])
+    kept = {name: keep and _file_for(name, keep, inputs) for name in names.values()}
+    found = {}
+    for prefix, name in names.items():
+
+        def warn(number: int, text: str, name: str = name) -> None:
+            print_line(f"{name}: {source.name}, line {number}: {text}")
+
+        loaded = engine.load(run, [str(prefix)], settings)
+        with progress(len(source.lines), "lines", name) as bar:
+            found[prefix] = Text(name, list(loaded.stream(source.lines, bar.update, warn)))
+        if path := kept[name]:
+            with _explain_failure(path):
+                path.write_bytes("".join(line + "\n" for line in found[prefix].lines).encode())
+    return found
+
+
+def _data(run: Path) -> tuple[Path, corpus.Manifest]:
+    """The directory of the data that a run was trained on, and its manifest."""
+    config = load_config(run)
+    try:
+        return data_of_run(run, config)
+    except DataError:
+        raise MissingDataError(
+            f"The data that {run} was trained on are not on this machine: copy the directory named "
+            "in its config.yaml here, start where the run was started, or name the text yourself."
+        ) from None
+
+
+def _names(prefixes: Sequence[Path]) -> dict[Path, str]:
+    """Each checkpoint with its name: the last part of its prefix, or all where two share it."""
+    for prefix in prefixes:
+        if prefixes.count(prefix) > 1:
+            raise ConfigError(f"--checkpoint names {prefix} twice: give each checkpoint once.")
+    short = [prefix.name for prefix in prefixes]
+    return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
+
+
+def _file_for(name: str, keep: Path, inputs: Sequence[Text]) -> Path:
+    """The file for the translations of a checkpoint, seen to be none of the inputs."""
+    path = keep / f"{name.replace('/', '_')}.txt"
+    for text in inputs:
+        if path.exists() and Path(text.name).exists() and path.samefile(text.name):
+            raise ConfigError(f"--keep would write over {text.name}: give another folder.")
+    with _explain_failure(keep):
+        keep.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def _explain_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}.") from None
