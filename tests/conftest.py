@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 import fake_nvml
@@ -137,10 +136,7 @@ def toy_run(toy_data: Path, share: Share) -> Path:
 @pytest.fixture
 def nvml_library(monkeypatch: pytest.MonkeyPatch) -> fake_nvml.FakeNvml:
     """The NVML of this host: no GPU, until a test says otherwise."""
-    library = fake_nvml.FakeNvml()
-    monkeypatch.setattr(pynvml, "nvmlLib", library)
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    return library
+    return fake_nvml.FakeNvml(monkeypatch)
 
 
 @pytest.fixture
