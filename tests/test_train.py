@@ -52,6 +52,8 @@ def test_tensorboard_shows_the_same(toy_run: Path) -> None:
             found = {event.step: event.value for event in shown.Scalars(tag)}
             wanted = {line["step"]: line[tag] for line in toy.metrics(toy_run, kind)}
             assert found == pytest.approx(wanted, rel=1e-6), tag  # TensorBoard keeps float32
+    host = EventAccumulator(os.fspath(toy_run / "tensorboard" / socket.gethostname())).Reload()
+    assert host.Scalars("host/cpu_percent")
 
 
 def test_learning_rate_is_the_policys_at_each_step(toy_run: Path) -> None:

@@ -15,32 +15,24 @@ from hvd_nmt.telemetry.events import read_metrics
 pytestmark = pytest.mark.long
 
 
-def options(data, *more):
-    own = ("--evaluation.every-steps", "20", "--checkpoints.every-steps", "10")
-    return toy.train_options(data, "run", 40, *own, "--telemetry.tracker", "mlflow", *more)
-
-
-@pytest.fixture
-def train(toy_commands, toy_data, tmp_path):
-    """Starts a training on some ranks, with more variables and options."""
-
-    def start(environment, *more, ranks=1):
-        launcher = toy.horovodrun(ranks) if ranks > 1 else []
-        command = [*launcher, *toy_commands.command("hvd_nmt.train"), *options(toy_data, *more)]
-        return toy.Run(command, tmp_path, toy.environment(tmp_path) | environment)
-
-    return start
-
-
-def test_a_stopped_run_goes_on_as_the_same_run_there(train, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_as_the_same_run_there(toy_commands, toy_data, tmp_path, monkeypatch):
     """One rank is stopped, its server away; then two ranks end the run.
 
     The server takes connections and never answers, which slows neither the run nor its stop.
     """
     mlflow = pytest.importorskip("mlflow")
+
+    def train(uri, max_steps, launcher=()):
+        options = toy.train_options(
+            toy_data, "run", max_steps, "--evaluation.every-steps", "20",
+            "--checkpoints.every-steps", "10", "--telemetry.tracker", "mlflow",
+        )  # fmt: skip
+        there = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_ALLOW_FILE_STORE": "true"}
+        command = [*launcher, *toy_commands.command("hvd_nmt.train"), *options]
+        return toy.Run(command, tmp_path, toy.environment(tmp_path) | there)
+
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
-        away = {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{server.getsockname()[1]}"}
-        first = train(away, "--training.max-steps", "5000")
+        first = train(f"http://127.0.0.1:{server.getsockname()[1]}", 5000)
         first.wait_for(lambda: "step 12/" in first.stdout)
         first.process.send_signal(signal.SIGTERM)
         began_s = time.monotonic()
@@ -48,12 +40,12 @@ def test_a_stopped_run_goes_on_as_the_same_run_there(train, tmp_path, monkeypatc
         assert time.monotonic() - began_s < 20
     steps = read_metrics(tmp_path / "run")[-1]["step"]
     first.kill()
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    there = {"MLFLOW_TRACKING_URI": (tmp_path / "store").as_uri(), "MLFLOW_ALLOW_FILE_STORE": "1"}
-    second = train(there, "--training.max-steps", str(steps + 10), ranks=2)
+    uri = (tmp_path / "store").as_uri()
+    second = train(uri, steps + 10, toy.horovodrun(2))
     done = second.finished()
     assert done.returncode == 0, done.stderr
-    client = mlflow.MlflowClient((tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = mlflow.MlflowClient(uri)
     (run,) = client.search_runs(["0"])
     assert run.info.status == "FINISHED"
     assert run.data.params["training.max_steps"] == str(steps + 10)
