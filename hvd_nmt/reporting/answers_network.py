@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines, traffic
-from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, UNKNOWN, Phase, Verdict
-from hvd_nmt.explain.exchange_cost import SYNC_EVERY, link_sentence, name_of
+from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
+from hvd_nmt.explain.exchange_cost import SYNC_EVERY, Advice, link_sentence, name_of
 from hvd_nmt.explain.intervals import settled
+from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Interval, Run
 from hvd_nmt.reporting.answer import Answer, Table
@@ -107,8 +108,8 @@ def _part(seconds: float | None, step_s: float) -> str:
 
 def network_bound(summary: RunSummary) -> Answer:
     """Question 5."""
-    run, verdict = summary.record, summary.verdict
-    if verdict.kind == UNKNOWN:
+    run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
+    if slow is None:
         return _unmeasured_network(summary)
     kinds = {phase.kind for phase in verdict.phases}
     short = "Yes." if verdict.kind == NETWORK else _ALONE if _is_alone(run) else "No."
@@ -124,27 +125,31 @@ def network_bound(summary: RunSummary) -> Answer:
         evidence.append(f"{text}.")
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
-    evidence += _link(summary)
-    evidence += _gained(verdict)
-    if len(verdict.per_interval) > 1:
-        kinds_seen = Counter(verdict.per_interval).items()
-        each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
-        evidence.append(f"Interval by interval: {each}.")
-    return Answer(f"{short} {summary.sentence}", tuple(evidence), _advice(verdict))
-
-
-def _link(summary: RunSummary) -> Iterable[str]:
-    """What the link costs and would give, where the run waits for it; else its own word."""
-    run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
-    if slow is not None and slow.kind == NETWORK:
+    if slow.kind == NETWORK:
         waited_s = between_hosts.waited_s(run, slow.step)
         step = between_hosts.step_of(run, slow.step, waited_s).under(PLAIN)
         said = link_sentence(
             step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
         )
-        yield f"By these steps {said}."
+        evidence.append(f"By these steps {said}.")
     if verdict.kind != NETWORK and verdict.link_MB_per_s:
-        yield f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s."
+        evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")
+    evidence += _gained(verdict)
+    kinds_seen = Counter(verdict.per_interval).items()
+    each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
+    evidence.append(f"Interval by interval: {each}.")
+    return Answer(f"{short} {summary.sentence}", tuple(evidence), _advice(slow, verdict.advice))
+
+
+def _advice(slow: Phase, advice: Sequence[Advice]) -> tuple[Table, ...]:
+    step_s = slow.step.step_s or 0.0
+    rows = tuple(
+        (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
+         one.why)
+        for one in advice
+    )  # fmt: skip
+    title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
+    return (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
 
 
 def _gained(verdict: Verdict) -> Iterable[str]:
@@ -172,19 +177,6 @@ def _gained(verdict: Verdict) -> Iterable[str]:
     )
 
 
-def _advice(verdict: Verdict) -> tuple[Table, ...]:
-    if not verdict.advice or verdict.slow_phase is None:
-        return ()
-    step_s = verdict.slow_phase.step.step_s or 0.0
-    rows = tuple(
-        (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
-         one.why)
-        for one in verdict.advice
-    )  # fmt: skip
-    title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
-    return (Table(title, ("change", "step", "speed", "why"), rows),)
-
-
 def _is_alone(run: Run) -> bool:
     """One rank, and no sign of others: a log of Horovod may show one rank of many."""
     return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
@@ -194,24 +186,19 @@ def _unmeasured_network(summary: RunSummary) -> Answer:
     run, step_s = summary.record, summary.verdict.step_s
     if _is_alone(run):
         return Answer(_ALONE)
-    evidence = []
-    if run.gradient_bytes:
-        ranks = run.ranks if run.ranks > 1 else 4
-        sent = ring_bytes(run.gradient_bytes, ranks)
-        text = (
-            f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
-            f"({data_size(run.gradient_bytes)} of gradients)"
-        )
-        if step_s:
-            text += (
-                f"; in {step_duration(step_s)} that is {sent / 1e6 / step_s:.1f} MB/s in the mean: "
-                "if the link between the hosts carries little more, it was the bottleneck"
-            )
-        evidence.append(f"{text}.")
-    evidence.append(
+    evidence = [
         "Missing: how long each step waited for its gradients, and the rate of the network card. "
         "hvd_nmt measures both; beside other programs record `sar -n DEV 1`."
-    )
+    ]
+    if run.gradient_bytes and step_s:
+        ranks = run.ranks if run.ranks > 1 else 4
+        sent = ring_bytes(run.gradient_bytes, ranks)
+        evidence.append(
+            f"A ring over {ranks} ranks sends {data_size(sent)} per host and step "
+            f"({data_size(run.gradient_bytes)} of gradients); in {step_duration(step_s)} that is "
+            f"{sent / 1e6 / step_s:.1f} MB/s in the mean: if the link between the hosts carries "
+            "little more, it was the bottleneck."
+        )
     return Answer(summary.sentence, tuple(evidence), known=False)
 
 
@@ -232,13 +219,10 @@ def step_and_traffic(summary: RunSummary) -> Answer:
             "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
             known=False,
         )
-    rates = sorted(rate for rate, _ in pairs)
-    text = f"A host sent {rates[0]:.1f} to {rates[-1]:.1f} MB/s"
+    rates = [rate for rate, _ in pairs]
+    text = f"A host sent {min(rates):.1f} to {max(rates):.1f} MB/s"
     if related := machines.pearson(pairs):
-        text += (
-            f"; correlation with step time r = {related.r:.2f} (95 %: {related.low:.2f} to "
-            f"{related.high:.2f}, {related.n} intervals)"
-        )
+        text += f"; correlation with step time {_words(related)}, {related.n} intervals"
     sent = verdict.seen_bytes or verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""
@@ -252,10 +236,14 @@ def step_and_traffic(summary: RunSummary) -> Answer:
     if cause := machines.pearson(waits):
         evidence.append(
             f"The exposed communication tells more: its correlation with step time is "
-            f"r = {cause.r:.2f} (95 %: {cause.low:.2f} to {cause.high:.2f}), so it explains "
-            f"{percent(cause.r**2)} of the variation of the step time."
+            f"{_words(cause)}, so it explains {percent(cause.r**2)} of the variation of the step "
+            "time."
         )
     return Answer(f"{text}. {summary.sentence}", tuple(evidence))
+
+
+def _words(found: Correlation) -> str:
+    return f"r = {found.r:.2f} (95 %: {found.low:.2f} to {found.high:.2f})"
 
 
 def traffic_pairs(run: Run) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
 from hvd_nmt.explain import machines
 from hvd_nmt.explain.intervals import EXCHANGING, PARTS
-from hvd_nmt.records.record import Launch, Run, Save
+from hvd_nmt.records.record import Launch, Run
 from hvd_nmt.reporting.answer import Answer, State, Table
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def how_long(summary: RunSummary) -> Answer:
     """Question 1."""
     run = summary.record
     training_s, wall_s = machines.training_s(run), machines.wall_s(run)
+    if training_s is None and wall_s is None:
+        return Answer(f"The record has no step times. {_GET_CLOCK}", known=False)
     if wall_s is None or run.started_s is None:
-        if training_s is None:
-            return Answer(f"The record has no step times. {_GET_CLOCK}", known=False)
         return Answer(
-            f"About {duration(training_s)} of training steps; how long start-up, evaluations and "
-            "checkpoints took on top is not in the log.",
+            f"About {duration(training_s or 0.0)} of training steps; how long start-up, "
+            "evaluations and checkpoints took on top is not in the log.",
             (f"{count(run.steps_done, 'step')} with logged step times.", _GET_CLOCK),
         )
     if summary.state == State.FINISHED:
@@ -53,9 +53,20 @@ def how_long(summary: RunSummary) -> Answer:
         datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         for time_s in (run.started_s, run.started_s + wall_s)
     )
-    evidence = [f"From {began} to {ended}.", *_saves(run.saves), *_restarts(run.launches)]
+    evidence = [f"From {began} to {ended}."]
+    if run.saves:
+        hosts = max(save.copies for save in run.saves)
+        evidence.append(
+            f"Training stood still for {step_duration(median(save.wait_s for save in run.saves))} "
+            f"(median) for each of {count(len(run.saves), 'checkpoint')} on {count(hosts, 'host')}."
+        )
     tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
     if run.launches:
+        starts = count(len(run.launches), "time")
+        lost = count(machines.lost_steps(run.launches), "step")
+        evidence.append(
+            f"hvd_nmt.launch started the ranks {starts}; {lost} had to be trained again."
+        )
         rows = tuple(map(_start, run.launches[-_MOST_STARTS:]))
         head = ("ranks", "last step", "exit code", "what was said last")
         tables.append(Table("Starts by hvd_nmt.launch, the newest", head, rows))
@@ -75,29 +86,10 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     return Table("Where the time went", ("part", "time"), rows)
 
 
-def _saves(saves: Sequence[Save]) -> Iterable[str]:
-    """What the checkpoints cost."""
-    if saves:
-        wait, hosts = median(save.wait_s for save in saves), max(save.copies for save in saves)
-        yield (
-            f"Training stood still for {step_duration(wait)} (median) for each of "
-            f"{count(len(saves), 'checkpoint')} on {count(hosts, 'host')}."
-        )
-
-
-def _restarts(launches: Sequence[Launch]) -> Iterable[str]:
-    """How often `hvd_nmt.launch` started the ranks, and what that cost."""
-    if launches:
-        lost = count(machines.lost_steps(launches), "step")
-        starts = count(len(launches), "time")
-        yield f"hvd_nmt.launch started the ranks {starts}; {lost} had to be trained again."
-
-
 def _start(launch: Launch) -> tuple[str, ...]:
     ranks = ", ".join(f"{host}:{ranks}" for host, ranks in launch.ranks_by_host.items())
-    last_step = "none" if launch.last_step is None else f"{launch.last_step:,}"
-    code = "none" if launch.exit_code is None else str(launch.exit_code)
-    return ranks, last_step, code, launch.sentence.rpartition("hvd_nmt.train: ")[2]
+    numbers = ("none" if n is None else f"{n:,}" for n in (launch.last_step, launch.exit_code))
+    return ranks, *numbers, launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
 def average_step(summary: RunSummary) -> Answer:
@@ -106,32 +98,26 @@ def average_step(summary: RunSummary) -> Answer:
     times, tokens = machines.step_times(run), machines.tokens_per_s(run)
     if times is None:
         return Answer(
-            "No step time was recorded: wait for the first logged interval (training.log_every)."
-            if run.source == "hvd_nmt"
-            else "The log has no time of a step. OpenSeq2Seq prints a line `time per step = ...` "
-            "after each loss (print_loss_steps) but the first of a start: keep the whole log, and "
-            "let it reach a second one.",
+            "No step time was recorded: wait for the first logged interval (training.log_every). "
+            "OpenSeq2Seq prints a line `time per step = ...` after each loss (print_loss_steps) "
+            "but the first of a start: keep the whole log.",
             known=False,
         )
-    margin = ""
-    if times.margin_s is not None:
-        scale, unit = (1, "s") if times.mean_s >= 0.1 else (1000, "ms")
-        margin = f" ± {scale * times.margin_s:.2g} {unit}"
-    middle = f"The median of {count(times.intervals, 'interval')} is "
-    middle += step_duration(times.median_s)
+    mean, margin, middle, low, high = (
+        step_duration(seconds or 0.0)
+        for seconds in (times.mean_s, times.margin_s, times.median_s, times.low_s, times.high_s)
+    )
+    evidence = [f"The median of {count(times.intervals, 'interval')} is {middle}."]
     if times.intervals >= _ENOUGH_FOR_TENTHS:
-        low, high = step_duration(times.low_s), step_duration(times.high_s)
-        middle += f"; nine tenths of them lie between {low} and {high}"
-    evidence = [f"{middle}."]
+        evidence.append(f"Nine tenths of the intervals lie between {low} and {high}.")
     if times.first_s:
         each = ", ".join(map(step_duration, times.first_s))
         evidence.append(f"The first interval of each start, left out: {each} a step.")
     if tokens:
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
-    return Answer(
-        f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps).",
-        tuple(evidence), _parts_of_a_step(summary),
-    )  # fmt: skip
+    margin = f" ± {margin}" if times.margin_s is not None else ""
+    answer = f"{mean}{margin} (mean of {times.steps:,} steps)."
+    return Answer(answer, tuple(evidence), _parts_of_a_step(summary))
 
 
 def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
@@ -149,23 +135,41 @@ def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
 def gpus_used(summary: RunSummary) -> Answer:
     """Question 4."""
     run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
-    uses = machines.gpu_use(run)
-    if not uses or run.config.get("training", {}).get("device") == "cpu":
-        return _no_gpu(run, computing)
-    evidence = list(_model_flops(run))
+    uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
+    evidence, tables = [], _parts_of_a_step(summary)
+    if rate := machines.model_flop_per_s(run):
+        evidence.append(
+            f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
+            "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
+        )
+    if not run.telemetry:
+        return Answer(
+            "The record holds no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
+            "beside other programs run `nvidia-smi dmon -s pu -o T`.",
+            tuple(evidence), tables, known=False,
+        )  # fmt: skip
+    share = "an unknown share" if computing is None else percent(computing)
+    if not uses or on_cpus:
+        why = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
+        evidence.append(f"GPUs: {'training.device is cpu' if on_cpus else ', '.join(why)}.")
+        busy = machines.cpu_percent(run)
+        if busy is not None:
+            evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
+        answer = f"No GPU was used. The CPUs computed {share} of the time of a step."
+        return Answer(answer, tuple(evidence), tables)
     if drawn_j := sum(use.energy_j or 0.0 for use in uses):
         per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
         evidence.append(f"They took {drawn_j / 3.6e6:.3g} kWh over the whole run{per_step}.")
-    tables = (*_parts_of_a_step(summary), _while_steps_ran(uses))
+    tables = (*tables, _while_steps_ran(uses))
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
             "activity below must do; train with hvd_nmt to have the steps taken apart."
         )
         return Answer(answer, tuple(evidence), tables, known=False)
-    answer = f"No: they computed {percent(computing)} of the time of a step and waited the rest."
+    answer = f"No: they computed {share} of the time of a step and waited the rest."
     if computing >= FULLY_COMPUTING:
-        answer = f"Yes, as far as time goes: {percent(computing)} of a step was computing."
+        answer = f"Yes, as far as time goes: {share} of a step was computing."
         limits = _of_limit(uses)
         if limits and fmean(limits) < _LITTLE_POWER:
             answer += (
@@ -206,36 +210,6 @@ def _mean(values: Iterable[float | None]) -> str:
 def _of_limit(uses: Iterable[machines.GpuUse]) -> list[float]:
     """Power over its limit, of those that tell both."""
     return [use.power_w / use.power_limit_w for use in uses if use.power_w and use.power_limit_w]
-
-
-def _no_gpu(run: Run, computing: float | None) -> Answer:
-    if not run.telemetry:
-        return Answer(
-            "The record holds no samples of the GPUs: hvd_nmt takes them (telemetry.interval_s); "
-            "beside other programs run `nvidia-smi dmon -s pu -o T`.",
-            known=False,
-        )
-    answer, reasons = "No GPU was used", {"not used, as training.device is cpu"}
-    if run.config.get("training", {}).get("device") != "cpu":
-        answer = "There was no GPU"
-        reasons = {str(of.header.get("gpu_unavailable") or "none found") for of in run.telemetry}
-    answer += ": the model was trained on CPUs."
-    if computing is not None:
-        answer += f" They computed {percent(computing)} of the time of a step."
-    evidence = [f"GPUs on {', '.join(of.host for of in run.telemetry)}: {', '.join(reasons)}."]
-    busy = machines.cpu_percent(run)
-    if busy is not None:
-        evidence.append(f"The CPUs of the hosts were {busy:.0f} % busy while steps ran.")
-    return Answer(answer, (*evidence, *_model_flops(run)))
-
-
-def _model_flops(run: Run) -> Iterable[str]:
-    rate = machines.model_flop_per_s(run)
-    if rate is not None:
-        yield (
-            f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
-            "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
-        )
 
 
 def state_sentence(summary: RunSummary) -> str:
