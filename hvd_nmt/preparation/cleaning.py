@@ -1,28 +1,11 @@
 """Which training pairs stay: the rules of Moses' clean-corpus-n, and more that are off by default.
 
 The first rules are those of `clean-corpus-n.perl CORPUS L1 L2 OUT 1 80`, with which the corpus of
-the OpenSeq2Seq recipe was made; the counts agree with that script line by line. For a pair, in this
-order (the name of each rule is what is counted and reported):
-
-1. Every "|" is dropped. (The script keeps it in a corpus with factors, `word|lemma|tag`.)
-2. Runs of white space become one space; none stays at the ends. White space is what `\\s` is to
-   Perl: TAB, LF, VT, FF, CR, space, NEL, NBSP, U+1680, U+2000 to U+200A, U+2028, U+2029, U+202F,
-   U+205F, U+3000. Python adds U+001C to U+001F.
-3. "a side is empty": nothing is left of one side.
-4. "too many words", "too few words": a side has over `max_words` or under `min_words` words. Words
-   stand between spaces.
-5. "word ratio": one side has more than `max_word_ratio` times the words of the other.
-6. "word too long": a word has over `longest_word` characters.
-
-The script's options to lower-case and to ignore mark-up are off in the recipe and not offered.
-
-To the script other control characters, and a byte order mark, are letters: U+0001 alone is a word.
-Only after these rules every control character becomes a space, as in `hvd_nmt.data.text`, and
-spaces are collapsed once more. A side of which nothing is left then, or after SentencePiece's
-normalisation (as of U+200B), goes by a rule of our own, "only control characters".
-
-More rules, by option: "source is target", "character ratio", "wrong script", and those that need
-all pairs or the other parts: "sentence of dev", "sentence of test", "duplicate" (`repeated`).
+the OpenSeq2Seq recipe was made; the counts agree with that script line by line. It drops every "|",
+and runs of white space, which is what `\\s` is to Perl, become one space. Other control characters,
+and a byte order mark, are letters to it: only after its rules they become spaces, as in
+`hvd_nmt.data.text`. A side of which nothing is left then, or after SentencePiece's normalisation
+(as of U+200B), goes by a rule of our own, `ONLY_CONTROLS`.
 """
 
 from __future__ import annotations
@@ -59,7 +42,7 @@ Pair = tuple[str, str]
 _SPACES = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _WORD = re.compile(r"\w")
 _LETTER = regex.compile(r"\p{L}")
-# ISO 15924 codes that stand for several scripts of Unicode.
+# ISO 15924 codes that stand for several scripts of Unicode
 _JOINT_SCRIPTS = {
     "Hans": ("Hani",),
     "Hant": ("Hani",),
@@ -132,20 +115,29 @@ class Cleaner:
         Returns the name of the rule that removes the pair, None if it stays, and the pair as far as
         cleaning has come.
         """
-        if self._rules.clean != "none":
+        rules = self._rules
+        if rules.clean == "none":
+            source, target = plain(source), plain(target)
+            rule = EMPTY if _is_empty(source) or _is_empty(target) else None
+        else:
             source, target = (_collapsed(side.replace("|", "")) for side in (source, target))
             rule = self._moses(source, target)
             if rule is None and not (source.isprintable() and target.isprintable()):
                 source, target = _collapsed(plain(source)), _collapsed(plain(target))
             if rule is None and (_is_empty(source) or _is_empty(target)):
                 rule = ONLY_CONTROLS
-        else:
-            source, target = plain(source), plain(target)
-            rule = EMPTY if _is_empty(source) or _is_empty(target) else None
-        return rule or self._more(source, target), (source, target)
+        if rule is None and rules.remove_copies and source == target:
+            rule = COPY
+        if rule is None and _out_of(rules.max_character_ratio, len(source), len(target)):
+            rule = CHARACTER_RATIO
+        if rule is None and self._scripts:
+            for line, script in zip((source, target), self._scripts, strict=True):
+                if script.share(line) < rules.min_script_share:
+                    rule = WRONG_SCRIPT
+        return rule, (source, target)
 
     def _moses(self, source: str, target: str) -> str | None:
-        """The script's rules 3 to 6."""
+        """The script's rules, in its order; words stand between spaces."""
         rules = self._rules
         if not source or not target:
             return EMPTY
@@ -160,19 +152,6 @@ class Cleaner:
         for line in (source, target):
             if 0 < most < len(line) and max(map(len, line.split(" "))) > most:
                 return WORD_TOO_LONG
-        return None
-
-    def _more(self, source: str, target: str) -> str | None:
-        """The rules that are off by default."""
-        rules = self._rules
-        if rules.remove_copies and source == target:
-            return COPY
-        if _out_of(rules.max_character_ratio, len(source), len(target)):
-            return CHARACTER_RATIO
-        if self._scripts:
-            for line, script in zip((source, target), self._scripts, strict=True):
-                if script.share(line) < rules.min_script_share:
-                    return WRONG_SCRIPT
         return None
 
 
@@ -268,17 +247,14 @@ def _letters_of(language: str) -> regex.Pattern[str]:
     """Finds the letters that a text of a language may have: those of its script, or of none."""
     try:
         name, territory, script = parse_locale(language.replace("-", "_"))[:3]
-    except ValueError:
-        name = territory = script = None
-    if script is None:
-        likely = get_global("likely_subtags")
-        tag = likely.get(f"{name}_{territory}") or likely.get(name)
-        if tag is None:
-            raise ConfigError(
-                f"The script of the language {language!r} is not known: leave "
-                "--min-script-share out, or name the language by its code, such as en or pt_BR."
-            )
-        script = parse_locale(tag)[2]
+        if script is None:
+            likely = get_global("likely_subtags")
+            script = parse_locale(likely.get(f"{name}_{territory}") or likely[name])[2]
+    except (ValueError, KeyError):
+        raise ConfigError(
+            f"The script of the language {language!r} is not known: leave --min-script-share out, "
+            "or name the language by its code, such as en or pt_BR."
+        ) from None
     scripts = (*_JOINT_SCRIPTS.get(script, (script,)), "Zyyy", "Zinh")  # common, inherited
     own = "".join(rf"\p{{Script={code}}}" for code in scripts)
     return regex.compile(rf"(?V1)[\p{{L}}&&[{own}]]")
