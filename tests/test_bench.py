@@ -17,17 +17,18 @@ from hvd_nmt.training.plan import Plan
 
 
 def test_the_rates_are_those_of_the_steps():
-    plan = types.SimpleNamespace(
-        config=BenchConfig(),
-        data=types.SimpleNamespace(manifest=types.SimpleNamespace(vocabulary_size=8000)),
+    manifest = types.SimpleNamespace(vocabulary_size=8000)
+    setup = types.SimpleNamespace(
+        config=BenchConfig(), data=types.SimpleNamespace(manifest=manifest)
     )
+    plan = types.SimpleNamespace(setup=setup)
     plan.flops = functools.partial(Plan.flops, plan)
     time = types.SimpleNamespace(
         input_wait_s=0.5, compute_s=1.0, straggler_wait_s=0.0, communication_s=0.5
     )
     step = {"step_s": 2.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
             "sentences": 1}  # fmt: skip
-    needed = machines.flops_of_step(plan.config.model, 8000, 5, 6, 1)
+    needed = machines.flops_of_step(setup.config.model, 8000, 5, 6, 1)
     table = dict(Benchmark([step, step], plan, 10**9, 2 * needed).rows())
     assert table["real tokens/s, source + target"] == "6"
     assert table["model FLOP/s"] == f"{needed / 2e9:.3g} GFLOP/s"

@@ -166,17 +166,17 @@ def _model(request: dict[str, Any], config: Config, rank: Any) -> Any:
 def _slices(config: Config, model: Any) -> int | None:
     """In how many slices the widest step fits on all GPUs; 0: not even row by row; None: no GPU."""
     from hvd_nmt.model import device
-    from hvd_nmt.training import horovod, slicing
+    from hvd_nmt.training import horovod, micro_batches
 
     if not any(horovod.gather(device.is_gpu())):
         return None
     length = config.model.max_length
     rows = max(1, config.training.tokens_per_step // model.rank.size // length)
     batch = PaddedBatch(rows, length, length)
-    slices = slicing.slices_that_fit(model, batch)
+    slices = micro_batches.slices_that_fit(model.own_gradients, batch)
     if slices < rows:
         return slices
-    fits = not device.is_gpu() or slicing.computes(model, batch, rows)
+    fits = not device.is_gpu() or micro_batches.fits(model.own_gradients, batch, rows)
     return rows if all(horovod.gather(fits)) else 0
 
 
@@ -184,9 +184,9 @@ def _compute_s(model: Any, batch: PaddedBatch, slices: int) -> float:
     """The median of some forward and backward passes."""
     import tensorflow as tf
 
-    from hvd_nmt.training import slicing
+    from hvd_nmt.training import micro_batches
 
-    ids, slices = slicing.filled(batch), min(slices, batch.rows)
+    ids, slices = micro_batches.filled(batch), min(slices, batch.rows)
 
     @tf.function(autograph=False)
     def step() -> tf.Tensor:

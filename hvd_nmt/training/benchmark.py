@@ -13,9 +13,10 @@ from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, setup
+from hvd_nmt.training import plan as plans
+from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.plan import Plan
-from hvd_nmt.training.step_callback import StepCallback
 
 WARMUP_STEPS = 5
 """before the measured ones, in which TensorFlow builds its graph"""
@@ -79,8 +80,8 @@ def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
-    model, _, adam = setup.build(config, run_setup)
-    plan = setup.check(config, run_setup, model, adam)
+    model, _, adam = setup.build(run_setup)
+    plan = plans.check(run_setup, model, adam)
     total = WARMUP_STEPS + steps
     recorder = _Recorder()
     model.optimizer.learning_rate.assign(_LEARNING_RATE)

@@ -1,4 +1,4 @@
-"""The small callbacks of a run: learning rate, comparison of replicas, telemetry."""
+"""The base of a run's callbacks, and the small ones: learning rate, replicas, telemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,25 @@ from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
 from hvd_nmt.training import cluster
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.step_callback import StepCallback
+
+
+class StepCallback(keras.callbacks.Callback):
+    """Counts the steps of the run, of which `start_step` were done before this `fit`.
+
+    Every rank runs every callback at the same step; inside, rank 0 alone writes and prints. A step
+    is counted from 1 when it is done: step 500 is the state after 500 updates.
+    """
+
+    def __init__(self, start_step: int) -> None:
+        super().__init__()
+        self._start_step = start_step
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Call `after_step` with the number of steps done."""
+        self.after_step(self._start_step + batch + 1, logs or {})
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        """What to do after a step of the run; `logs`: see `step.TrainingModel`."""
 
 
 class LearningRate(StepCallback):
@@ -49,7 +67,7 @@ class ReplicaCheck(StepCallback):
         islands = self.model.islands
         apart = islands is not None
         cluster.require_equal_weights(self.model.replicated, step, self._rank, within_hosts=apart)
-        if islands is not None:
+        if apart:
             cluster.require_equal_weights(islands.common, step, self._rank)
 
 

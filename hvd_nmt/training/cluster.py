@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,9 @@ import tensorflow as tf
 import tf_keras as keras
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
-from hvd_nmt.common.version import __version__, code_hash
+from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
-from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
@@ -38,8 +35,9 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
 
     Raises DataError if the data are missing or damaged, or preparing them failed, on some host.
     """
-    if config.corpus == "embedded":
-        _prepare_embedded(config, rank)
+    with horovod.raise_on_all_ranks():
+        if config.corpus == "embedded" and rank.is_first_on_host and not _is_prepared(config):
+            _prepare_embedded(config, speaks=rank.is_first)
     with horovod.raise_on_all_ranks():
         return corpus.load(config.directory, verify=rank.is_first_on_host)
 
@@ -151,7 +149,7 @@ def _pattern(shape: tf.TensorShape) -> np.ndarray:
     return (np.arange(size, dtype=np.float32) % 7 - 3).reshape(shape)
 
 
-def weights_checksum(weights: list[tf.Variable]) -> int:
+def _checksum(weights: list[tf.Variable]) -> int:
     """A number from 0 to 2^64 - 1 that changes with any single bit of the weights."""
     parts = [
         tf.reduce_sum(tf.cast(tf.bitcast(weight, tf.int32), tf.int64)) * (2 * index + 1)
@@ -168,7 +166,7 @@ def require_equal_weights(
     Returns their checksum; of this rank's host, if hosts may differ. Raises DivergedError if they
     differ, which names the ranks in the minority, or all of them.
     """
-    by_rank = horovod.gather([rank.host, weights_checksum(weights)])
+    by_rank = horovod.gather([rank.host, _checksum(weights)])
     places = {host if within_hosts else "" for host, _ in by_rank}
     for place in sorted(places):
         among = {
@@ -197,41 +195,30 @@ def _differing(among: dict[int, int], by_rank: list[Any], step: int) -> Diverged
     )
 
 
-def _prepare_embedded(config: DataConfig, rank: Rank) -> None:
-    process = None
-    if rank.is_first_on_host and not _is_prepared(config):
-        # A process of its own, because SentencePiece and TensorFlow do not mix in one.
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "hvd_nmt.prepare",
-                "--dataset",
-                "embedded",
-                "--out",
-                os.fspath(config.directory),
-                "--vocabulary-size",
-                str(config.vocabulary_size),
-            ],
-            stdout=None if rank.is_first else subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
+def _prepare_embedded(config: DataConfig, speaks: bool) -> None:
+    # A process of its own, because SentencePiece and TensorFlow do not mix in one.
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "hvd_nmt.prepare", "--dataset", "embedded",
+            "--out", os.fspath(config.directory), "--vocabulary-size", str(config.vocabulary_size),
+        ],
+        stdout=None if speaks else subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )  # fmt: skip
+    if not done.returncode:
+        return
+    if (config.directory / corpus.MANIFEST).is_file():
+        raise DataError(
+            f"{config.directory} holds other data than the embedded corpus: add "
+            "--data.corpus files to train on them, or name another --data.directory."
         )
-    horovod.wait_until(lambda: process is None or process.poll() is not None)
-    with horovod.raise_on_all_ranks():
-        if process is not None and process.returncode:
-            if (config.directory / corpus.MANIFEST).is_file():
-                raise DataError(
-                    f"{config.directory} holds other data than the embedded corpus: add "
-                    "--data.corpus files to train on them, or name another --data.directory."
-                )
-            lines = (process.communicate()[1] or "").strip().splitlines()
-            error_class = BY_EXIT_CODE.get(process.returncode, DataError)
-            reason = (
-                lines[-1].removeprefix("hvd_nmt.prepare: ") if lines else "Preparing it failed."
-            )
-            raise error_class(f"The embedded corpus for {config.directory}: {reason}")
+    *_, line = ["Preparing it failed.", *done.stderr.strip().splitlines()]
+    raise BY_EXIT_CODE.get(done.returncode, DataError)(
+        f"The embedded corpus for {config.directory}: {line.removeprefix('hvd_nmt.prepare: ')}"
+    )
 
 
 def _is_prepared(config: DataConfig) -> bool:
@@ -241,33 +228,3 @@ def _is_prepared(config: DataConfig) -> bool:
         return False
     wanted = {"corpus": "embedded", "seed": 1, "pieces": config.vocabulary_size}
     return all(request.get(name) == value for name, value in wanted.items())
-
-
-def environment(hosts: list[str], precision: str) -> dict[str, Any]:
-    """What a run ran on, for environment.json."""
-    return {
-        "hvd_nmt": __version__,
-        "commit": _commit(),
-        "hosts": hosts,
-        "python": platform.python_version(),
-        "tensorflow": tf.__version__,
-        "horovod": horovod.build_info(),
-        "precision": precision,
-        "platform": platform.platform(),
-        "gpus": gpu_names(),
-        "code": code_hash(),
-    }
-
-
-def _commit() -> str | None:
-    """Commit of the checkout that this code runs from, if it is one."""
-    git = shutil.which("git")
-    if git is None:
-        return None
-    done = subprocess.run(
-        [git, "-C", os.fspath(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or None

@@ -35,15 +35,6 @@ BOOTSTRAP = 1000
 """resamples of the dev sentences behind the interval of BLEU"""
 
 
-class CorpusScores(NamedTuple):
-    """Scores of one of several dev corpora, as in `Scores`."""
-
-    val_loss: float
-    bleu: float | None
-    """None: no sentence of it was translated"""
-    chrf: float | None
-
-
 class Scores(NamedTuple):
     """One evaluation."""
 
@@ -58,8 +49,6 @@ class Scores(NamedTuple):
     not write it down"""
     chrf: float
     """chrF2, 0 to 100"""
-    bleu_signature: str
-    """how BLEU was computed"""
     pseudo_bleu: float
     """the recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with the
     right prefix at hand. It is not translation quality; it compares with the recipe's old curves"""
@@ -69,8 +58,9 @@ class Scores(NamedTuple):
     """wall time of the evaluation"""
     chrf_margin: float = 0.0
     """half width of chrF's 95 % interval where `evaluation.best_by` is chrf; else 0"""
-    by_corpus: dict[str, CorpusScores] = {}  # noqa: RUF012 - never changed
-    """of each corpus with dev sentences, where the data have several"""
+    by_corpus: dict[str, dict[str, float]] = {}  # noqa: RUF012 - never changed
+    """of each corpus with dev sentences, where the data have several: tag of metrics.jsonl ->
+    value; no BLEU and chrF where no sentence of it was translated"""
     ter: float | None = None
     """translation edit rate, percent of the references' words, lower is better; None: not asked
     for"""
@@ -119,24 +109,24 @@ class Evaluator:
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
-            hypotheses, edits = self._translations()
+            hypotheses = self._translations()
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
-        bleu, margin, signature = _bleu(hypotheses, self.references, self._writes)
-        with_interval = self._writes and self._config.evaluation.best_by == "chrf"
-        chrf, chrf_margin = _chrf(hypotheses, self.references, with_interval)
+        by_chrf = self._config.evaluation.best_by == "chrf"
+        texts = hypotheses, self.references
+        bleu, bleu_margin = _score(sacrebleu.BLEU(), *texts, with_interval=self._writes)
+        chrf, chrf_margin = _score(sacrebleu.CHRF(), *texts, with_interval=self._writes and by_chrf)
         return Scores(
             val_loss=loss / tokens,
             val_nll=nll / tokens,
             bleu=bleu,
-            bleu_margin=margin,
+            bleu_margin=bleu_margin,
             chrf=chrf,
-            bleu_signature=signature,
             pseudo_bleu=pseudo_bleu,
             hypotheses=hypotheses,
             seconds=time.perf_counter() - started_s,
             chrf_margin=chrf_margin,
             by_corpus=self._by_corpus(losses, hypotheses) if self._writes else {},
-            ter=_ter(edits) if edits else None,
+            ter=_score(sacrebleu.TER(), *texts)[0] if self._config.evaluation.ter else None,
         )
 
     def samples(self, scores: Scores) -> str:
@@ -152,20 +142,20 @@ class Evaluator:
 
     def _by_corpus(
         self, losses: dict[str, np.ndarray], hypotheses: list[str]
-    ) -> dict[str, CorpusScores]:
+    ) -> dict[str, dict[str, float]]:
         """The scores of each dev corpus, if there are several."""
         if len(self._corpora) == 1:
             return {}
         found = {}
         for name, places in self._places.items():
-            texts = ([side[place] for place in places] for side in (hypotheses, self.references))
-            translated, references = texts
             loss, _, tokens = losses[name]
-            found[name] = CorpusScores(
-                float(loss / tokens),
-                _bleu(translated, references, with_interval=False)[0] if translated else None,
-                _chrf(translated, references, with_interval=False)[0] if translated else None,
-            )
+            found[name] = {"eval_loss": float(loss / tokens)}
+            if places:
+                texts = [
+                    [side[place] for place in places] for side in (hypotheses, self.references)
+                ]
+                found[name]["sacrebleu"], _ = _score(sacrebleu.BLEU(), *texts)
+                found[name]["chrf"], _ = _score(sacrebleu.CHRF(), *texts)
         return found
 
     def _losses(self) -> tuple[dict[str, np.ndarray], float]:
@@ -187,32 +177,23 @@ class Evaluator:
                         predictions[first + index] = _pieces(ids[: len(dev.target[index])])
         totals = horovod.sum_over_ranks(tf.constant([*sums.values()]), "evaluation").numpy()
         gathered = _merged(horovod.gather(list(predictions.items())))
-        return dict(zip(sums, totals, strict=True)), self._pseudo_bleu(gathered)
+        references = [_pieces(self._data.dev.target[index]) for index in gathered]
+        pseudo_bleu = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
+        score = pseudo_bleu.corpus_score([*gathered.values()], [references])
+        return dict(zip(sums, totals, strict=True)), score.score / 100
 
-    def _translations(self) -> tuple[list[str], list[tuple[int, float]]]:
-        """Of each dev sentence: its translation; edits and words of the reference, if asked for."""
+    def _translations(self) -> list[str]:
+        """That of each dev sentence that is to be translated."""
         rank, dev = self._rank, self._data.dev
         share = range(rank.index, len(self._translated), rank.size)
         sources = [dev.source[self._translated[place]] for place in share]
-        translated = self._translator.translate(sources, TOKENS_PER_BATCH)
         ids = {}
-        for position, hypotheses in translated:
+        for position, hypotheses in self._translator.translate(sources, TOKENS_PER_BATCH):
             horovod.heartbeat.sign()
             ids[share[position]] = hypotheses[0].ids
-        texts = dict(zip(ids, self._tokenizer.decode(ids.values()), strict=True))
-        edits = self._edits(texts) if self._config.evaluation.ter else {}
-        gathered = _merged(horovod.gather([(i, (texts[i], edits.get(i))) for i in texts]))
-        found = [gathered[place] for place in range(len(self._translated))]
-        return [text for text, _ in found], [pair for _, pair in found if pair is not None]
-
-    def _edits(self, texts: dict[int, str]) -> dict[int, tuple[int, float]]:
-        """TER's edits, and the reference's words, of this rank's translations."""
-        ter, found = sacrebleu.TER(), {}
-        for index, text in texts.items():
-            horovod.heartbeat.sign()
-            score = ter.sentence_score(text, [self.references[index]])
-            found[index] = score.num_edits, score.ref_length
-        return found
+        texts = zip(ids, self._tokenizer.decode(ids.values()), strict=True)
+        gathered = _merged(horovod.gather(list(texts)))
+        return [gathered[place] for place in range(len(self._translated))]
 
     def _teacher_forced_step(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> Any:
         transformer = self._transformer
@@ -226,14 +207,6 @@ class Evaluator:
         )
         best_BxT = tf.argmax(transformer.logits(states_BxTxD), -1, output_type=tf.int32)
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
-
-    def _pseudo_bleu(self, predictions: dict[int, str]) -> float:
-        dev = self._data.dev.target
-        order = sorted(predictions)
-        score = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
-            [predictions[index] for index in order], [[_pieces(dev[index]) for index in order]]
-        )
-        return score.score / 100
 
 
 def write(
@@ -256,13 +229,8 @@ def write(
         }
         | {
             f"{tag}/{name}": value
-            for name, of in scores.by_corpus.items()
-            for tag, value in (
-                ("eval_loss", of.val_loss),
-                ("sacrebleu", of.bleu),
-                ("chrf", of.chrf),
-            )
-            if value is not None
+            for name, values in scores.by_corpus.items()
+            for tag, value in values.items()
         }
         | ({} if scores.ter is None else {"ter": scores.ter}),
         kind="eval",
@@ -283,48 +251,29 @@ def write(
         f"chrF {scores.chrf:.2f}  {ter}({len(scores.hypotheses)} sentences in "
         f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n"
         + "".join(
-            f"  {name}: validation loss {of.val_loss:.4f}"
-            + ("" if of.bleu is None else f"  BLEU {of.bleu:.2f}  chrF {of.chrf:.2f}")
+            f"  {name}: validation loss {values['eval_loss']:.4f}"
+            + "".join(
+                f"  {words} {values[tag]:.2f}"
+                for tag, words in (("sacrebleu", "BLEU"), ("chrf", "chrF"))
+                if tag in values
+            )
             + "\n"
-            for name, of in scores.by_corpus.items()
+            for name, values in scores.by_corpus.items()
         )
         + samples,
         flush=True,
     )
 
 
-def _bleu(
-    hypotheses: list[str], references: list[str], with_interval: bool
-) -> tuple[float, float, str]:
-    """BLEU, half width of its interval (0 if not wanted), and the signature of the plain score."""
-    bleu = sacrebleu.BLEU()
+def _score(
+    metric: sacrebleu.metrics.base.Metric, hypotheses: list[str], references: list[str],
+    *, with_interval: bool = False,
+) -> tuple[float, float]:  # fmt: skip
+    """A score and half the width of its interval; 0 if not wanted, or if all resamples score 0."""
     resamples = BOOTSTRAP if with_interval else 1
-    score = bleu.corpus_score(hypotheses, [references], n_bootstrap=resamples)
-    signature = bleu.get_signature()
-    margin = _margin(score, signature)
-    for name in ("bs", "seed"):  # they are about the interval
-        signature.update(name, None)
-    return score.score, margin, str(signature)
-
-
-def _chrf(hypotheses: list[str], references: list[str], with_interval: bool) -> tuple[float, float]:
-    """chrF2 and half width of its interval (0 if not wanted)."""
-    chrf = sacrebleu.CHRF()
-    resamples = BOOTSTRAP if with_interval else 1
-    score = chrf.corpus_score(hypotheses, [references], n_bootstrap=resamples)
-    return score.score, _margin(score, chrf.get_signature())
-
-
-def _ter(edits: list[tuple[int, float]]) -> float:
-    """TER in percent, from each sentence's edits and reference words; sacreBLEU's without words."""
-    sums = np.sum(np.array(edits, np.float64), axis=0)
-    return float(100 * (sums[0] / sums[1] if sums[1] > 0 else sums[0] > 0))
-
-
-def _margin(score: Any, signature: Any) -> float:
-    """Half width of a score's interval; 0 without one, as where all resamples score 0."""
-    fields = json.loads(score.format(signature=str(signature), is_json=True))
-    return float(fields.get("confidence_var", 0.0))
+    score = metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
+    fields = json.loads(score.format(signature=str(metric.get_signature()), is_json=True))
+    return score.score, float(fields.get("confidence_var", 0.0))
 
 
 def _pieces(ids: np.ndarray) -> str:

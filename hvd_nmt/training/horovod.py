@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +21,6 @@ import tf_keras as keras
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, RunError, UserError, reported
 from hvd_nmt.common.rank_environment import integer
-from hvd_nmt.training import other_launchers
 from hvd_nmt.training.heartbeat import LOST, Heartbeat
 
 try:
@@ -46,6 +44,14 @@ except ImportError as error:
 
 _GLOO_TIMEOUT_S = "300"
 """Gloo's own 30 s are less than a busy or cold host takes, or a network that is away for a while"""
+# Launchers that start processes by themselves say so in these; without Horovod's own variables
+# each process would then train alone and believe that it is the whole run.
+_OTHER_LAUNCHERS = {
+    "OMPI_COMM_WORLD_SIZE": "mpirun",
+    "PMI_SIZE": "mpiexec",
+    "SLURM_STEP_NUM_TASKS": "srun",  # SLURM_NTASKS is also set inside of salloc and sbatch
+}
+_GROUPS = "HOROVOD_DYNAMIC_PROCESS_SETS"
 
 heartbeat = Heartbeat()
 """of this rank"""
@@ -100,19 +106,43 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
     if not tf.config.list_physical_devices("GPU"):  # its own cycle of 1 ms costs a tenth of a core
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")  # ms
-    if with_groups:
-        other_launchers.let_ranks_group()
+    if with_groups and _hosts_are_shared():  # groups have each rank ask more of the others
+        os.environ[_GROUPS] = "1"
     with heartbeat.waiting():
         hvd.init()
     rank = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
+    for variable, program in _OTHER_LAUNCHERS.items():
+        started = integer(variable, 1)
+        if rank.size == 1 < started and "HOROVOD_SIZE" not in os.environ:
+            raise ClusterError(
+                f"{program} started {started} processes, but this Horovod was built without MPI, "
+                "so each would train alone: start with hvd_nmt.launch, or build Horovod with MPI."
+            )
     expected = expected_ranks or integer("HVD_NMT_RANKS")
-    other_launchers.require_one_run(rank.size)
     if expected and rank.size != expected:
         raise ClusterError(
             f"{expected} ranks were asked for and {rank.size} were started: horovodrun fills every "
             "slot of its hosts, so give it as many slots (-H host:slots) as ranks (-np)."
         ).of_all_ranks()
     return rank
+
+
+def _hosts_are_shared() -> bool:
+    """Whether there are several hosts, one at least with several ranks; alike on all ranks.
+
+    Launchers other than horovodrun tell less: with them several hosts, or ranks, are enough.
+    """
+    size, local_size = integer("HOROVOD_SIZE"), integer("HOROVOD_LOCAL_SIZE", 1)
+    if not size:
+        size = max(integer(name) for name in _OTHER_LAUNCHERS)
+        local_size = integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1)
+    # Horovod's own number is right on the first rank of a host; others have more beside them.
+    return size > local_size and (local_size > 1 or size > integer("HOROVOD_CROSS_SIZE", 1))
+
+
+def ranks_can_group() -> bool:
+    """Whether Horovod was started so that a part of the ranks may be a group."""
+    return os.environ.get(_GROUPS) == "1"
 
 
 def shutdown() -> None:
@@ -150,21 +180,11 @@ def distributed_optimizer(
     return wrapped
 
 
-def everybody() -> Group:
-    """All ranks."""
-    return Group(tuple(range(hvd.size())), hvd.global_process_set)
-
-
 def group(ranks: Sequence[int]) -> Group:
     """Ranks with collectives of their own; all ranks must make the same, in the same order."""
     if len(ranks) in (1, hvd.size()):
         return Group(tuple(ranks), hvd.global_process_set)
     return Group(tuple(ranks), hvd.add_process_set(list(ranks)))
-
-
-def sum_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
-    """Sum of a tensor over a group; the same bits each time, whatever else travels."""
-    return sums_in(group, [x], name)[0]
 
 
 def sums_in(group: Group, tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
@@ -277,20 +297,6 @@ def end_when_ranks_are_lost(
             sys.stdout.flush()
         finally:
             os._exit(ClusterError.exit_code)
-
-
-def wait_until(done: Callable[[], bool], poll_s: float = 0.5) -> None:
-    """Wait until something is done on every rank, talking all the while.
-
-    Horovod limits the silence between ranks, not waiting: small collectives keep them in touch, and
-    a rank that dies is noticed at once.
-    """
-    while True:
-        with heartbeat.waiting():
-            count = int(sum_over_ranks(tf.constant(int(done()), tf.int32), name="wait_until"))
-        if count == hvd.size():
-            return
-        time.sleep(poll_s)
 
 
 def reduced_by() -> str:

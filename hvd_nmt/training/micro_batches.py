@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.config import EOS, TrainingConfig
+from hvd_nmt.config.limits import AUTO
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
+from hvd_nmt.model import device
 from hvd_nmt.model.dropout import Dropout
 from hvd_nmt.model.loss import Loss
+from hvd_nmt.training import devices, horovod
 
 Batch = dict[str, tf.Tensor]
 """see `step.TrainingModel`"""
 Slice = tuple[Batch, Dropout]
 """some rows of a batch, with the tokens of the whole step, and their masks"""
+OwnGradients = Callable[[Batch, int], list[tf.Tensor]]
+"""gives a rank's own gradients of a batch, computed in so many slices"""
 
 
 class Accumulated(NamedTuple):
@@ -86,6 +95,61 @@ def all_but_last(
     return slice_of(ids, count - 1), Accumulated(Loss(smoothed, nll), sums)
 
 
-def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
-    """Gradients without the sparse form that a look-up in the tied matrix gives."""
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+def choose(training: TrainingConfig, plan: BatchPlan, ranks: int, gradients: OwnGradients) -> int:
+    """In how many slices all ranks compute: what is configured, or what the fullest GPU needs.
+
+    A collective. On GPUs the largest batch is computed once; while a rank lacks the memory for it,
+    all take twice as many slices. On processors all of it is computed at once.
+    """
+    if training.micro_batches != AUTO:
+        return int(training.micro_batches)
+    if not any(horovod.gather(device.is_gpu())):
+        return 1
+    shapes = [plan.padded_shapes(plan.epoch(epoch), ranks) for epoch in plan.first_epochs]
+    rows, source, target = (np.concatenate(values) for values in zip(*shapes, strict=True))
+    largest = int(np.argmax(rows * (source + target)))
+    batch = PaddedBatch(int(rows[largest]), int(source[largest]), int(target[largest]))
+    return slices_that_fit(gradients, batch.rounded if training.jit_compile else batch)
+
+
+def slices_that_fit(gradients: OwnGradients, batch: PaddedBatch) -> int:
+    """In how many slices a batch fits into the memory of every GPU, if in any. A collective."""
+    slices = 1
+    while slices < batch.rows:
+        if all(horovod.gather(not device.is_gpu() or fits(gradients, batch, slices))):
+            break
+        slices *= 2
+    return slices
+
+
+def fits(gradients: OwnGradients, batch: PaddedBatch, slices: int) -> bool:
+    """Whether a forward and backward pass in slices fits into this rank's memory, by doing it.
+
+    No collective and no update: another rank may fail.
+    """
+    ids = filled(batch)
+
+    @tf.function(autograph=False)
+    def trial() -> list[tf.Tensor]:
+        own = gradients(ids, slices)
+        return [*own, *map(tf.negative, own)]  # as many as Horovod returns
+
+    try:
+        trial()
+    except (tf.errors.OpError, MemoryError) as error:
+        if not devices.is_of_memory(error):
+            raise
+        return False
+    finally:
+        devices.forget_peak()  # that of a run is of its steps
+    return True
+
+
+def filled(batch: PaddedBatch) -> Batch:
+    """A batch of a shape for `step.TrainingModel`, with no padding."""
+    rows, source, target = batch
+    return {
+        "source": tf.fill([rows, source], EOS),
+        "target": tf.fill([rows, target], EOS),
+        "tokens": tf.constant([rows * source, rows * target, rows * target], tf.float32),
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
@@ -14,9 +13,9 @@ from hvd_nmt.data import batches
 from hvd_nmt.model.tokenizer import Tokenizers
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.training import horovod
+from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.step import LOWEST_LOSS_SCALE
-from hvd_nmt.training.step_callback import StepCallback
 
 MOST_IN_A_ROW, MOST_IN_AN_EPOCH = 3, 10
 """steps with NaN or Inf that end the run, in one start of it"""
@@ -25,25 +24,18 @@ MOST_IN_A_ROW, MOST_IN_AN_EPOCH = 3, 10
 class NotFiniteGuard(StepCallback):
     """Names the sentences of a step whose gradient is NaN or Inf; after too many the run ends.
 
-    The optimizer has skipped such a step on every rank, so the weights are as before it. In float16
-    an overflow halves the loss scale, as it should; one at the lowest scale counts as NaN.
-
-    Of islands a single host may go wrong: it then takes the weights of the others at the next
-    exchange. If it goes wrong before the one after that, too, the run ends.
+    The optimizer has skipped such a step on every rank, with islands on those of the host. In
+    float16 an overflow halves the loss scale, as it should; one at the lowest scale counts as NaN.
     """
 
-    def __init__(self, run_dir: Path, start_step: int, run_setup: RunSetup) -> None:
+    def __init__(self, start_step: int, run_setup: RunSetup) -> None:
         super().__init__(start_step)
-        self._run_dir, self._setup, self._rank = run_dir, run_setup, run_setup.rank
+        self._setup, self._rank = run_setup, run_setup.rank
+        self._path = run_setup.config.run_dir / NOT_FINITE
         self._epoch, self._in_epoch, self._in_a_row = 0, 0, 0
-        self._mended: dict[str, int] = {}
-        """step by which a host that went wrong has taken all weights of the others"""
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide from values that are equal on all ranks."""
-        of_hosts = logs.get("host_not_finite", [])
-        if any(of_hosts) and not all(of_hosts):
-            self._forgive(step, of_hosts)
         if not logs["left_out"]:
             self._in_a_row = 0
             return
@@ -65,13 +57,13 @@ class NotFiniteGuard(StepCallback):
         times = f"step {self._in_a_row} in a row"
         if self._in_a_row < MOST_IN_A_ROW:
             times = f"step {self._in_epoch} of this epoch"
-        scale = (
-            f" at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest" if logs["loss_scale"] else ""
-        )
-        advice = "train in another training.precision" if scale else "set training.clip_norm"
+        scale, advice = "", "set training.clip_norm"
+        if logs["loss_scale"]:
+            scale = f" at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest"
+            advice = "train in another training.precision"
         raise DivergedError(
-            f"At step {step} {what}{scale}, {times}. No weight was changed by it; the checkpoints "
-            f"are good. See {self._run_dir / NOT_FINITE}, lower training.learning_rate or {advice}."
+            f"At step {step} {what}{scale}, {times}. It was skipped, as those before; the "
+            f"checkpoints are good. See {self._path}, lower training.learning_rate or {advice}."
         )
 
     def _name_sentences(self, step: int, what: str, ranks: Sequence[int]) -> None:
@@ -80,7 +72,7 @@ class NotFiniteGuard(StepCallback):
         of_step = setup.batch_plan.epoch(position.epoch).sentences(position.step)
         tokenizers = Tokenizers.of(setup.data.source_spm_path, setup.data.spm_path)
         sides = setup.data.epochs.source, setup.data.epochs.target
-        path, lines = self._run_dir / NOT_FINITE, []
+        lines = []
         for rank in ranks:
             own = batches.dealt(of_step, rank, self._rank.size).tolist()
             texts = (
@@ -96,36 +88,13 @@ class NotFiniteGuard(StepCallback):
                 }
                 for index, source, target in zip(own, *texts, strict=True)
             ]  # fmt: skip
-        file = jsonl.JsonlFile(path)
+        file = jsonl.JsonlFile(self._path)
         for line in lines:
             file.append(line)
         file.close()
         print(
-            f"not finite  step {step:,}: {what}; it changes no weight. Its "
-            f"{count(len(lines), 'sentence')} are in {path}, the first of them is "
+            f"not finite  step {step:,}: {what}; it is skipped. Its "
+            f"{count(len(lines), 'sentence')} are in {self._path}, the first of them is "
             f"{lines[0]['sentence']:,}: {lines[0]['source']!r}",
             flush=True,
         )
-
-    def _forgive(self, step: int, of_hosts: list[bool]) -> None:
-        """Warn of hosts that go wrong; raises DivergedError if one did before the last exchange."""
-        names = self.model.islands.hosts.names
-        every = self.model.exchange.sync_every
-        for host in (name for name, bad in zip(names, of_hosts, strict=True) if bad):
-            mended = self._mended.get(host, -every)
-            if mended < step <= mended + every:
-                raise DivergedError(
-                    f"At step {step:,} the gradient became NaN or Inf on {host}, again after it "
-                    "had taken the weights of the other hosts: see whether its GPU or memory "
-                    "fails; the checkpoints are good."
-                )
-            if step <= mended:
-                continue
-            self._mended[host] = -(-step // every) * every
-            if self._rank.is_first:
-                print(
-                    f"not finite  step {step:,}: the gradient became NaN or Inf on {host}; what it "
-                    "learned since the last exchange is left out, and it goes on with the weights "
-                    "of the other hosts",
-                    flush=True,
-                )

@@ -12,7 +12,7 @@ from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.model import device
 from hvd_nmt.training import horovod
-from hvd_nmt.training.exchange.gradient_sums import GradientSums, group_count
+from hvd_nmt.training.gradient_sums import GradientSums, group_count
 
 
 def build(
@@ -140,6 +140,22 @@ def state(optimizer: keras.optimizers.Optimizer, weights: Sequence[str]) -> Adam
     adam = optimizer if scale is None else optimizer.inner_optimizer
     m, v = (dict(zip(weights, each, strict=True)) for each in (adam._momentums, adam._velocities))
     return AdamState(adam.iterations, m, v, scale)
+
+
+def move_average(
+    means: Iterable[tf.Variable], weights: Iterable[tf.Variable], decay: float, step: tf.Tensor
+) -> None:
+    """mean += r (weight - mean) with r = 1 - min(decay, (1 + t) / (10 + t)) at step t.
+
+    The second term lets the average forget the first, random weights soon. Each rank computes it
+    from equal weights, so it is equal everywhere without being sent. t is an int64 scalar, from 1.
+
+    Source: `num_updates` of tf.train.ExponentialMovingAverage.
+    """
+    rate = tf.maximum(1 - decay, 9 / (10 + tf.cast(step, tf.float32)))
+    for mean, weight in zip(means, weights, strict=True):
+        # One pass in place; `assign` would make two more tensors of the weight's size.
+        tf.raw_ops.ResourceApplyGradientDescent(var=mean.handle, alpha=rate, delta=mean - weight)
 
 
 class Adam(keras.optimizers.Adam):

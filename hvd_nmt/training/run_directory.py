@@ -1,38 +1,54 @@
-"""The folder that explains a run, held by one run at a time."""
+"""The folder that explains a run, held by one run at a time, on one host or on each.
+
+Hosts may share the run directory, by a network file system, or have one each. The first rank of
+each directory writes there what rank 0 writes: checkpoints, records and configuration. A start goes
+on from the newest checkpoint of all of them.
+"""
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
+import platform
+import secrets
 import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
+
+import tensorflow as tf
 
 from hvd_nmt import config as configuration
-from hvd_nmt.checkpoints.manifest import Checkpoint
+from hvd_nmt.checkpoints import names
+from hvd_nmt.checkpoints.find import newest_intact, traces
+from hvd_nmt.checkpoints.manifest import Checkpoint, newest_step
 from hvd_nmt.checkpoints.run_files import (
     COMMANDS,
     CONFIG,
     ENVIRONMENT,
     LOCK,
-    ORIGIN,
     RUN_ID,
     SOURCE_VOCABULARY,
     TELEMETRY_DIR,
     VOCABULARY,
     vocabulary_hashes,
+    write_record,
 )
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
-from hvd_nmt.config import Config
-from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.data.mixed_epochs import MixedEpochs
+from hvd_nmt.telemetry.events import METRICS_FILE
+from hvd_nmt.telemetry.gpu import gpu_names
+from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
+Log = Callable[[str], None]
 _MAY_CHANGE = (
     "training.exchange",
     "training.sync_every",
@@ -69,22 +85,21 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
     Raises RunError if it cannot be written to, or another run is in it.
     """
     try:
-        for folder in (run_dir, run_dir / TELEMETRY_DIR):
-            folder.mkdir(parents=True, exist_ok=True)
+        (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
         probe = run_dir / f".writable-{rank.host}-{rank.index}"
-        probe.write_text("", encoding="utf-8")
+        probe.touch()
         probe.unlink()
+        return _hold(run_dir, rank) if rank.is_first else None
     except OSError as error:
-        raise _unwritable(run_dir, rank, error) from error
-    return hold(run_dir, rank) if rank.is_first else None
+        raise RunError(
+            f"The run directory {run_dir} cannot be written to on {rank.host} "
+            f"({error.strerror}): give another --run-dir or mend its permissions."
+        ) from error
 
 
-def hold(run_dir: Path, rank: Rank) -> TextIO:
-    """Lock the run directory, as `claim` does on rank 0, with the same errors."""
-    try:
-        lock = (run_dir / LOCK).open("a+", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(run_dir, rank, error) from error
+def _hold(run_dir: Path, rank: Rank) -> TextIO:
+    """Lock the run directory; RunError if another run is in it."""
+    lock = (run_dir / LOCK).open("a+", encoding="utf-8")
     if not try_lock(lock):
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
@@ -99,72 +114,173 @@ def hold(run_dir: Path, rank: Rank) -> TextIO:
     return lock
 
 
-def require_same_run(
-    run_dir: Path, config: Config, data: DataDirectory, log: Callable[[str], None]
-) -> None:
+@dataclasses.dataclass(frozen=True)
+class HostDirectories:
+    """Who writes the files of a run, and who reads them at the start."""
+
+    writers: tuple[int, ...]
+    """ranks that write them, each into a directory of its own; rank 0 is the first"""
+    source: int
+    """the one with the newest checkpoint, by which the run goes on"""
+    run_id: str
+    """see `run_files`"""
+    lock: TextIO | None = None
+    """of this rank's directory, if it writes and is not rank 0; to be kept while it may write"""
+
+
+def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
+    """Look at the run directories of all hosts; damaged checkpoints are put aside.
+
+    A collective, before anything else looks at the directory. Raises RunError if a directory cannot
+    be read or written, or two hold different runs.
+    """
+    hosts = horovod.gather(rank.host)
+    writers = _owners(run_dir, rank, hosts)
+    lock, mine = None, None
+    with horovod.raise_on_all_ranks():
+        if rank.index in writers:
+            lock = None if rank.is_first else _hold(run_dir, rank)
+            mine = _held(run_dir, len(writers) > 1)
+    by_rank = horovod.gather(mine)
+    run_ids, held, intact, traced = zip(*(by_rank[index] for index in writers), strict=True)
+    runs = [
+        (hosts[index], run_id)
+        for index, run_id, step in zip(writers, run_ids, held, strict=True)
+        if step >= 0
+    ]
+    for host, run_id in runs:
+        if run_id != runs[0][1]:
+            raise RunError(
+                f"{run_dir} holds another run on {host} than on {runs[0][0]}: move the one away "
+                "that is not to go on, or give another --run-dir."
+            ).of_all_ranks()
+    newest = max(intact)
+    if newest < 0 and any(traced):
+        host = hosts[writers[traced.index(True)]]
+        raise RunError(
+            f"{run_dir} on {host} held checkpoints and none that is complete and undamaged is "
+            "left: restore one from a copy, or choose another --run-dir to start afresh."
+        ).of_all_ranks()
+    place = intact.index(newest)
+    run_id = horovod.gather(run_ids[place] or secrets.token_hex(8))[0]
+    if len(writers) > 1:
+        log(f"directories each of {', '.join(hosts[index] for index in writers)} has its own")
+        if place:
+            log(f"found       the checkpoint of step {newest:,} on {hosts[writers[place]]}")
+        behind = [index for index, step in zip(writers, held, strict=True) if step < newest]
+        _share_metrics(run_dir, rank, writers[place], behind)
+    return HostDirectories(tuple(writers), writers[place], run_id, lock)
+
+
+def _held(run_dir: Path, look: bool) -> tuple[str, int, int, bool]:
+    """The run's id, "" where there is none; its newest step, by manifests and undamaged; and
+    whether there are traces of checkpoints.
+
+    Both steps are -1 where there are no checkpoints, or this rank is not to `look`.
+    """
+    path = run_dir / RUN_ID
+    run_id = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    if not look:
+        return run_id, -1, -1, False
+    by_manifest, intact = newest_step(run_dir), newest_intact(run_dir, print)
+    step = -1 if intact is None else intact.step
+    held = step if by_manifest is None else max(by_manifest, step)
+    return run_id, held, step, bool(traces(run_dir))
+
+
+def _owners(run_dir: Path, rank: Rank, hosts: list[str]) -> list[int]:
+    """The first rank of each directory there is: each writes a file, and who sees it shares it."""
+    speakers = [hosts.index(host) for host in dict.fromkeys(hosts)]
+    if len(speakers) == 1:
+        return [0]
+    # A save that was killed leaves files of such names, too: the next start removes them.
+    mark = f"{names.PRIVATE}{secrets.token_hex(8)}"
+    speaks = rank.index in speakers
+    try:
+        with horovod.raise_on_all_ranks():
+            if speaks:
+                (run_dir / mark).touch()
+        marks = horovod.gather(mark)
+        seen = [index for index in speakers if speaks and (run_dir / marks[index]).exists()]
+        owner_of = horovod.gather(min(seen, default=rank.index))
+        return sorted({owner_of[index] for index in speakers})
+    finally:
+        if speaks:
+            (run_dir / mark).unlink(missing_ok=True)
+
+
+def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) -> None:
+    """Give directories that are behind, or are new, what the run has recorded; a collective."""
+    if not behind:
+        return
+    path, text = run_dir / METRICS_FILE, None
+    with horovod.raise_on_all_ranks():
+        if rank.index == source and path.exists():
+            text = path.read_text(encoding="utf-8", errors="replace")
+    text = horovod.gather(text)[source]
+    with horovod.raise_on_all_ranks():
+        if rank.index in behind and text is not None:
+            write_atomically(path, text)
+
+
+def require_same_run(setup: RunSetup, log: Log) -> None:
     """Compare with what an earlier start in this directory wrote.
 
     `log` gets a line for each changed value that is worth one. Raises RunError if that start had
     another model, vocabulary or order of data.
     """
-    known, wanted = vocabulary_hashes(run_dir), data.manifest
-    ours = wanted.vocabulary_hash, wanted.source_vocabulary_hash
-    if known[0] and known != ours:
+    config, run_dir, wanted = setup.config, setup.config.run_dir, setup.data.manifest
+    known = vocabulary_hashes(run_dir)
+    if known[0] and known != (wanted.vocabulary_hash, wanted.source_vocabulary_hash):
         raise RunError(
             f"The checkpoints in {run_dir} were trained with another vocabulary than that of "
-            f"{data.path}: give the data of that run, or another --run-dir."
+            f"{setup.data.path}: give the data of that run, or another --run-dir."
         )
     earlier = run_dir / CONFIG
-    if earlier.exists():
-        for name, old, new in configuration.differences(configuration.load(earlier), config):
-            if name.startswith(_DECIDES_RESUME):
-                raise RunError(
-                    f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
-                    "value to go on, or give another --run-dir."
-                )
-            if not name.startswith(_MAY_CHANGE):
-                log(f"Changed since this run was started: {name} {old} -> {new}")
+    if not earlier.exists():
+        return
+    for name, old, new in configuration.differences(configuration.load(earlier), config):
+        if name.startswith(_DECIDES_RESUME):
+            raise RunError(
+                f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
+                "value to go on, or give another --run-dir."
+            )
+        if not name.startswith(_MAY_CHANGE):
+            log(f"Changed since this run was started: {name} {old} -> {new}")
 
 
-def require_same_data(
-    checkpoint: Checkpoint, config: Config, data: DataDirectory, log: Callable[[str], None]
-) -> None:
+def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None:
     """Compare the data with those of the checkpoint from which the run resumes.
 
     Raises RunError if they are others, and `data.allow_change` is not set; with it `log` gets a
-    line.
+    line. And if stages of several corpora have changed so that the steps before the checkpoint
+    would have had other sentences.
     """
+    config, data = setup.config, setup.data
     trained_on = checkpoint.manifest.data_hash
     if trained_on in ("", data.manifest.hash):  # what was imported does not know its data
-        return
-    if not config.data.allow_change:
+        _require_same_epochs(setup, checkpoint)
+    elif config.data.allow_change:
+        log(
+            f"data        other than {checkpoint.prefix.name} was trained on; the best models "
+            "start anew, those of the other data stay where they are"
+        )
+    else:
         raise RunError(
             f"{checkpoint.prefix} was trained on other data than those in {data.path}: give the "
             f"data of that run, begin another --run-dir with --init-from {config.run_dir}, or add "
             "--data.allow-change to go on with these."
         )
-    log(
-        f"data        other than {checkpoint.prefix.name} was trained on; the best models start "
-        "anew, those of the other data stay where they are"
-    )
 
 
-def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpoint) -> None:
-    """See that stages of several corpora have changed only after the checkpoint of the resumption.
-
-    Raises RunError if the steps before would have had other sentences.
-    """
-    file = config.run_dir / CONFIG
-    same_data = checkpoint.manifest.data_hash in ("", run_setup.data.manifest.hash)
-    if not (file.exists() and same_data):
-        return
-    earlier = configuration.load(file).data.stages
+def _require_same_epochs(setup: RunSetup, checkpoint: Checkpoint) -> None:
+    config, file = setup.config, setup.config.run_dir / CONFIG
+    earlier = configuration.load(file).data.stages if file.exists() else config.data.stages
     if earlier == config.data.stages:
         return
-    batching = config.training.tokens_per_step, config.training.seed
+    training, stages = config.training, (earlier, config.data.stages)
     before, now = (
-        MixedEpochs.of(run_setup.data, stages, *batching)
-        for stages in (earlier, config.data.stages)
+        MixedEpochs.of(setup.data, each, training.tokens_per_step, training.seed) for each in stages
     )
     if not before.agrees(now, checkpoint.step):
         begun = before.place(before.position(checkpoint.step - 1)[0])
@@ -176,35 +292,37 @@ def require_same_epochs(config: Config, run_setup: RunSetup, checkpoint: Checkpo
         )
 
 
-def write_config(run_dir: Path, config: Config) -> None:
-    """Write the configuration of a run into its directory."""
-    with replacing_file(run_dir / CONFIG) as draft:
-        configuration.save(config, draft)
-
-
-def describe(
-    run_dir: Path, config: Config, data: DataDirectory, environment: dict[str, Any], run_id: str
-) -> None:
+def describe(setup: RunSetup, run_id: str) -> None:
     """Write what a reader and `translate` need to know; `run_id`: see `run_files`."""
+    config, run_dir, data = setup.config, setup.config.run_dir, setup.data
     if data.manifest.source_has_own:
         write_atomically(run_dir / SOURCE_VOCABULARY, data.source_spm_path.read_bytes())
     write_atomically(run_dir / VOCABULARY, data.spm_path.read_bytes())
-    write_config(run_dir, config)
+    with replacing_file(run_dir / CONFIG) as draft:
+        configuration.save(config, draft)
     with (run_dir / COMMANDS).open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%F %T')}  {shlex.join([sys.executable, *sys.argv])}\n")
     write_atomically(run_dir / RUN_ID, run_id + "\n")
-    text = json.dumps(environment, indent=1, ensure_ascii=False)
-    (run_dir / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
+    environment = {
+        "hvd_nmt": __version__,
+        "commit": _commit(),
+        "hosts": setup.hosts,
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "horovod": horovod.build_info(),
+        "precision": setup.precision,
+        "platform": platform.platform(),
+        "gpus": gpu_names(),
+        "code": code_hash(),
+    }
+    write_record(run_dir / ENVIRONMENT, environment)
 
 
-def note_origin(run_dir: Path, origin: Checkpoint) -> None:
-    """Write down which checkpoint a run began with; `config.yaml` holds only what was asked for."""
-    text = json.dumps(origin.record(), indent=1, ensure_ascii=False)
-    (run_dir / ORIGIN).write_text(text + "\n", encoding="utf-8")
-
-
-def _unwritable(run_dir: Path, rank: Rank, error: OSError) -> RunError:
-    return RunError(
-        f"The run directory {run_dir} cannot be written to on {rank.host} "
-        f"({error.strerror}): give another --run-dir or mend its permissions."
-    )
+def _commit() -> str | None:
+    """Commit of the checkout that this code runs from, if it is one."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", os.fspath(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None

@@ -11,10 +11,9 @@ from hvd_nmt.config import Config
 from hvd_nmt.config.exchange import Joined, is_due
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import evaluation, heartbeat, horovod
-from hvd_nmt.training.early_end import EarlyEnd
+from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
-from hvd_nmt.training.step_callback import StepCallback
-from hvd_nmt.training.stop import StopRequest
+from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
 
 class SaveAndEvaluate(StepCallback):
@@ -24,8 +23,9 @@ class SaveAndEvaluate(StepCallback):
     that is due then is lost. A step that is evaluated is saved first, so the best models are
     checkpoints with a second name, and an evaluation that fails costs no step.
 
-    `saver` and `store` are None on a rank that writes nothing; `copies` is the number of
-    directories that get each checkpoint. Rank 0 decides, by `early_end` too, and prints.
+    `sync_every`: steps between two exchanges of islands, for which both wait. `saver` and `store`
+    are None on a rank that writes nothing; `copies` is the number of directories that get each
+    checkpoint. Rank 0 decides, by `early_end` too, and prints.
     """
 
     def __init__(
@@ -36,13 +36,14 @@ class SaveAndEvaluate(StepCallback):
         saver: Saver | None,
         store: EventStore | None,
         *,
+        sync_every: int,
         copies: int,
         is_first: bool,
         early_end: EarlyEnd,
         stop_request: StopRequest,
     ) -> None:
         super().__init__(start_step)
-        self._config, self._evaluator = config, evaluator
+        self._config, self._evaluator, self._sync_every = config, evaluator, sync_every
         self._saver, self._store, self._copies = saver, store, copies
         self._is_first, self._early_end = is_first, early_end
         self._stop_request = stop_request
@@ -55,10 +56,6 @@ class SaveAndEvaluate(StepCallback):
         """Stop listening."""
         self._stop_request.stop_listening()
 
-    def on_failure(self) -> None:
-        """Let no launcher interrupt the end; Keras calls nothing after an error."""
-        self._stop_request.hold_back()
-
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
         if self._stop_request.requested:
@@ -69,13 +66,14 @@ class SaveAndEvaluate(StepCallback):
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
         ends = logs["end"] > 0 or step == self._config.training.max_steps
-        sync_every = self.model.exchange.sync_every
-        evaluate = ends or is_due(step, self._config.evaluation.every_steps, sync_every)
-        save = evaluate or is_due(step, self._config.checkpoints.every_steps, sync_every)
+        evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
+        save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)
         # The step's own sum does not know of a signal that came since the step began.
         stop = logs["stop"] > 0 or (save and self._stop_request.agreed()[0])
+        if stop:
+            self._stop_request.announce()  # it may be another rank than this one that was asked
         if save or stop:
-            self._save(step, stop)
+            self._save(step)
         if evaluate and (ends or not stop):  # at the end all is saved: a kill loses nothing more
             stop, enough = self._evaluate(step)
             ends = ends or enough
@@ -87,10 +85,8 @@ class SaveAndEvaluate(StepCallback):
             )
         self.model.stop_training = ends
 
-    def _save(self, step: int, stop: bool) -> None:
-        """Save; when the run stops, at once, for the launcher kills it soon."""
-        if stop:
-            self._stop_request.announce()  # it may be another rank than this one that was asked
+    def _save(self, step: int) -> None:
+        """Save on all ranks that write, and record how long they waited."""
         self.model.join(step, Joined.EVERYTHING)
         began_s = time.monotonic()
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():

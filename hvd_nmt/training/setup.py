@@ -1,4 +1,4 @@
-"""From a configuration to ranks that are ready for step 1."""
+"""From a configuration to ranks with equal data, a model and batches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.model import architectures
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import cluster, devices, heartbeat, horovod, optimizer, slicing
-from hvd_nmt.training.exchange import host_sums
-from hvd_nmt.training.exchange.gradient_sums import GradientSums
-from hvd_nmt.training.exchange.host_sums import HostGroups
-from hvd_nmt.training.exchange.islands import Islands
+from hvd_nmt.training import cluster, devices, gradient_sums, horovod, optimizer
+from hvd_nmt.training.gradient_sums import GradientSums, HostGroups
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.plan import Plan, count_parameters
 from hvd_nmt.training.step import TrainingModel
 
 
@@ -32,6 +28,8 @@ from hvd_nmt.training.step import TrainingModel
 class RunSetup:
     """What all ranks have agreed on before step 1."""
 
+    config: Config
+    """all settings of the run"""
     rank: Rank
     """this process among the ranks"""
     hosts: list[str]
@@ -69,11 +67,11 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         _require_places(config, data)
         hosts = [facts["host"] for facts in facts_by_rank]
         batching = config.training.tokens_per_step, config.training.seed
-        plan = BatchPlan.of_data(data, config.data.stages, *batching)
+        batch_plan = BatchPlan.of_data(data, config.data.stages, *batching)
     groups = None
     exchange = Exchange.of(config.training, len(set(hosts)))
     if exchange.kind != "float32":
-        groups = host_sums.meet(hosts, rank.index)
+        groups = gradient_sums.meet(hosts, rank.index)
         if groups is None:
             raise ConfigError(
                 f"The launcher knows other hosts than {', '.join(dict.fromkeys(hosts))}, on which "
@@ -81,7 +79,7 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
                 "its slots (-H v100a:2,v100b:2), or use --training.exchange float32."
             ).of_all_ranks()
     by_rank = horovod.gather(devices.description(rank))
-    return RunSetup(rank, hosts, by_rank, data, plan, precision, exchange, groups)
+    return RunSetup(config, rank, hosts, by_rank, data, batch_plan, precision, exchange, groups)
 
 
 def _require_places(config: Config, data: DataDirectory) -> None:
@@ -99,14 +97,12 @@ def _require_places(config: Config, data: DataDirectory) -> None:
         )
 
 
-def build(
-    config: Config, run_setup: RunSetup
-) -> tuple[TrainingModel, tf.train.Checkpoint, AdamState]:
+def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, AdamState]:
     """The compiled model with fresh weights, what a checkpoint of it holds, and Adam's variables.
 
     Raises ConfigError if `training.freeze` names no weight, or leaves none to train.
     """
-    manifest = run_setup.data.manifest
+    config, manifest = run_setup.config, run_setup.data.manifest
 
     def fresh() -> Transformer:
         return architectures.build(
@@ -118,56 +114,12 @@ def build(
     transformer, average = fresh(), fresh() if config.training.ema_decay else None
     sums = GradientSums()
     model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
-    model.corpora = len(run_setup.data.manifest.corpora)
+    model.corpora = len(manifest.corpora)
     keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
     model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
     adam = optimizer.state(keras_optimizer, list(weights))
     return model, run_state(transformer, model.step, adam, average), adam
-
-
-def check(config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> Plan:
-    """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
-
-    Also cuts the steps into slices, where the memory asks for them. Raises DivergedError if that
-    fails.
-    """
-    weights, start_step = model.transformer.trainable_variables, int(model.step.numpy())
-    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, run_setup.rank)
-    cluster.require_equal_weights(model.replicated, start_step, run_setup.rank)
-    _begin_exchange(config, run_setup, model, adam)
-    model.micro_batches = slicing.choose(config.training, run_setup.batch_plan, model)
-    parameters = count_parameters(weights)
-    return Plan(
-        config=config,
-        data=run_setup.data,
-        batch_plan=run_setup.batch_plan,
-        parameters=parameters,
-        hosts=run_setup.hosts,
-        devices=run_setup.devices,
-        reduced_by=horovod.reduced_by(),
-        precision=run_setup.precision,
-        start_step=start_step,
-        all_reduce_s=all_reduce_s,
-        latency_s=cluster.latency_s(),
-        exchange=run_setup.exchange,
-        frozen=parameters - count_parameters(model.trained),
-        slices=model.micro_batches,
-    )
-
-
-def _begin_exchange(
-    config: Config, run_setup: RunSetup, model: TrainingModel, adam: AdamState
-) -> None:
-    """Have hosts exchange as configured; raises DivergedError if gradients are summed wrongly."""
-    exchange, hosts = run_setup.exchange, run_setup.groups
-    if hosts is None:
-        return
-    islands = Islands(model.trained, adam, hosts) if exchange.islands else None
-    model.use(exchange, islands, hosts, config)
-    together = run_setup.together if exchange.islands else None
-    with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
-        cluster.check_averaging(model.optimizer, model.trained, run_setup.rank, together)
 
 
 def dataset(

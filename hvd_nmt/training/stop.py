@@ -1,32 +1,36 @@
-"""Signals that ask a run to stop."""
+"""What ends a run before its last step: signals, the clock, and what evaluations say."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import threading
 import time
+from functools import reduce
 from typing import Any
 
 import tensorflow as tf
 
+from hvd_nmt import config as configuration
+from hvd_nmt.config import Config
+from hvd_nmt.explain import stopping
+from hvd_nmt.records import metrics
+from hvd_nmt.records.record import Run
+from hvd_nmt.telemetry.events import read_metrics
 from hvd_nmt.training import horovod
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STDERR = 2
-_INTERRUPTED = 130
-_LOSS_S = 0.5
-"""for the loss of a rank to be noticed here"""
-_AT_ONCE = "hvd_nmt.train: interrupted; the same command goes on from the last checkpoint saved.\n"
+_SECONDS = 3600
+_LAST_STEP = "training.max_steps"
 
 
 class StopRequest:
-    """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so at once.
+    """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so.
 
-    Python runs a handler between two operations of its own, and a step is one: the line comes from
-    a thread that the signal wakes, and a second SIGINT, from whoever does not want to wait, ends
-    the process there. A second SIGTERM does nothing: launchers send it more than once.
+    Python runs a handler between two operations of its own, and a step is one. From then on SIGINT
+    ends the process at once, for whoever does not want to wait. A second SIGTERM does nothing:
+    launchers send it more than once.
     """
 
     LINE = (
@@ -38,22 +42,18 @@ class StopRequest:
         self.requested = False
         """whether a signal has asked this rank"""
         self._lines = [self.LINE] if announces else []
-        self._before: tuple[dict[int, Any], int] | None = None
-        self._wakes: int | None = None
+        self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
         """From now on signals only ask; harmless when it listens already."""
-        if self._before is not None:
-            return
-        woken, self._wakes = os.pipe()
-        os.set_blocking(self._wakes, False)  # as `set_wakeup_fd` demands
-        handlers: dict[int, Any] = {n: signal.signal(n, self._ask) for n in _SIGNALS}
-        self._before = handlers, signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-        threading.Thread(target=self._answer, args=(woken,), name="signals", daemon=True).start()
+        if not self._before:
+            self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
 
     def stop_listening(self) -> None:
         """From now on signals do what they did before; harmless when it never listened."""
-        self._end_listening((signal.SIGTERM, signal.SIGINT))
+        before, self._before = self._before, {}
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def hold_back(self) -> None:
         """After an error: SIGTERM does nothing any more, and SIGINT what it did before.
@@ -61,7 +61,7 @@ class StopRequest:
         When one rank has ended, the launcher sends SIGTERM to the others, which must not keep the
         first from its sentence. `common.signals.restored` ends this.
         """
-        self._end_listening((signal.SIGINT,))
+        self.stop_listening()
         signal.signal(signal.SIGTERM, _nothing)
 
     def agreed(self, ends: bool = False) -> tuple[bool, bool]:
@@ -80,34 +80,86 @@ class StopRequest:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
-
-    def _answer(self, woken: int) -> None:
-        """In a thread, until `stop_listening` closes the other end of the pipe."""
-        interrupts = 0
-        while number := int.from_bytes(os.read(woken, 1), "big"):
-            interrupts += number == signal.SIGINT
-            if interrupts > 1:
-                with contextlib.suppress(OSError):
-                    os.write(_STDERR, _AT_ONCE.encode())
-                os._exit(_INTERRUPTED)
-            if number in _SIGNALS:
-                # horovodrun sends it when another rank is gone; then nothing is saved.
-                time.sleep(_LOSS_S)
-                if horovod.heartbeat.is_lost:
-                    continue
-                self.announce()
-        os.close(woken)
-
-    def _end_listening(self, restored: tuple[int, ...]) -> None:
-        if self._before is None or self._wakes is None:
-            return
-        handlers, wakeup = self._before
-        self._before = None
-        signal.set_wakeup_fd(wakeup)
-        os.close(self._wakes)
-        for number in restored:
-            signal.signal(number, handlers[number])
+        if number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+        if (
+            not horovod.heartbeat.is_lost
+        ):  # horovodrun signals when a rank is gone; nothing is saved
+            self.announce()
 
 
 def _nothing(number: int, frame: Any) -> None:
     """Not SIG_IGN, which a process that is started now would inherit."""
+
+
+class EarlyEnd:
+    """Decides on rank 0 whether the run ends; how the others hear of it is the callers' matter.
+
+    `trained_s` are seconds of training before this start.
+    """
+
+    def __init__(self, config: Config, trained_s: float) -> None:
+        self._config, self._trained_s = config, trained_s
+        self._began_s = time.monotonic()
+        self._option = _LAST_STEP
+        self.because = ""
+        """why, in words; "" if the run goes on"""
+
+    def is_out_of_time(self) -> bool:
+        """Whether all starts together have trained for `training.max_hours`."""
+        hours = self._config.training.max_hours
+        trained_s = self._trained_s + time.monotonic() - self._began_s
+        if 0 < hours * _SECONDS <= trained_s and not self.because:
+            self._option = "training.max_hours"
+            self.because = f"it has trained for {hours:g} hours"
+        return bool(self.because)
+
+    def is_enough(self, step: int) -> bool:
+        """Whether the newest evaluation in the records is of this step, and the last."""
+        config, run_dir = self._config, self._config.run_dir
+        if not (config.evaluation.stop_after or config.evaluation.stop_when_trained):
+            return False
+        lines = read_metrics(run_dir)
+        evaluations = metrics.evaluations(lines)
+        if not evaluations or evaluations[-1].step != step:
+            return False
+        run = Run(
+            run_dir.name, run_dir, "hvd_nmt", max_steps=config.training.max_steps,
+            config=configuration.as_plain(config), intervals=metrics.intervals(lines),
+            evaluations=evaluations,
+        )  # fmt: skip
+        found = stopping.enough(run, config.evaluation)
+        if found is not None:
+            self._option, self.because = found
+        return found is not None
+
+    def record(self, step: int) -> dict[str, Any]:
+        """The fields of the line `end`, after the last step that was done."""
+        option, because = self._option, self.because
+        if step >= self._config.training.max_steps:
+            option, because = _LAST_STEP, ""
+        value = _value_of(self._config, option)
+        return {"steps": step, "reason": option, "value": value, "because": because}
+
+
+def ended_before(config: Config, step: int) -> str:
+    """One sentence if an earlier start has ended the run by an option that is unchanged; else "".
+
+    A collective: the records of rank 0 count.
+    """
+    sentence = ""
+    with horovod.raise_on_all_ranks():
+        lines = [line for line in read_metrics(config.run_dir) if line["kind"] in ("start", "end")]
+        end = lines[-1] if lines else {}
+        option = end.get("reason", _LAST_STEP)
+        ended = option != _LAST_STEP and end["steps"] == step
+        if ended and _value_of(config, option) == end["value"]:
+            sentence = (
+                f"{config.run_dir} has stopped at step {step:,} because {end['because']}; to go "
+                f"on, change {option}, which is {end['value']}."
+            )
+    return str(horovod.gather(sentence)[0])
+
+
+def _value_of(config: Config, option: str) -> Any:
+    return reduce(getattr, option.split("."), config)

@@ -17,11 +17,10 @@ import tf_keras as keras
 
 import toy
 from hvd_nmt.checkpoints.state import adam_state
-from hvd_nmt.training import horovod
-from hvd_nmt.training.exchange import host_sums
-from hvd_nmt.training.exchange import islands as islands_module
-from hvd_nmt.training.exchange.gradient_sums import GradientSums
-from hvd_nmt.training.exchange.islands import Islands
+from hvd_nmt.training import gradient_sums, horovod
+from hvd_nmt.training import islands as islands_module
+from hvd_nmt.training.gradient_sums import GradientSums
+from hvd_nmt.training.islands import Islands
 
 SHAPES = [(1000, 512), (7,), (300, 33), (), (500_000,)]
 ROUNDS = 3
@@ -30,7 +29,7 @@ ROUNDS = 3
 def main():
     rank = horovod.init(with_groups=True)
     hosts = horovod.gather(rank.host)
-    groups = host_sums.meet(hosts, rank.index)
+    groups = gradient_sums.meet(hosts, rank.index)
     print("RESULT " + json.dumps({
         "rank": rank.index,
         "ways": {name: way(exchange, groups, rank) for name, exchange in toy.EXCHANGES.items()},
@@ -47,13 +46,13 @@ def gradients(rank, scale=1.0):
     ]
 
 
-def summed(exchange, groups):
+def summed(exchange, groups, ranks):
     sums = GradientSums()
-    sums.exchange, sums.hosts = exchange, groups
+    sums.hosts = groups
 
     def add_up(gradients):
         if exchange.kind == "float32":
-            return horovod.sums_in(horovod.everybody(), gradients, "gradients")
+            return horovod.sums_in(horovod.group(range(ranks)), gradients, "gradients")
         return sums(gradients)
 
     return tf.function(add_up, autograph=False)
@@ -61,7 +60,7 @@ def summed(exchange, groups):
 
 def way(exchange, groups, rank):
     """Relative errors by scale, bytes that the host sent for a sum, whether all ranks have it."""
-    add_up, errors = summed(exchange, groups), []
+    add_up, errors = summed(exchange, groups, rank.size), []
     for scale in (1.0, 1e6, 1e-9):
         of_ranks = [gradients(index, scale) for index in range(rank.size)]
         wanted = [sum(each) for each in zip(*of_ranks, strict=True)]
@@ -87,7 +86,7 @@ def not_finite(groups, rank):
         x = np.ones(5000, np.float32)
         if rank.index == rank.size - 1:
             x[4321] = value
-        (y,) = summed(toy.EXCHANGES["float16"], groups)([tf.constant(x)])
+        (y,) = summed(toy.EXCHANGES["float16"], groups, rank.size)([tf.constant(x)])
         found.append(not np.isfinite(y.numpy()[4321]) and bool(np.isfinite(y.numpy()[:4000]).all()))
     return found
 
@@ -109,7 +108,7 @@ def islands(groups, rank):
         for step in range(first, first + count):
             for weight in weights:
                 weight.assign_add(tf.fill(weight.shape, float(groups.index + 1)))
-            joined.end_step(learned, [False] * len(learned))
+            joined.end_step(learned)
             if (step + 1) % 4 == 0:
                 joined.exchange()
 

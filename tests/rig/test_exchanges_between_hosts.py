@@ -119,7 +119,7 @@ def test_checkpoints_and_evaluations_wait_for_an_exchange(runs):
 def test_a_host_s_gradient_is_divided_by_its_own_tokens(runs):
     """By those of all hosts it would be half as long at step 1, where the weights are the same."""
     tag = "Loss_Optimization/global_gradient_norm"
-    plain, island = (logged(runs[name][0], tag)[0] for name in ("plain", "broken-twice"))
+    plain, island = (logged(runs[name][0], tag)[0] for name in ("plain", "broken"))
     assert island > 0.8 * plain
 
 
@@ -129,14 +129,14 @@ def test_the_log_has_how_far_hosts_move_and_part(runs):
     assert line["step_time/exchange_s"] > 0
 
 
-def test_a_host_that_goes_wrong_takes_the_weights_of_the_other_and_twice_ends_the_run(runs):
+def test_a_host_that_goes_wrong_takes_the_weights_of_the_other_or_ends_the_run(runs):
     _, code, said = runs["islands"]
     assert code == 0
-    assert said.count("not finite  step 6: the gradient became NaN or Inf on v100b") == 1
+    assert said.count("the loss became NaN or Inf on rank 1 (v100b); it is skipped") == 2
     assert checksum(said)
-    _, code, said = runs["broken-twice"]
+    _, code, said = runs["broken"]
     assert code == 6
-    assert "At step 10 the gradient became NaN or Inf on v100b, again" in said
+    assert "At step 8 the loss became NaN or Inf on rank 1 (v100b), step 3 in a row" in said
 
 
 @pytest.mark.parametrize("layout", ["one rank", "v100a:2,v100b:1"])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import UserError
-from hvd_nmt.training import horovod, host_directories, run_directory
+from hvd_nmt.training import horovod, run_directory
 
 
 def main(out, cases):
@@ -29,7 +29,7 @@ def main(out, cases):
             said, found = [], None
             lock = run_directory.claim(config.run_dir, rank)
             try:
-                found = host_directories.agree(config.run_dir, rank, said.append)
+                found = run_directory.agree(config.run_dir, rank, said.append)
             except UserError as error:
                 said.append(str(error))
             if lock is not None:

@@ -132,7 +132,7 @@ def weights_checked():
     """CHECKSUMS gets that of this rank's weights after each step."""
 
     def after_step(guard, step, logs):
-        CHECKSUMS.append(cluster.weights_checksum(guard.model.transformer.trainable_variables))
+        CHECKSUMS.append(cluster._checksum(guard.model.transformer.trainable_variables))
         return after_step_before(guard, step, logs)
 
     with patched(not_finite.NotFiniteGuard, "after_step", after_step) as after_step_before:

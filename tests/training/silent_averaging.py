@@ -32,8 +32,7 @@ from hvd_nmt.common.errors import BY_EXIT_CODE, UserError
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.model.loss import cross_entropy
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import callbacks, cluster, horovod, optimizer
-from hvd_nmt.training.exchange import gradient_sums
+from hvd_nmt.training import callbacks, cluster, gradient_sums, horovod, optimizer
 from hvd_nmt.training.step import TrainingModel
 
 FIRST_ONLY = hvd.ProcessSet([0])
@@ -137,9 +136,9 @@ def right_optimizer_on_the_transformer(rank):
     """The weights of a real model, with its tied matrix, after the guard: unchanged."""
     model, transformer = training_model(rank)
     weights = transformer.trainable_variables
-    before = cluster.weights_checksum(weights)
+    before = cluster._checksum(weights)
     answer = refused(cluster.check_averaging, model.optimizer, weights, rank)
-    return answer | {"changed": cluster.weights_checksum(weights) != before,
+    return answer | {"changed": cluster._checksum(weights) != before,
                      "iterations": int(model.optimizer.iterations)}  # fmt: skip
 
 

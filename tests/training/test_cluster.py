@@ -30,7 +30,7 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DivergedError
-from hvd_nmt.training import cluster, horovod, other_launchers
+from hvd_nmt.training import cluster, horovod
 
 pytestmark = pytest.mark.both_tensorflows
 RANKS = 3
@@ -133,7 +133,7 @@ def test_what_horovod_does_silently_is_used_nowhere():
 @pytest.fixture
 def one_process(monkeypatch):
     """Nothing of a launcher in the environment."""
-    for variable in ("HVD_NMT_RANKS", "HOROVOD_SIZE", *other_launchers._OTHER_LAUNCHERS):
+    for variable in ("HVD_NMT_RANKS", "HOROVOD_SIZE", *horovod._OTHER_LAUNCHERS):
         monkeypatch.delenv(variable, raising=False)
     return monkeypatch
 
@@ -181,7 +181,7 @@ def test_a_single_bit_names_rank_and_host(answers):
 
 def test_of_two_ranks_nobody_knows_which_is_wrong(monkeypatch):
     monkeypatch.setattr(horovod, "gather", lambda value: [["v100a", 1], ["v100b", 2]])
-    monkeypatch.setattr(cluster, "weights_checksum", lambda weights: 1)
+    monkeypatch.setattr(cluster, "_checksum", lambda weights: 1)
     rank = horovod.Rank(0, 2, 0, 1, "v100a")
 
     with pytest.raises(DivergedError) as raised:

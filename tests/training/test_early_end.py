@@ -15,7 +15,7 @@ from hvd_nmt.config import Config, TrainingConfig
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.questions import RunSummary
-from hvd_nmt.training.early_end import EarlyEnd
+from hvd_nmt.training.stop import EarlyEnd
 
 NO_GAIN = (
     "--evaluation.every-steps", "2", "--evaluation.best-by", "bleu", "--evaluation.stop-after", "1",

@@ -12,8 +12,7 @@ import toy
 PROGRAM = """
 import os, signal, sys
 from hvd_nmt import train
-from hvd_nmt.training import step_log
-from hvd_nmt.training.exchange import gradient_sums
+from hvd_nmt.training import gradient_sums, step_log
 
 gradient_sums.GROUP_BYTES = 4096  # several groups of a tiny model
 

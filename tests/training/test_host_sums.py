@@ -3,33 +3,34 @@
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.training import horovod, other_launchers
-from hvd_nmt.training.exchange import host_sums, islands
+from hvd_nmt.training import gradient_sums, horovod, islands
 from hvd_nmt.training.horovod import Group
 
 
 @pytest.mark.parametrize("layout", ["aaabb", "aabbb", "abbbbcc", "abc"])
 def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatch):
     monkeypatch.setattr(horovod, "group", lambda ranks: Group(tuple(ranks), None))
-    monkeypatch.setattr(other_launchers, "ranks_can_group", lambda: True)
+    monkeypatch.setattr(horovod, "ranks_can_group", lambda: True)
     firsts, handed = tuple(layout.index(host) for host in sorted(set(layout))), []
-    monkeypatch.setattr(horovod, "sum_in", lambda group, x_N, name: x_N * len(group.ranks))
+    monkeypatch.setattr(
+        horovod, "sums_in", lambda group, tensors, name: [x * len(group.ranks) for x in tensors]
+    )
     monkeypatch.setattr(
         horovod, "of_first_in", lambda group, x_N, name: handed.append(group.ranks) or x_N
     )
     for rank, host in enumerate(layout):
-        hosts = host_sums.meet(layout, rank)
+        hosts = gradient_sums.meet(layout, rank)
         speaks = rank in firsts
         assert hosts.across == (Group(firsts, None) if speaks else None)
-        found_N = host_sums.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
+        found_N = gradient_sums.sum_over_hosts(tf.ones([3]), hosts, "sum", narrow=False)
         assert found_N.numpy().tolist() == [len(firsts) if speaks else 1.0] * 3
         assert handed[-1] == tuple(i for i, other in enumerate(layout) if other == host)
         assert hosts.names[hosts.index] == host
 
 
 def test_ranks_that_cannot_group_do_not_meet(monkeypatch):
-    monkeypatch.setattr(other_launchers, "ranks_can_group", lambda: False)
-    assert host_sums.meet("aab", 0) is None
+    monkeypatch.setattr(horovod, "ranks_can_group", lambda: False)
+    assert gradient_sums.meet("aab", 0) is None
 
 
 def test_the_outer_rate_grows_with_the_square_root_of_hosts():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hvd_nmt.common.errors import DivergedError
-from hvd_nmt.training import horovod, step
+from hvd_nmt.training import horovod
 from hvd_nmt.training.not_finite import NotFiniteGuard
+from hvd_nmt.training.step import TrainingModel
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
 GOOD = {"gradient_norm": 1.5, "not_finite": 0.0, "own_not_finite": 0.0, "loss_scale": 0.0}
@@ -34,12 +35,14 @@ def guard(monkeypatch):
         plan = types.SimpleNamespace(
             position=lambda step: types.SimpleNamespace(epoch=step // STEPS_PER_EPOCH)
         )
-        setup = types.SimpleNamespace(rank=RANK, batch_plan=plan)
-        made = NotFiniteGuard(Path("run"), 0, setup)
+        config = types.SimpleNamespace(run_dir=Path("run"))
+        setup = types.SimpleNamespace(config=config, rank=RANK, batch_plan=plan)
+        made = NotFiniteGuard(0, setup)
 
         def after(number, **logs):
             logs = {**GOOD, "not_finite": float(sum(not_finite)), **logs}
-            made.after_step(number, {**logs, "left_out": step._is_left_out(logs)})
+            left_out = TrainingModel._is_left_out(types.SimpleNamespace(islands=None), logs)
+            made.after_step(number, {**logs, "left_out": left_out})
             return named
 
         return after
@@ -59,7 +62,7 @@ def test_finite_steps_go_on_without_asking_anyone(guard, monkeypatch):
     [
         ((0, 1), math.nan, "At step 12 the loss became NaN or Inf on rank 1 (v100b), step 3 in a"),
         ((1, 1), 1.5, "on rank 0 (v100a), rank 1 (v100b), step 3 in a row."),
-        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. No weight"),
+        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. It was"),
     ],
 )
 def test_the_third_in_a_row_ends_the_run_and_names_rank_and_host(guard, not_finite, norm, words):

@@ -15,6 +15,7 @@ from hvd_nmt.config import CheckpointConfig, Config, ModelConfig, TrainingConfig
 from hvd_nmt.data import corpus
 from hvd_nmt.training import run_directory
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.setup import RunSetup
 
 FIRST = Rank(0, 2, 0, 2, "v100a")
 SECOND = Rank(1, 2, 1, 2, "v100a")
@@ -28,8 +29,10 @@ def data(toy_data: Path) -> corpus.DataDirectory:
 def describe(run_dir: Path, config: Config, data: corpus.DataDirectory) -> list[str]:
     """Describes a run and returns what was logged."""
     logged: list[str] = []
-    run_directory.require_same_run(run_dir, config, data, logged.append)
-    run_directory.describe(run_dir, config, data, {"python": "3.11", "größe": 1}, "a1b2")
+    config = dataclasses.replace(config, run_dir=run_dir)
+    setup = RunSetup(config, FIRST, ["größe"], ["CPU"], data, None, "float32")
+    run_directory.require_same_run(setup, logged.append)
+    run_directory.describe(setup, "a1b2")
     return logged
 
 
@@ -62,7 +65,7 @@ def test_a_run_directory_explains_itself(tmp_path: Path, data: corpus.DataDirect
     assert configuration.load(tmp_path / "config.yaml") == config
     assert (tmp_path / "spm.model").read_bytes() == data.spm_path.read_bytes()
     environment = json.loads((tmp_path / "environment.json").read_text(encoding="utf-8"))
-    assert environment == {"python": "3.11", "größe": 1}
+    assert (environment["hosts"], environment["precision"]) == (["größe"], "float32")
     commands = (tmp_path / "command.txt").read_text(encoding="utf-8").splitlines()
     assert len(commands) == 3  # one for each start
     assert not list(tmp_path.glob(".*"))
@@ -103,4 +106,5 @@ def test_what_may_change_is_written_and_said_if_it_changes_the_model(
     logged = describe(tmp_path, longer, data)
     assert len(logged) == 1
     assert "training.learning_rate 2.0 -> 1.0" in logged[0]
-    assert configuration.load(tmp_path / "config.yaml") == longer
+    found = configuration.load(tmp_path / "config.yaml")
+    assert found == dataclasses.replace(longer, run_dir=tmp_path)

@@ -3,19 +3,17 @@
 import dataclasses
 import os
 import signal
-import time
 
 import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import Preempted
-from hvd_nmt.config.exchange import Exchange, Joined
+from hvd_nmt.config.exchange import Joined
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
-from hvd_nmt.training.early_end import EarlyEnd
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
-from hvd_nmt.training.stop import StopRequest
+from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
 
 @pytest.fixture
@@ -46,16 +44,15 @@ class Ending:
         self._store = EventStore(run_dir)
         early_end = EarlyEnd(config, 0.0)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, copies=1, is_first=True,
-            early_end=early_end, stop_request=StopRequest(announces=True),
+            config, start_step, self, self, self._store, sync_every=1, copies=1,
+            is_first=True, early_end=early_end, stop_request=StopRequest(announces=True),
         )  # fmt: skip
         self._callback.set_model(self)
-        self.exchange = Exchange()
 
     def __call__(self):
         self.done.append("evaluate")
         self._during()
-        return Scores(2.0, 2.0, 10.0, 1.0, 20.0, "", 0.1, ["ein Hund"], 7.0)
+        return Scores(2.0, 2.0, 10.0, 1.0, 20.0, 0.1, ["ein Hund"], 7.0)
 
     def samples(self, scores):
         return ""
@@ -85,29 +82,11 @@ def ask(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 
 
-def heard(capfd):
-    """What stderr has got when the line is on it: a thread writes it."""
-    said, deadline = "", time.monotonic() + 600
-    while "\n" not in said and time.monotonic() < deadline:
-        time.sleep(0.01)
-        said += capfd.readouterr().err
-    return said
-
-
-def stop_at(step, base, run_dir):
-    """A run that a signal stops: what it did."""
-    with Ending(base, run_dir) as ending:
-        ask()
-        with pytest.raises(Preempted, match=f"after step {step}"):
-            ending.step(step)
-    return ending.done
-
-
 def test_a_signal_is_answered_at_once_and_only_once(base, tmp_path, capfd):
     handler = signal.getsignal(signal.SIGTERM)
     with Ending(base, tmp_path) as ending:
         ask()
-        assert heard(capfd) == StopRequest.LINE
+        assert capfd.readouterr().err == StopRequest.LINE
         ask()
         with pytest.raises(Preempted, match="after step 3; the checkpoint is saved"):
             ending.step(3, stop=1.0)

@@ -26,7 +26,9 @@ def dataset(monkeypatch):
     monkeypatch.setattr(setup, "batches", batches)
     plan = SimpleNamespace(position=lambda step: step)
     data = SimpleNamespace(epochs=None, manifest=SimpleNamespace(by_corpus=lambda part: {}))
-    run_setup = setup.RunSetup(Rank(0, 1, 0, 1, "host"), ["host"], ["CPU"], data, plan, "float32")
+    run_setup = setup.RunSetup(
+        None, Rank(0, 1, 0, 1, "host"), ["host"], ["CPU"], data, plan, "float32"
+    )
     return lambda steps: setup.dataset(run_setup, 7, steps), made
 
 

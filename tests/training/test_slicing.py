@@ -10,7 +10,7 @@ from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.training import horovod, optimizer, slicing
+from hvd_nmt.training import horovod, micro_batches, optimizer
 from hvd_nmt.training.step import TrainingModel
 
 VOCABULARY = 64
@@ -29,11 +29,11 @@ def choose(monkeypatch):
         monkeypatch.setattr(horovod, "gather", lambda mine: [mine, others])
         monkeypatch.setattr(device, "is_gpu", lambda: on_gpu)
         monkeypatch.setattr(
-            slicing,
-            "computes",
-            lambda model, batch, slices: tried.append(slices) or slices >= fitting,
+            micro_batches,
+            "fits",
+            lambda gradients, batch, slices: tried.append(slices) or slices >= fitting,
         )
-        return slicing.choose(training, PLAN, model(micro_batches=asked)), tried
+        return micro_batches.choose(training, PLAN, 1, model().own_gradients), tried
 
     return choose
 
@@ -58,7 +58,8 @@ def test_out_of_memory_doubles_the_slices(choose):
     assert choose() == (1, [1])
     assert choose(fitting=3) == (4, [1, 2, 4])
     most, _ = choose(fitting=10**6)
-    assert most >= slicing.largest_batch(PLAN, 1).rows > most / 2
+    rows, _, _ = PLAN.padded_shapes(PLAN.epoch(0), 1)
+    assert most >= max(rows) > most / 2
 
 
 def test_another_ranks_memory_counts_as_well(choose):
@@ -78,7 +79,7 @@ def test_what_is_configured_and_processors_are_not_tried(choose, monkeypatch):
 def test_a_trial_computes_and_changes_nothing():
     tried = model("float16")
     before = [weight.numpy().tolist() for weight in tried.trained]
-    assert slicing.computes(tried, PaddedBatch(5, 6, 7), 2)
+    assert micro_batches.fits(tried.own_gradients, PaddedBatch(5, 6, 7), 2)
     assert [weight.numpy().tolist() for weight in tried.trained] == before
     assert int(tried.step) == int(tried.optimizer.iterations) == 0
 
@@ -91,7 +92,7 @@ def test_a_trial_that_lacks_memory_says_so_and_no_other_error_is_taken_for_that(
 
     tried = model()
     monkeypatch.setattr(tried, "own_gradients", fail)
-    assert not slicing.computes(tried, PaddedBatch(5, 6, 7), 1)
-    assert not slicing.computes(tried, PaddedBatch(5, 6, 7), 1)
+    assert not micro_batches.fits(tried.own_gradients, PaddedBatch(5, 6, 7), 1)
+    assert not micro_batches.fits(tried.own_gradients, PaddedBatch(5, 6, 7), 1)
     with pytest.raises(tf.errors.InternalError, match="a bug"):
-        slicing.computes(tried, PaddedBatch(5, 6, 7), 1)
+        micro_batches.fits(tried.own_gradients, PaddedBatch(5, 6, 7), 1)

@@ -6,7 +6,6 @@ That an average instead of the sum would be seen, on very unequal shares, is sho
 import functools
 import itertools
 import os
-import re
 import time
 
 import numpy as np
@@ -113,9 +112,7 @@ def test_ranks_with_programs_of_xla_take_the_same_curve(curves, toy_commands, to
     done = toy_commands.train(*options, ranks=2, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "XLA         a program for each shape" in done.stdout
-    assert re.search(r"compiled 1 program in \d+", done.stdout)
     lines = toy.metrics(tmp_path / "run")
-    assert 0 < sum(line.get("programs", 0) for line in lines) <= 4
     for tag in CURVES:
         found = [line[tag] for line in lines]
         np.testing.assert_allclose(found, values(curves, 1, tag)[:4], rtol=1e-5)

@@ -22,9 +22,14 @@ import tensorflow as tf
 
 from hvd_nmt.checkpoints.state import AdamState
 from hvd_nmt.training import horovod
-from hvd_nmt.training.exchange import wire
-from hvd_nmt.training.exchange.gradient_sums import grouped, joined, like
-from hvd_nmt.training.exchange.host_sums import HostGroups, sum_over_hosts
+from hvd_nmt.training.gradient_sums import (
+    BLOCK,
+    HostGroups,
+    grouped,
+    joined,
+    like,
+    sum_over_hosts,
+)
 
 WAY_OF_TWO_HOSTS = 1.6
 """how far the common weights of two hosts move in the long run, hosts' mean progress = 1: of 1.0,
@@ -55,55 +60,44 @@ class Islands:
         self.common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
         self.hosts = hosts
-        self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
-        self._variables = tuple(
-            zip(*map(grouped, (
-                weights, self.common, self._velocity, [*adam.m.values()], [*adam.v.values()]
-            )), strict=True)
-        )  # fmt: skip
-        """by group: weights, common ones, velocity, moments"""
         self._adam = adam
-        self._moves = 0
-        """exchanges since the velocity was zero: no checkpoint has it, so it begins anew in
-        `join`"""
+        self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
+        moments = [*adam.m.values()], [*adam.v.values()]
+        of_all = weights, self.common, self._velocity, *moments
+        groups = [*zip(*map(grouped, of_all), strict=True)]
+        moves = (functools.partial(self._move, *group) for group in enumerate(groups))
+        means = (functools.partial(self._mean, *group) for group in enumerate(groups))
+        self._moves, self._means = (
+            [tf.function(body, autograph=False) for body in bodies] for bodies in (moves, means)
+        )
+        """graphs, one for each group of weights"""
+        self._exchanges = 0
+        """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
         self._joined = -1
         """step after which all was equal"""
-        self._graphs: dict[tuple[str, int], Any] = {}
         self._norms_2 = np.zeros(2)
         """mean squares: of the last move that the hosts proposed together, of each one's own"""
-        self._forget()
-
-    def _forget(self) -> None:
-        self._tokens_H = np.zeros(len(self.hosts.names))
+        self._tokens_H = np.zeros(len(hosts.names))
         """that each host has learned from since the last exchange"""
-        self._bad_H = np.zeros(len(self.hosts.names), bool)
-        """whether its gradient was NaN or Inf since"""
 
-    def end_step(self, learned: Sequence[float], bad: Sequence[bool]) -> None:
-        """Note the target tokens each host learned from in a step; before `join` or `exchange`.
-
-        `bad` says whether a host's gradient was NaN or Inf: what it has learned since the last
-        exchange is left out of the next one.
-        """
+    def end_step(self, learned: Sequence[float]) -> None:
+        """Note the target tokens each host learned from in a step; before `join` or `exchange`."""
         self._tokens_H += learned
-        self._bad_H |= np.asarray(bad, bool)
 
     def exchange(self) -> dict[str, float]:
         """Make all weights the common ones on all hosts; gives `exchange_s`, seconds it took."""
         if not self._tokens_H.any():
             return {}
         started_s = time.perf_counter()
-        share_H = np.where(self._bad_H, 0.0, self._tokens_H)
-        share_H /= max(share_H.sum(), 1e-9)
+        share_H = self._tokens_H / self._tokens_H.sum()
         # As many hosts with equal shares have a mean with as little noise.
-        hosts = 1 / np.sum(share_H**2) if share_H.any() else 1.0
-        self._moves += 1
+        hosts = 1 / np.sum(share_H**2)
+        self._exchanges += 1
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
-        momentum = MOMENTUM / (1 - MOMENTUM**self._moves)
+        momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
         outer_3 = tf.constant([share_H[self.hosts.index], outer_rate(hosts), momentum], tf.float32)
-        numbers = range(len(self._variables))
-        self._norms_2 = sum(self._graph("move", n)(outer_3).numpy() for n in numbers)
-        self._forget()
+        self._norms_2 = sum(move(outer_3).numpy() for move in self._moves)
+        self._tokens_H[:] = 0
         return {"exchange_s": time.perf_counter() - started_s}
 
     def join(self, step: int) -> dict[str, float]:
@@ -113,11 +107,11 @@ class Islands:
         self._joined = step
         logs = self.exchange()
         started_s = time.perf_counter()
-        for number in range(len(self._variables)):
-            self._graph("mean", number)()
+        for mean in self._means:
+            mean()
         for velocity in self._velocity:
             velocity.assign(tf.zeros_like(velocity))
-        self._moves = 0
+        self._exchanges = 0
         counters = [self._adam.iterations]
         if self._adam.loss_scale is not None:
             counters += tf.train.TrackableView.children(self._adam.loss_scale).values()
@@ -138,30 +132,23 @@ class Islands:
         moved, apart = self._norms_2
         return float(np.sqrt(max(0.0, apart - moved)))
 
-    def _graph(self, kind: str, number: int) -> Any:
-        """The graph that does one thing with one group, traced when it is first used."""
-        if (kind, number) not in self._graphs:
-            body = functools.partial(getattr(self, f"_{kind}"), number)
-            self._graphs[kind, number] = tf.function(body, autograph=False)
-        return self._graphs[kind, number]
-
-    def _move(self, number: int, outer_3: tf.Tensor) -> tf.Tensor:
+    def _move(self, number: int, group: tuple[Any, ...], outer_3: tf.Tensor) -> tf.Tensor:
         """Move the common weights of a group, and take them.
 
         Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
         `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns float32 [2]:
         squares of the mean way, and the mean of the squares of the hosts' ways.
         """
-        weights, common, velocity, *_ = self._variables[number]
+        weights, common, velocity, *_ = group
         share, rate, momentum = tf.unstack(outer_3)
         common_N = joined(common)
         way_N = joined(weights) - common_N
-        # Nothing of weights that are NaN or Inf, whatever the gradients were.
-        counts = (share > 0) & tf.math.is_finite(tf.reduce_sum(way_N * way_N))
-        way_N = tf.where(counts, way_N, tf.zeros_like(way_N))
+        # Nothing of weights that are NaN or Inf: that host takes the weights of the others.
+        is_finite = tf.math.is_finite(tf.reduce_sum(way_N * way_N))
+        way_N = tf.where(is_finite, way_N, tf.zeros_like(way_N))
         square = share * tf.reduce_sum(way_N * way_N)
         # In a block of its own, for its size would take digits from its neighbours.
-        padded_N = tf.pad(way_N * share, [[0, -way_N.shape[0] % wire.BLOCK]])
+        padded_N = tf.pad(way_N * share, [[0, -way_N.shape[0] % BLOCK]])
         sums_N = sum_over_hosts(
             tf.concat([padded_N, square[None]], 0), self.hosts, f"weights_{number}", narrow=True
         )
@@ -173,9 +160,9 @@ class Islands:
         _assign(weights, common_N)
         return tf.stack([tf.reduce_sum(mean_N * mean_N), square])
 
-    def _mean(self, number: int) -> None:
+    def _mean(self, number: int, group: tuple[Any, ...]) -> None:
         """Give Adam's moments their means over the hosts."""
-        for kind, moments in zip("mv", self._variables[number][3:], strict=True):
+        for kind, moments in zip("mv", group[3:], strict=True):
             own_N = joined(moments) / len(self.hosts.names)
             own_N = tf.where(tf.math.is_finite(own_N), own_N, tf.zeros_like(own_N))
             name = f"moments_{kind}_{number}"

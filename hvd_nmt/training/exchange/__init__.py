@@ -1,1 +1,0 @@
-"""How the hosts of a run share what their ranks learn."""

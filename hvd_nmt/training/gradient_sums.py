@@ -1,0 +1,177 @@
+"""How gradients are summed where Horovod does not do it alone: in groups, over hosts, as float16.
+
+A ring over R ranks sends 2 (R - 1) / R times the numbers over the network of each host. Here the
+ranks of a host sum first, then the first ranks of H hosts, and hand the sum to the others of their
+host: each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a rank's part, K
+blocks of `BLOCK` numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from hvd_nmt.training import horovod
+from hvd_nmt.training.horovod import Group
+
+GROUP_BYTES = 25 << 20
+"""what travels as one, as in PyTorch (Li et al. 2020, PyTorch Distributed, 5.2): each sum costs a
+delay, and the first can only begin when its last gradient is there"""
+BLOCK = 1024
+"""numbers that have a scale in common on their way as float16; it adds two to them"""
+
+# The exponent of a float32 is stored as 8 bits, with 127 for 2^0.
+_MANTISSA_BITS = 23
+_LARGEST = 127 + 14
+"""stored exponent of the numbers from 2^14 up to 2^15, where the largest of a block is brought"""
+_MOST_SCALE = 253
+"""stored exponent of the largest scale whose inverse is a normal number"""
+
+
+@dataclasses.dataclass(frozen=True)
+class HostGroups:
+    """Which ranks are together on a host, and which speak for their hosts, as one rank sees it."""
+
+    names: list[str]
+    """of the hosts, in the order of their first ranks"""
+    index: int
+    """place of this rank's host among them"""
+    local: Group
+    """ranks of this host"""
+    across: Group | None
+    """first ranks of all hosts; None: this rank is none of them"""
+
+
+class GradientSums:
+    """What the optimizer calls to sum gradients. A graph that was traced keeps what it found."""
+
+    def __init__(self) -> None:
+        self.hosts: HostGroups | None = None
+        """of the run; None: gradients are summed as on one host"""
+        self.within_hosts = False
+        """whether each host sums alone"""
+
+    def __call__(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor] | None:
+        """The sums; None: Horovod is to sum them over all ranks."""
+        if self.hosts is None:
+            return None
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        sums: list[tf.Tensor] = []
+        for number, group in enumerate(grouped(dense)):
+            name = f"gradients_{number}"
+            if self.within_hosts:
+                sums += horovod.sums_in(self.hosts.local, group, name)
+            else:
+                (of_host_N,) = horovod.sums_in(self.hosts.local, [joined(group)], f"{name}.local")
+                sums += like(sum_over_hosts(of_host_N, self.hosts, name, narrow=True), group)
+        return sums
+
+
+def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
+    """Form the groups, in the same order on all ranks; a collective.
+
+    None where Horovod was not started so that ranks of a host can be a group: the launcher knows
+    other hosts than those that the ranks are on.
+    """
+    names = list(dict.fromkeys(host_of_rank))
+    members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}
+    if max(map(len, members.values())) > 1 and not horovod.ranks_can_group():
+        return None
+    together = {name: horovod.group(members[name]) for name in names}
+    across = horovod.group([ranks[0] for ranks in members.values()])
+    host = host_of_rank[rank]
+    speaks = rank in across.ranks
+    return HostGroups(names, names.index(host), together[host], across if speaks else None)
+
+
+def group_count(tensors: Sequence[tf.Tensor | tf.Variable]) -> int:
+    """In how many groups of about `GROUP_BYTES` Horovod is to sum gradients of these shapes."""
+    return min(len(tensors), -(-sum(map(_bytes, tensors)) // GROUP_BYTES))
+
+
+def grouped(
+    tensors: Sequence[tf.Tensor | tf.Variable],
+) -> list[list[tf.Tensor | tf.Variable]]:
+    """Neighbours up to `GROUP_BYTES`: those of one layer become ready one after another."""
+    groups: list[list[tf.Tensor]] = [[]]
+    for tensor in tensors:
+        if groups[-1] and sum(map(_bytes, [*groups[-1], tensor])) > GROUP_BYTES:
+            groups.append([])
+        groups[-1].append(tensor)
+    return groups
+
+
+def _bytes(tensor: tf.Tensor | tf.Variable) -> int:
+    return int(tensor.shape.num_elements() * tensor.dtype.size)
+
+
+def joined(tensors: Sequence[tf.Tensor | tf.Variable]) -> tf.Tensor:
+    """Some tensors as one vector."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def like(flat_N: tf.Tensor, tensors: Sequence[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:
+    """A vector cut into the shapes of some tensors."""
+    parts = tf.split(flat_N, [tensor.shape.num_elements() for tensor in tensors])
+    return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def sum_over_hosts(x_N: tf.Tensor, hosts: HostGroups, name: str, *, narrow: bool) -> tf.Tensor:
+    """Sum over hosts of what all ranks of a host have alike, float32; equal on all, to the bit.
+
+    `name` is of the collectives, the same on all ranks; `narrow`: numbers travel as float16.
+    """
+    if hosts.across is not None:
+        if narrow:
+            x_N = _narrow_sum(hosts.across, x_N, name)
+        else:
+            (x_N,) = horovod.sums_in(hosts.across, [x_N], name)
+    return horovod.of_first_in(hosts.local, x_N, f"{name}.common")
+
+
+def _narrow_sum(group: Group, x_N: tf.Tensor, name: str) -> tf.Tensor:
+    """Sum over the ranks of a group of float32 numbers that travel as float16.
+
+    Nothing is calculated in float16: each rank gets one part from all, adds them up in float32, in
+    the order of ranks, and hands its sum to the others. That sends as many bytes as a ring. Gloo
+    would add float16 by software, three times as slowly, and could overflow.
+    """
+    ranks, count = len(group.ranks), x_N.shape[0]
+    if ranks == 1:
+        return x_N
+    padded_N = tf.pad(x_N, [[0, -count % (ranks * BLOCK)]])
+    dealt = horovod.deal_in(group, encoded(padded_N), f"{name}.dealt")
+    sum_Q = tf.reduce_sum(tf.reshape(decoded(dealt), [ranks, -1]), 0)
+    sums = horovod.concatenated_in(group, encoded(sum_Q), f"{name}.sums")
+    return decoded(sums)[:count]
+
+
+def encoded(x_N: tf.Tensor) -> tf.Tensor:
+    """Numbers, float32 [N], N a multiple of `BLOCK`, as they travel: float16 [K, BLOCK + 2].
+
+    float16 ends at 65,504, and below 6e-5 it loses digits: gradients, and the steps of weights, lie
+    far outside. So each block of neighbours is scaled by a power of two that puts its largest
+    number just below 2^15, and the inverse travels with it, as the bits of two more float16. A
+    number arrives to 11 bits, if it is not 2^29 times smaller than one of its neighbours. NaN and
+    Inf stay. The result is to be moved as it is, not to be calculated with.
+    """
+    x_KxB = tf.reshape(x_N, [-1, BLOCK])
+    largest_Kx1 = tf.reduce_max(tf.abs(x_KxB), 1, keepdims=True)
+    exponent = tf.bitwise.right_shift(tf.bitcast(largest_Kx1, tf.int32), _MANTISSA_BITS)
+    scale = tf.clip_by_value(127 + _LARGEST - exponent, 1, _MOST_SCALE)
+    numbers_KxB = tf.cast(x_KxB * _power_of_two(scale), tf.float16)
+    inverse_Kx2 = tf.reshape(tf.bitcast(_power_of_two(254 - scale), tf.float16), [-1, 2])
+    return tf.concat([numbers_KxB, inverse_Kx2], 1)
+
+
+def decoded(payload_KxP: tf.Tensor) -> tf.Tensor:
+    """What `encoded` was given, rounded to 11 bits: float32 [K * BLOCK]."""
+    numbers_KxB, inverse_Kx2 = payload_KxP[:, :BLOCK], payload_KxP[:, BLOCK:]
+    inverse_Kx1 = tf.reshape(tf.bitcast(inverse_Kx2, tf.float32), [-1, 1])
+    return tf.reshape(tf.cast(numbers_KxB, tf.float32) * inverse_Kx1, [-1])
+
+
+def _power_of_two(stored_exponent: tf.Tensor) -> tf.Tensor:
+    return tf.bitcast(tf.bitwise.left_shift(stored_exponent, _MANTISSA_BITS), tf.float32)
