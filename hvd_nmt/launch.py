@@ -26,6 +26,7 @@ RUN_DIR/launch.jsonl records all of it, and the report tells it.
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,13 +36,14 @@ import tyro
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ConfigError, outliving_readers, reported, speak_utf8
-from hvd_nmt.config import command_line
+from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.launching import command, supervision
-from hvd_nmt.launching.command import Command
-from hvd_nmt.launching.preflight import Wanted
-from hvd_nmt.launching.supervision import Job
+from hvd_nmt.launching import supervision
+from hvd_nmt.launching.preflight import Job
+
+_TRAIN, _SHORT = "hvd_nmt.train", "train"
+_EXAMPLE = "python -m hvd_nmt.launch -H v100a:2,v100b:2 train --preset base"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +89,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         outliving_readers("hvd_nmt.launch"),
         reported("hvd_nmt.launch") as outcome,
     ):
-        own, words = command.split(sys.argv[1:] if argv is None else argv)
+        own, words = split(sys.argv[1:] if argv is None else argv)
         if not words and not {"-h", "--help"} & set(own):
-            command.parse(words)  # says that there is none, whatever stands in its place
+            raise ConfigError(
+                f"No command is given: write it after --, or train, as in {_EXAMPLE}."
+            )
         options = command_line.options(
             Options, prog="python -m hvd_nmt.launch", description=__doc__ or "", argv=own
         )
         signals.grace_s()  # a wrong one is said before ranks start
-        job = _job(options, command.parse(words))
+        job = _job(options, words)
         if options.dry_run:
             print("\n".join(supervision.dry_run(job)))
         else:
@@ -102,12 +106,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return outcome.exit_code
 
 
-def _job(options: Options, wanted_command: Command) -> Job:
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of the launcher, and those of the command: after --, or from `train` on.
+
+    `train` becomes `python -m hvd_nmt.train`.
+    """
+    words = list(argv)
+    if "--" in words:
+        index = words.index("--")
+        own, words = words[:index], words[index + 1 :]
+    elif _SHORT in words:
+        index = words.index(_SHORT)
+        own, words = words[:index], words[index:]
+    else:
+        return words, []
+    return own, ["python", "-m", _TRAIN, *words[1:]] if words[:1] == [_SHORT] else words
+
+
+def config_of(words: Sequence[str]) -> Config | None:
+    """The configuration of the run that a command starts; None: it is not hvd_nmt.train.
+
+    Raises:
+        ConfigError: its options cannot work.
+    """
+    program = os.path.basename(words[0])
+    if program.startswith("python") and list(words[1:3]) == ["-m", _TRAIN]:
+        options = words[3:]
+    elif program == "hvd-nmt" and list(words[1:2]) == [_SHORT]:
+        options = words[2:]
+    else:
+        return None
+    config: Config = command_line.run_config(
+        list(options), prog=f"python -m {_TRAIN}", description="The run to launch."
+    )
+    return config
+
+
+def _job(options: Options, words: Sequence[str]) -> Job:
     """Raises a ConfigError for what cannot work together."""
     if options.hostfile is not None:
         among = hosts.read_hostfile(options.hostfile)
-    else:
-        among = hosts.parse(options.hosts) if options.hosts else [_this_machine(options.num_proc)]
+    elif options.hosts:
+        among = hosts.parse(options.hosts)
+    else:  # this machine, with a slot for each rank that was asked for, or for each GPU
+        slots = options.num_proc or len(checks.visible_gpus(probe.gpu({}))) or 1
+        among = [Host("localhost", slots)]
     slots = sum(host.slots for host in among)
     ranks = options.num_proc or slots
     if ranks > slots:
@@ -117,22 +160,16 @@ def _job(options: Options, wanted_command: Command) -> Job:
         )
     if options.min_ranks > ranks:
         raise ConfigError(f"--min-ranks is {options.min_ranks:,}, above the {ranks:,} ranks.")
-    fixed = wanted_command.config.ranks if wanted_command.config is not None else 0
-    if fixed and options.min_ranks not in (0, fixed):
+    config = config_of(words)
+    if config is not None and config.ranks and options.min_ranks not in (0, config.ranks):
         raise ConfigError(
-            f"--ranks {fixed:,} of the command lets no host be left out: give no --min-ranks, or "
-            "no --ranks."
+            f"--ranks {config.ranks:,} of the command lets no host be left out: give no "
+            "--min-ranks, or no --ranks."
         )
-    wanted = Wanted(tuple(among), ranks, options.min_ranks or ranks, options.nic)
     return Job(
-        wanted_command, wanted, options.timeout_s, options.restarts_per_hour,
-        options.wait_for_hosts_h,
+        tuple(words), config, tuple(among), ranks, options.min_ranks or ranks, options.nic,
+        options.timeout_s, options.restarts_per_hour, options.wait_for_hosts_h,
     )  # fmt: skip
-
-
-def _this_machine(ranks: int) -> Host:
-    """With a slot for each rank that was asked for, or for each GPU."""
-    return Host("localhost", ranks or len(checks.visible_gpus(probe.gpu({}))) or 1)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ OF_A_SIGNAL, _OF_SSH = 128, 255
 _KILLED = OF_A_SIGNAL + signal.SIGKILL
 _LATE_S = 60.0
 """in its start-up, after which a rank that others wait for is late"""
-OWN_END_S, LOST_END_S = 5.0, 2.0
-"""for ranks to end by themselves after another ended with an error of its own, or was killed: one
-may be writing a checkpoint"""
+OWN_END_S, LOST_END_S, LOST_HOST_S = 5.0, 2.0, 4.0
+"""for ranks to end by themselves after another ended with an error of its own, or was killed, or a
+host was lost: one may be writing a checkpoint"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def find(
 
     Args:
         ends: of ranks, in their order.
-        states: rank -> what it does (`agent`), of those that live.
+        states: rank -> what it does (`agent`) and since when (`began_s`), of those that live.
         hosts: rank -> its host.
         lost_hosts: host -> why it is lost.
         grace_s: what ranks have to save.
@@ -81,15 +81,10 @@ def find(
             return _of_end(end)
     for host, why in lost_hosts.items():
         sentence = f"{host} is lost: {why}; its ranks end by themselves if they still run."
-        return Verdict(sentence, _OF_SSH, OWN_END_S, asks=True)
-    stuck = {rank: state for rank, state in states.items() if state["stuck"] or state["stopped"]}
-    if stuck:
-        # Of those that wait, the one that is waited for came least far, so it came there first.
-        rank = min(
-            stuck,
-            key=lambda n: (not stuck[n]["stopped"], stuck[n]["waits"], stuck[n]["began_s"]),
-        )
-        return Verdict(f"{_stuck(rank, hosts[rank], stuck[rank])}; it is killed.", _KILLED)
+        return Verdict(sentence, _OF_SSH, LOST_HOST_S, asks=True)
+    rank = _stuck_rank(states)
+    if rank is not None:
+        return Verdict(f"{_stuck(rank, hosts[rank], states[rank])}; it is killed.", _KILLED)
     if any(end.code == Preempted.exit_code for end in ends):
         return Verdict("", Preempted.exit_code, grace_s)
     return None
@@ -99,30 +94,37 @@ def without_cause(
     ends: Sequence[End], states: Mapping[int, Mapping[str, Any]], hosts: Mapping[int, str]
 ) -> Verdict:
     """The verdict where nobody is known to be the first, after a while."""
-    late = {
-        rank: state["seconds"] for rank, state in states.items()
-        if not state["section"] and state["seconds"] > _LATE_S
-    }  # fmt: skip
-    for rank, seconds in late.items():
-        sentence = (
-            f"rank {rank} on {hosts[rank]} did not join the others: it still starts after "
-            f"{duration(seconds)}; see what the host does (a cold disk, a folder that hangs)."
-        )
-        return Verdict(sentence, ClusterError.exit_code)
+    for rank, state in states.items():
+        if not state["section"] and state["seconds"] > _LATE_S:
+            return Verdict(
+                f"rank {rank} on {hosts[rank]} did not join the others: it still starts after "
+                f"{duration(state['seconds'])}; see what the host does (a cold disk, a folder that "
+                "hangs).", ClusterError.exit_code,
+            )  # fmt: skip
     early = [end for end in ends if end.code == 0]
     if early and len(early) < len(ends):
-        first = early[0]
-        sentence = f"rank {first.rank} on {first.host} ended with code 0 before the others."
-        return Verdict(sentence, ClusterError.exit_code)
+        said = f"rank {early[0].rank} on {early[0].host} ended with code 0 before the others."
+        return Verdict(said, ClusterError.exit_code)
     if ends[0].code == -signal.SIGABRT:
         return _of_end(ends[0])
-    names = sorted({hosts[rank] for rank in hosts})
+    names = sorted({*hosts.values()})
     between = f"between {' and '.join(names)}" if len(names) > 1 else f"on {names[0]}"
     sentence = (
         f"the ranks {between} lost their connections, though all of them and their hosts are "
         "there: see the network, and what they said above."
     )
     return Verdict(sentence, ClusterError.exit_code)
+
+
+def _stuck_rank(states: Mapping[int, Mapping[str, Any]]) -> int | None:
+    """The one that the others wait for, if any is stuck."""
+    stopped, stuck, busy = (
+        {rank for rank, state in states.items() if state[what] == value}
+        for what, value in (("stopped", True), ("stuck", True), ("waits", False))
+    )
+    # Of those that wait, the one that is waited for came least far, so it came there first.
+    suspects = stopped or (stuck and (stuck & busy or busy or stuck))
+    return min(suspects, key=lambda rank: states[rank]["began_s"], default=None)
 
 
 def _of_end(end: End) -> Verdict:

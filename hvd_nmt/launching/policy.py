@@ -6,14 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hvd_nmt.common.errors import (
-    ClusterError,
-    ConfigError,
-    DataError,
-    DivergedError,
-    Preempted,
-    RunError,
-)
+from hvd_nmt.common import errors
 from hvd_nmt.common.units import count
 
 STARTS_WITHOUT_PROGRESS = 5
@@ -21,9 +14,10 @@ STARTS_WITHOUT_PROGRESS = 5
 LONGEST_PAUSE_S = 300.0
 _HOUR_S = 3600.0
 _WOULD_FAIL_AGAIN = frozenset(
-    kind.exit_code for kind in (ConfigError, DataError, RunError, DivergedError)
+    kind.exit_code
+    for kind in (errors.ConfigError, errors.DataError, errors.RunError, errors.DivergedError)
 )
-_PASSES = frozenset((Preempted.exit_code, ClusterError.exit_code, 255))
+_PASSES = frozenset((errors.Preempted.exit_code, errors.ClusterError.exit_code, 255))
 """exit codes besides those of signals of ranks that may do better the next time; 255 is ssh's"""
 _OF_A_SIGNAL = 128
 
@@ -58,7 +52,7 @@ def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = Fa
     if code == 0 or code in _WOULD_FAIL_AGAIN:
         return Decision(False, code)
     if asked_to_stop:
-        return Decision(False, Preempted.exit_code)
+        return Decision(False, errors.Preempted.exit_code)
     in_vain = len(list(itertools.takewhile(lambda end: not end.progressed, reversed(ends))))
     if why := _hopeless(code, in_vain, restarts_per_hour):
         return Decision(False, code, why=why)
@@ -69,8 +63,8 @@ def decide(ends: Sequence[End], restarts_per_hour: int, asked_to_stop: bool = Fa
 
 
 def pause_s(failures: int) -> float:
-    """Seconds to wait after so many failures in a row: 0, 1, 2, 4 and so on to 5 minutes."""
-    return min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 30)) if failures else 0.0
+    """Seconds to wait after so many failures in a row: 0, 0, 2, 4, 8 and so on to 5 minutes."""
+    return min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 30)) if failures > 1 else 0.0
 
 
 def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
@@ -82,8 +76,7 @@ def _hopeless(code: int, in_vain: int, restarts_per_hour: int) -> str:
             f"{count(in_vain, 'start')} in a row made no new checkpoint: see why they ended, or "
             "save more often (--checkpoints.every-steps); the same command goes on."
         )
-    passes = code in _PASSES or code >= _OF_A_SIGNAL
-    if in_vain and not passes:
+    if in_vain and code not in _PASSES and code < _OF_A_SIGNAL:
         return (
             f"The start ended with code {code}, a defect, before it made a new checkpoint: the "
             "next would end so, too."

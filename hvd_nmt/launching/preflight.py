@@ -17,7 +17,6 @@ from hvd_nmt.diagnosis.checks import FAIL, WARN, Check
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.planned_run import PlannedRun
-from hvd_nmt.launching.command import Command
 
 _NETWORK = "network"
 _OF_ANY_COMMAND = (
@@ -27,6 +26,28 @@ _OF_ANY_COMMAND = (
 """checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
 _OF_THE_RUN = ("run directory",)
 """checks that fail because of the run, which would be no better without that host"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done until it is done."""
+
+    words: tuple[str, ...]
+    """the command"""
+    config: Config | None
+    """of its run; None: it is not hvd_nmt.train, so nothing is known of it"""
+    hosts: tuple[Host, ...]
+    """with their slots, in order"""
+    ranks: int
+    min_ranks: int
+    """hosts that cannot be used are left out while the others have so many slots"""
+    nic: str = ""
+    """network card, of one name on all hosts; "": the one that leads from each to the others"""
+    timeout_s: float = 30.0
+    """for each host to answer"""
+    restarts_per_hour: int = 10
+    wait_for_hosts_h: float = 24.0
+    """hours that hosts may be missing after the first start"""
 
 
 @dataclass(frozen=True)
@@ -46,19 +67,6 @@ class Outlook:
     """step of the newest complete checkpoint that is known of; -1: none"""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the ranks are to run on."""
-
-    hosts: tuple[Host, ...]
-    """with their slots, in order"""
-    ranks: int
-    min_ranks: int
-    """hosts that cannot be used are left out while the others have so many slots"""
-    nic: str = ""
-    """network card, of one name on all hosts; "": the one that leads from each to the others"""
-
-
 def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[Host, ...]:
     """The first slots of the hosts that can be used, as many as ranks if there are."""
     placed: list[Host] = []
@@ -69,37 +77,35 @@ def place(among: Sequence[Host], without: Container[str], ranks: int) -> tuple[H
     return tuple(placed)
 
 
-def look(
-    command: Command, wanted: Wanted, links: Links, known_step: int, is_restart: bool
-) -> Outlook:
+def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False) -> Outlook:
     """Ask all hosts, and find out where the ranks can run.
 
     `known_step`: of the newest checkpoint known; -1: none. A restart also leaves out hosts that
     answer but on which a rank would fail; before the first start these are hindrances.
     """
-    asked = planned_run.ask(command.config or Config(), wanted.hosts, links)
+    asked = planned_run.ask(job.config or Config(), job.hosts, links)
     reached = [checks.reached(answer) for answer in asked.answers]
     out = {check.host: sentence(check) for check in reached if check.status == FAIL}
-    hosts, nic, found = _judged(command, wanted, asked, out)
+    hosts, nic, found = _judged(job, asked, out)
     failed = {
         check.host: sentence(check) for check in found
         if check.status == FAIL and check.host and check.name not in _OF_THE_RUN
     }  # fmt: skip
     if failed and is_restart:
         out |= failed
-        hosts, nic, found = _judged(command, wanted, asked, out)
+        hosts, nic, found = _judged(job, asked, out)
     hindrances = [sentence(check) for check in found if check.status == FAIL]
     slots = sum(host.slots for host in hosts)
-    if slots < wanted.min_ranks:
-        need = f"{count(slots, 'slot')} are left, and {wanted.min_ranks:,} are needed"
+    if slots < job.min_ranks:
+        need = f"{count(slots, 'slot')} are left, and {job.min_ranks:,} are needed"
         hindrances = [*out.values(), *hindrances] or [f"{need}: name more hosts."]
     saved = {answer.host.name: _saved_step(answer) for answer in asked.answers}
-    saved_step = max(known_step, *saved.values()) if command.config else -1
-    if out and hosts and command.config and max(saved[host.name] for host in hosts) < saved_step:
+    saved_step = max(known_step, *saved.values()) if job.config else -1
+    if out and hosts and job.config and max(saved[host.name] for host in hosts) < saved_step:
         # The ranks would begin anew, or further back, where hosts share no file system.
         hindrances.append(
             f"The checkpoint of step {saved_step:,} is on none of the hosts that are left without "
-            f"{', '.join(out)}: mend that, or copy {command.config.run_dir} to one of them."
+            f"{', '.join(out)}: mend that, or copy {job.config.run_dir} to one of them."
         )
     warnings = [sentence(check) for check in found if check.status == WARN]
     return Outlook(hosts, nic, tuple(hindrances), tuple(warnings), out, saved_step)
@@ -115,26 +121,26 @@ def sentence(check: Check) -> str:
 
 
 def _judged(
-    command: Command, wanted: Wanted, asked: PlannedRun, out: dict[str, str]
+    job: Job, asked: PlannedRun, out: dict[str, str]
 ) -> tuple[tuple[Host, ...], str | None, list[Check]]:
     """Where the ranks go without some hosts, through which card, and what is to be said of it."""
-    hosts = place(wanted.hosts, out, wanted.ranks)
+    hosts = place(job.hosts, out, job.ranks)
     by_name = {answer.host.name: answer for answer in asked.answers}
     answers = [dataclasses.replace(by_name[host.name], host=host) for host in hosts]
     if not answers:
         return hosts, None, []
     found = checks.examine(dataclasses.replace(asked, answers=answers))
-    if command.config is None:
+    if job.config is None:
         found = [check for check in found if check.name in _OF_ANY_COMMAND]
-    if wanted.nic:  # routes tell which one, and it is known
+    if job.nic:  # routes tell which one, and it is known
         found = [check for check in found if check.name != _NETWORK or check.status != FAIL]
     elif any(check.name == _NETWORK and check.status == FAIL for check in found):
         return hosts, None, found
-    nic = card(answers, wanted.nic)
+    nic = _card(answers, job.nic)
     return hosts, nic, [*found, *_card_checks(answers, nic)]
 
 
-def card(answers: Sequence[Answer], given: str) -> str | None:
+def _card(answers: Sequence[Answer], given: str) -> str | None:
     """The network card for Horovod; None: none is known."""
     names = [answer.host.name for answer in answers]
     if all(map(is_here, names)):

@@ -12,11 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import final
 
 _STDOUT, _STDERR = 1, 2
-_OWN, _FLUSH, _BEGIN = -1, -2, -3
-"""in place of a rank: a line of the launcher, and what is to be done in its turn"""
 _DELAY_S = 1.0
 """until a line of another rank is shown: rank 0 may say the same"""
 _REMEMBERED = 10_000
@@ -28,8 +27,6 @@ _TRANSIENT = "\r"
 """ends a line that the next one replaces"""
 _SENTENCE = re.compile(r"hvd_nmt[\w.]*: .+")
 
-Printed = Callable[[int], None]
-
 
 @final
 class Output:
@@ -38,14 +35,14 @@ class Output:
     def __init__(self) -> None:
         self.sentence = ""
         """the last that a rank has said of an error"""
-        self._work: queue.SimpleQueue[tuple[int, int, str, Printed]]
-        self._work = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._names: dict[int, str] = {}
         self._rests: dict[tuple[int, int], str] = {}
         """what came of a line that has not ended, by rank and stream"""
         self._said: collections.OrderedDict[str, None] = collections.OrderedDict()
         """by rank 0, the newest last"""
         self._late: collections.deque[tuple[float, int, int, str]] = collections.deque()
+        """when it came, rank, stream, line"""
         self._late_size = 0
         self._transient = ""
         self._closed: set[int] = set()
@@ -53,45 +50,42 @@ class Output:
         self._thread.start()
 
     def begin(self, hosts: dict[int, str]) -> None:
-        """A start: rank -> host."""
-        self._work.put((_BEGIN, _STDOUT, "", lambda size: self._forget(hosts)))
+        """A start: rank -> host; what was said in an earlier one is forgotten."""
 
-    def hear(self, rank: int, stream: int, text: str, printed: Printed) -> None:
+        def forget() -> None:
+            self._finish_lines()
+            self._names, self.sentence = hosts, ""
+            self._said.clear()
+
+        self._work.put(forget)
+
+    def hear(self, rank: int, stream: int, text: str, printed: Callable[[int], None]) -> None:
         """Something that a rank printed, any part of lines."""
-        self._work.put((rank, stream, text, printed))
+
+        def show() -> None:
+            self._sort(rank, stream, text)
+            printed(len(text))
+
+        self._work.put(show)
 
     def say(self, text: str) -> None:
         """A line of the launcher itself, on stderr."""
-        self._work.put((_OWN, _STDERR, f"hvd_nmt.launch: {text}\n", lambda size: None))
+        self._work.put(partial(self._write, _STDERR, f"hvd_nmt.launch: {text}\n"))
 
     def flush(self, gives_up: Callable[[], bool] = lambda: False) -> None:
         """All that was heard until now is printed, also lines that have not ended."""
         done = threading.Event()
-        self._work.put((_FLUSH, _STDOUT, "", lambda size: done.set()))
+        self._work.put(self._finish_lines)
+        self._work.put(done.set)
         while self._thread.is_alive() and not done.wait(0.1) and not gives_up():
             pass
 
-    def _forget(self, hosts: dict[int, str]) -> None:
-        """What was said in an earlier start."""
-        self._names, self.sentence = hosts, ""
-        self._said.clear()
-
     def _print_all(self) -> None:
         while True:
-            try:
-                rank, stream, text, printed = self._work.get(timeout=_DELAY_S / 4)
-            except queue.Empty:
-                self._show_late(time.monotonic() - _DELAY_S)
-                continue
-            if rank == _FLUSH:
-                self._finish_lines()
-            elif rank == _OWN:
-                self._write(stream, text)
-            elif rank >= 0:
-                self._sort(rank, stream, text)
-            until_s = float("inf") if self._late_size > _MUCH or rank in (_FLUSH, _BEGIN) else None
-            self._show_late(until_s or time.monotonic() - _DELAY_S)
-            printed(len(text))
+            with contextlib.suppress(queue.Empty):
+                self._work.get(timeout=_DELAY_S / 4)()
+            until_s = time.monotonic() - _DELAY_S
+            self._show_late(until_s if self._late_size < _MUCH else float("inf"))
 
     def _sort(self, rank: int, stream: int, text: str) -> None:
         """Whole lines of rank 0 at once, of other ranks later; the rest stays."""
@@ -103,29 +97,23 @@ class Output:
             end = len(text)
         if rest := text[end:]:
             self._rests[rank, stream] = rest
-        text = text[:end]
-        if not text:
+        if not (text := text[:end]):
             return
         whole = text.removesuffix("\n").split("\n")
         lines = [line.rstrip(_TRANSIENT).rpartition(_TRANSIENT)[2] for line in whole]
-        if stream == _STDERR:
-            for line in lines:
-                if _SENTENCE.match(line):
-                    self.sentence = line
+        sentences = [line for line in lines if stream == _STDERR and _SENTENCE.match(line)]
+        self.sentence = (sentences or [self.sentence])[-1]
         if rank == 0:
-            self._remember(lines)
+            for line in lines[-_REMEMBERED:]:
+                self._said[line] = None
+                self._said.move_to_end(line)
+            while len(self._said) > _REMEMBERED:
+                self._said.popitem(last=False)
             self._write(stream, text)
         else:
             now_s = time.monotonic()
             self._late.extend((now_s, rank, stream, line) for line in lines)
             self._late_size += len(text)
-
-    def _remember(self, lines: list[str]) -> None:
-        for line in lines[-_REMEMBERED:]:
-            self._said[line] = None
-            self._said.move_to_end(line)
-        while len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
 
     def _show_late(self, until_s: float) -> None:
         """Lines of other ranks that came before, unless rank 0 has said them."""
@@ -146,6 +134,7 @@ class Output:
         if self._transient:
             self._transient = ""
             self._write(_STDOUT, "\n")  # the last one stays
+        self._show_late(float("inf"))
 
     def _write(self, stream: int, text: str) -> None:
         """To a file or a terminal, on which a line that is to be replaced stays the last."""

@@ -13,10 +13,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, final
 
-from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE
+from hvd_nmt.common.rank_environment import HEARTBEAT, SPARE, START_ID
 from hvd_nmt.training import heartbeat
 
 _PIPE_BYTES = 1 << 16
@@ -57,25 +58,25 @@ class RankProcess:
         self, number: int, words: list[str], variables: dict[str, str], *, is_spare: bool = False
     ) -> None:
         self.number, self.words, self.variables = number, words, variables
-        self.told_stuck = False
         self.imports_s = math.inf
         """until it says what it does"""
+        self.start_id = variables[START_ID]
+        self._was_stuck = False
         self._began_s = time.monotonic()
         file = os.memfd_create(heartbeat.MEMORY)
-        environment = {**os.environ, **variables, HEARTBEAT: str(file)}
-        environment |= {SPARE: "1"} if is_spare else {}
         os.truncate(file, heartbeat.PAGE.size)
         self._page = mmap.mmap(file, heartbeat.PAGE.size)
+        environment = {**os.environ, **variables, HEARTBEAT: str(file)}
         try:
             self.process = subprocess.Popen(
-                words, pass_fds=[file],
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                words, pass_fds=[file], env=environment | ({SPARE: "1"} if is_spare else {}),
                 stdin=subprocess.PIPE if is_spare else subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=end_with_parent,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True, preexec_fn=_end_with_parent,
             )  # fmt: skip
         finally:
             os.close(file)
-        self._readers: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []
 
     def need(self) -> None:
         """It is a spare, and becomes a rank now."""
@@ -96,18 +97,25 @@ class RankProcess:
         """Whether it has not ended."""
         return self.process.poll() is None
 
-    def read(self, allowance: Allowance, tell: Callable[[int, str], None]) -> None:
-        """Tell in threads what it prints: stream, and text in which bad bytes are shown as such."""
-        for stream, pipe in enumerate((self.process.stdout, self.process.stderr), 1):
-            thread = threading.Thread(
-                target=_read, args=(pipe, allowance, stream, tell), daemon=True
-            )
-            self._readers.append(thread)
+    def watch(
+        self, allowance: Allowance, printed: Callable[[int, str], None], ended: Callable[[], None]
+    ) -> None:
+        """Tell in threads what it prints (stream, text), and that it has ended."""
+
+        def await_end() -> None:
+            self.process.wait()
+            ended()
+
+        pipes = enumerate((self.process.stdout, self.process.stderr), 1)
+        read = [partial(_read, pipe, allowance, partial(printed, n)) for n, pipe in pipes if pipe]
+        work: list[Callable[[], None]] = [*read, await_end]
+        self._threads = [threading.Thread(target=each, daemon=True) for each in work]
+        for thread in self._threads:
             thread.start()
 
-    def join_readers(self, until_s: float) -> None:
-        """Wait until all that it printed is told, or for so long."""
-        for thread in self._readers:
+    def join(self, until_s: float) -> None:
+        """Wait until all that it printed is told, and its end, but not for longer."""
+        for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
 
     def state(self) -> dict[str, Any]:
@@ -117,31 +125,31 @@ class RankProcess:
             until_s = self._began_s + self.imports_s
             state = heartbeat.State(until_s, until_s, self._began_s, False, "")
         letter = _kernel_state(self.process.pid)
-        stopped = letter == "T"
-        # A rank may come out of a collective and then loop before it says that it waits no more.
-        waits = state.waits and letter == "S"
+        deadline_s = state.stopped_deadline_s if letter == "T" else state.deadline_s
         return {
-            "section": state.section, "waits": waits, "seconds": now_s - state.began_s,
-            "stopped": stopped,
-            "stuck": now_s > (state.stopped_deadline_s if stopped else state.deadline_s),
+            "section": state.section, "seconds": now_s - state.began_s,
+            # A rank may have come out of a collective, and loop before it says so.
+            "waits": state.waits and letter == "S",
+            "stopped": letter == "T", "stuck": now_s > deadline_s,
         }  # fmt: skip
 
-    def ask_for_stacks(self) -> None:
-        """Have it print where its threads are."""
-        if heartbeat.read(self._page).section:  # before that the signal would end it
+    def print_stacks(self, is_stuck: bool) -> None:
+        """Have it print once where its threads are, each time when it gets stuck."""
+        # Before it has a section the signal would end it.
+        if is_stuck and not self._was_stuck and heartbeat.read(self._page).section:
             self.process.send_signal(heartbeat.STACKS)
+        self._was_stuck = is_stuck
 
 
-def end_with_parent() -> None:
+def _end_with_parent() -> None:
     """In a child: the kernel kills it when its parent ends, however that ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != _agent:  # it has ended before
         os._exit(1)
 
 
-def _read(
-    pipe: IO[bytes], allowance: Allowance, stream: int, tell: Callable[[int, str], None]
-) -> None:
+def _read(pipe: IO[bytes], allowance: Allowance, printed: Callable[[str], None]) -> None:
+    """Bytes that are no UTF-8 are shown as such."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
     is_over = False
     while not is_over:
@@ -149,7 +157,7 @@ def _read(
         is_over = not data
         if text := decoder.decode(data, final=is_over):
             allowance.take(len(text))
-            tell(stream, text)
+            printed(text)
     pipe.close()
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, final
 
 import psutil
@@ -20,28 +21,74 @@ from horovod.runner.http.http_server import RendezvousServer
 
 from hvd_nmt.common import signals
 from hvd_nmt.common.errors import ClusterError, Preempted
-from hvd_nmt.common.rank_environment import START_ID, TERMINAL, passed, rank_environment
+from hvd_nmt.common.rank_environment import TERMINAL, passed, rank_environment
 from hvd_nmt.common.units import duration
 from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import SILENCE_S, Link, LinkError, Links, Message
 from hvd_nmt.launching import culprit, rank_output
 from hvd_nmt.launching.culprit import End, Verdict
 from hvd_nmt.launching.rank_output import Output
-from hvd_nmt.launching.stop_signals import StopSignals
-from hvd_nmt.training import heartbeat
 
 _NOT_STARTED = 127
 _TICK_S = 1.0
 _SILENT_S = 30.0
 """without a word of a host, after which that is said"""
-_SETTLE_S, _SETTLE_LATE_S = 0.5, 30.0
-"""from a failure to the verdict: others may have failed before; late, where the launcher stood"""
+_SETTLE_S, _SETTLE_STUCK_S = 0.5, 1.5
+"""from a failure to the verdict: others may have failed before; whoever is stuck may go on, and
+prints its stacks"""
 _CAUSE_S = 5.0
 """where what failed first is a consequence: for its cause"""
 _ANSWER_S = 10.0
+"""without a word of a host, after which it is lost where ranks of others have ended"""
 _FLUSH_S = 5.0
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
+
+Events = queue.SimpleQueue[tuple[Link | None, Message | None]]
+
+
+@final
+class StopSignals:
+    """SIGTERM, SIGINT, SIGHUP: the ranks are to save; between two starts they interrupt."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        """whether one has come"""
+        self.wake: Callable[[], None] = lambda: None
+        """called when one comes"""
+        self._interrupts = 0
+        self._interrupting = False
+
+    @property
+    def at_once(self) -> bool:
+        """Whether SIGINT has come a second time: whoever sent it does not want to wait."""
+        return self._interrupts > 1
+
+    def listen(self) -> None:
+        """From now on. Ctrl-Z does nothing: ranks would wait for a launcher that stands still."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) == signal.SIG_DFL:  # no nohup
+                signal.signal(number, self._ask)
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """In the block they raise KeyboardInterrupt, at its beginning if one has come before."""
+        self._interrupting = True
+        try:
+            if self.requested:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interrupting = False
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self.requested = True
+        self._interrupts += number == signal.SIGINT
+        if self._interrupting:
+            self._interrupting = False
+            raise KeyboardInterrupt
+        self.wake()
 
 
 @dataclass(frozen=True)
@@ -64,16 +111,18 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Where:
-    """On what, and of which run."""
+class Plan:
+    """What is started, and on what."""
 
+    words: tuple[str, ...]
     hosts: tuple[Host, ...]
     nic: str
-    launch_id: str
     start_id: str
-    run_dir: Path | None
-    next_start_id: str
-    """"": there are no spares for the next start"""
+    next_start_id: str = ""
+    """for which there are spares; "": none"""
+    run_dir: str | None = None
+    imports_s: float | None = None
+    """until ranks say what they do; None: they need not"""
 
 
 @final
@@ -108,72 +157,53 @@ class Start:
     """One start."""
 
     def __init__(
-        self,
-        words: Sequence[str],
-        where: Where,
-        links: Links,
-        events: queue.SimpleQueue[tuple[Link | None, Message | None]],
-        shown: Output,
-        stop: StopSignals,
+        self, plan: Plan, links: Links, events: Events, shown: Output, stop: StopSignals
     ) -> None:
-        self._words, self._where, self._links = list(words), where, links
+        self._plan, self._links = plan, links
         self._events, self._shown, self._stop = events, shown, stop
         self._open: dict[str, Link] = {}
         self._hosts: dict[int, str] = {}
+        """of each rank"""
         self._ends: list[End] = []
-        self._stuck, self._all_answered = False, True
+        self._states: dict[str, dict[int, dict[str, Any]]] = {}
+        """host -> what its ranks did last"""
         self._lost_hosts: dict[str, str] = {}
+        """host -> why"""
         self._silent: set[str] = set()
         """hosts of which it was said"""
-        self._ticked_s = time.monotonic()
-        self._stood_s = float("-inf")
-        """when this process last stood still for long"""
         stop.wake = partial(events.put, (None, None))
 
     def run(self, rendezvous: Rendezvous) -> Outcome:
         """Start the ranks, and wait until nothing is left of them."""
         verdict = self._begin(rendezvous)
         while verdict is None and len(self._ends) < len(self._hosts) and not self._stop.requested:
-            self._next()
-            if self._has_failed:
-                verdict = self._judge()
-        if self._stop.requested and verdict is None:
-            return self._end(Verdict("", 0, signals.grace_s(), asks=True))
-        return self._end(verdict or Verdict("", 0, signals.grace_s()))
-
-    @property
-    def _has_failed(self) -> bool:
-        return self._stuck or bool(self._lost_hosts) or any(end.code for end in self._ends)
+            self._next(_TICK_S)
+            verdict = self._judge()
+        asks = verdict is None and self._stop.requested
+        return self._end(verdict or Verdict("", 0, signals.grace_s(), asks))
 
     def _begin(self, rendezvous: Rendezvous) -> Verdict | None:
         """Have all agents start their ranks."""
-        where, number = self._where, 0
-        ranks: dict[str, list[tuple[int, dict[str, str]]]] = {}
-        for host, found in rendezvous.variables(where.hosts, where.nic).items():
-            ranks[host] = list(enumerate(found, number))
-            self._hosts |= dict.fromkeys(range(number, number + len(found)), host)
-            number += len(found)
-        self._shown.begin(self._hosts)
-        own = rank_environment(number)
-        theirs = passed(os.environ)
+        plan, answers = self._plan, dict[str, Future[Message]]()
+        ranks = sum(host.slots for host in plan.hosts)
+        own, theirs = rank_environment(ranks), passed(os.environ)
         variables = {name: text for name, text in own.items() if theirs.get(name) != text}
-        variables |= {START_ID: where.start_id, "PYTHONUNBUFFERED": "1"}
+        variables |= {"PYTHONUNBUFFERED": "1"}
         variables |= {TERMINAL: "1"} if rank_output.is_terminal() else {}
-        answers: dict[str, Future[Message]] = {}
-        for placed in where.hosts:
+        variables_of = rendezvous.variables(plan.hosts, plan.nic)
+        for host in plan.hosts:
+            placed = list(enumerate(variables_of[host.name], len(self._hosts)))
+            self._hosts |= {rank: host.name for rank, _ in placed}
             try:
-                link = self._open[placed.name] = self._links.to(placed)
+                link = self._open[host.name] = self._links.to(host)
             except LinkError as error:
-                self._lost_hosts[placed.name] = str(error)
+                self._lost_hosts[host.name] = str(error)
                 continue
-            answers[placed.name] = link.request(
-                "start",
-                words=self._words,
-                variables=variables,
-                ranks=ranks[placed.name],
-                next={START_ID: where.next_start_id} if where.next_start_id else {},
-                imports_s=None if where.run_dir is None else heartbeat.LONGEST_S,
-            )
+            answers[host.name] = link.request(
+                "start", words=plan.words, ranks=placed, variables=variables,
+                start_id=plan.start_id, next_start_id=plan.next_start_id, imports_s=plan.imports_s,
+            )  # fmt: skip
+        self._shown.begin(self._hosts)
         until_s = time.monotonic() + self._links.timeout_s
         for name, answer in answers.items():
             try:
@@ -184,10 +214,9 @@ class Start:
             if "error" in reply:
                 code = ClusterError.exit_code if reply["passes"] else _NOT_STARTED
                 return Verdict(f"{name}: {reply['error']}", code)
-        self._ticked_s = time.monotonic()
-        return self._judge() if self._lost_hosts else None
+        return self._judge()
 
-    def _next(self, timeout_s: float = _TICK_S) -> None:
+    def _next(self, timeout_s: float) -> None:
         """Take note of what is told, and keep in touch."""
         try:
             link, message = self._events.get(timeout=timeout_s)
@@ -195,15 +224,10 @@ class Start:
             link, message = None, None
         if link is not None and self._open.get(link.host.name) is link:
             self._note(link, message)
-        now_s = time.monotonic()
-        if now_s > self._ticked_s + 10 * _TICK_S:
-            self._stood_s = now_s
-        self._ticked_s = now_s
         for name, link in self._open.items():
-            self._see_silence(name, link, now_s)
+            self._see_silence(name, link, time.monotonic() - link.heard_s)
 
-    def _see_silence(self, name: str, link: Link, now_s: float) -> None:
-        silent_s = now_s - max(link.heard_s, self._stood_s)
+    def _see_silence(self, name: str, link: Link, silent_s: float) -> None:
         if silent_s > _SILENT_S and name not in self._silent and link.is_open:
             self._silent.add(name)
             self._shown.say(
@@ -213,46 +237,63 @@ class Start:
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)
             self._shown.say(f"{name} answers again.")
-        if silent_s > SILENCE_S:
+        if silent_s > SILENCE_S or (silent_s > _ANSWER_S and self._has_ended):
             self._lost_hosts.setdefault(name, "it does not answer")
 
     def _note(self, link: Link, message: Message | None) -> None:
         name = link.host.name
         if message is None:
             self._lost_hosts.setdefault(name, link.why_ended)
-        elif message.get("start_id") != self._where.start_id:
+        elif message["start_id"] != self._plan.start_id:
             return
         elif message["tell"] == "ended":
             number = message["rank"]
             self._ends.append(End(number, name, message["code"], message["section"]))
-        elif message["tell"] == "stuck":
-            self._stuck = True
+        else:
+            self._states[name] = {
+                int(rank): state | {"began_s": link.heard_s - state["seconds"]}
+                for rank, state in message["states"].items()
+            }
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether a rank has, and not well."""
+        return any(end.code for end in self._ends)
+
+    @property
+    def _living(self) -> dict[int, dict[str, Any]]:
+        """What the ranks do that have not ended."""
+        ended = {end.rank for end in self._ends}
+        return {
+            rank: state for of_host in self._states.values() for rank, state in of_host.items()
+            if rank not in ended
+        }  # fmt: skip
+
+    @property
+    def _is_stuck(self) -> bool:
+        return any(state["stuck"] for state in self._living.values())
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._has_ended or bool(self._lost_hosts) or self._is_stuck
 
     def _judge(self) -> Verdict | None:
-        """Who was the first; None: nobody failed after all."""
-        stood = time.monotonic() - self._stood_s < _SETTLE_LATE_S
-        self._wait(_SETTLE_LATE_S if stood else _SETTLE_S)
-        if self._stop.requested:
+        """Who was the first; None: nobody has failed."""
+        if not self._has_failed:
             return None
-        if verdict := self._found({}):
-            return verdict
+        only_stuck = not (self._has_ended or self._lost_hosts)
+        self._wait(_SETTLE_STUCK_S if only_stuck else _SETTLE_S)
         until_s = time.monotonic() + _CAUSE_S
-        while True:
-            states = self._states()
-            if verdict := self._found(states):
+        while self._has_failed and not self._stop.requested:
+            verdict = culprit.find(
+                self._ends, self._living, self._hosts, self._lost_hosts, signals.grace_s()
+            )
+            if verdict is None and time.monotonic() > until_s:
+                verdict = culprit.without_cause(self._ends, self._living, self._hosts)
+            if verdict is not None:
                 return verdict
-            gone_on = not any(state["stuck"] for state in states.values())
-            if gone_on and self._all_answered and not any(end.code for end in self._ends):
-                self._stuck = False
-                return None
-            if self._stop.requested:
-                return None
-            if time.monotonic() > until_s and any(end.code for end in self._ends):
-                return culprit.without_cause(self._ends, states, self._hosts)
             self._wait(_SETTLE_S)
-
-    def _found(self, states: dict[int, Any]) -> Verdict | None:
-        return culprit.find(self._ends, states, self._hosts, self._lost_hosts, signals.grace_s())
+        return None
 
     def _wait(self, seconds: float) -> None:
         """Take note of what comes meanwhile."""
@@ -260,31 +301,10 @@ class Start:
         while (left_s := until_s - time.monotonic()) > 0 and not self._stop.requested:
             self._next(min(left_s, _TICK_S))
 
-    def _states(self) -> dict[int, Any]:
-        """What all ranks do; a host that does not say it is lost where others have failed."""
-        answers = {name: link.request("states") for name, link in self._open.items()}
-        until_s = time.monotonic() + _ANSWER_S
-        states: dict[int, Any] = {}
-        self._all_answered = True
-        for name, answer in answers.items():
-            try:
-                reply = answer.result(max(0.0, until_s - time.monotonic()))
-            except LinkError as error:
-                self._lost_hosts.setdefault(name, str(error))
-            except TimeoutError:
-                self._all_answered = False
-                if any(end.code for end in self._ends):
-                    self._lost_hosts.setdefault(name, "it does not answer")
-            else:
-                for rank, state in reply["states"].items():
-                    began_s = reply["heard_s"] - state["seconds"]  # on this host's clock
-                    states[int(rank)] = state | {"began_s": began_s}
-        return states
-
     def _end(self, verdict: Verdict) -> Outcome:
         """Have all agents end what is left; the start is over when they say so."""
         answers = self._ask_to_end(verdict.patience_s, verdict.asks)
-        self._shown.flush(self._gives_up(_FLUSH_S))
+        self._shown.flush(self._gives_up())
         own_error = 0 < verdict.exit_code < culprit.OF_A_SIGNAL
         if verdict.sentence and not (own_error and self._shown.sentence):
             self._shown.say(verdict.sentence)
@@ -298,46 +318,39 @@ class Start:
                 answers = self._ask_to_end(0.0, asks=False)
             elif self._stop.requested and not verdict.asks and verdict.patience_s:
                 return self._end(Verdict("", verdict.exit_code, signals.grace_s(), asks=True))
-            self._next(0.2)
+            self._next(0.1)
         while not self._events.empty():
             self._next(0.0)
-        self._shown.flush(self._gives_up(_FLUSH_S))
-        replies: dict[str, Message] = {
+        self._shown.flush(self._gives_up())
+        return self._outcome(verdict, {
             name: answer.result() for name, answer in answers.items()
             if answer.done() and answer.exception() is None
-        }  # fmt: skip
-        steps = [found["saved_step"] for found in replies.values()]
-        reached = [found["reached"] for found in replies.values() if found["reached"]]
-        code = verdict.exit_code or self._exit_code()
+        })  # fmt: skip
+
+    def _outcome(self, verdict: Verdict, replies: dict[str, Message]) -> Outcome:
+        code = verdict.exit_code or next((end.exit_code for end in self._ends if end.code), 0)
         if not code and len(self._ends) < len(self._hosts):
             code = (Preempted if self._stop.requested else ClusterError).exit_code
         own = self._shown.sentence if 0 < code < culprit.OF_A_SIGNAL else ""
-        sentence = own or verdict.sentence
+        steps = [found["saved_step"] for found in replies.values()]
         return Outcome(
-            code, sentence,
+            code, own or verdict.sentence,
             killed={name: found["killed"] for name, found in replies.items() if found["killed"]},
             left={name: found["left"] for name, found in replies.items() if found["left"]},
             silent=tuple(name for name in self._open if name not in replies),
             saved_step=max((step for step in steps if step is not None), default=None),
-            reached=reached[0] if reached else {},
+            reached=next((found["reached"] for found in replies.values() if found["reached"]), {}),
         )  # fmt: skip
 
-    def _gives_up(self, seconds: float) -> Callable[[], bool]:
+    def _gives_up(self) -> Callable[[], bool]:
         """Whether nobody waits any more for whoever reads what is printed."""
-        until_s = time.monotonic() + seconds
+        until_s = time.monotonic() + _FLUSH_S
         return lambda: self._stop.requested or time.monotonic() > until_s
 
-    def _exit_code(self) -> int:
-        """The first code of a rank that is not 0."""
-        return next((end.exit_code for end in self._ends if end.code), 0)
-
     def _ask_to_end(self, patience_s: float, asks: bool) -> dict[str, Future[Message]]:
-        where = self._where
-        run_dir = None if where.run_dir is None else os.fspath(where.run_dir)
         return {
             name: link.request(
-                "end", patience_s=patience_s, asks=asks, launch_id=where.launch_id,
-                start_id=where.start_id, run_dir=run_dir,
+                "end", patience_s=patience_s, asks=asks, run_dir=self._plan.run_dir
             )
             for name, link in self._open.items()
         }  # fmt: skip

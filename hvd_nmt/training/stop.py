@@ -70,7 +70,8 @@ class StopRequest:
         `ends` says that this rank wants the run to end, with nothing left to do.
         """
         wishes = tf.constant([float(self.requested), float(ends)])
-        asked, enough = horovod.sum_over_ranks(wishes, name="stop").numpy() > 0
+        with horovod.heartbeat.waiting():
+            asked, enough = horovod.sum_over_ranks(wishes, name="stop").numpy() > 0
         return bool(asked), bool(enough)
 
     def announce(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import toy
 from hvd_nmt.checkpoints.manifest import newest_step
-from hvd_nmt.launch import main
+from hvd_nmt.launch import config_of, main, split
 from launched import SECRETS, checksum, command_lines_read, events, require_no_secret
 
 STEPS, STUCK_STEP, KILLED_STEP = 40, 12, 25
@@ -128,6 +128,48 @@ def test_what_would_fail_again_is_not_started_again(tmp_path):
     assert "hvd_nmt.train: It is wrong." in done.stderr.splitlines()
     assert done.stderr.count("starting 2 ranks") == 1
     assert run.left_behind(600) == []
+
+
+TRAIN = ["python", "-m", "hvd_nmt.train", "--run-dir", "runs/x"]
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "wanted"),
+    [
+        (["-H", "a:2", "--", *TRAIN], ["-H", "a:2"], TRAIN),
+        (["-np", "2", "train", "--run-dir", "runs/x"], ["-np", "2"], TRAIN),
+        (["--", "/x/hvd-nmt", "train", *TRAIN[3:]], [], ["/x/hvd-nmt", "train", *TRAIN[3:]]),
+        (["--", "echo", "train"], [], ["echo", "train"]),
+        (["--help"], ["--help"], []),
+    ],
+)
+def test_the_command_begins_after_two_dashes_or_with_train(
+    tmp_path, monkeypatch, words, own, wanted
+):
+    monkeypatch.chdir(tmp_path)
+    assert split(words) == (own, wanted)
+    if "runs/x" in words:
+        assert config_of(wanted).run_dir == Path("runs/x")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-H", "a:2", "--hostfile", "x", "train"], "not with both"),
+        (["-H", "a:2", "-np", "3", "train"], "have 2 slots, and 3 ranks were asked for"),
+        (["-H", "a:2", "--min-ranks", "3", "train"], "--min-ranks is 3, above the 2 ranks"),
+        (["-H", "a:2", "--min-ranks", "1", "train", "--ranks", "2"], "lets no host be left out"),
+        (["-H", "a:2", "--restarts-per-hour", "-1", "train"], "must not be negative"),
+        (["-H", "a:2"], "No command is given: write it after --, or train, as in python -m"),
+        (["train", "--preset", "bsae"], "Unknown preset 'bsae"),
+    ],
+)
+def test_what_cannot_work_together(tmp_path, monkeypatch, capsys, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_host_that_does_not_answer_ends_the_launcher_at_once(capsys):

@@ -1,6 +1,5 @@
 """An agent and the ranks that it starts, over the pipes that ssh would give it."""
 
-import json
 import os
 import queue
 import signal
@@ -14,12 +13,21 @@ import pytest
 from hvd_nmt.diagnosis.link import Channel
 
 RANK = """
-import os, sys
+import os, signal, sys, time
 def say(text):
     print(text, flush=True)
 """
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None)\n"
+DEAF = "signal.signal(signal.SIGTERM, lambda *_: None); say('deaf'); time.sleep(600)"
 LEFT_OVER = "import subprocess; subprocess.Popen(['bash', '-c', \"trap '' TERM; exec sleep 7772\"]"
+BEATS = """
+from hvd_nmt.common.tensorflow_import import wait_as_spare
+wait_as_spare(lambda: say('imports ' + os.environ['HVD_NMT_START_ID']))
+say('needed ' + os.environ['HVD_NMT_START_ID'])
+from hvd_nmt.training import heartbeat
+beat = heartbeat.Heartbeat()
+beat.limit_s = 0.5
+beat.begin()
+"""
 
 
 class Agent:
@@ -39,15 +47,14 @@ class Agent:
         self.channel.send({"do": do, "id": do, **values})
         return self.wait_for(lambda message: message.get("id") == do)
 
-    def start(self, *programs, following=None, imports_s=None, **variables):
+    def start(self, *programs, start_id="1", following="", imports_s=None, words=()):
         """A rank for each program."""
         ranks = [[n, {"PROGRAM": RANK + text}] for n, text in enumerate(programs)]
-        words = [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
-        reply = self.ask(
-            "start", words=words, variables=variables, ranks=ranks, next=following or {},
-            imports_s=imports_s,
+        words = words or [sys.executable, "-c", "import os; exec(os.environ['PROGRAM'])"]
+        return self.ask(
+            "start", words=words, variables={}, ranks=ranks, start_id=start_id,
+            next_start_id=following, imports_s=imports_s,
         )  # fmt: skip
-        assert "error" not in reply, reply
 
     def wait_for(self, wanted):
         """The first message that is wanted; output is gathered meanwhile."""
@@ -65,11 +72,33 @@ class Agent:
             lambda message: message.get("tell") == "ended" and message["rank"] == rank
         )
 
-    def end(self, patience_s=0.0, asks=False, **values):
-        return self.ask("end", patience_s=patience_s, asks=asks, **values)
+    def state_of(self, rank, **wanted):
+        """What a rank does, once that holds."""
+        found = {}
+
+        def holds(message):
+            found.update(message.get("states", {}).get(rank, {}))
+            return wanted.items() <= found.items()
+
+        self.wait_for(holds)
+        return found
+
+    def end(self, patience_s=0.0, asks=False):
+        return self.ask("end", patience_s=patience_s, asks=asks, run_dir=None)
 
     def says(self, text):
         self.wait_for(lambda message: text in self.output)
+
+    def children(self):
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def spare(self):
+        """The first, once there is one."""
+        while True:
+            for child in self.children():
+                if "HVD_NMT_SPARE" in child.environ():
+                    return child
+            time.sleep(0.05)
 
 
 @pytest.fixture
@@ -108,29 +137,25 @@ def test_how_ranks_end_and_what_they_printed(agent):
 
 
 def test_a_command_that_is_not_there(agent):
-    values = {"words": ["nowhere"], "variables": {}, "ranks": [[0, {}]], "next": {}}
-    reply = agent.ask("start", **values, imports_s=None)
+    reply = agent.start("", words=["nowhere"])
     assert (reply["error"], reply["passes"]) == ("nowhere: No such file or directory", False)
 
 
 def test_imports_that_hang(agent):
-    agent.start("import time; time.sleep(600)", imports_s=0.1)
-    agent.wait_for(lambda message: message.get("tell") == "stuck")
-    states = agent.ask("states")["states"]
-    assert (states["0"]["section"], states["0"]["stuck"]) == ("", True)
-    agent.end()
+    agent.start("time.sleep(600)", imports_s=0.1)
+    assert agent.state_of("0", stuck=True)["section"] == ""
 
 
 def test_nothing_is_left_of_what_ranks_started(agent):
     """Not what is deaf, in a session of its own, without a parent, or holds the output."""
     agent.start(
         f"{LEFT_OVER})\n{LEFT_OVER}, start_new_session=True, env={{}})\nsay('started'); "
-        f"import time; time.sleep(600)",
-        DEAF + "say('deaf'); time.sleep(600)",
+        f"time.sleep(600)",
+        DEAF,
     )
     agent.says("started")
     agent.says("deaf")
-    children = psutil.Process(agent.process.pid).children(recursive=True)
+    children = agent.children()
     assert len(children) == 4
     children[0].kill()  # the first rank: what it started is adopted
     agent.end_of(0)
@@ -141,16 +166,16 @@ def test_nothing_is_left_of_what_ranks_started(agent):
 
 def test_ranks_that_are_asked_have_their_patience_and_it_can_be_shortened(agent):
     agent.start(
-        "import signal, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (say('saved'), sys.exit(75)))\n"
         "say('ready'); time.sleep(600)",
-        DEAF + "say('deaf'); time.sleep(600)",
+        DEAF,
     )
     agent.says("ready")
     agent.says("deaf")
-    agent.channel.send({"do": "end", "id": 1, "patience_s": 600, "asks": True})
+    end = {"do": "end", "run_dir": None}
+    agent.channel.send(end | {"id": 1, "patience_s": 600, "asks": True})
     assert agent.end_of(0)["code"] == 75
-    agent.channel.send({"do": "end", "id": 2, "patience_s": 0, "asks": False})
+    agent.channel.send(end | {"id": 2, "patience_s": 0, "asks": False})
     assert agent.end_of(1)["code"] == -signal.SIGKILL
     first, second = (agent.wait_for(lambda message: message.get("id") in (1, 2)) for _ in range(2))
     assert {first["id"], second["id"]} == {1, 2}
@@ -160,9 +185,9 @@ def test_ranks_that_are_asked_have_their_patience_and_it_can_be_shortened(agent)
 
 @pytest.mark.parametrize("how", ["launcher", "agent"])
 def test_ranks_end_where_launcher_or_agent_does(agent, how):
-    agent.start(DEAF + "say('deaf'); time.sleep(600)")
+    agent.start(DEAF)
     agent.says("deaf")
-    (rank,) = psutil.Process(agent.process.pid).children()
+    (rank,) = agent.children()
     if how == "launcher":
         agent.channel.close()
     else:
@@ -171,13 +196,12 @@ def test_ranks_end_where_launcher_or_agent_does(agent, how):
     agent.process.wait(600)
 
 
-def test_what_an_earlier_agent_left_is_ended(agent, tmp_path):
+def test_what_an_earlier_agent_left_is_ended(agent):
     """Its start is in the environment of all that it started."""
     sleeper = subprocess.Popen(["sleep", "7772"], env=os.environ | {"HVD_NMT_START_ID": "abc.3"})
     other = subprocess.Popen(["sleep", "7772"], env=os.environ | {"HVD_NMT_START_ID": "xyz.1"})
     try:
-        reply = agent.end(launch_id="abc")
-        assert (reply["killed"], reply["left"]) == (1, 0)
+        agent.channel.send({"do": "clear", "launch_id": "abc"})
         assert sleeper.wait(60) == -signal.SIGKILL
         assert other.poll() is None
     finally:
@@ -186,26 +210,18 @@ def test_what_an_earlier_agent_left_is_ended(agent, tmp_path):
         other.wait()
 
 
-def test_a_rank_that_hangs_is_told_with_its_stacks_and_a_stopped_one_as_such(agent):
-    beat = (
-        "import time\nfrom hvd_nmt.training import heartbeat\nbeat = heartbeat.Heartbeat()\n"
-        "beat.limit_s = 0.5\nbeat.begin()\n"
-        "beat.enter(heartbeat.STEP); beat.enter(heartbeat.INPUT)\n"
-        "beat.enter(heartbeat.STEP, waits=True)\n"
-        "say('beats')\n"
-    )
-    agent.start(beat + "def hang():\n    while True: pass\nhang()", beat + "time.sleep(600)")
-    ranks = psutil.Process(agent.process.pid).children()
-    agent.wait_for(lambda message: message.get("tell") == "stuck" and message["rank"] == 0)
-    ranks[1].send_signal(signal.SIGSTOP)
-    states = {}
-    while not (states.get("1", {}).get("stopped") and states["1"]["stuck"]):
-        states = agent.ask("states")["states"]
-    assert states["0"]["section"] == states["1"]["section"] == "step"
-    assert (states["0"]["stopped"], states["0"]["stuck"]) == (False, True)
-    assert not states["0"]["waits"]  # though it said so: it computes
-    agent.end()
-    assert "in hang" in agent.output
+def test_a_rank_that_hangs_prints_its_stacks_and_a_stopped_one_is_told_as_such(agent):
+    step = "beat.enter(heartbeat.STEP); beat.enter(heartbeat.INPUT)\n"
+    step += "beat.enter(heartbeat.STEP, waits=True)\n"
+    program = BEATS + step + "say('beats')\n"
+    agent.start(program + "def hang():\n    while True: pass\nhang()", program + "time.sleep(600)")
+    agent.says("beats")
+    state = agent.state_of("0", stuck=True, section="step")
+    assert not state["stopped"]
+    assert not state["waits"]  # though it said so: it computes
+    agent.children()[1].send_signal(signal.SIGSTOP)
+    assert agent.state_of("1", stuck=True, stopped=True)["section"] == "step"
+    agent.says("in hang")
 
 
 def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
@@ -215,7 +231,7 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
     while size < 1 << 20:
         message = agent.told.get(timeout=300)
         size += len(message.get("text", ""))
-    assert "0" in agent.ask("states")["states"]
+    assert agent.ask("facts", request={})["facts"]["time_s"] > 0
     time.sleep(0.3)
     waiting = 0
     while not agent.told.empty():
@@ -224,54 +240,25 @@ def test_who_reads_nothing_stops_the_ranks_and_no_answer(agent):
     assert agent.end()["killed"] == 1
 
 
-SPARE = """
-from hvd_nmt.common.tensorflow_import import wait_as_spare
-from hvd_nmt.training import heartbeat
-wait_as_spare(lambda: say('imports ' + os.environ['START']))
-say('needed ' + os.environ['START'])
-beat = heartbeat.Heartbeat()
-beat.begin()
-beat.enter(heartbeat.STEP)
-import time
-time.sleep(600)
-"""
-
-
 def test_a_spare_waits_until_its_start_and_no_other(agent):
     """The ranks have trained for some seconds when it is started."""
-
-    def spares():
-        children = psutil.Process(agent.process.pid).children()
-        return [child for child in children if "HVD_NMT_SPARE" in child.environ()]
-
-    agent.start(SPARE, START="1", following={"START": "2"})
+    train = BEATS + "beat.enter(heartbeat.STEP)\ntime.sleep(600)"
+    agent.start(train, following="2")
     agent.says("needed 1")
-    while not spares():
-        time.sleep(0.05)
-    (spare,) = spares()
+    spare = agent.spare()
     assert agent.end()["killed"] == 1  # the rank, not the spare
-    assert "2" not in agent.output
-    agent.start(SPARE, START="2", following={"START": "3"})
+    assert "needed 2" not in agent.output
+    agent.start(train, start_id="2", following="3")
     agent.says("needed 2")
     assert "imports 2" in agent.output
     assert spare.is_running()
+    left = agent.spare()
     assert agent.end()["killed"] == 1
     assert gone(spare.pid)
-
-    agent.start(SPARE, START="3", following={"START": "4"})
-    agent.says("needed 3")
-    while not spares():
-        time.sleep(0.05)
-    (spare,) = spares()
-    agent.end()
-    agent.start("say('something else')", START="4")
+    agent.start("say('something else')", start_id="3")
     agent.says("something else")
-    assert gone(spare.pid)
+    assert gone(left.pid)
 
 
-def test_facts_and_what_fails_in_asking(agent):
-    reply = agent.ask("facts", request={"hosts": ["localhost"]}, limit_s=600)
-    assert reply["facts"]["problems"] == {}
-    reply = agent.ask("facts", request={}, limit_s=0.0)
-    assert reply["error"]
-    assert json.dumps(reply)
+def test_facts(agent):
+    assert agent.ask("facts", request={"hosts": ["localhost"]})["facts"]["problems"] == {}

@@ -72,6 +72,12 @@ def test_of_stuck_ranks_it_is_not_one_that_waits():
     assert found([], states).sentence.startswith(words)
 
 
+def test_a_rank_that_waits_is_not_named_while_another_is_in_python():
+    """The one that loops may have longer than those that wait for it."""
+    states = {0: state(stuck=True), 1: state(stuck=True), 2: state(waits=False, began_s=99.0)}
+    assert found([], states).sentence.startswith("rank 2 on b hangs")
+
+
 def test_if_all_wait_it_is_the_one_that_does_so_longest():
     states = {n: state(stuck=True, began_s=80.0 - (n == 3) / 50) for n in range(4)}
     assert found([], states).sentence.startswith("rank 3 on b hangs")

@@ -38,9 +38,8 @@ def test_five_starts_in_a_row_without_progress_are_enough():
 
 
 def test_pauses_grow_until_there_is_progress():
-    assert [pause_s(number) for number in (0, 1, 2, 3, 9, 10, 10_000)] == [
-        0, 1, 2, 4, 256, 300, 300,
-    ]  # fmt: skip
+    numbers = (0, 1, 2, 3, 9, 10, 10_000)
+    assert [pause_s(number) for number in numbers] == [0, 0, 2, 4, 256, 300, 300]
     assert decide(ends(137, 137, 137), 10).pause_s == 4
     assert decide([*ends(137, 137, 137), End(137, True, 40.0)], 10).pause_s == 0
 

@@ -7,8 +7,9 @@ import pytest
 
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
-from hvd_nmt.launching import command, preflight
-from hvd_nmt.launching.preflight import Wanted, place
+from hvd_nmt.launch import config_of
+from hvd_nmt.launching import preflight
+from hvd_nmt.launching.preflight import Job, place
 
 A, B, C = Host("a", 2), Host("b", 2), Host("c", 2)
 NO_SSH = "ssh: connect to host b port 22: No route to host"
@@ -54,8 +55,12 @@ def answers(own_facts, monkeypatch):
     return told
 
 
-def look(wanted, known_step=-1, is_restart=False, words=("train",)):
-    return preflight.look(command.parse(words), wanted, Links(1.0), known_step, is_restart)
+TRAIN = ("python", "-m", "hvd_nmt.train")
+
+
+def look(hosts, ranks, min_ranks, nic="", known_step=-1, is_restart=False, words=TRAIN):
+    job = Job(words, config_of(words), hosts, ranks, min_ranks, nic)
+    return preflight.look(job, Links(1.0), known_step, is_restart)
 
 
 def lose(answers, name):
@@ -63,7 +68,7 @@ def lose(answers, name):
 
 
 def test_hosts_that_answer_well(answers):
-    outlook = look(Wanted((A, B), 4, 4))
+    outlook = look((A, B), 4, 4)
     assert outlook.hosts == (A, B)
     assert outlook.nic == "eth0"
     assert outlook.left_out == {}
@@ -72,19 +77,19 @@ def test_hosts_that_answer_well(answers):
 
 def test_a_host_that_is_missing_hinders_or_is_left_out(answers):
     lose(answers, "b")
-    outlook = look(Wanted((A, B, C), 6, 6))
+    outlook = look((A, B, C), 6, 6)
     assert any(said.startswith("b: ssh: ") and "No route" in said for said in outlook.hindrances)
-    outlook = look(Wanted((A, B, C), 6, 4))
+    outlook = look((A, B, C), 6, 4)
     assert outlook.hosts == (A, C)
     assert list(outlook.left_out) == ["b"]
     assert not any(said.startswith("b:") for said in outlook.hindrances)
-    assert look(Wanted((A, B, C), 4, 4)).hosts == (A, C)  # a spare one
+    assert look((A, B, C), 4, 4).hosts == (A, C)  # a spare one
 
 
 def test_a_host_with_a_fault_is_left_out_only_once_the_run_goes_on(answers):
     answers["b"].facts["code"] = "another"
-    wanted = Wanted((A, C, B), 6, 4)
-    first, later = look(wanted), look(wanted, is_restart=True)
+    wanted = (A, C, B), 6, 4
+    first, later = look(*wanted), look(*wanted, is_restart=True)
     assert any(said.startswith("b: code of hvd_nmt: ") for said in first.hindrances)
     assert first.left_out == {}
     assert list(later.left_out) == ["b"]
@@ -94,18 +99,18 @@ def test_a_host_with_a_fault_is_left_out_only_once_the_run_goes_on(answers):
 def test_rank_0_does_not_begin_anew_where_the_checkpoint_is_missing(answers):
     """It is on hosts alone that are gone."""
     lose(answers, "a")
-    wanted = Wanted((A, B, C), 6, 2)
-    outlook = look(wanted, known_step=500, is_restart=True)
+    wanted = (A, B, C), 6, 2
+    outlook = look(*wanted, known_step=500, is_restart=True)
     assert any("checkpoint of step 500 is on none of" in said for said in outlook.hindrances)
     answers["b"].facts["run_dir"]["saved_step"] = 500
-    outlook = look(wanted, known_step=500, is_restart=True)
+    outlook = look(*wanted, known_step=500, is_restart=True)
     assert not any("checkpoint of" in said for said in outlook.hindrances)
     assert outlook.saved_step == 500
 
 
 def test_a_run_directory_that_is_held_is_no_fault_of_the_host(answers):
     answers["a"].facts["run_dir"] |= {"held_by": "process 7 on a"}
-    outlook = look(Wanted((A, B), 4, 2), is_restart=True)
+    outlook = look((A, B), 4, 2, is_restart=True)
     assert outlook.left_out == {}
     assert any("another run is in" in said for said in outlook.hindrances)
 
@@ -113,10 +118,10 @@ def test_a_run_directory_that_is_held_is_no_fault_of_the_host(answers):
 def test_the_card_that_was_named_must_be_there(answers):
     del answers["b"].facts["nics"]["eth0"]
     for nic in ("", "eth0"):
-        outlook = look(Wanted((A, B), 4, 4, nic))
+        outlook = look((A, B), 4, 4, nic)
         assert any(said.startswith("b: network: no card eth0") for said in outlook.hindrances)
     answers["b"].facts["routes"] = {"a": "eth1"}
-    outlook = look(Wanted((A, B), 4, 4))
+    outlook = look((A, B), 4, 4)
     assert outlook.nic is None
     assert any("card of another name" in said for said in outlook.hindrances)
 
@@ -124,8 +129,8 @@ def test_the_card_that_was_named_must_be_there(answers):
 def test_another_command_needs_no_data(answers):
     for answer in answers.values():
         answer.facts["data"] = {"error": "none", "exists": False}
-    words = ("train", "--data.corpus", "files")
-    assert any("data: none" in said for said in look(Wanted((A, B), 4, 4), words=words).hindrances)
-    outlook = look(Wanted((A, B), 4, 4), words=("python", "other.py"))
+    words = (*TRAIN, "--data.corpus", "files")
+    assert any("data: none" in said for said in look((A, B), 4, 4, words=words).hindrances)
+    outlook = look((A, B), 4, 4, words=("python", "other.py"))
     assert not any("data" in said for said in outlook.hindrances)
     assert outlook.saved_step == -1
