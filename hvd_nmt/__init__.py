@@ -1,7 +1,5 @@
 """Train a Keras Transformer for machine translation with Horovod, and explain the run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +21,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def load(
     run: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "best",
-    settings: Settings | None = None,
-) -> Engine:
+    settings: "Settings | None" = None,
+) -> "Engine":
     """Loads a trained model, to translate and to score. Imports TensorFlow.
 
         model = hvd_nmt.load("runs/demo")
@@ -50,7 +48,7 @@ def load(
     return engine.load(Path(run), names, (settings or Settings()).exact())
 
 
-def open_run(path: str | os.PathLike[str]) -> RunSummary:
+def open_run(path: str | os.PathLike[str]) -> "RunSummary":
     """Opens the record of a run, finished, going on or killed.
 
         run = hvd_nmt.open_run("runs/demo")

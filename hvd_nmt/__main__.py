@@ -1,7 +1,5 @@
 """All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Sequence

@@ -18,8 +18,6 @@ commands take from it. A mean is made of the weights that the optimizer moved, n
 averages; --raw gives these weights of a single checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence
@@ -111,7 +109,7 @@ def average(options: Options) -> None:
     print(f"translate   {command} < in.txt > out.txt")
 
 
-def _require_different(chosen: Sequence[Checkpoint]) -> None:
+def _require_different(chosen: "Sequence[Checkpoint]") -> None:
     """See that no checkpoint goes in twice, by two names or one."""
     known: dict[str, Path] = {}
     for checkpoint in chosen:
@@ -124,7 +122,7 @@ def _require_different(chosen: Sequence[Checkpoint]) -> None:
         known[sha256] = checkpoint.prefix
 
 
-def _line(checkpoint: Checkpoint) -> str:
+def _line(checkpoint: "Checkpoint") -> str:
     loss = checkpoint.manifest.val_loss
     validated = "" if loss is None else f", validation loss {loss:.4f}"
     return f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}"

@@ -8,8 +8,6 @@ padding. Right after them, on all ranks at once, what products alone reach, and 
 of that (MFU). Nothing is written.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

@@ -22,8 +22,6 @@ with its weights (`hvd_nmt.train --init-from`). Where source and target have dif
 models the run has both, and its data are prepared with both.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,7 +99,7 @@ def convert(options: Options) -> None:
     print("\n".join(_lines(model, prefix)))
 
 
-def _read(options: Options) -> ForeignModel:
+def _read(options: Options) -> "ForeignModel":
     if options.program == "marian":
         from hvd_nmt.formats import marian
 
@@ -114,7 +112,7 @@ def _read(options: Options) -> ForeignModel:
     return openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
 
 
-def _lines(model: ForeignModel, prefix: Path) -> list[str]:
+def _lines(model: "ForeignModel", prefix: Path) -> list[str]:
     config, run = model.config, prefix.parent
     data = f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ..."
     train = f"python -m hvd_nmt.train --config {run / CONFIG} --data.directory DATA"

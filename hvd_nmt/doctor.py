@@ -7,8 +7,6 @@ For example:
     python -m hvd_nmt.doctor --hostfile hostfiles/v100 --config runs/small/config.yaml
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import socket

@@ -23,8 +23,6 @@ the launcher then ends with 75, and the same command goes on. A second Ctrl-C en
 RUN_DIR/launch.jsonl records all of it, and the report tells it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

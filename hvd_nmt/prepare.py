@@ -15,8 +15,6 @@ command again sees that the work is done. OUT appears whole or not at all.
 No TensorFlow in this process (see hvd_nmt.preparation.subwords).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ A run is a run directory, finished, still going on or crashed, or the log of an 
 report.html needs no network and no script.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ For example:
     python -m hvd_nmt.train --init-from runs/x --run-dir runs/y --config mine.yaml
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

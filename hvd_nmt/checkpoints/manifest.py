@@ -1,7 +1,5 @@
 """A complete checkpoint and its manifest: JSON that says what it is, with its own digest."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -84,7 +82,7 @@ class Checkpoint:
     manifest: Manifest
 
     @classmethod
-    def at(cls, prefix: Path) -> Checkpoint:
+    def at(cls, prefix: Path) -> "Checkpoint":
         """The checkpoint of this prefix."""
         return cls(prefix, read_manifest(names.manifest_file(prefix)))
 

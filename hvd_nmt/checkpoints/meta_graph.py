@@ -10,8 +10,6 @@ The checkpoint is object-based (TensorFlow 2). A TensorFlow 1 saver restores var
 it is given, so it is given the keys of the object graph.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.names import STEP, VALUE

@@ -1,7 +1,5 @@
 """How many values a model has; bytes of a checkpoint, of a step's gradients and of their way."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hvd_nmt.config import ModelConfig

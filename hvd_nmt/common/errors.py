@@ -4,8 +4,6 @@
 interruption from the keyboard; the classes have the others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

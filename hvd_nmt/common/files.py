@@ -4,8 +4,6 @@ A file is written under another name, synced, renamed, and then its directory is
 crash, also of the machine, there is the old content or the new one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A line on stderr that says how far long work is, how fast, and how long it will take."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import IO, final

@@ -7,8 +7,6 @@ any user can read. So a variable that is not listed here stays behind. launch/mp
 file as a script, so it imports nothing of the package.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

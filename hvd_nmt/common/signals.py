@@ -1,7 +1,5 @@
 """What SIGTERM and SIGINT do to a command, and how long a rank then has."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

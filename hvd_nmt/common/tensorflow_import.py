@@ -4,8 +4,6 @@ The import is the longest part of a restart. The agent of a host starts spares w
 they read their configuration when they are needed.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

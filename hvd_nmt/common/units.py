@@ -1,7 +1,5 @@
 """Numbers with their units, in one format each, for everything that people read."""
 
-from __future__ import annotations
-
 _SPANS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 

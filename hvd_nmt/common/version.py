@@ -1,7 +1,5 @@
 """Which code this is: the version of hvd_nmt, a hash of it, and what Horovod was built with."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import mmap

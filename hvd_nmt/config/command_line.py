@@ -4,8 +4,6 @@ For a run, later wins: the preset, then `hvd_nmt.yaml` in the working directory 
 then the YAML file named by `--config`, then the command line.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """How the hosts of a run share what their ranks learn, and when they stand at the same weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 
@@ -18,7 +16,7 @@ class Exchange:
     """steps from one exchange to the next; 1 without islands"""
 
     @classmethod
-    def of(cls, training: TrainingConfig, hosts: int) -> Exchange:
+    def of(cls, training: TrainingConfig, hosts: int) -> "Exchange":
         """What a configuration asks for, on so many hosts."""
         if hosts < 2:
             return cls()

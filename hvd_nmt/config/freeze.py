@@ -3,8 +3,6 @@
 A weight is known by its path in the model, as in a checkpoint: `encoder/0/attention/qkv`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Limits of numbers, written into the types of the fields that have them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints

@@ -9,8 +9,6 @@ A weight is a share of the sentence pairs, relative to the other weights; `as is
 that corpus once an epoch. A corpus that a stage does not name is not used in it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The arithmetic that suits some hardware."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from hvd_nmt.config.schema import Precision

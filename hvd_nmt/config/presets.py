@@ -1,7 +1,5 @@
 """The named configurations."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

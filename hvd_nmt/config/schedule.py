@@ -1,7 +1,5 @@
 """The learning rate of each step: the one place of its formulas and of its peak."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -42,7 +40,7 @@ class Schedule:
     """what follows the warm-up"""
 
     @staticmethod
-    def of(config: Config) -> Schedule:
+    def of(config: Config) -> "Schedule":
         """The schedule of a run of this package."""
         training = config.training
         return Schedule(

@@ -1,7 +1,5 @@
 """The tree of frozen dataclasses that is the configuration of a run. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Literal

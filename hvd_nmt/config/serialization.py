@@ -1,7 +1,5 @@
 """A configuration as plain values: read from YAML, written to it, compared."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """YAML in which each name has one value; what cannot be read is one sentence."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from pathlib import Path

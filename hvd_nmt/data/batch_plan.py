@@ -11,8 +11,6 @@ at the end is it dealt out to the ranks, `[rank::size]`, and padded to the longe
 4. every rank knows the global token count of a step without asking the others.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -75,7 +73,7 @@ class BatchPlan:
     seed: int
     mixture: MixedEpochs | None = None
     copies: int = 1
-    _newest: dict[int, Future[EpochPlan]] = field(default_factory=dict, init=False, repr=False)
+    _newest: dict[int, Future["EpochPlan"]] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _maker: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1), init=False, repr=False
@@ -102,7 +100,7 @@ class BatchPlan:
     def of(
         cls, corpus: ParallelCorpus, tokens_per_step: int, seed: int,
         mixture: MixedEpochs | None = None, copies: int = 1,
-    ) -> BatchPlan:  # fmt: skip
+    ) -> "BatchPlan":  # fmt: skip
         """The plan of training pairs."""
         lengths = corpus.source.lengths, corpus.target.lengths
         return cls(*lengths, tokens_per_step, seed, mixture, copies)
@@ -110,7 +108,7 @@ class BatchPlan:
     @classmethod
     def of_data(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
-    ) -> BatchPlan:
+    ) -> "BatchPlan":
         """The plan of prepared training data, whose corpora stages may mix; raises as the class."""
         mixture = None
         if stages or data.manifest.corpora:
@@ -140,11 +138,11 @@ class BatchPlan:
         copies = (self.target_lengths[copy :: self.copies] for copy in range(self.copies))
         return max(step_count(lengths, self.tokens_per_step) for lengths in copies)
 
-    def epoch(self, epoch: int) -> EpochPlan:
+    def epoch(self, epoch: int) -> "EpochPlan":
         """The plan of one epoch, a pure function of (seed, epoch); the last two are kept."""
         return self.begin(epoch).result()
 
-    def begin(self, epoch: int) -> Future[EpochPlan]:
+    def begin(self, epoch: int) -> Future["EpochPlan"]:
         """Has the plan of an epoch made beside other work, so that nobody waits for it later."""
         with self._lock:
             found = self._newest.pop(epoch, None) or self._maker.submit(self._made, epoch)
@@ -153,7 +151,7 @@ class BatchPlan:
                 del self._newest[next(iter(self._newest))]
         return found
 
-    def _made(self, epoch: int) -> EpochPlan:
+    def _made(self, epoch: int) -> "EpochPlan":
         # Philox is counter-based, and NumPy promises that the raw stream of a bit generator never
         # changes (NEP 19; not so the methods of Generator): the plan is the same everywhere.
         philox = np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64))
@@ -179,7 +177,7 @@ class BatchPlan:
         return EpochPlan(order, first, last, source_tokens, target_tokens)
 
     def padded_shapes(
-        self, epoch: EpochPlan, size: int
+        self, epoch: "EpochPlan", size: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Largest shapes of a rank's batches, by the steps' places in `order`.
 

@@ -3,8 +3,6 @@
 Capitals: B rows of one rank, S padded source length, T padded target length (tokens, eos counted).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,7 +25,7 @@ class PaddedBatch(NamedTuple):
     """tokens of each target sentence, padding included"""
 
     @property
-    def rounded(self) -> PaddedBatch:
+    def rounded(self) -> "PaddedBatch":
         """One of few shapes, for XLA: lengths are multiples of 8, rows at most an eighth more."""
         rows_to = 1 << max(0, self.rows.bit_length() - 4)
         source, target = (-(-length // 8) * 8 for length in self[1:])

@@ -16,8 +16,6 @@ A prepared directory is complete or not there: `hvd_nmt.prepare` builds it under
 renames it. It can be copied anywhere; two hosts hold the same data iff `Manifest.hash` is equal.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
@@ -43,7 +41,7 @@ SPM_SOURCE_MODEL = "spm.source.model"
 SPM_SOURCE_VOCAB = "spm.source.vocab"
 
 
-def load(directory: str | Path, verify: bool = False) -> DataDirectory:
+def load(directory: str | Path, verify: bool = False) -> "DataDirectory":
     """Opens a directory that `hvd_nmt.prepare` has made. The ids are memory-mapped, not read.
 
     Every file must have the size that the manifest records; `verify`: also the sha256.
@@ -81,7 +79,7 @@ class DataDirectory:
     """A prepared data directory, opened."""
 
     path: Path
-    manifest: Manifest
+    manifest: "Manifest"
     train: ParallelCorpus
     dev: ParallelCorpus
     copies: ParallelCorpus | None = None

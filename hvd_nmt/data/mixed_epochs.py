@@ -10,8 +10,6 @@ often its corpus was begun before, takes the place of the epoch where the next c
 is chosen (BPE-dropout and noise).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +75,7 @@ class MixedEpochs:
     @classmethod
     def of(
         cls, data: DataDirectory, stages: Sequence[Stage], tokens_per_step: int, seed: int
-    ) -> MixedEpochs:
+    ) -> "MixedEpochs":
         """Those of prepared data; without stages the weights of the data hold all the time.
 
         ConfigError: the data have only one corpus; or as the class.
@@ -171,7 +169,7 @@ class MixedEpochs:
         whole = sum(quotas.values())
         return {name: quota / whole for name, quota in quotas.items()}
 
-    def agrees(self, other: MixedEpochs, step: int) -> bool:
+    def agrees(self, other: "MixedEpochs", step: int) -> bool:
         """Whether another run would have had the same epochs until a step, and in that one."""
         if step == 0:
             return True

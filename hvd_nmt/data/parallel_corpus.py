@@ -1,7 +1,5 @@
 """Encoded sentence pairs in memory, and their files, see `hvd_nmt.data.corpus`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +30,7 @@ class Sentences:
             raise IndexError(index)
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
-    def part(self, pairs: range) -> Sentences:
+    def part(self, pairs: range) -> "Sentences":
         """Some sentences in a row."""
         return Sentences(self.ids, self.offsets[pairs.start : pairs.stop + 1])
 
@@ -57,7 +55,7 @@ class ParallelCorpus:
     def __len__(self) -> int:
         return len(self.source)
 
-    def part(self, pairs: range) -> ParallelCorpus:
+    def part(self, pairs: range) -> "ParallelCorpus":
         """Some pairs in a row."""
         return ParallelCorpus(self.source.part(pairs), self.target.part(pairs))
 
@@ -83,7 +81,7 @@ class SentencesWriter:
         self._lengths.append(lengths.astype(np.int64))
         self.tokens += len(ids)
 
-    def __enter__(self) -> SentencesWriter:
+    def __enter__(self) -> "SentencesWriter":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -7,8 +7,6 @@ used here; the rest of a file is kept as it is.
 Source: sentencepiece, src/sentencepiece_model.proto.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable
 from functools import cache

@@ -14,8 +14,6 @@
 - A file that begins as one of gzip, bzip2 or xz does is unpacked; such a stream is refused.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import gzip

@@ -1,7 +1,5 @@
 """What must hold on each host, and be equal on all: from the answers of hosts to checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence

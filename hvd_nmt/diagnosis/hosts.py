@@ -1,7 +1,5 @@
 """The hosts that were named, and what they answer."""
 
-from __future__ import annotations
-
 import re
 import socket
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 What the agent gets, variables too, comes on standard input: any user can read command lines.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -236,7 +234,7 @@ class Links:
         self._closed = threading.Event()
         threading.Thread(target=self._keep_in_touch, daemon=True).start()
 
-    def __enter__(self) -> Links:
+    def __enter__(self) -> "Links":
         return self
 
     def __exit__(self, *_: object) -> None:

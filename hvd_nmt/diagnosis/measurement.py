@@ -6,8 +6,6 @@
 training, so the gradient takes the way that it will take there; on GPUs the widest step is tried.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The run to come: its configuration, and what the hosts say of its data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """From a measured all-reduce and a measured step to step time, run time, verdict and advice."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hvd_nmt.checkpoints.size import ring_bytes

@@ -6,8 +6,6 @@ Standard input is the request, standard output the answer; both are JSON objects
 found in a thread of its own with a time limit: a lost file server, say, stops no other fact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.metadata

@@ -1,7 +1,5 @@
 """What travels between the hosts of a run: bytes predicted, and the step it makes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ by where the time of its steps went, and by phases where that changed. The link'
 the bytes seen while it was the bottleneck, or else from what the network card says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, median_low

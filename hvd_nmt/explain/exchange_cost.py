@@ -4,8 +4,6 @@ Everything follows from one float32 all-reduce and the computing of a step, both
 crosses no network is taken to be free; so are the rare exchanges at checkpoints and evaluations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -133,14 +131,14 @@ class Step:
         """Wall time."""
         return self.others_s + self.exposed_s
 
-    def under(self, exchange: Exchange) -> Step:
+    def under(self, exchange: Exchange) -> "Step":
         """The same step with another exchange over the same link."""
         was, will = (
             sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, exchange)
         )
         return replace(self._with_bytes(will / was if was else 1.0), exchange=exchange)
 
-    def _with_bytes(self, share: float) -> Step:
+    def _with_bytes(self, share: float) -> "Step":
         """The step if the bytes took that share of their time; the latency stays."""
         bytes_s = max(0.0, self.transfer_s - self.latency_s)
         return replace(self, transfer_s=self.transfer_s - (1 - share) * bytes_s)

@@ -1,7 +1,5 @@
 """Which intervals of a run count, what a mean step of them is, and where the run changes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the curves say of training, overfitting and learning rate; intervals are 90 %."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

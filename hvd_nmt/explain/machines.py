@@ -1,7 +1,5 @@
 """What the machines did while the run ran: step times, GPUs, CPUs and energy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_left

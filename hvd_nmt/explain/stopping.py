@@ -1,7 +1,5 @@
 """When a run has learned enough to end before its last step, from its own records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal

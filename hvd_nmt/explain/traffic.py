@@ -3,8 +3,6 @@
 A card's counter begins anew with each start of the sampler, so only growth within a start counts.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from bisect import bisect_left, bisect_right
@@ -80,7 +78,7 @@ def span_s(interval: Interval) -> tuple[float, float] | None:
     return interval.time_s - interval.steps * interval.step_s, interval.time_s
 
 
-def _host_traffic(host: HostSamples, clock: _StepClock) -> Traffic | None:
+def _host_traffic(host: HostSamples, clock: "_StepClock") -> Traffic | None:
     pairs = same_start(host.samples)
     sent, steps, newest = Counter[str](), 0.0, Sample()
     for (before, after), between in zip(pairs, clock.steps_between(pairs), strict=True):

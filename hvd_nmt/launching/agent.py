@@ -15,8 +15,6 @@ Unasked it tells what ranks print, how they end, and each second what they do. W
 (end of input, or long silence) it asks the ranks to save, kills them after their grace, and ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

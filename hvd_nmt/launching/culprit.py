@@ -4,8 +4,6 @@ Ranks that end because another did are never named: those that say so (the secti
 that C++ aborts when a connection ends.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is done when the ranks have ended: a pure function of how they ended until now."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

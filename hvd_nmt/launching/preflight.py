@@ -1,7 +1,5 @@
 """What the hosts say before a start, and where its ranks go: `doctor` without the all-reduce."""
 
-from __future__ import annotations
-
 import dataclasses
 import socket
 from collections.abc import Container, Sequence

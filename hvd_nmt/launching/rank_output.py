@@ -1,7 +1,5 @@
 """What is seen of the ranks' output: rank 0's as it is, of others what rank 0 does not say."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import os

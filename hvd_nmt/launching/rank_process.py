@@ -1,7 +1,5 @@
 """A rank that an agent has started: its process, its heartbeat, what it prints."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import ctypes

@@ -1,7 +1,5 @@
 """One start of the ranks: from what agents are told until nothing is left of it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -1,7 +1,5 @@
 """The story of an unattended run: hosts are asked, ranks start, end, and start again until done."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

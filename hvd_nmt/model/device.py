@@ -1,7 +1,5 @@
 """Where the computation runs: what is cheap on a CPU makes the host wait for a GPU."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 

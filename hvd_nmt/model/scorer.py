@@ -3,8 +3,6 @@
 B sentences, S source and T target positions, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,7 +30,7 @@ class TokenScores(NamedTuple):
 class Scorer:
     """Scores with the weights models have at the call; of several with their mean probability."""
 
-    def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
+    def __init__(self, models: "Transformer | Sequence[Transformer]") -> None:
         self._models = members(models)
         self.max_length = min(model.max_length for model in self._models)
         """longest source and target, tokens with eos"""

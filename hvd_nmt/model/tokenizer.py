@@ -4,8 +4,6 @@ SentencePiece's own wheel and TensorFlow have crashed in one process, by import 
 there is a model there is tensorflow_text, which gives the same ids from the same file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +20,11 @@ from hvd_nmt.config import BOS, EOS, PAD
 class Tokenizers(NamedTuple):
     """What makes ids of a source, and what makes ids of a target and text of ids."""
 
-    source: Tokenizer
-    target: Tokenizer
+    source: "Tokenizer"
+    target: "Tokenizer"
 
     @classmethod
-    def of(cls, source_spm_path: Path, spm_path: Path) -> Tokenizers:
+    def of(cls, source_spm_path: Path, spm_path: Path) -> "Tokenizers":
         """Of two models, or twice the same of one; raises what `Tokenizer` raises."""
         target = Tokenizer(spm_path)
         same = source_spm_path == spm_path

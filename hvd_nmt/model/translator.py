@@ -4,8 +4,6 @@ B sentences, S source and T target positions, K hypotheses per sentence, V vocab
 of random numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,7 +43,7 @@ class Translator:
     """
 
     def __init__(
-        self, models: Transformer | Sequence[Transformer], decoding: Decoding = DEFAULT
+        self, models: "Transformer | Sequence[Transformer]", decoding: Decoding = DEFAULT
     ) -> None:
         self._models, self._decoding = members(models), decoding
         self.max_length = min(model.max_length for model in self._models)

@@ -8,8 +8,6 @@ and a byte order mark, are letters to it: only after its rules they become space
 (as of U+200B), goes by a rule of our own, `ONLY_CONTROLS`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

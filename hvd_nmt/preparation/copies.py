@@ -8,8 +8,6 @@ All lengths are known before a run begins, and the same seed gives the same byte
 any number of cores.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -16,8 +16,6 @@
 Paths are relative to the YAML file. At least one corpus brings dev files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -6,8 +6,6 @@ that sacreBLEU calls wmt14. `multi30k-en-de` is task 1 of Multi30k with test_201
 lies in the package.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Text to ids with all cores: sentences in the order of the text, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial

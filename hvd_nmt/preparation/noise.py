@@ -7,8 +7,6 @@ Source of the kinds and of their application to one side or both: OpusTrainer (B
 2023), https://github.com/hplt-project/OpusTrainer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass

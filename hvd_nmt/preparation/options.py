@@ -1,7 +1,5 @@
 """What `prepare` is asked for: its options, and the request, all that decides the result."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

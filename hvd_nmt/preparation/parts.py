@@ -4,8 +4,6 @@ Text goes from file to file; only a hash of each side, 16 bytes a pair, stays in
 duplicates and leaks are found.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections import Counter
@@ -44,7 +42,7 @@ class Input(NamedTuple):
     """what each of these files was when the command began"""
 
     @classmethod
-    def of(cls, paths: Sequence[Paths]) -> Input:
+    def of(cls, paths: Sequence[Paths]) -> "Input":
         """Reads the files' digests; DataError: a file cannot be read, or not more than once."""
         for path in (path for pair in paths for path in pair):
             if path.exists() and not (path.is_file() or path.is_dir()):

@@ -10,8 +10,6 @@ Counts of lines, bytes, tokens and rules are those of the manifest; counted here
   sentences is too good.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

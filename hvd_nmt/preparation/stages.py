@@ -1,7 +1,5 @@
 """The stages of `prepare` in their order: raw text to a data directory."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence

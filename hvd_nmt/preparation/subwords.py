@@ -9,8 +9,6 @@ spaces and stripped at both ends, zero-width and direction marks and U+2581 made
 characters dropped. A character that the training text did not hold comes back as " ⁇ ".
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import re

@@ -1,7 +1,5 @@
 """The vocabularies of a data directory: learned from its training text, or taken as they are."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

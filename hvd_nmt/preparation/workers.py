@@ -1,7 +1,5 @@
 """Work with all cores on jobs, results in their order, in bounded memory."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

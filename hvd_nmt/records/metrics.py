@@ -1,7 +1,5 @@
 """The lines of metrics.jsonl as the parts of a `Run`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -8,8 +8,6 @@ of the smoothed label. A learning rate at global step N is that of the N-th upda
 Source: NVIDIA/OpenSeq2Seq, open_seq2seq/utils/hooks.py, funcs.py and models/model.py.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """How far a start came. An agent imports this, so it is light."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run directory of this package as a `Run`: finished, going on, resumed or killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import socket

@@ -3,8 +3,6 @@
 What a source does not tell is None or empty, and every answer must live with that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path

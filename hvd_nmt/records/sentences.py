@@ -1,7 +1,5 @@
 """The dev set sentence by sentence: what a run translated badly, and how length matters."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a question is answered with, and its Markdown and HTML; text of any origin stays text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """The questions about what the run read and wrote: training set, checkpoint."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.checkpoints import contents
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 _FLOAT_BYTES = 4
 
 
-def training_set(summary: RunSummary) -> Answer:
+def training_set(summary: "RunSummary") -> Answer:
     """Question 7."""
     run = summary.record
     manifest = run.manifest
@@ -97,7 +95,7 @@ def _corpora(run: Run) -> Table:
     return Table("The corpora, over the whole run", head, rows)
 
 
-def checkpoint_files(summary: RunSummary) -> Answer:
+def checkpoint_files(summary: "RunSummary") -> Answer:
     """Question 8."""
     found = summary.anatomy
     if isinstance(found, str):
@@ -118,7 +116,7 @@ def checkpoint_files(summary: RunSummary) -> Answer:
     )  # fmt: skip
 
 
-def checkpoint_size(summary: RunSummary) -> Answer:
+def checkpoint_size(summary: "RunSummary") -> Answer:
     """Question 9."""
     found, parameters = summary.anatomy, summary.record.parameters
     if isinstance(found, str):

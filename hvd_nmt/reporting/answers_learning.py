@@ -1,7 +1,5 @@
 """The questions about learning: fully trained, overfitting, the learning rate."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import duration, percent
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 CANNOT_TELL = "cannot tell"
 
 
-def fully_trained(summary: RunSummary) -> Answer:
+def fully_trained(summary: "RunSummary") -> Answer:
     """Question 2."""
     run = summary.record
     fit = learning.fully_trained(run)
@@ -74,7 +72,7 @@ def _unit(fit: FullyTrained) -> str:
     return "points" if fit.measure == "BLEU" else "nats"
 
 
-def overfitting(summary: RunSummary) -> Answer:
+def overfitting(summary: "RunSummary") -> Answer:
     """Question 3."""
     found = learning.overfitting(summary.record)
     best, last, tail, trend = found.best, found.last, found.tail, found.validation_trend
@@ -106,7 +104,7 @@ def _signed(trend: Estimate) -> str:
     return f"{trend.value:+.4f} nats (90 % interval {trend.low:+.4f} to {trend.high:+.4f})"
 
 
-def learning_rate(summary: RunSummary) -> Answer:
+def learning_rate(summary: "RunSummary") -> Answer:
     """Question 6."""
     run = summary.record
     explained = learning.learning_rate(run)

@@ -1,7 +1,5 @@
 """The questions about the network, and in words what bound the steps of a run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -106,7 +104,7 @@ def _part(seconds: float | None, step_s: float) -> str:
     return f"{1000 * seconds:.1f} of {1000 * step_s:.1f} ms"
 
 
-def network_bound(summary: RunSummary) -> Answer:
+def network_bound(summary: "RunSummary") -> Answer:
     """Question 5."""
     run, verdict, slow = summary.record, summary.verdict, summary.verdict.slow_phase
     if slow is None:
@@ -182,7 +180,7 @@ def _is_alone(run: Run) -> bool:
     return len(run.hosts) == 1 and not run.config.get("openseq2seq", {}).get("use_horovod")
 
 
-def _unmeasured_network(summary: RunSummary) -> Answer:
+def _unmeasured_network(summary: "RunSummary") -> Answer:
     run, step_s = summary.record, summary.verdict.step_s
     if _is_alone(run):
         return Answer(_ALONE)
@@ -202,7 +200,7 @@ def _unmeasured_network(summary: RunSummary) -> Answer:
     return Answer(summary.sentence, tuple(evidence), known=False)
 
 
-def step_and_traffic(summary: RunSummary) -> Answer:
+def step_and_traffic(summary: "RunSummary") -> Answer:
     """Question 11."""
     run, verdict = summary.record, summary.verdict
     if _is_alone(run) or (len(set(run.hosts)) == 1 and UNKNOWN_HOST not in run.hosts):

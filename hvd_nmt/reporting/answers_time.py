@@ -1,7 +1,5 @@
 """The questions about time and processors: duration, step time, GPUs."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
@@ -27,7 +25,7 @@ _GET_CLOCK = (
 )
 
 
-def how_long(summary: RunSummary) -> Answer:
+def how_long(summary: "RunSummary") -> Answer:
     """Question 1."""
     run = summary.record
     training_s, wall_s = machines.training_s(run), machines.wall_s(run)
@@ -92,7 +90,7 @@ def _start(launch: Launch) -> tuple[str, ...]:
     return ranks, *numbers, launch.sentence.rpartition("hvd_nmt.train: ")[2]
 
 
-def average_step(summary: RunSummary) -> Answer:
+def average_step(summary: "RunSummary") -> Answer:
     """Question 10."""
     run = summary.record
     times, tokens = machines.step_times(run), machines.tokens_per_s(run)
@@ -120,7 +118,7 @@ def average_step(summary: RunSummary) -> Answer:
     return Answer(answer, tuple(evidence), _parts_of_a_step(summary))
 
 
-def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
+def _parts_of_a_step(summary: "RunSummary") -> tuple[Table, ...]:
     verdict, step_s = summary.verdict, summary.verdict.step_s
     if not verdict.shares or not step_s:
         return ()
@@ -132,7 +130,7 @@ def _parts_of_a_step(summary: RunSummary) -> tuple[Table, ...]:
     return (Table(title, ("part", "time", "share"), rows),)
 
 
-def gpus_used(summary: RunSummary) -> Answer:
+def gpus_used(summary: "RunSummary") -> Answer:
     """Question 4."""
     run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
     uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
@@ -212,7 +210,7 @@ def _of_limit(uses: Iterable[machines.GpuUse]) -> list[float]:
     return [use.power_w / use.power_limit_w for use in uses if use.power_w and use.power_limit_w]
 
 
-def state_sentence(summary: RunSummary) -> str:
+def state_sentence(summary: "RunSummary") -> str:
     """Whether the run goes on, in one sentence."""
     end, planned = summary.record.early_end, summary.record.max_steps
     finished = "Finished."

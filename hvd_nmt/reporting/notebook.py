@@ -1,7 +1,5 @@
 """What the notebooks show: answers, tables and figures, and where a model looks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -67,7 +65,7 @@ class Attention:
 
 
 def cross_attention(
-    model: Transformer, tokenizers: Tokenizers, source: str, target: str
+    model: "Transformer", tokenizers: "Tokenizers", source: str, target: str
 ) -> Attention:
     """What the decoder looks at while it writes a given translation, its own or the reference."""
     import tensorflow as tf
@@ -86,6 +84,6 @@ def cross_attention(
     )
 
 
-def _pieces(tokenizer: Tokenizer, ids_T: np.ndarray) -> list[str]:
+def _pieces(tokenizer: "Tokenizer", ids_T: np.ndarray) -> list[str]:
     texts = zip(ids_T, tokenizer.decode([[number] for number in ids_T]), strict=True)
     return [END if number == EOS else text or "_" for number, text in texts]

@@ -4,8 +4,6 @@ Text and axes take the colour of the page, and the colours of the data can be to
 and on black. No pyplot: without global state the same data give the same bytes.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -81,7 +79,7 @@ class Panel:
     """the curves have the same x; each is drawn as an area on those before it"""
 
 
-def loss(summary: RunSummary) -> str:
+def loss(summary: "RunSummary") -> str:
     """Training and validation loss over steps."""
     curves = [
         Curve(_points(summary.intervals, "loss"), "training"),
@@ -94,7 +92,7 @@ def loss(summary: RunSummary) -> str:
     return draw(caption, [Panel("loss, nats per target token", curves, from_zero=False)])
 
 
-def bleu(summary: RunSummary) -> str:
+def bleu(summary: "RunSummary") -> str:
     """BLEU with its 95 % interval over steps."""
     points = _points(summary.evaluations, "bleu")
     margins = _points(summary.evaluations, "bleu_margin")
@@ -107,7 +105,7 @@ def bleu(summary: RunSummary) -> str:
     return draw(caption, [Panel("sacreBLEU on the dev set", [curve])])
 
 
-def outlook(summary: RunSummary) -> str:
+def outlook(summary: "RunSummary") -> str:
     """The fitted curve of the measure to twice the steps, with its band."""
     fit = learning.fully_trained(summary.record)
     fitted = [(step, e.value) for step, e in fit.curve]
@@ -119,13 +117,13 @@ def outlook(summary: RunSummary) -> str:
     return draw(caption, [Panel(str(fit.measure), curves, from_zero=False)])
 
 
-def gradient_norm(summary: RunSummary) -> str:
+def gradient_norm(summary: "RunSummary") -> str:
     """Norm of the whole gradient over steps."""
     curve = Curve(_points(summary.intervals, "gradient_norm"))
     return draw("Norm of the whole gradient, before clipping.", [Panel("gradient norm", [curve])])
 
 
-def learning_rate(summary: RunSummary) -> str:
+def learning_rate(summary: "RunSummary") -> str:
     """The recorded rates on the curve of the formula, with the peak marked."""
     explained = learning.learning_rate(summary.record)
     curves = [
@@ -140,14 +138,14 @@ def learning_rate(summary: RunSummary) -> str:
     return draw(caption, [Panel("learning rate", curves)])
 
 
-def step_time(summary: RunSummary) -> str:
+def step_time(summary: "RunSummary") -> str:
     """Wall time of a step over steps."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
     curve = Curve(_line([i.step for i in timed], timed, "step_s"))
     return draw("Mean of each logged interval.", [Panel("seconds per step", [curve])])
 
 
-def step_parts(summary: RunSummary) -> str:
+def step_parts(summary: "RunSummary") -> str:
     """The parts of a step stacked over time, where the steps were taken apart."""
     split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
@@ -172,7 +170,7 @@ def _without_exchange(interval: Interval) -> Interval:
     return replace(interval, exchange_s=exchange_s, communication_s=communication_s)
 
 
-def hosts(summary: RunSummary) -> str:
+def hosts(summary: "RunSummary") -> str:
     """Each host over time, on one clock: step time, GPUs (or CPU), network card."""
     return "".join(_host(summary.record, host) for host in summary.record.telemetry)
 
@@ -211,7 +209,7 @@ def _host(run: Run, host: HostSamples) -> str:
     return draw(f"{host.host}: means of neighbouring samples, with the step time.", panels, clock)
 
 
-def against_traffic(summary: RunSummary) -> str:
+def against_traffic(summary: "RunSummary") -> str:
     """Step time against the rate of the network card, of a run on several hosts."""
     pairs = traffic_pairs(summary.record)
     if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:

@@ -1,7 +1,5 @@
 """The eleven questions that people ask about a run, each answered from its record."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import time

@@ -1,7 +1,5 @@
 """The report of a run: report.md, and report.html with its figures, all in one file."""
 
-from __future__ import annotations
-
 import datetime
 import re
 import time

@@ -5,8 +5,6 @@ float32. They are not written by its EventFileWriter: that one opens files with 
 is installed, and writes in a thread of its own that reports a full disk to the wrong caller.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -130,7 +128,7 @@ class EventStore:
         with self._explained():
             self._events.close()
 
-    def __enter__(self) -> EventStore:
+    def __enter__(self) -> "EventStore":
         return self
 
     def __exit__(self, *_: object) -> None:

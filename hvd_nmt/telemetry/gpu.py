@@ -4,8 +4,6 @@ The whole host is sampled, whatever CUDA_VISIBLE_DEVICES says: a local rank name
 one process.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

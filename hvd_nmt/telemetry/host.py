@@ -4,8 +4,6 @@ The interfaces are those of the network namespace in which the process started: 
 /proc/net/dev, which follows the process's main thread, not one that has moved with setns().
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A line that does not end in a newline does not exist: it is what a crash or a fu
 Readers skip it, and the next writer cuts it off before it appends.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ is; "sample" says what it did since the sample before. No collectives, nothing o
 nothing that goes wrong here stops the training.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import logging

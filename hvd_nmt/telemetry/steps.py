@@ -1,7 +1,5 @@
 """Where a training step's time goes: input, computing, the slowest rank, the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple

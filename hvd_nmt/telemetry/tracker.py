@@ -4,8 +4,6 @@ Their own environment variables say where. A thread talks to the library, so tha
 or end a step. What a server does not take is in metrics.jsonl.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import queue
@@ -55,7 +53,7 @@ class Tracker:
         if self._thread is not None:
             self._waiting.put((step, values))
 
-    def __enter__(self) -> Tracker:
+    def __enter__(self) -> "Tracker":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

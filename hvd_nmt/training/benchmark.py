@@ -1,7 +1,5 @@
 """How fast the steps of a training are, on real batches; nothing is written."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The base of a run's callbacks, and the small ones: learning rate, replicas, telemetry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

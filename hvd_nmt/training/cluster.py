@@ -1,7 +1,5 @@
 """Before step 1: data on every host, the same on every host, and gradients that add up."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """GPU and thread settings of this rank, the precision its hardware is good at, and its memory."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

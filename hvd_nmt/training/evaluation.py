@@ -1,7 +1,5 @@
 """Validation loss and BLEU on the dev set, shared by all ranks."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -6,8 +6,6 @@ host: each host sends 2 (H - 1) / H times the numbers. N numbers, Q of them in a
 blocks of `BLOCK` numbers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

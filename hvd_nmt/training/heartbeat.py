@@ -12,8 +12,6 @@ A rank that is stopped (SIGSTOP) has the shortest limit, whatever it does. Every
 of a step begins the time of its section anew. Without an agent nobody reads.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import math

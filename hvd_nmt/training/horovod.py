@@ -4,8 +4,6 @@ Everything sent between ranks is a tensor of fixed type or JSON in bytes: Horovo
 collectives unpickle what a peer sends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

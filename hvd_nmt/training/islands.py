@@ -9,8 +9,6 @@ Between exchanges only `Islands.common` is equal everywhere. `join` makes equal 
 checkpoint holds.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import time

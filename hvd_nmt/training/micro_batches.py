@@ -5,8 +5,6 @@ a loop that adds up their gradients. The last runs like a whole share, and the s
 over ranks begin during its backward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a run does about NaN and Inf: the step is skipped, its sentences are named, many end it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

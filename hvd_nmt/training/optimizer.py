@@ -1,7 +1,5 @@
 """Adam, and what wraps it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the run is going to do, in numbers: measured and proved, then printed before step 1."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping

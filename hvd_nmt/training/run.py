@@ -1,7 +1,5 @@
 """The story of a run on one rank, from a configuration to its last checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

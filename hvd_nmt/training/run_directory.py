@@ -5,8 +5,6 @@ each directory writes there what rank 0 writes: checkpoints, records and configu
 on from the newest checkpoint of all of them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import platform

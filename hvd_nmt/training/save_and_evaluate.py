@@ -1,7 +1,5 @@
 """Whether a run stops, saves or evaluates after a step: one callback decides all three."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

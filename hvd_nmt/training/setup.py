@@ -1,7 +1,5 @@
 """From a configuration to ranks with equal data, a model and batches."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 B sentences, S source and T target positions, D model width.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

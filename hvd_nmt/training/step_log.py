@@ -1,7 +1,5 @@
 """What a run logs of its steps: a line for the reader, values for metrics.jsonl and TensorBoard."""
 
-from __future__ import annotations
-
 import collections
 import os
 import statistics

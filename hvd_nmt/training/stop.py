@@ -1,7 +1,5 @@
 """What ends a run before its last step: signals, the clock, and what evaluations say."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Models, tokenizers and backend behind one function: lines in, translations out."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,7 +58,7 @@ class Engine:
     Its methods raise a ConfigError where they need more memory than there is.
     """
 
-    backend: Translator | CTranslate2Translator
+    backend: "Translator | CTranslate2Translator"
     tokenizers: Tokenizers
     settings: Settings
     models: list[Any]
@@ -298,7 +296,7 @@ def _tag(language: str, tags: Mapping[str, int]) -> str:
     return tag or ""
 
 
-def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> CTranslate2Translator:
+def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTranslate2Translator":
     # needs a package that not everybody has
     from hvd_nmt.formats import ctranslate2, ctranslate2_translator
 
