@@ -89,7 +89,7 @@ def traces(run_dir: Path) -> list[Path]:
 
 
 def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """The same; None also where there were checkpoints and none can be used."""
+    """As `newest_verified`, but None also where there were checkpoints and none can be used."""
     prefixes = [  # without killed saves
         prefix
         for folder in (run_dir, run_dir / BEST_DIR)

@@ -238,6 +238,7 @@ def _read(model: Transformer, prefix: Path, raw: bool) -> None:
 
 
 def _origin(source: str) -> Checkpoint:
+    """The checkpoint that `training.init_from` names: the best of a run directory, or itself."""
     path = Path(source)
     if path.is_dir():
         prefix = find(path, "best")

@@ -49,6 +49,7 @@ def typical(intervals: Sequence[Interval]) -> Interval:
 def _merged(
     intervals: Sequence[Interval], middle: Callable[[list[Any], list[int]], Any]
 ) -> Interval:
+    """Several as one; values of ranks come from the start that took longest."""
     starts = [list(rows) for _, rows in itertools.groupby(intervals, lambda i: i.start)]
     of_start = max(starts, key=_seconds)
 

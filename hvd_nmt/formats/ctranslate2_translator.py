@@ -96,6 +96,7 @@ class CTranslate2Translator:
             patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
             num_hypotheses=decoding.n_best,
             length_penalty=penalty,
+            min_decoding_length=0,  # its default forbids empty translations
             max_decoding_length=longest + len(start),
             max_input_length=0,
             return_end_token=True,

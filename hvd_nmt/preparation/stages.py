@@ -105,7 +105,10 @@ class _Build:
 
 
 def _clean(build: _Build) -> dict[str, PartState]:
-    """Writes the clean text of all parts."""
+    """Writes the clean text of all parts; how each came out, by its name.
+
+    Dev and test come first and stay whole: what they hold is then taken out of train.
+    """
     made: dict[str, PartState] = {}
     for part in ("dev", "test", "train"):
         if any(part in each.inputs for each in build.corpora):

@@ -140,6 +140,7 @@ def network_bound(summary: "RunSummary") -> Answer:
 
 
 def _advice(slow: Phase, advice: Sequence[Advice]) -> tuple[Table, ...]:
+    """What would make the steps of a phase shorter, as a table; none without advice."""
     step_s = slow.step.step_s or 0.0
     rows = tuple(
         (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",

@@ -191,8 +191,8 @@ class Plan:
 def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> Plan:
     """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
 
-    Also cuts the steps into slices, where the memory asks for them. Raises DivergedError if that
-    fails.
+    Raises DivergedError where they do not. On the way the model gets what it does between hosts,
+    proven likewise, and the number of slices in which it computes a step.
     """
     config, rank, start_step = run_setup.config, run_setup.rank, int(model.step.numpy())
     all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, rank)
