@@ -6,9 +6,11 @@
 training, so the gradient takes the way that it will take there; on GPUs the widest step is tried.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,8 +32,8 @@ MARK = "hvd_nmt.measurement "
 _COMMAND = "hvd_nmt.diagnosis.measurement"
 _TIMEOUT_S = 300.0
 """for all of it, start included"""
-_TIMED_OUT = 124
-"""exit code of the program timeout"""
+_PATIENCE_S = 15.0
+"""that horovodrun has to end its ranks"""
 _ROUNDS = 5
 _OF_TRACKERS = ("MLFLOW_", "WANDB_")
 """their addresses may hold a password"""
@@ -61,18 +63,36 @@ def measure(run: PlannedRun) -> Measurement:
         name: text for name, text in rank_environment(run.ranks).items()
         if not name.startswith(_OF_TRACKERS)  # horovodrun shows them to everybody
     }  # fmt: skip
-    # SIGTERM lets horovodrun end its ranks; --foreground leaves Ctrl-C to it.
-    limit = ["timeout", "--foreground", "--kill-after=15", f"{_TIMEOUT_S:g}"]
-    done = subprocess.run(
-        [*limit, *_launch_command(run)], env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False,
-    )  # fmt: skip
-    if done.returncode == _TIMED_OUT:
+    command = _launch_command(run)
+    try:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ClusterError(
+            f"{command[0]} cannot be started ({error.strerror}): make install builds Horovod."
+        ) from None
+    try:
+        output, _ = process.communicate(timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
         raise ClusterError(
             f"The measurement did not end within {_TIMEOUT_S:g} s: see whether a firewall lets the "
             "hosts connect to each other's ports from 1024 on."
-        )
-    return _result(done.stdout, done.returncode)
+        ) from None
+    finally:
+        if process.returncode is None:
+            _stop(process)
+    return _result(output, process.returncode)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End horovodrun and what is left of its session: SIGTERM lets it end its ranks first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_PATIENCE_S)
 
 
 def _launch_command(run: PlannedRun) -> list[str]:

@@ -96,7 +96,8 @@ class CTranslate2Translator:
             patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
             num_hypotheses=decoding.n_best,
             length_penalty=penalty,
-            min_decoding_length=0,  # its default forbids empty translations
+            # Ours begins with eos only where that is the best token of all, as in greedy search.
+            min_decoding_length=int(decoding.beam_size > 1),
             max_decoding_length=longest + len(start),
             max_input_length=0,
             return_end_token=True,

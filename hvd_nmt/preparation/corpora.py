@@ -133,7 +133,9 @@ def _corpus(
     for language in (source, target):
         if not isinstance(language, str) or not re.fullmatch(LANGUAGE_NAME, language):
             raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
-    inputs = {"train": _input(entry, "train", folder)}
+    cleaned, tags = _rules(entry.get("cleaning", {}), rules), _tags(entry.get("tags", []))
+    weight = weight_of(entry.get("weight", AS_IS), "weight")
+    inputs = {"train": _input(entry, "train", folder)}  # reads the files, so it comes last
     for part in _HELD_OUT:
         if part in entry:
             if not isinstance(entry[part], dict):
@@ -141,10 +143,8 @@ def _corpus(
             _require_known(entry[part], _SIDES)
             inputs[part] = _input(entry[part], part, folder)
     return CorpusFiles(
-        name, (source, target), inputs, _rules(entry.get("cleaning", {}), rules),
-        _tags(entry.get("tags", [])), weight_of(entry.get("weight", AS_IS), "weight"),
-        str(entry.get("date", "")),
-    )  # fmt: skip
+        name, (source, target), inputs, cleaned, tags, weight, str(entry.get("date", ""))
+    )
 
 
 def _input(files: dict[str, Any], part: str, folder: Path) -> Input:

@@ -181,6 +181,8 @@ def clean(sources: Sequence[Source], text: Paths) -> PartState:
                 rules.setdefault(rule, np.zeros(part.pairs, bool))[of_corpus] = pairs
         if not any(pairs.any() for pairs in rules.values()):
             return part
+        if cleaning.DUPLICATE in rules:  # it comes last, whichever corpus has named it first
+            rules[cleaning.DUPLICATE] = rules.pop(cleaning.DUPLICATE)
         number_of = np.concatenate(numbers)
 
         def note(index: int, rule: str, pair: tuple[bytes, bytes]) -> None:

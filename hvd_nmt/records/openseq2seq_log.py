@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto import event_pb2
 
 from hvd_nmt.checkpoints.size import bytes_of_gradients
@@ -161,7 +162,7 @@ def _told(lines: Sequence[str], raw: dict[str, Any]) -> _Told:
             told.intervals.append(Interval(step, step - before, None, loss=loss, epoch=epoch))
         if match := _TIME.search(line):
             step_s = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
-            if not is_first:  # a start's first counts from before it was ready
+            if told.intervals and not is_first:  # a start's first counts from before it was ready
                 told.intervals[-1] = replace(told.intervals[-1], step_s=step_s)
             is_first = False
         elif _EVALUATION in line:
@@ -229,7 +230,10 @@ def _scalars(path: Path) -> dict[str, Series]:
         if len(record) < length:
             break
         at += 16 + length
-        event = event_pb2.Event.FromString(record)
+        try:
+            event = event_pb2.Event.FromString(record)
+        except DecodeError:
+            break
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 points = series.setdefault(value.tag, {})

@@ -107,7 +107,7 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
     path = run_dir / ENVIRONMENT
     try:
         return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         problems.append(f"{path} is missing or damaged, so GPUs and precision are unknown.")
         return {}
 
@@ -183,7 +183,7 @@ def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> t
         if event["kind"] == "start":
             came = reached(lines, event["start_id"])
             found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))
-        elif event["kind"] == "end":
+        elif event["kind"] == "end" and found and found[-1].exit_code is None:
             found[-1] = Launch(
                 found[-1].ranks_by_host, event.get("resumed_step"), event.get("step"),
                 event["exit_code"], event["sentence"],

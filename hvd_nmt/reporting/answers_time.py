@@ -75,10 +75,14 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
     rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
+    if run.source == "hvd_nmt":
+        evaluations = count(len(times), "evaluation")
+        steps = [("logged steps", duration(training_s)), (evaluations, duration(sum(times)))]
+    else:  # the times of its steps hold the evaluations
+        steps = [("logged steps, evaluations included", duration(training_s))]
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
-        ("logged steps", duration(training_s)),
-        (count(len(times), "evaluation"), duration(sum(times))),
+        *steps,
         ("the rest: checkpoints, pauses, what no record holds", duration(rest_s)),
     )
     return Table("Where the time went", ("part", "time"), rows)

@@ -19,14 +19,20 @@ def read(path: Path, problems: list[str] | None = None) -> Iterator[dict[str, An
     """Reads the objects of a file one by one, without a torn last line.
 
     Non-finite floats are the strings that `JsonlFile` made of them. Lines that are no JSON object
-    are left out; `problems` gets a sentence with their number.
+    are left out; `problems` gets a sentence with their number, or with why the file cannot be read,
+    which without it is an OSError.
     """
     damaged = 0
-    for _, values in _lines(path):
-        if values is None:
-            damaged += 1
-        else:
-            yield values
+    try:
+        for _, values in _lines(path):
+            if values is None:
+                damaged += 1
+            else:
+                yield values
+    except OSError as error:
+        if problems is None:
+            raise
+        problems.append(f"{path} cannot be read ({error.strerror}).")
     if damaged and problems is not None:
         problems.append(f"{path} has {count(damaged, 'line')} of no JSON, left out.")
 

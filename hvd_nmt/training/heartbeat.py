@@ -83,11 +83,6 @@ class Heartbeat:
         self._ended: set[str] = set()
 
     @property
-    def is_lost(self) -> bool:
-        """Whether another rank is gone, as far as this one knows."""
-        return self._section == LOST
-
-    @property
     def is_read(self) -> bool:
         """Whether an agent reads it, which then also says why a run ends."""
         return self._page is not None

@@ -56,6 +56,7 @@ class SaveAndEvaluate(StepCallback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
+        self._stop_request.begin_step()
         if self._stop_request.requested:
             self.model.stop_requested.assign(1.0)
         if self._is_first and self._early_end.is_out_of_time():
@@ -63,6 +64,7 @@ class SaveAndEvaluate(StepCallback):
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
+        self._stop_request.end_step()
         ends = logs["end"] > 0 or step == self._config.training.max_steps
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
         save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)

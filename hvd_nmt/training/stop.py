@@ -39,6 +39,7 @@ class StopRequest:
     def __init__(self, announces: bool) -> None:
         self.requested = False
         """whether a signal has asked this rank"""
+        self._in_step = False
         self._lines = [self.LINE] if announces else []
         self._before: dict[int, Any] = {}
 
@@ -62,6 +63,19 @@ class StopRequest:
         self.stop_listening()
         signal.signal(signal.SIGTERM, _nothing)
 
+    def begin_step(self) -> None:
+        """From now on a signal is announced once the step has ended.
+
+        For horovodrun signals when a rank is gone; then the step fails, and nothing is saved.
+        """
+        self._in_step = True
+
+    def end_step(self) -> None:
+        """The step has come to its end: announce a signal that came meanwhile."""
+        self._in_step = False
+        if self.requested:
+            self.announce()
+
     def agreed(self, ends: bool = False) -> tuple[bool, bool]:
         """Whether any rank was asked up to now, and whether any wants to end; for all ranks.
 
@@ -81,9 +95,7 @@ class StopRequest:
         self.requested = True
         if number == signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
-        if (
-            not horovod.heartbeat.is_lost
-        ):  # horovodrun signals when a rank is gone; nothing is saved
+        if not self._in_step:
             self.announce()
 
 

@@ -164,7 +164,8 @@ def _find_lines(output: Output, part: Path, mark: Path, job: str) -> None:
         )
     output.part, output.lines_done = part, 0 if job == AFRESH else count
     output.stream.truncate(end if output.lines_done else 0)
-    mark.write_text(job, "utf-8")
+    if not output.lines_done:  # else it says so already, and a full disk would empty it
+        mark.write_text(job, "utf-8")
 
 
 def _put_in_place(part: Path, path: Path) -> None:

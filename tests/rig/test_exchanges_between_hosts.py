@@ -124,7 +124,7 @@ def test_a_host_s_gradient_is_divided_by_its_own_tokens(runs):
 
 
 def test_the_log_has_how_far_hosts_move_and_part(runs):
-    line = toy.metrics(runs["islands"][0])[15]
+    line = next(line for line in toy.metrics(runs["islands"][0]) if line["step"] == 16)
     assert line["exchange/outer_delta_norm"] > line["exchange/divergence"] > 0
     assert line["step_time/exchange_s"] > 0
 
