@@ -82,7 +82,7 @@ def test_a_launcher_that_hangs_or_is_not_there(monkeypatch):
     with pytest.raises(ClusterError, match=r"did not end within 0\.5 s: .*firewall"):
         measurement.measure(LOCAL)
     monkeypatch.setattr(measurement, "_launch_command", lambda run: ["/no/horovodrun"])
-    with pytest.raises(ClusterError, match="/no/horovodrun cannot be started .*make install"):
+    with pytest.raises(ClusterError, match=r"/no/horovodrun cannot be started .*make install"):
         measurement.measure(LOCAL)
 
 
