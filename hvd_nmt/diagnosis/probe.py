@@ -1,20 +1,16 @@
-"""What one host says about itself, run by its agent; without TensorFlow.
+"""What one host says about itself, in its agent; without TensorFlow.
 
-    echo '{}' | python -m hvd_nmt.diagnosis.probe
-
-Standard input is the request, standard output the answer; both are JSON objects. Every fact is
-found in a thread of its own with a time limit: a lost file server, say, stops no other fact.
+Every fact is found in a thread of its own with a time limit: a lost file server, say, stops no
+other fact.
 """
 
 import contextlib
 import dataclasses
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -208,9 +204,3 @@ _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "packages": _packages, "gpu": gpu, "cpu": _cpu, "nics": _nics, "names": _names,
     "routes": routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
 }  # fmt: skip
-
-
-if __name__ == "__main__":
-    print(json.dumps(facts(json.load(sys.stdin))), flush=True)
-    sys.stdout.flush()
-    os._exit(0)  # a fact that hangs must not hold the process
