@@ -133,10 +133,14 @@ class Step:
 
     def under(self, exchange: Exchange) -> "Step":
         """The same step with another exchange over the same link."""
+        return replace(self._with_bytes(self._share_of_bytes(exchange)), exchange=exchange)
+
+    def _share_of_bytes(self, exchange: Exchange) -> float:
+        """Bytes of an exchange over those of this step's; 1 where nothing crosses a network."""
         was, will = (
             sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, exchange)
         )
-        return replace(self._with_bytes(will / was if was else 1.0), exchange=exchange)
+        return will / was if was else 1.0
 
     def _with_bytes(self, share: float) -> "Step":
         """The step if the bytes took that share of their time; the latency stays."""
@@ -165,13 +169,11 @@ class Step:
     def _fewer_bytes(self) -> list[Advice]:
         """Other exchanges than one of float32 gradients."""
         gradients, islands = Exchange("float16"), Exchange("islands", SYNC_EVERY)
-        now, then = (
-            sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, gradients)
-        )
+        share = percent(self._share_of_bytes(gradients))
         return [
             Advice("gradients as float16, summed within each host first",
                    self.under(gradients).total_s,
-                   f"--training.exchange float16: {percent(then / now)} of the bytes"),
+                   f"--training.exchange float16: {share} of the bytes"),
             Advice(name_of(islands), self.under(islands).total_s,
                    f"--training.exchange islands; {ISLANDS_PRICE}"),
         ]  # fmt: skip

@@ -70,9 +70,10 @@ def cross_attention(
     """What the decoder looks at while it writes a given translation, its own or the reference."""
     import tensorflow as tf
 
-    limit = model.max_length
+    from hvd_nmt.model.batching import cut
+
     source_S, target_T = (
-        ids if len(ids) <= limit else np.append(ids[: limit - 1], EOS)
+        cut(ids, model.max_length)
         for ids in (tokenizers.source.encode([source])[0], tokenizers.target.encode([target])[0])
     )
     memory = model.encode(tf.constant(source_S[None]))

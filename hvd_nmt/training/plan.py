@@ -67,11 +67,8 @@ class Plan:
         setup, model, training = self.setup, self.setup.config.model, self.setup.config.training
         manifest, batches, ranks = setup.data.manifest, setup.batch_plan, len(setup.hosts)
         by_host = zip(dict.fromkeys(setup.hosts), self.ranks_by_host, strict=True)
-        train, own, share = (
-            manifest.parts["train"],
-            manifest.source_vocabulary_size,
-            training.tokens_per_step // ranks,
-        )
+        train, own = manifest.parts["train"], manifest.source_vocabulary_size
+        share = training.tokens_per_step // ranks
         lines = [
             f"ranks       {ranks} on " + ", ".join(f"{host}:{n}" for host, n in by_host),
             f"devices     {self._devices()}; gradients are summed by {self.reduced_by}",

@@ -160,8 +160,7 @@ def ended_before(config: Config, step: int) -> str:
     """
     sentence = ""
     with horovod.raise_on_all_ranks():
-        lines = [line for line in read_metrics(config.run_dir) if line["kind"] in ("start", "end")]
-        end = lines[-1] if lines else {}
+        end = metrics.end(read_metrics(config.run_dir)) or {}
         option = end.get("reason", _LAST_STEP)
         ended = option != _LAST_STEP and end["steps"] == step
         if ended and _value_of(config, option) == end["value"]:
