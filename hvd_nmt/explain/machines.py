@@ -154,11 +154,12 @@ class GpuUse:
 
 def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     """Each GPU of each host, in the hosts' order; empty without GPU samples."""
-    return tuple(
-        _use(host, index, _in_steps(run, host.samples))
-        for host in run.telemetry
-        for index in sorted({g["index"] for s in host.samples for g in s.get("gpus", [])})
-    )
+    found: list[GpuUse] = []
+    for host in run.telemetry:
+        working = _in_steps(run, host.samples)
+        indices = sorted({gpu["index"] for s in host.samples for gpu in s.get("gpus", [])})
+        found += [_use(host, index, working) for index in indices]
+    return tuple(found)
 
 
 def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:

@@ -57,6 +57,7 @@ def train(config: Config, write_report: WriteReport) -> None:
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
+    @functools.cache  # where a rank is lost, both the end of the steps and that of the rank ask
     def report(stopped: bool) -> None:
         """Unless the launcher does; in the background where ranks are killed."""
         if rank.is_first and config.telemetry.report and not horovod.heartbeat.is_read:
