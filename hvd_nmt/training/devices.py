@@ -15,7 +15,6 @@ from hvd_nmt.config import Precision, precision
 from hvd_nmt.model import device
 from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.telemetry.host import cpu_flags
-from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 
 _TOO_LITTLE_MEMORY = re.compile(
@@ -53,14 +52,14 @@ def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -
         tf.config.threading.set_intra_op_parallelism_threads(_threads(rank))
         keep_freed_memory()
         return
-    # One for several ranks may be a GPU for each: Slurm can show each task its own.
-    if rank.local_size > len(gpus) > 1:
+    # One for several ranks may be a GPU for each: Slurm shows each task its own by this variable.
+    one_each = len(gpus) == 1 and "CUDA_VISIBLE_DEVICES" in os.environ
+    if rank.local_size > len(gpus) and not one_each:
         raise ClusterError(
             f"{rank.host} runs {rank.local_size} ranks but TensorFlow sees {len(gpus)} GPU(s) "
             f"there: start it with {len(gpus)} slot(s)."
         )
     gpu = gpus[rank.local_rank if len(gpus) > 1 else 0]
-    _require_code(gpu, rank.host)
     tf.config.set_visible_devices(gpu, "GPU")
     tf.config.experimental.set_memory_growth(gpu, True)
 
@@ -72,24 +71,6 @@ def description(rank: Rank) -> str:
         return f"CPU, {count(_threads(rank), 'thread')}"
     details = tf.config.experimental.get_device_details(gpus[0])
     return str(details.get("device_name", "GPU"))
-
-
-def require_gpu_of_its_own(rank: Rank) -> None:
-    """See that no two ranks have the same GPU, else ClusterError on all ranks.
-
-    A collective, the first that may use GPUs.
-    """
-    gpus = tf.config.list_physical_devices("GPU")
-    one = len(gpus) == 1 and tf.config.get_visible_devices("GPU")
-    by_rank = horovod.gather([rank.host, _gpu_uuid() if one else None])
-    with horovod.raise_on_all_ranks():
-        for host, uuid in by_rank:
-            ranks = by_rank.count([host, uuid])
-            if uuid is not None and ranks > 1:
-                raise ClusterError(
-                    f"{host} runs {ranks} ranks on one GPU: start it with one slot for each GPU, "
-                    "and see CUDA_VISIBLE_DEVICES there."
-                )
 
 
 def keep_freed_memory() -> None:
@@ -169,29 +150,3 @@ def _require_no_gpu(host: str) -> None:
         f"nvidia-smi shows the driver, and {_ASK} the reason; or train on the processor with "
         "--training.device cpu."
     )
-
-
-def _require_code(gpu: tf.config.PhysicalDevice, host: str) -> None:
-    """See that TensorFlow was compiled for GPUs this old; CUDA says it in step 1, and obscurely."""
-    details = tf.config.experimental.get_device_details(gpu)
-    capability = details.get("compute_capability")
-    architectures = tf.sysconfig.get_build_info().get("cuda_compute_capabilities", [])
-    found = re.findall(r"(?:sm|compute)_(\d+)(\d)", " ".join(architectures))
-    oldest = min(((int(major), int(minor)) for major, minor in found), default=(0, 0))
-    if capability and tuple(capability) < oldest:
-        raise ClusterError(
-            f"TensorFlow {tf.__version__} has no code for the {details.get('device_name', 'GPU')} "
-            f"of {host} (compute capability {'.'.join(map(str, capability))}): leave it out with "
-            "CUDA_VISIBLE_DEVICES, or leave the host out."
-        )
-
-
-def _gpu_uuid() -> str | None:
-    """UUID of the first GPU or MIG slice that this process sees; None where CUDA does not tell."""
-    number, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda = ctypes.CDLL("libcuda.so.1")
-        failed = cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(number), 0)
-        if not failed and not cuda.cuDeviceGetUuid_v2(uuid, number):
-            return bytes(uuid).hex()
-    return None

@@ -67,16 +67,10 @@ class GradientSums:
         return sums
 
 
-def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups | None:
-    """Form the groups, in the same order on all ranks; a collective.
-
-    None where Horovod was not started so that ranks of a host can be a group: the launcher knows
-    other hosts than those that the ranks are on.
-    """
+def meet(host_of_rank: Sequence[str], rank: int) -> HostGroups:
+    """Form the groups, in the same order on all ranks; a collective."""
     names = list(dict.fromkeys(host_of_rank))
     members = {name: [r for r, host in enumerate(host_of_rank) if host == name] for name in names}
-    if max(map(len, members.values())) > 1 and not horovod.ranks_can_group():
-        return None
     together = {name: horovod.group(members[name]) for name in names}
     across = horovod.group([ranks[0] for ranks in members.values()])
     host = host_of_rank[rank]

@@ -49,7 +49,6 @@ _OTHER_LAUNCHERS = {
     "PMI_SIZE": "mpiexec",
     "SLURM_STEP_NUM_TASKS": "srun",  # SLURM_NTASKS is also set inside of salloc and sbatch
 }
-_GROUPS = "HOROVOD_DYNAMIC_PROCESS_SETS"
 
 heartbeat = Heartbeat()
 """of this rank"""
@@ -104,8 +103,10 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see `sums_in`
     if not tf.config.list_physical_devices("GPU"):  # its own cycle of 1 ms costs a tenth of a core
         os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")  # ms
-    if with_groups and _hosts_are_shared():  # groups have each rank ask more of the others
-        os.environ[_GROUPS] = "1"
+    one_a_host = integer("HOROVOD_LOCAL_SIZE") == 1
+    one_a_host &= integer("HOROVOD_SIZE") == integer("HOROVOD_CROSS_SIZE")
+    if with_groups and not one_a_host:  # groups have each rank ask more of the others
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     with heartbeat.waiting():
         hvd.init()
     rank = Rank(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), socket.gethostname())
@@ -123,24 +124,6 @@ def init(expected_ranks: int = 0, *, with_groups: bool = False) -> Rank:
             "slot of its hosts, so give it as many slots (-H host:slots) as ranks (-np)."
         ).of_all_ranks()
     return rank
-
-
-def _hosts_are_shared() -> bool:
-    """Whether there are several hosts, one at least with several ranks; alike on all ranks.
-
-    Launchers other than horovodrun tell less: with them several hosts, or ranks, are enough.
-    """
-    size, local_size = integer("HOROVOD_SIZE"), integer("HOROVOD_LOCAL_SIZE", 1)
-    if not size:
-        size = max(integer(name) for name in _OTHER_LAUNCHERS)
-        local_size = integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1)
-    # Horovod's own number is right on the first rank of a host; others have more beside them.
-    return size > local_size and (local_size > 1 or size > integer("HOROVOD_CROSS_SIZE", 1))
-
-
-def ranks_can_group() -> bool:
-    """Whether Horovod was started so that a part of the ranks may be a group."""
-    return os.environ.get(_GROUPS) == "1"
 
 
 def shutdown() -> None:
@@ -237,7 +220,6 @@ def broadcast(variables: Sequence[tf.Variable], source: int = 0) -> None:
 def gather(value: Any) -> list[Any]:
     """Every rank's value, by rank; a JSON value of any length."""
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    # NCCL refuses two ranks on one GPU, which are found by gathering.
     with heartbeat.waiting(), tf.device("CPU:0"):
         lengths = hvd.allgather(tf.constant([len(data)], tf.int64), name="gather.lengths").numpy()
         joined = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()

@@ -47,24 +47,6 @@ from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
 
 Log = Callable[[str], None]
-_MAY_CHANGE = (
-    "training.exchange",
-    "training.sync_every",
-    "training.micro_batches",
-    "training.jit_compile",
-    "run_dir",
-    "ranks",
-    "evaluation.",
-    "checkpoints.",
-    "telemetry.",
-    "data.directory",
-    "data.allow_change",
-    "training.max_steps",
-    "training.max_hours",
-    "training.log_every",
-    "training.stuck_after_s",
-    "training.init_from",
-)
 _DECIDES_RESUME = (
     "model.",
     "training.tokens_per_step",
@@ -224,7 +206,7 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
 def require_same_run(setup: RunSetup, log: Log) -> None:
     """Compare with what an earlier start in this directory wrote.
 
-    `log` gets a line for each changed value that is worth one. Raises RunError if that start had
+    `log` gets a line for each changed value. Raises RunError if that start had
     another model, vocabulary or order of data.
     """
     config, run_dir, wanted = setup.config, setup.config.run_dir, setup.data.manifest
@@ -243,7 +225,7 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
                 f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
                 "value to go on, or give another --run-dir."
             )
-        if not name.startswith(_MAY_CHANGE):
+        if name != "run_dir":
             log(f"Changed since this run was started: {name} {old} -> {new}")
 
 

@@ -56,7 +56,6 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
 
     Raises UserError if the data cannot be used, or hosts differ.
     """
-    devices.require_gpu_of_its_own(rank)
     data = cluster.prepared_data(config.data, rank)
     with horovod.raise_on_all_ranks():
         precision = devices.pick_precision(config.training.precision)
@@ -66,16 +65,8 @@ def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
         hosts = [facts["host"] for facts in facts_by_rank]
         batching = config.training.tokens_per_step, config.training.seed
         batch_plan = BatchPlan.of_data(data, config.data.stages, *batching)
-    groups = None
     exchange = Exchange.of(config.training, len(set(hosts)))
-    if exchange.kind != "float32":
-        groups = gradient_sums.meet(hosts, rank.index)
-        if groups is None:
-            raise ConfigError(
-                f"The launcher knows other hosts than {', '.join(dict.fromkeys(hosts))}, on which "
-                "the ranks are, so ranks of a host cannot sum first: name each host once, with all "
-                "its slots (-H v100a:2,v100b:2), or use --training.exchange float32."
-            ).of_all_ranks()
+    groups = None if exchange.kind == "float32" else gradient_sums.meet(hosts, rank.index)
     by_rank = horovod.gather(devices.description(rank))
     return RunSetup(config, rank, hosts, by_rank, data, batch_plan, precision, exchange, groups)
 

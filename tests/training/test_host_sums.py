@@ -10,7 +10,6 @@ from hvd_nmt.training.horovod import Group
 @pytest.mark.parametrize("layout", ["aaabb", "aabbb", "abbbbcc", "abc"])
 def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatch):
     monkeypatch.setattr(horovod, "group", lambda ranks: Group(tuple(ranks), None))
-    monkeypatch.setattr(horovod, "ranks_can_group", lambda: True)
     firsts, handed = tuple(layout.index(host) for host in sorted(set(layout))), []
     monkeypatch.setattr(
         horovod, "sums_in", lambda group, tensors, name: [x * len(group.ranks) for x in tensors]
@@ -26,11 +25,6 @@ def test_the_first_ranks_of_the_hosts_sum_and_hand_the_sum_on(layout, monkeypatc
         assert found_N.numpy().tolist() == [len(firsts) if speaks else 1.0] * 3
         assert handed[-1] == tuple(i for i, other in enumerate(layout) if other == host)
         assert hosts.names[hosts.index] == host
-
-
-def test_ranks_that_cannot_group_do_not_meet(monkeypatch):
-    monkeypatch.setattr(horovod, "ranks_can_group", lambda: False)
-    assert gradient_sums.meet("aab", 0) is None
 
 
 def test_the_outer_rate_grows_with_the_square_root_of_hosts():
