@@ -1,6 +1,8 @@
 """One start of the ranks: from what agents are told until nothing is left of it."""
 
 import contextlib
+import dataclasses
+import math
 import os
 import queue
 import signal
@@ -36,8 +38,9 @@ _SETTLE_S, _SETTLE_STUCK_S = 0.5, 1.5
 prints its stacks"""
 _CAUSE_S = 5.0
 """where what failed first is a consequence: for its cause"""
-_ANSWER_S = 10.0
-"""without a word of a host, after which it is lost where ranks of others have ended"""
+_FRESH_S, _ANSWER_S = 3.0, 10.0
+"""without a word of a host: after which what its ranks do is unknown; after which it is lost where
+ranks have failed"""
 _FLUSH_S = 5.0
 _GONE_S = 25.0
 """beyond their patience, for the agents to say that nothing is left"""
@@ -121,6 +124,8 @@ class Plan:
     run_dir: str | None = None
     imports_s: float | None = None
     """until ranks say what they do; None: they need not"""
+    longest_s: float = math.inf
+    """until what still runs is ended"""
 
 
 @final
@@ -173,8 +178,11 @@ class Start:
 
     def run(self, rendezvous: Rendezvous) -> Outcome:
         """Start the ranks, and wait until nothing is left of them."""
+        until_s = time.monotonic() + self._plan.longest_s
         verdict = self._begin(rendezvous)
         while verdict is None and len(self._ends) < len(self._hosts) and not self._stop.requested:
+            if time.monotonic() > until_s:
+                break
             self._next(_TICK_S)
             verdict = self._judge()
         asks = verdict is None and self._stop.requested
@@ -235,7 +243,7 @@ class Start:
         elif silent_s < _SILENT_S and name in self._silent:
             self._silent.discard(name)
             self._shown.say(f"{name} answers again.")
-        if silent_s > SILENCE_S or (silent_s > _ANSWER_S and self._has_ended):
+        if silent_s > SILENCE_S or (silent_s > _ANSWER_S and (self._has_ended or self._is_stuck)):
             self._lost_hosts.setdefault(name, "it does not answer")
 
     def _note(self, link: Link, message: Message | None) -> None:
@@ -272,6 +280,12 @@ class Start:
         return any(state["stuck"] for state in self._living.values())
 
     @property
+    def _all_are_heard(self) -> bool:
+        """Whether it is known of every host what its ranks do now."""
+        now_s = time.monotonic()
+        return all(now_s - link.heard_s < _FRESH_S for link in self._open.values())
+
+    @property
     def _has_failed(self) -> bool:
         return self._has_ended or bool(self._lost_hosts) or self._is_stuck
 
@@ -283,10 +297,11 @@ class Start:
         self._wait(_SETTLE_STUCK_S if only_stuck else _SETTLE_S)
         until_s = time.monotonic() + _CAUSE_S
         while self._has_failed and not self._stop.requested:
+            states = self._living if self._all_are_heard else {}
             verdict = culprit.find(
-                self._ends, self._living, self._hosts, self._lost_hosts, signals.grace_s()
+                self._ends, states, self._hosts, self._lost_hosts, signals.grace_s()
             )
-            if verdict is None and time.monotonic() > until_s:
+            if verdict is None and time.monotonic() > until_s and self._all_are_heard:
                 verdict = culprit.without_cause(self._ends, self._living, self._hosts)
             if verdict is not None:
                 return verdict
@@ -315,7 +330,8 @@ class Start:
                 hurried, until_s = True, time.monotonic() + _GONE_S
                 answers = self._ask_to_end(0.0, asks=False)
             elif self._stop.requested and not verdict.asks and verdict.patience_s:
-                return self._end(Verdict("", verdict.exit_code, signals.grace_s(), asks=True))
+                verdict = dataclasses.replace(verdict, asks=True)
+                answers = self._ask_to_end(verdict.patience_s, asks=True)
             self._next(0.1)
         while not self._events.empty():
             self._next(0.0)

@@ -24,7 +24,7 @@ from hvd_nmt.telemetry.jsonl import JsonlFile
 from hvd_nmt.training import heartbeat
 
 _INTERRUPTED = 130
-_HOUR_S = 3600.0
+_HOUR_S, _REPORT_S = 3600.0, 600.0
 _REPORT = "import pathlib, sys; from hvd_nmt import train; train.write_report(pathlib.Path({!r}))"
 
 
@@ -218,7 +218,12 @@ class _Supervision:
             words = ("python", "-c", _REPORT.format(os.fspath(config.run_dir)))
             host = Host(outlook.hosts[0].name, 1)
             self._shown.say("writing the report ...")
-            self._run_plan(Plan(words, (host,), outlook.nic or "", f"{self._id}.report"))
+            plan = Plan(
+                words, (host,), outlook.nic or "", f"{self._id}.report", longest_s=_REPORT_S
+            )
+            if self._run_plan(plan).exit_code:
+                program = f"python -m hvd_nmt.report {config.run_dir}"
+                self._shown.say(f"there is no report; this writes it: {program}")
 
     def _stopped(self, code: int) -> int:
         self._record("stopped", exit_code=code)

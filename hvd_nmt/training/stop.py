@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import socket
+import threading
 import time
 from functools import reduce
 from typing import Any
@@ -19,6 +21,7 @@ from hvd_nmt.training import horovod
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STDERR = 2
+_INTERRUPTED = 130
 _SECONDS = 3600
 _LAST_STEP = "training.max_steps"
 
@@ -26,9 +29,9 @@ _LAST_STEP = "training.max_steps"
 class StopRequest:
     """Whether SIGTERM or SIGINT asked this process to stop, and the line that says so.
 
-    Python runs a handler between two operations of its own, and a step is one. From then on SIGINT
-    ends the process at once, for whoever does not want to wait. A second SIGTERM does nothing:
-    launchers send it more than once.
+    Python runs a handler between two operations of its own, and a step is one. A second SIGINT ends
+    the process at once, in a step that hangs, too. A second SIGTERM does nothing: launchers send it
+    more than once.
     """
 
     LINE = (
@@ -42,15 +45,23 @@ class StopRequest:
         self._in_step = False
         self._lines = [self.LINE] if announces else []
         self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
 
     def listen(self) -> None:
         """From now on signals only ask; harmless when it listens already."""
         if not self._before:
             self._before = {number: signal.signal(number, self._ask) for number in _SIGNALS}
+            incoming, self._wakeup = socket.socketpair()
+            self._wakeup.setblocking(False)
+            self._wakeup_before = signal.set_wakeup_fd(self._wakeup.fileno())
+            threading.Thread(target=_end_at_second_interrupt, args=[incoming], daemon=True).start()
 
     def stop_listening(self) -> None:
         """From now on signals do what they did before; harmless when it never listened."""
         before, self._before = self._before, {}
+        if before:
+            signal.set_wakeup_fd(self._wakeup_before)
+            self._wakeup.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -93,10 +104,18 @@ class StopRequest:
 
     def _ask(self, number: int, frame: Any) -> None:
         self.requested = True
-        if number == signal.SIGINT:
-            signal.signal(number, signal.SIG_DFL)
         if not self._in_step:
             self.announce()
+
+
+def _end_at_second_interrupt(incoming: socket.socket) -> None:
+    """In a thread, which gets a byte for each signal even while the main thread is in a step."""
+    interrupts = 0
+    while numbers := incoming.recv(1):
+        interrupts += numbers[0] == signal.SIGINT
+        if interrupts > 1:
+            os._exit(_INTERRUPTED)
+    incoming.close()
 
 
 def _nothing(number: int, frame: Any) -> None:

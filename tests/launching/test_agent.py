@@ -123,7 +123,7 @@ def test_how_ranks_end_and_what_they_printed(agent):
     agent.start(
         "say('bad byte'); sys.stdout.buffer.write(b'\\xff\\xfe \\xe2\\x82'); sys.exit(3)",
         "os.kill(os.getpid(), 9)",
-        "print('no end', end='')",
+        "time.sleep(1), print('no end', end='')",
     )
     codes = {}
     while len(codes) < 3:

@@ -1,0 +1,42 @@
+"""What is decided of a host that has fallen silent while ranks of others wait."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from hvd_nmt.diagnosis.hosts import Host
+from hvd_nmt.diagnosis.link import Links
+from hvd_nmt.launching import start
+from hvd_nmt.launching.rank_output import Output
+from hvd_nmt.launching.start import Events, Plan, Start, StopSignals
+from hvd_nmt.training import heartbeat
+
+HOSTS = (Host("a", 1), Host("b", 1))
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """A start whose host b has told before its silence that its rank is in Python."""
+    for name, seconds in {"_SETTLE_S": 0.1, "_SETTLE_STUCK_S": 0.1, "_ANSWER_S": 2.0}.items():
+        monkeypatch.setattr(start, name, seconds)
+    events, plan = Events(), Plan((), HOSTS, "", "1")
+    start_ = Start(plan, Links(1.0), events, Output(), StopSignals())
+    start_._hosts = {0: "a", 1: "b"}
+    state = {"section": heartbeat.STEP, "seconds": 9.0, "waits": False, "stopped": False}
+    for rank, host in enumerate(HOSTS):
+        link = SimpleNamespace(host=host, is_open=True, heard_s=time.monotonic())
+        start_._open[host.name] = link
+        states = {rank: state | {"stuck": rank == 0, "waits": rank == 0}}
+        start_._note(link, {"tell": "states", "start_id": "1", "states": states})
+    start_._open["a"].heard_s = time.monotonic() + 60  # it goes on to tell
+    return start_
+
+
+def test_its_rank_is_not_blamed_for_what_it_did_last(silent, monkeypatch):
+    monkeypatch.setattr(start, "_FRESH_S", 0.1)
+    assert silent._judge().sentence.startswith("b is lost: it does not answer")
+
+
+def test_while_it_answers_its_rank_is(silent):
+    assert silent._judge().sentence.startswith("rank 1 on b hangs in the section 'step'")
