@@ -7,19 +7,17 @@
 
 openseq2seq: a checkpoint of NVIDIA OpenSeq2Seq's Transformer. Its sizes are read from its weights,
 but for the number of attention heads (num_heads in the configuration it was trained with; 8 in
-transformer-base): give --heads, for a wrong number makes a model that translates, only worse.
-Weights and Adam's moments are
-imported in float32, also those of a run in mixed precision, so `hvd_nmt.train --config
+transformer-base): a wrong number makes a model that translates, only worse. Weights and Adam's
+moments are imported in float32, also those of a run in mixed precision, so `hvd_nmt.train --config
 runs/imported/config.yaml` goes on with it, in float32 or bfloat16, on data that `hvd_nmt.prepare
 --vocabulary runs/imported/spm.model` has encoded. Of another optimizer than Adam only the weights
 are imported; a new run can begin with them (--init-from).
 
 marian: a folder with config.json, model.safetensors, vocab.json, source.spm and target.spm, as
 Hugging Face keeps OPUS-MT models, and target_vocab.json where source and target have embeddings of
-their own. What cannot be imported is refused: a softmax that is not tied to the embedding of the
-target, and whatever else Hugging Face's MarianMTModel itself does not compute. A new run can begin
-with its weights (`hvd_nmt.train --init-from`). Where source and target have different SentencePiece
-models the run has both, and its data are prepared with both.
+their own. What Hugging Face's MarianMTModel itself does not compute is refused. A new run can begin
+with its weights (`hvd_nmt.train --init-from`), on data prepared with its SentencePiece models of
+source and target.
 """
 
 import sys
@@ -52,7 +50,7 @@ class Options:
     """openseq2seq: prefix of the checkpoint's files, or its .index file"""
     vocabulary: Path | None = None
     """openseq2seq: the SentencePiece model it was trained with, m_common.model"""
-    heads: int = 0
+    heads: int | None = None
     """openseq2seq: attention heads, num_heads of its configuration"""
     model: Path | None = None
     """marian: folder with the model's files"""
@@ -61,21 +59,14 @@ class Options:
     name is that of preset base"""
 
     def __post_init__(self) -> None:
-        own = {"openseq2seq": ("checkpoint", "vocabulary"), "marian": ("model",)}
-        for name in own[self.program]:
-            if getattr(self, name) is None:
-                raise ConfigError(f"--from {self.program} needs --{name}.")
+        own = {"openseq2seq": ("checkpoint", "vocabulary", "heads"), "marian": ("model",)}
         for program, names in own.items():
             for name in names:
-                if program != self.program and getattr(self, name) is not None:
+                given = getattr(self, name) is not None
+                if program == self.program and not given:
+                    raise ConfigError(f"--from {program} needs --{name}.")
+                if program != self.program and given:
                     raise ConfigError(f"--{name} belongs to --from {program}: leave it out.")
-        if self.heads < 0 or (self.program != "openseq2seq" and self.heads):
-            raise ConfigError("--heads, at least 1, is for --from openseq2seq.")
-        if self.program == "openseq2seq" and not self.heads:
-            raise ConfigError(
-                "A checkpoint of OpenSeq2Seq does not say how many attention heads its model has: "
-                "give --heads, num_heads of its configuration."
-            )
         if not self.out.name:
             raise ConfigError("--out is the working directory: give a directory of its own.")
 
@@ -95,39 +86,35 @@ def convert(options: Options) -> None:
     from hvd_nmt.formats import foreign
 
     model = _read(options)
-    prefix = foreign.write(model, defaults, options.out)
-    print("\n".join(_lines(model, prefix)))
+    print(*_lines(model, foreign.write(model, defaults, options.out)), sep="\n")
 
 
 def _read(options: Options) -> "ForeignModel":
-    if options.program == "marian":
-        from hvd_nmt.formats import marian
+    from hvd_nmt.formats import marian, openseq2seq
 
-        assert options.model is not None
+    if options.model is not None:
         return marian.read(options.model)
-    from hvd_nmt.formats import openseq2seq
-
     assert options.checkpoint is not None
     assert options.vocabulary is not None
+    assert options.heads is not None
     return openseq2seq.read(options.checkpoint, options.vocabulary, options.heads)
 
 
-def _lines(model: "ForeignModel", prefix: Path) -> list[str]:
-    config, run = model.config, prefix.parent
-    data = f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ..."
+def _lines(foreign: "ForeignModel", prefix: Path) -> list[str]:
+    model, config, run = foreign.model, foreign.model.config, prefix.parent
     train = f"python -m hvd_nmt.train --config {run / CONFIG} --data.directory DATA"
     begin = f"begin with  {train} --run-dir {run}-tuned --init-from {run}"
     own = model.source_vocabulary_size
     return [
-        f"model       {model.parameters:,} parameters, {config.encoder_layers}+"
+        f"model       {model.count_params():,} parameters, {config.encoder_layers}+"
         f"{config.decoder_layers} layers, {config.width} wide, {config.heads} heads, vocabulary "
         f"{f'{own:,} (source) + ' if own else ''}{model.vocabulary_size:,}",
-        f"step        {f'{model.step:,}' if model.step else 'unknown'}, "
-        f"{'with' if model.moments else 'without'} Adam's moments",
+        f"step        {f'{foreign.step:,}' if foreign.step else 'unknown'}, "
+        f"{'with' if foreign.adam else 'without'} Adam's moments",
         f"written     {prefix}",
         f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
-        data,
-        f"go on       {train}" if model.moments else begin,
+        f"data        python -m hvd_nmt.prepare {prepare_options(run)} --out DATA ...",
+        f"go on       {train}" if foreign.adam else begin,
     ]
 
 

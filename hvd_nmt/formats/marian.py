@@ -13,27 +13,24 @@ Source: transformers, models/marian/modeling_marian.py; Linear keeps kernels as 
 
 import json
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 import numpy as np
 
+from hvd_nmt.checkpoints.state import weights_by_path
 from hvd_nmt.common.errors import ConfigError, RunError
-from hvd_nmt.config import BOS, PAD, ModelConfig
+from hvd_nmt.config import PAD, ModelConfig
 from hvd_nmt.formats import marian_vocabulary
-from hvd_nmt.formats.foreign import ForeignModel, assembled, fingerprinted
+from hvd_nmt.formats.foreign import ForeignModel, assign
 from hvd_nmt.formats.marian_vocabulary import MarianVocabulary
+from hvd_nmt.model import architectures
 
-FILES = ("config.json", "model.safetensors", "vocab.json", "source.spm", "target.spm")
-TARGET_IDS = "target_vocab.json"
 NEVER = -100.0
 """added to the logit of what must not be predicted; hugely negative, and finite in any precision"""
 _ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"}
 _SHARED, _SOURCE = "model.shared.weight", "model.encoder.embed_tokens.weight"
 _OF_TARGET = ("model.decoder.embed_tokens.weight", "lm_head.weight")
-_SEPARATE = "share_encoder_decoder_embeddings"
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-_SIZES = ("encoder_layers", "decoder_layers", "d_model", "encoder_attention_heads",
-          "encoder_ffn_dim", "max_position_embeddings")  # fmt: skip
 # name -> (the only value that can be imported, what a file without it means)
 _REQUIRED: dict[str, tuple[Any, Any]] = {
     "model_type": ("marian", None),
@@ -53,76 +50,43 @@ def read(folder: Path) -> ForeignModel:
         RunError: a file is missing or damaged, or the model is one that ours cannot stand for.
         ConfigError: the package safetensors is not installed.
     """
-    settings = _settings(folder / "config.json")
+    settings = marian_vocabulary.read_json(folder / "config.json")
+    separate = settings.get("share_encoder_decoder_embeddings", True) is False
+    vocabulary = marian_vocabulary.read(folder, separate)
+    config = _config(settings, vocabulary.target.rows[PAD], folder / "config.json")
     path = folder / "model.safetensors"
     tensors = _tensors(path)
-    separate = settings.get(_SEPARATE, True) is False
-    vocabulary = marian_vocabulary.read(folder, separate)
-    config = _config(settings, folder / "config.json")
-    _remove_derived(tensors, config, path, separate)
-    _require_rows(tensors, vocabulary, folder, separate)
-    if separate and vocabulary.source.names == vocabulary.target.names:
-        raise RunError(  # which piece has which id tells training whether there is one matrix
-            f"{folder} has the same pieces in vocab.json and {TARGET_IDS} and yet a matrix for "
-            "each: only models with different pieces or one matrix can be imported."
-        )
-    rows = len(tensors[_SHARED])
-    start = settings.get("decoder_start_token_id", settings.get("pad_token_id", 0))
-    if not isinstance(start, int) or not 0 <= start < rows:
-        raise RunError(
-            f"{folder / 'config.json'} has decoder_start_token_id {start}, which is no row of the "
-            f"{rows:,} of the matrix."
-        )
-    _take_our_ids(tensors, vocabulary, start)
+    _remove_copies(tensors, separate, path)
+    _take_our_ids(tensors, vocabulary, path)
+    own = len(tensors[_SOURCE]) if separate else 0
+    model = architectures.build(config, len(tensors[_SHARED]), source_vocabulary_size=own)
     table = _table(config) | ({"source_embedding": (_SOURCE,)} if separate else {})
-    files = (*FILES, TARGET_IDS) if separate else FILES
+    assign(weights_by_path(model), table, tensors, path)
     return ForeignModel(
-        config=config,
-        weights=assembled(table, tensors, path),
-        moments=None,
-        step=0,
-        vocabulary=vocabulary.model,
-        source_vocabulary=vocabulary.source_model,
+        "Hugging Face Marian", model, vocabulary.model, vocabulary.source_model,
         normalization="marian",
-        origin={"program": "Hugging Face Marian",
-                "sha256": fingerprinted([folder / name for name in files])},
     )  # fmt: skip
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(settings, dict):
-        raise RunError(f"{path} holds no JSON object, so it is no configuration of a model.")
-    for name, (wanted, default) in _REQUIRED.items():
+def _config(settings: dict[str, Any], pad: int, path: Path) -> ModelConfig:
+    required = _REQUIRED | {
+        "decoder_attention_heads": (settings.get("encoder_attention_heads"), None),
+        "decoder_ffn_dim": (settings.get("encoder_ffn_dim"), None),
+        "decoder_start_token_id": (pad, pad),
+    }
+    for name, (wanted, default) in required.items():
         value = settings.get(name, default)
         if value != wanted:
             raise RunError(
                 f"{path} has {name} {json.dumps(value)}: only models with {json.dumps(wanted)} can "
                 "be imported."
             )
-    for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = settings.get(f"encoder_{name}"), settings.get(f"decoder_{name}")
-        if encoder != decoder:
-            raise RunError(
-                f"{path} has {name} {encoder} in the encoder and {decoder} in the decoder: only "
-                "models that have the same in both can be imported."
-            )
-    return settings
-
-
-def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
-    activation = str(settings.get("activation_function"))
-    if activation not in _ACTIVATIONS:
+    activation: Any = _ACTIVATIONS.get(str(settings.get("activation_function")))
+    if activation is None:
         raise RunError(
-            f"{path} has the activation {activation!r}: only {', '.join(_ACTIVATIONS)} can be "
-            "imported."
+            f"{path} has the activation {settings.get('activation_function')!r}: only "
+            f"{', '.join(_ACTIVATIONS)} can be imported."
         )
-    for name in _SIZES:
-        if not isinstance(settings.get(name), int):
-            raise RunError(f"{path} has no whole number as {name}, a size of the model.")
     try:
         return ModelConfig(
             settings["encoder_layers"], settings["decoder_layers"], settings["d_model"],
@@ -134,10 +98,10 @@ def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
             feed_forward_dropout=settings.get("activation_dropout", 0.0),
             norm="post",
             norm_epsilon=1e-5,
-            activation=cast(Literal["relu", "swish", "gelu"], _ACTIVATIONS[activation]),
+            activation=activation,
             biases="all",
         )  # fmt: skip
-    except (TypeError, ConfigError) as error:
+    except (KeyError, TypeError, ConfigError) as error:
         raise RunError(f"{path} describes a model that cannot be: {error}") from None
 
 
@@ -161,77 +125,34 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
         raise RunError(f"{path} cannot be read: {error}.") from None
 
 
-def _remove_derived(
-    tensors: dict[str, np.ndarray], config: ModelConfig, path: Path, separate: bool
-) -> None:
-    """Drop copies of the matrices and tables of sinusoids, if they are what they seem.
-
-    What is left of the matrices is that of the target as the shared one, and the source's own.
-    """
-    tied = _OF_TARGET if separate else (_SOURCE, *_OF_TARGET)
-    if _SHARED not in tensors:
-        found = [name for name in tied if name in tensors]
-        if not found:
-            raise RunError(f"{path} lacks {_OF_TARGET[0] if separate else _SHARED}.")
-        tensors[_SHARED] = tensors[found[0]]
-    for name in tied:
-        if name in tensors and not np.array_equal(tensors.pop(name), tensors[_SHARED]):
-            raise RunError(
-                f"In {path}, {name} is not that of the target: only models with one matrix for "
-                f"{'target and softmax' if separate else 'source, target and softmax'} can be "
-                "imported."
-            )
-    for name in _POSITIONS:
-        if name not in tensors:
-            continue
-        table = tensors.pop(name).astype(np.float32)
-        if table.shape[1] != config.width or not np.allclose(
-            table, _sinusoids(len(table), config.width), atol=2e-3
-        ):
-            raise RunError(
-                f"In {path}, {name} is no table of Marian's sinusoids: learned positions cannot be "
-                "imported."
-            )
+def _remove_copies(tensors: dict[str, np.ndarray], separate: bool, path: Path) -> None:
+    """Leave the matrix of the target as the shared one, and the source's own if it has one."""
+    for name in _POSITIONS:  # sinusoids
+        tensors.pop(name, None)
+    tied = (_SHARED, *_OF_TARGET) if separate else (_SHARED, _SOURCE, *_OF_TARGET)
+    copies = [tensors.pop(name) for name in tied if name in tensors]
+    if not copies or (separate and _SOURCE not in tensors):
+        raise RunError(f"{path} lacks {_SOURCE if copies else _SHARED}.")
+    tensors[_SHARED] = copies[0]
 
 
-def _require_rows(
-    tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, folder: Path, separate: bool
-) -> None:
-    """See that each matrix has a row for each piece."""
-    matrices = {TARGET_IDS if separate else "vocab.json": (_SHARED, vocabulary.target)}
-    if separate:
-        matrices["vocab.json"] = _SOURCE, vocabulary.source
-    for file, (name, numbering) in matrices.items():
-        rows, pieces = len(tensors.get(name, ())), len(numbering.ids)
-        if rows != pieces:
-            raise RunError(
-                f"{folder / file} has {pieces:,} pieces and the matrix of "
-                f"{folder / 'model.safetensors'} {rows:,} rows."
-            )
-
-
-def _sinusoids(length: int, width: int) -> np.ndarray:
-    rates_D = 10_000.0 ** (-np.arange(width // 2) / (width // 2))
-    angles_TxD = np.arange(length)[:, None] * rates_D
-    return np.concatenate([np.sin(angles_TxD), np.cos(angles_TxD)], 1)
-
-
-def _take_our_ids(tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, start: int) -> None:
+def _take_our_ids(tensors: dict[str, np.ndarray], vocabulary: MarianVocabulary, path: Path) -> None:
     """Order the rows of matrices, and the biases of the softmax, by our ids; turn the kernels."""
-    rows = [start if row is None else row for row in vocabulary.marian_ids]
-    for name, tensor in list(tensors.items()):
+    for name, tensor in tensors.items():
         if name.endswith(".weight") and tensor.ndim == 2 and name not in (_SHARED, _SOURCE):
             tensors[name] = tensor.T
-    tensors[_SHARED] = tensors[_SHARED][rows]
-    if _SOURCE in tensors:
-        pad = vocabulary.source.ids["<pad>"]  # bos is in no source
-        source_rows = [pad if row is None else row for row in vocabulary.source.marian_ids]
-        tensors[_SOURCE] = tensors[_SOURCE][source_rows]
-    bias_V = tensors.get("final_logits_bias", np.zeros([1, max(rows) + 1], np.float32))
-    bias_V = bias_V.astype(np.float32).reshape(-1)[rows]
-    never = [PAD, BOS, *vocabulary.unknown]
-    never += [number for number, row in enumerate(vocabulary.marian_ids) if row is None]
-    bias_V[never] = NEVER
+    for name, pieces in ((_SHARED, vocabulary.target), (_SOURCE, vocabulary.source)):
+        if name not in tensors:
+            continue
+        if len(tensors[name]) != pieces.known:
+            raise RunError(
+                f"{path} has {len(tensors[name]):,} rows in {name} for {pieces.known:,} pieces."
+            )
+        tensors[name] = tensors[name][pieces.rows]
+    rows = vocabulary.target.rows
+    bias_V = tensors.get("final_logits_bias", np.zeros(vocabulary.target.known)).reshape(-1)[rows]
+    bias_V = bias_V.astype(np.float32)
+    bias_V[vocabulary.target.never] = NEVER
     tensors["final_logits_bias"] = bias_V
 
 

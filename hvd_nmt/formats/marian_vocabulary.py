@@ -11,76 +11,40 @@ not know is marked as unused, and puts any of the pieces together to text.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import BOS, EOS, PAD, UNK
 from hvd_nmt.data import sentencepiece_model
-from hvd_nmt.data.sentencepiece_model import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
+from hvd_nmt.data.sentencepiece_model import CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED
 
 _UNKNOWN_PENALTY = 10.0
 """by which SentencePiece holds an unknown character for less likely than its rarest piece"""
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+_SPECIAL = {PAD: "<pad>", EOS: "</s>", UNK: "<unk>"}
 
 
-@dataclass(frozen=True)
-class Numbering:
-    """Our ids of the pieces of a vocab.json, and of pieces that it lacks."""
+class Numbering(NamedTuple):
+    """Our ids of the pieces of a vocab.json, and of those of .spm files that it lacks."""
 
-    ids: dict[str, int]
-    """of vocab.json"""
-    lacking: list[str]
-    """pieces of a .spm that are not in it"""
-    tags: list[str]
-    """names of languages in it, such as >>fra<<, that are no pieces of a .spm"""
-
-    @property
-    def names(self) -> list[str]:
-        """The pieces from our fifth on."""
-        in_order = sorted(self.ids, key=lambda name: self.ids[name])
-        return [name for name in in_order if name not in _SPECIAL] + self.lacking
-
-    @property
-    def marian_ids(self) -> list[int | None]:
-        """For each of our ids the id in vocab.json; None: bos, and rows that fill up to 8."""
-        ids = self.ids
-        found: list[int | None] = [None] * 4
-        found[PAD], found[EOS], found[UNK] = ids["<pad>"], ids["</s>"], ids["<unk>"]
-        found += [ids.get(name, ids["<unk>"]) for name in self.names]
-        return found + [None] * (-len(found) % 8)
-
-    @property
-    def unknown(self) -> list[int]:
-        """Our ids of the pieces that vocab.json lacks: each means <unk>."""
-        end = 4 + len(self.names)
-        return list(range(end - len(self.lacking), end))
+    names: list[str]
+    """the pieces from our fifth on"""
+    rows: list[int]
+    """for each of our ids the id in vocab.json, whose weights are taken; they fill up to 8"""
+    never: list[int]
+    """our ids that must not be predicted: they stand for no piece of vocab.json, or for <pad>"""
+    known: int
+    """pieces of vocab.json"""
 
 
-@dataclass(frozen=True)
-class MarianVocabulary:
-    """SentencePiece models, and where their pieces come from."""
+class MarianVocabulary(NamedTuple):
+    """SentencePiece models, serialised, and where their pieces come from."""
 
     model: bytes
-    """of the target, or joint; serialised"""
-    source_model: bytes | None
-    """of the source; None: source.spm and target.spm cut text alike, so `model` is right for both
-    languages"""
+    """of the target"""
+    source_model: bytes
     target: Numbering
-    """the pieces of `model`"""
     source: Numbering
-    """those of the source; `target` itself where one vocab.json serves both"""
-
-    @property
-    def marian_ids(self) -> list[int | None]:
-        """Those of the target, see `Numbering`."""
-        return self.target.marian_ids
-
-    @property
-    def unknown(self) -> list[int]:
-        """Those of the target, see `Numbering`."""
-        return self.target.unknown
 
 
 def read(folder: Path, separate: bool = False) -> MarianVocabulary:
@@ -94,21 +58,41 @@ def read(folder: Path, separate: bool = False) -> MarianVocabulary:
     if separate:
         of_source = _numbering(ids, [source])
         of_target = _numbering(_ids(folder / "target_vocab.json"), [target])
+        if of_source.names == of_target.names:
+            raise RunError(  # which piece has which id tells training whether there is one matrix
+                f"{folder} has the same pieces in vocab.json and target_vocab.json and yet a "
+                "matrix for each: only models with different pieces or one matrix can be imported."
+            )
     else:
         of_source = of_target = _numbering(ids, [source, target])
-    alike = [[(p.piece, p.score, p.type) for p in model.pieces] for model in (source, target)]
-    source_model = _with_our_ids(source, of_source, USER_DEFINED)
-    if alike[0] == alike[1] and not separate:
-        return MarianVocabulary(source_model, None, of_target, of_source)
-    target_model = _with_our_ids(target, of_target, UNUSED)
-    return MarianVocabulary(target_model, source_model, of_target, of_source)
+    return MarianVocabulary(
+        _with_our_ids(target, of_target.names, UNUSED),
+        _with_our_ids(source, of_source.names, USER_DEFINED),
+        of_target,
+        of_source,
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; RunError: it cannot be read, or is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} holds no JSON object.")
+    return found
 
 
 def _numbering(ids: dict[str, int], models: Sequence[Any]) -> Numbering:
-    known = dict.fromkeys(name for model in models for name in _known(model))
-    tags = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
-    lacking = [name for name in known if name not in ids]
-    return Numbering(ids, lacking, [name for name in tags if name not in known])
+    lacking = dict.fromkeys(name for model in models for name in _known(model) if name not in ids)
+    in_order = sorted(ids.keys() - set(_SPECIAL.values()), key=lambda name: ids[name])
+    names = [*in_order, *lacking]
+    special = [ids[_SPECIAL.get(number, "<pad>")] for number in range(4)]
+    rows = special + [ids.get(name, ids["<unk>"]) for name in names]
+    unknown = range(4 + len(in_order), len(rows) + -len(rows) % 8)
+    rows += [ids["<pad>"]] * (-len(rows) % 8)
+    return Numbering(names, rows, [PAD, BOS, *unknown], len(ids))
 
 
 def _known(model: Any) -> dict[str, Any]:
@@ -116,21 +100,21 @@ def _known(model: Any) -> dict[str, Any]:
     return {p.piece: p for p in model.pieces if p.type not in (UNKNOWN, CONTROL)}
 
 
-def _with_our_ids(model: Any, numbering: Numbering, of_tags: int) -> bytes:
+def _with_our_ids(model: Any, names: Sequence[str], of_tags: int) -> bytes:
     """A .spm, which is changed, with all pieces of a numbering in their order, serialised."""
     known, rare = _known(model), min(p.score for p in model.pieces) - _UNKNOWN_PENALTY
-    specials = {PAD: "<pad>", EOS: "</s>", BOS: "<start>", UNK: "<unk>"}
+    specials = _SPECIAL | {BOS: "<start>"}
     del model.pieces[:]
     for number in range(4):
         kind = UNKNOWN if number == UNK else CONTROL
         model.pieces.add(piece=specials[number], score=0.0, type=kind)
-    for name in numbering.names:
-        if name in numbering.tags:
+    for name in names:
+        if name in known:
+            model.pieces.add(piece=name, score=known[name].score, type=known[name].type)
+        elif name.startswith(">>") and name.endswith("<<"):
             # ">>fra<<" before the text names the language to translate to; the space before a
             # sentence is part of its first piece.
-            model.pieces.add(piece=_SPACE + name, score=0.0, type=of_tags)
-        elif name in known:
-            model.pieces.add(piece=name, score=known[name].score, type=known[name].type)
+            model.pieces.add(piece=SPACE + name, score=0.0, type=of_tags)
         elif len(name) == 1:
             # A character that only the other .spm knows is looked up in vocab.json all the same.
             model.pieces.add(piece=name, score=rare, type=NORMAL)
@@ -144,17 +128,11 @@ def _with_our_ids(model: Any, numbering: Numbering, of_tags: int) -> bytes:
     return model.SerializeToString()
 
 
-_SPECIAL = ("<pad>", "</s>", "<unk>")
-
-
 def _ids(path: Path) -> dict[str, int]:
-    try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
-    if not isinstance(ids, dict) or sorted(ids.values()) != list(range(len(ids))):
+    ids = read_json(path)
+    if sorted(ids.values()) != list(range(len(ids))):
         raise RunError(f"{path} is no vocabulary: it must give each piece an id of its own from 0.")
-    if lacking := [name for name in _SPECIAL if name not in ids]:
+    if lacking := [name for name in _SPECIAL.values() if name not in ids]:
         raise RunError(f"{path} lacks {', '.join(lacking)}.")
     return ids
 

@@ -14,22 +14,24 @@ Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NV
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.find import read_fully
-from hvd_nmt.checkpoints.names import SUFFIXES, without_suffix
+from hvd_nmt.checkpoints.names import without_suffix
+from hvd_nmt.checkpoints.state import adam_state, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.formats.foreign import ForeignModel, Moments, assembled, count_layers, fingerprinted
+from hvd_nmt.formats.foreign import ForeignModel, assign
+from hvd_nmt.model import architectures
 from hvd_nmt.model.tokenizer import Tokenizer
 
 MAX_LENGTH = 256
 """longest sentence that the recipe evaluates and translates, subword tokens"""
 _MASTER_COPY = "FP32-master-copy/"
 _EMBEDDING = "transformer_encoder/embedding_shared_weights/embedding_and_softmax/weights"
+_INNER = "ffn/feed_foward_network/filter_layer/kernel"
 _PARTS = re.compile(r"(?P<scope>.*?)ForwardPass/(?P<name>.*?)(?P<slot>/Adam(?:_1)?)?")
 
 
@@ -43,47 +45,37 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
         RunError: it cannot be read, or is of another model.
         DataError: the vocabulary cannot be read.
     """
-    prefix = _prefix(checkpoint)
-    read_fully(prefix)
-    reader = tf.train.load_checkpoint(os.fspath(prefix))
-    weights, first, second, step = _sorted(reader, prefix)
-    config = _config(weights, heads, prefix)
-    table = _table(config)
-    moments = None
-    if first and second:
-        moments = Moments(assembled(table, first, prefix), assembled(table, second, prefix))
-    pieces, rows = Tokenizer(vocabulary).vocabulary_size, len(weights[_EMBEDDING])
-    if not 0 <= rows - pieces < 8:  # rows are filled up to a multiple of 8
-        raise RunError(
-            f"{vocabulary} has {pieces:,} pieces and the matrix of {prefix} has {rows:,} rows: "
-            "give the vocabulary that it was trained with."
-        )
-    files = [Path(f"{prefix}{suffix}") for suffix in SUFFIXES if suffix != ".meta"]
-    return ForeignModel(
-        config=config,
-        weights=assembled(table, weights, prefix),
-        moments=moments,
-        step=step,
-        vocabulary=vocabulary.read_bytes(),
-        origin={"program": "NVIDIA OpenSeq2Seq", "step": step,
-                "sha256": fingerprinted([*files, vocabulary])},
-    )  # fmt: skip
-
-
-def _prefix(checkpoint: Path) -> Path:
     prefix = Path(without_suffix(os.fspath(checkpoint)))
     if not Path(f"{prefix}.index").exists():
         raise RunError(
             f"There is no checkpoint {prefix}: give the path of its .index file, beside which its "
             ".data file lies."
         )
-    return prefix
+    read_fully(prefix)
+    weights, first, second, step = _tensors(prefix)
+    pieces, rows = Tokenizer(vocabulary).vocabulary_size, len(weights[_EMBEDDING])
+    if not 0 <= rows - pieces < 8:  # rows are filled up to a multiple of 8
+        raise RunError(
+            f"{vocabulary} has {pieces:,} pieces and the matrix of {prefix} has {rows:,} rows: "
+            "give the vocabulary that it was trained with."
+        )
+    config = _config(weights, heads)
+    model, table = architectures.build(config, rows), _table(config)
+    variables, adam = weights_by_path(model), None
+    assign(variables, table, weights, prefix)
+    if first and second:
+        adam = adam_state(variables, step)
+        assign(adam.m, table, first, prefix)
+        assign(adam.v, table, second, prefix)
+    spm = vocabulary.read_bytes()
+    return ForeignModel("NVIDIA OpenSeq2Seq", model, spm, step=step, adam=adam)
 
 
-def _sorted(
-    reader: Any, prefix: Path
+def _tensors(
+    prefix: Path,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray], int]:
     """The weights, Adam's first and second moments, each by name in the forward pass; the step."""
+    reader = tf.train.load_checkpoint(os.fspath(prefix))
     kinds: dict[str | None, dict[str, np.ndarray]] = {None: {}, "/Adam": {}, "/Adam_1": {}}
     # In mixed precision the copy in float32 comes after the one in float16, and counts.
     names = sorted(reader.get_variable_to_shape_map(), key=lambda name: _MASTER_COPY in name)
@@ -92,21 +84,20 @@ def _sorted(
         # What is left out: counters, the loss scaler, and other optimizers' slots.
         if found and (found["slot"] or found["scope"] == "" or _MASTER_COPY in found["scope"]):
             kinds[found["slot"]][found["name"]] = reader.get_tensor(name)
-    if _EMBEDDING not in kinds[None]:
+    if not {_EMBEDDING, f"transformer_encoder/layer_0/{_INNER}"} <= kinds[None].keys():
         raise RunError(f"{prefix} is no checkpoint of an OpenSeq2Seq Transformer.")
     step = int(reader.get_tensor("global_step")) if "global_step" in names else 0
     return kinds[None], kinds["/Adam"], kinds["/Adam_1"], step
 
 
-def _config(weights: dict[str, np.ndarray], heads: int, prefix: Path) -> ModelConfig:
-    stacks = (f"transformer_{stack}/layer_" for stack in ("encoder", "decoder"))
-    encoder, decoder = (count_layers(list(weights), stack) for stack in stacks)
-    width = weights[_EMBEDDING].shape[1]
-    inner = "transformer_encoder/layer_0/ffn/feed_foward_network/filter_layer/kernel"
-    if inner not in weights or not decoder:
-        raise RunError(f"{prefix} is no checkpoint of an OpenSeq2Seq Transformer.")
+def _config(weights: dict[str, np.ndarray], heads: int) -> ModelConfig:
+    width, hidden = weights[f"transformer_encoder/layer_0/{_INNER}"].shape
+    encoder, decoder = (
+        sum(name.startswith(f"transformer_{stack}/") and name.endswith(_INNER) for name in weights)
+        for stack in ("encoder", "decoder")
+    )
     return ModelConfig(
-        encoder, decoder, width, heads, weights[inner].shape[1],
+        encoder, decoder, width, heads, hidden,
         max_length=MAX_LENGTH, attention_dropout=0.1, feed_forward_dropout=0.1,
         start="openseq2seq",
     )  # fmt: skip
