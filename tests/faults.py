@@ -3,10 +3,12 @@
     sudo .venv/bin/python tests/faults.py kill=20 stop=10 loop=10 saving=10 evaluating=10 \\
         launcher=10 agent=10 ssh=10
     sudo .venv/bin/python tests/faults.py link=10
+    sudo .venv/bin/python tests/faults.py kill=10 --each-s 60 --steps 15000
 
 Two hosts on this machine (launch/two-hosts-on-one.sh), two ranks on each, and a run directory of
 its own on each. `hvd_nmt.launch` has to finish the run at the weights of an undisturbed one, to
-name the right culprit each time, and to leave no process. --seed N draws other ranks and times.
+name the right culprit each time, and to leave no process. --seed N draws other ranks and times,
+--each-s N lets the run alone for so long before each fault, --steps N makes it as long.
 
 kill        SIGKILL of a rank
 saving      the same while a checkpoint is written
@@ -322,9 +324,10 @@ def _host_of(process: psutil.Process) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Do them all, print the table, compare the weights."""
-    seed = int(words[words.index("--seed") + 1]) if "--seed" in words else 1
+    given = dict(zip(words, words[1:], strict=False))
+    seed, each_s = int(given.get("--seed", 1)), float(given.get("--each-s", 0))
     wanted = kinds([word for word in words if "=" in word], seed)
-    steps = STEPS_FOR_A_FAULT * len(wanted) + STEPS_AT_LAST
+    steps = int(given.get("--steps", STEPS_FOR_A_FAULT * len(wanted) + STEPS_AT_LAST))
 
     def rig(*arguments: str) -> None:
         environment = {**os.environ, "VENV": sys.prefix}
@@ -339,6 +342,7 @@ def main(words: Sequence[str]) -> int:
         faulted = Faulted(Path(folder) / "faulted", data, steps, seed, rig, stuck_s)
         try:
             for number, kind in enumerate(wanted, 1):
+                time.sleep(max(0.0, began_s + number * each_s - time.monotonic()))
                 done.append(one := faulted.do(kind))
                 print(f"{number}/{len(wanted)} {one}", flush=True)
             said = faulted.finished().stdout
@@ -350,7 +354,8 @@ def main(words: Sequence[str]) -> int:
         step_s = statistics.median(
             line["step_time/total_s"] for line in toy.metrics(faulted.run_dir)
         )
-        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s")
+        goodput = f"goodput {steps * step_s / wall_s:.1%}"
+        print(f"steps {steps:,}, median {step_s:.4f} s, wall {wall_s:,.0f} s, {goodput}")
         alone = toy.run_train(*options(data, steps), ranks=4, cwd=Path(folder) / "alone")
         same = checksum(said) == checksum(alone.stdout)
         print(f"weights equal to those of an undisturbed run: {same}")
