@@ -24,6 +24,7 @@ link        the cable between the hosts is out for 5 to 28 s: nothing may end; n
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -43,6 +44,7 @@ import psutil
 import toy
 from hvd_nmt.checkpoints.names import PRIVATE
 from hvd_nmt.common.rank_environment import START_ID
+from hvd_nmt.launching.culprit import LOST_HOST_S
 from launched import events
 
 RIG = toy.ROOT / "launch" / "two-hosts-on-one.sh"
@@ -150,7 +152,9 @@ class Faulted:
             "stop": f"rank {rank} on {host} is stopped", "loop": f"rank {rank} on {host} hangs",
             "agent": f"{host} is lost: ", "ssh": f"{host} is lost: ", "launcher": "",
         }.get(kind, f"rank {rank} on {host} was killed by SIGKILL")  # fmt: skip
-        limit_s = {"stop": 2 * STUCK_S, "loop": 2 * STUCK_S, "launcher": GRACE_S}.get(kind, 0) + 5.0
+        patience_s = {"stop": 2 * STUCK_S, "loop": 2 * STUCK_S, "launcher": GRACE_S,
+                      "ssh": LOST_HOST_S}  # fmt: skip
+        limit_s = patience_s.get(kind, 0) + 5.0
         return Done(
             kind, f"rank {rank} on {host} after step {step}",
             _names(self.run.stderr[said_before:], culprit), gone_s, on_s, limit_s,
@@ -324,7 +328,7 @@ def _host_of(process: psutil.Process) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Do them all, print the table, compare the weights."""
-    given = dict(zip(words, words[1:], strict=False))
+    given = dict(itertools.pairwise(words))
     seed, each_s = int(given.get("--seed", 1)), float(given.get("--each-s", 0))
     wanted = kinds([word for word in words if "=" in word], seed)
     steps = int(given.get("--steps", STEPS_FOR_A_FAULT * len(wanted) + STEPS_AT_LAST))
