@@ -1,15 +1,19 @@
-"""What travels between the hosts of a run: bytes predicted, and the step it makes."""
+"""What travels between the hosts of a run: bytes predicted and counted, and the step they make."""
 
+import itertools
+import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain.exchange_cost import Step, sent_bytes_per_step, travelling_s
 from hvd_nmt.explain.intervals import mean
-from hvd_nmt.records.record import Interval, Run
+from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
 
 def crosses_network(run: Run, interval: Interval) -> bool:
@@ -28,9 +32,10 @@ def waited_s(run: Run, interval: Interval) -> float:
     return interval.communication_s or 0.0
 
 
-def step_of(run: Run, interval: Interval, exposed_s: float) -> Step:
-    """The model of a mean step; more or fewer bytes would change `exposed_s` of it."""
+def step_of(run: Run, interval: Interval, exposed_s: float | None = None) -> Step:
+    """The model of a mean step; `exposed_s`: what other bytes would change, all that it waited."""
     exchange, compute_s = run.start_of(interval).exchange, interval.compute_s or 0.0
+    exposed_s = waited_s(run, interval) if exposed_s is None else exposed_s
     return Step(
         (interval.step_s or 0.0) - exposed_s, compute_s,
         travelling_s(exchange, exposed_s, compute_s),
@@ -58,8 +63,12 @@ def link_MB_per_s(run: Run, interval: Interval, bytes_per_step: float) -> float:
     It is the bytes of one exchange over the seconds that it travels, the part that computing hides
     included. `bytes_per_step`: sent by a host.
     """
-    step = step_of(run, interval, waited_s(run, interval))
+    step = step_of(run, interval)
     return bytes_per_step * step.exchange.sync_every / step.transfer_s / 1e6
+
+
+def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
+    return tuple(Counter(run.hosts_of(interval)).values())
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,100 @@ def against_plain(run: Run, intervals: Sequence[Interval]) -> AgainstPlain | Non
     if newest.exchange == PLAIN or not newest.all_reduce_s:
         return None
     step = mean([i for i in intervals if run.start_of(i) == newest])
-    step_s = step.step_s or 0.0
-    others_s = step_s - (step.communication_s or 0.0)
-    plain = Step(others_s, step.compute_s or 0.0, newest.all_reduce_s)
+    step_s, compute_s = step.step_s or 0.0, step.compute_s or 0.0
+    plain = Step(step_s - (step.communication_s or 0.0), compute_s, newest.all_reduce_s)
     losses = {one.step: one.loss for one in run.evaluations if one.loss is not None}
     return AgainstPlain(newest.exchange, step_s, plain.total_s, newest.all_reduce_s, losses)
 
 
-def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
-    return tuple(Counter(run.hosts_of(interval)).values())
+@dataclass(frozen=True)
+class Traffic:
+    """What a host sent over one of its network cards."""
+
+    interface: str
+    bytes_per_step: float
+    link_MB_per_s: float | None
+    """what the card says that its link allows, MB/s (1e6 bytes); None where it does not tell"""
+
+
+def sent_per_step(run: Run, intervals: Sequence[Interval]) -> Traffic | None:
+    """What the host in the middle sends in a step, over its busiest card that is no loopback.
+
+    None where no host counted bytes while the steps ran.
+    """
+    found = [sent for host in run.telemetry if (sent := _traffic(host, intervals))]
+    found.sort(key=lambda sent: sent.bytes_per_step)
+    return found[len(found) // 2] if found else None
+
+
+def _traffic(host: HostSamples, intervals: Sequence[Interval]) -> Traffic | None:
+    sent, steps, newest = Counter[str](), 0.0, Sample()
+    pairs = host.neighbours()
+    for (before, after), between in zip(pairs, _steps_between(pairs, intervals), strict=True):
+        if between > 0 and (grown := _sent_between(before, after)):
+            sent.update(grown)
+            steps, newest = steps + between, after
+    if not sent:
+        return None
+    card, n_bytes = sent.most_common(1)[0]
+    link = newest["nics"].get(card, {}).get("link_mbit_per_s")
+    return Traffic(card, n_bytes / steps, link / 8 if link else None)
+
+
+def _steps_between(
+    pairs: Sequence[tuple[Sample, Sample]], intervals: Sequence[Interval]
+) -> list[float]:
+    """Steps done between two samples, pair by pair; 0 where both are not within one start."""
+    times_s, steps = [0.0], [0.0]
+    starts: dict[int, list[float]] = {}
+    for interval in intervals:
+        begin_s, end_s = interval.span_s or (0.0, 0.0)
+        begin_s = max(begin_s, times_s[-1])
+        if end_s > times_s[-1]:  # else it has no clock, or that was set back
+            times_s += [begin_s, end_s]
+            steps += [steps[-1], steps[-1] + interval.steps]
+            starts.setdefault(interval.start, [begin_s, end_s])[1] = end_s
+    times_Px2 = np.array([[s["time_s"] for s in pair] for pair in pairs]).reshape(-1, 2)
+    inside_P = np.zeros(len(pairs), bool)
+    for first_s, last_s in starts.values():  # a clock that was set back gives less than 0
+        inside_P |= (times_Px2[:, 0] >= first_s) & (times_Px2[:, 1] <= last_s)
+    done_P = np.diff(np.interp(times_Px2, times_s, steps))[:, 0]
+    return list(np.where(inside_P, done_P, 0.0).tolist())
+
+
+def _sent_between(before: Sample, after: Sample) -> Counter[str]:
+    """Bytes that each card but the loopback sent between two samples of a start."""
+    cards = before.get("nics", {})
+    grown = {
+        name: nic["sent_bytes_total"] - cards[name]["sent_bytes_total"]
+        for name, nic in after.get("nics", {}).items()
+        if name in cards and not nic["is_loopback"]
+    }
+    return Counter({name: n_bytes for name, n_bytes in grown.items() if n_bytes >= 0})
+
+
+def main_interface(host: HostSamples) -> str | None:
+    """The network card, loopback apart, that sent most; None where none sent anything."""
+    sent = sum(itertools.starmap(_sent_between, host.neighbours()), Counter[str]())
+    return max(sent, key=lambda name: sent[name], default=None)
+
+
+def rates(run: Run) -> list[tuple[Interval, float]]:
+    """Intervals with the rate at which a host sent meanwhile: MB/s of 1e6 bytes, mean of hosts."""
+    found, series = [], [rates for host in run.telemetry if (rates := _sent_rates(host))]
+    for interval in run.intervals:
+        begin_s, end_s = interval.span_s or (math.inf, -math.inf)
+        inside = [
+            rates[bisect_left(rates, (begin_s,)) : bisect_right(rates, (end_s, math.inf))]
+            for rates in series
+        ]
+        if means := [fmean(rate for _, rate in part) for part in inside if part]:
+            found.append((interval, fmean(means)))
+    return found
+
+
+def _sent_rates(host: HostSamples) -> list[tuple[float, float]]:
+    name = main_interface(host)
+    readings = ((s["time_s"], s.get("nics", {}).get(name, {})) for s in host.samples)
+    rates = ((time_s, nic.get("sent_MB_per_s")) for time_s, nic in readings)
+    return [(time_s, rate) for time_s, rate in rates if rate is not None]

@@ -6,14 +6,14 @@ the bytes seen while it was the bottleneck, or else from what the network card s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, median_low
 
 import numpy as np
 
-from hvd_nmt.explain import between_hosts, traffic
+from hvd_nmt.explain import between_hosts
 from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import WORTH_SAYING, Advice, sent_bytes
+from hvd_nmt.explain.exchange_cost import Advice, sent_bytes, worth_saying
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.records.record import Interval, Run
 
@@ -82,26 +82,24 @@ class Verdict:
     kind: str
     """compute-bound, network-bound (communication-bound on one host), input-bound, straggler-bound
     or unknown"""
-    shares: dict[str, float]
-    """shares of the time of all steps, by their names in `intervals.PARTS`; {} if unknown"""
-    step_s: float | None
-    """mean wall time of a step; the median where its parts are unknown"""
     per_interval: tuple[str, ...]
     """the kind of each interval of the run"""
+    step_s: float | None
+    """mean wall time of a step; the median where its parts are unknown"""
+    shares: dict[str, float] = field(default_factory=dict)
+    """shares of the time of all steps, by their names in `intervals.PARTS`; {} if unknown"""
+    exchange_s: float | None = None
+    """seconds of a mean step of exposed exchanges of weights; None where there were none"""
     phases: tuple[Phase, ...] = ()
     """stretches of the run, more than one where the bottleneck changed; () if unknown"""
     slow_phase: Phase | None = None
-    """what the advice is about: of the phases that are not compute-bound, the one that took most
-    time"""
-    advice: tuple[Advice, ...] = ()
-    """what would make the steps of that phase shorter, best first"""
-    exchange_s: float | None = None
-    """seconds of a mean step of exposed exchanges of weights, a part of the exposed communication;
-    None where there were none"""
-    against_plain: AgainstPlain | None = None
-    """what the newest exchange gained; None for a plain run"""
+    """of the phases that are not compute-bound, the one that took most time"""
     rare: Rare | None = None
     """where most of what binds a run of one phase is in a few intervals"""
+    advice: tuple[Advice, ...] = ()
+    """what would make the steps of the slow phase shorter, best first"""
+    against_plain: AgainstPlain | None = None
+    """what the newest exchange gained; None for a plain run"""
     predicted_bytes: float | None = None
     """sent by each host in a step, by the law of the exchange in effect; None on one host"""
     seen_bytes: float | None = None
@@ -110,7 +108,7 @@ class Verdict:
     """the card that carried them"""
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
-    travelled (`exchange_cost.travelling_s`); else the card's own word"""
+    travelled; else the card's own word"""
 
 
 def verdict(run: Run) -> Verdict:
@@ -119,23 +117,30 @@ def verdict(run: Run) -> Verdict:
     counted = _counted(run)
     if not counted:
         times = [interval.step_s for interval in run.intervals if interval.step_s]
-        return Verdict(UNKNOWN, {}, median(times) if times else None, kinds)
+        return Verdict(UNKNOWN, kinds, median(times) if times else None)
     whole = mean(counted)
-    found = tuple(
-        _phase(part, run) for part in phases(counted, lambda interval: _kind(interval, run))
-    )
-    slow = max([phase for phase in found if phase.kind != COMPUTE] or found,
-               key=lambda phase: phase.seconds)  # fmt: skip
-    inside = [i for i in counted if slow.first_step <= i.step <= slow.last_step]
-    shares = {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
-              for name, words in PARTS.items()}  # fmt: skip
-    judged = Verdict(
-        _kind(whole, run), shares, whole.step_s, kinds, found, slow,
-        tuple(_advice(slow, inside, run)), whole.exchange_s,
-        between_hosts.against_plain(run, counted),
+    found = [_phase(part, run) for part in phases(counted, lambda i: _kind(i, run))]
+    slow = _longest([phase for phase in found if phase.kind != COMPUTE] or found)
+    crossing = [i for i in counted if len(set(run.hosts_of(i))) > 1]
+    sent = between_hosts.sent_per_step(run, crossing)
+    link = sent.link_MB_per_s if sent else None
+    if sent and (slowed := [phase for phase in found if phase.kind == NETWORK]):
+        link = between_hosts.link_MB_per_s(run, _longest(slowed).step, sent.bytes_per_step)
+    return Verdict(
+        _kind(whole, run), kinds, whole.step_s,
+        {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
+         for name, words in PARTS.items()},
+        whole.exchange_s, tuple(found), slow,
         _rare(slow.kind, counted) if len(found) == 1 else None,
+        tuple(_advice(slow, counted, run)),
+        between_hosts.against_plain(run, counted),
+        between_hosts.predicted_bytes(run, crossing) if crossing else None,
+        sent.bytes_per_step if sent else None, sent.interface if sent else None, link,
     )  # fmt: skip
-    return _with_network(judged, run, counted)
+
+
+def _longest(found: Sequence[Phase]) -> Phase:
+    return max(found, key=lambda phase: phase.seconds)
 
 
 def step_at(run: Run, link_MB_per_s: float) -> float | None:
@@ -146,8 +151,7 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     counted = _counted(run)
     if not counted or not run.gradient_bytes:
         return None
-    step = typical(counted)
-    now = between_hosts.step_of(run, step, between_hosts.waited_s(run, step))
+    now = between_hosts.step_of(run, typical(counted))
     # Ranks of one host are asked about as if each were on its own.
     ranks = now.ranks_by_host if now.crosses_network else (1,) * run.ranks
     sent = sent_bytes(now.exchange, run.gradient_bytes, ranks)
@@ -227,24 +231,6 @@ def _has_parts(interval: Interval) -> bool:
     return None not in (interval.step_s, interval.compute_s, interval.communication_s)
 
 
-def _with_network(judged: Verdict, run: Run, intervals: Sequence[Interval]) -> Verdict:
-    """What is known of the bytes between the hosts."""
-    crossing = [i for i in intervals if len(set(run.hosts_of(i))) > 1]
-    if not crossing:
-        return judged
-    judged = replace(judged, predicted_bytes=between_hosts.predicted_bytes(run, crossing))
-    sent = traffic.sent_per_step(run, crossing)
-    if sent is None:
-        return judged
-    link, slowed = sent.link_MB_per_s, [p for p in judged.phases if p.kind == NETWORK]
-    if slowed:
-        step = max(slowed, key=lambda phase: phase.seconds).step
-        link = between_hosts.link_MB_per_s(run, step, sent.bytes_per_step)
-    return replace(
-        judged, seen_bytes=sent.bytes_per_step, interface=sent.interface, link_MB_per_s=link
-    )
-
-
 def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:
     if kind in (COMPUTE, STRAGGLER):
         return None
@@ -259,10 +245,10 @@ def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:
     return Rare(float(shares_so_far[most - 1]), most, len(waits), first.step)
 
 
-def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advice]:
+def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]:
     """What would help in a phase, each with the step time it predicts for the same work.
 
-    All intervals have the same bytes, so fewer bytes or a faster link can save no more
+    All its intervals have the same bytes, so fewer bytes or a faster link can save no more
     communication than the quickest intervals have.
     """
     step, lag = phase.step, phase.lag
@@ -273,11 +259,10 @@ def _advice(phase: Phase, intervals: Sequence[Interval], run: Run) -> list[Advic
         Advice(f"all ranks as fast as {lag.others or 'the typical one'}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
-    found = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
+    found = worth_saying(found, step_s)
     if run.ranks > 1:
-        steady_s = float(
-            np.quantile([between_hosts.waited_s(run, i) for i in intervals], _QUICKEST)
-        )
-        exposed_s = min(steady_s, between_hosts.waited_s(run, step))
-        found += between_hosts.step_of(run, step, exposed_s).advice()
+        waited_s = [between_hosts.waited_s(run, i) for i in counted
+                    if phase.first_step <= i.step <= phase.last_step]  # fmt: skip
+        steady_s = min(float(np.quantile(waited_s, _QUICKEST)), between_hosts.waited_s(run, step))
+        found += between_hosts.step_of(run, step, steady_s).advice()
     return sorted(found, key=lambda one: one.predicted_step_s)

@@ -96,6 +96,12 @@ class Advice:
     why: str
 
 
+def worth_saying(found: Sequence[Advice], step_s: float) -> list[Advice]:
+    """The advice that leaves at most `WORTH_SAYING` of the time of a step; best first."""
+    worth = [one for one in found if one.predicted_step_s < WORTH_SAYING * step_s]
+    return sorted(worth, key=lambda one: one.predicted_step_s)
+
+
 @dataclass(frozen=True)
 class Step:
     """A step as far as its length depends on what travels between ranks; seconds.
@@ -149,7 +155,7 @@ class Step:
 
     def advice(self) -> list[Advice]:
         """What would shorten the communication and is worth saying; best first."""
-        more_work = replace(self, compute_s=_MORE * self.compute_s)
+        exchange, more_work = self.exchange, replace(self, compute_s=_MORE * self.compute_s)
         found = [
             Advice(f"{_MORE} times as many tokens per step",
                    self.others_s + more_work.exposed_s / _MORE,
@@ -158,30 +164,21 @@ class Step:
                    "many tokens as now"),
         ]  # fmt: skip
         if self.crosses_network:
+            found.append(Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
+                                "the same bytes in a tenth of the time"))  # fmt: skip
+        if self.crosses_network and exchange.islands:
+            later = replace(exchange, sync_every=_MORE * exchange.sync_every)
+            found.append(Advice(
+                f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
+                f"--training.sync-every {later.sync_every}: a quarter of the bytes",
+            ))  # fmt: skip
+        elif self.crosses_network:
+            gradients, islands = Exchange("float16"), Exchange("islands", SYNC_EVERY)
             found += [
-                *(self._seldom() if self.exchange.islands else self._fewer_bytes()),
-                Advice("a network 10 times as fast", self._with_bytes(1 / 10).total_s,
-                       "the same bytes in a tenth of the time"),
+                Advice("gradients as float16, summed within each host first",
+                       self.under(gradients).total_s, "--training.exchange float16: "
+                       f"{percent(self._share_of_bytes(gradients))} of the bytes"),
+                Advice(name_of(islands), self.under(islands).total_s,
+                       f"--training.exchange islands; {ISLANDS_PRICE}"),
             ]  # fmt: skip
-        found = [one for one in found if one.predicted_step_s < WORTH_SAYING * self.total_s]
-        return sorted(found, key=lambda one: one.predicted_step_s)
-
-    def _fewer_bytes(self) -> list[Advice]:
-        """Other exchanges than one of float32 gradients."""
-        gradients, islands = Exchange("float16"), Exchange("islands", SYNC_EVERY)
-        share = percent(self._share_of_bytes(gradients))
-        return [
-            Advice("gradients as float16, summed within each host first",
-                   self.under(gradients).total_s,
-                   f"--training.exchange float16: {share} of the bytes"),
-            Advice(name_of(islands), self.under(islands).total_s,
-                   f"--training.exchange islands; {ISLANDS_PRICE}"),
-        ]  # fmt: skip
-
-    def _seldom(self) -> list[Advice]:
-        """Fewer exchanges of weights."""
-        later = replace(self.exchange, sync_every=_MORE * self.exchange.sync_every)
-        return [
-            Advice(f"weights exchanged every {later.sync_every:,} steps", self.under(later).total_s,
-                   f"--training.sync-every {later.sync_every}: a quarter of the bytes")
-        ]  # fmt: skip
+        return worth_saying(found, self.total_s)

@@ -1,16 +1,19 @@
-"""What the curves say of training, overfitting and learning rate; intervals are 90 %."""
+"""What the curves say of training, overfitting, learning rate and end; intervals are 90 %."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
+from hvd_nmt.checkpoints.names import badness
+from hvd_nmt.common.units import count
+from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import Decay
 from hvd_nmt.explain import machines
-from hvd_nmt.records.record import Run
+from hvd_nmt.records.record import Evaluation, Run
 
 FEWEST_EVALUATIONS = 5
 GAIN_THAT_COUNTS = {"BLEU": 0.5, "validation loss": 0.02, "training loss": 0.02}
@@ -25,9 +28,11 @@ _FEWEST_ROBUST = 8  # fewer points cannot tell an outlier from the curve
 _BINS = 24  # training losses are averaged into so many points
 _BOUNDS = {"BLEU": (0.0, 100.0)}  # what a measure can be; a loss is at least 0
 _RATES = 300  # points of the curve of the learning rate
+_LOSS_GAIN = 1e-4  # share of the validation loss by which it must fall to count as a gain
+_SCORES = {"val_loss": "the validation loss", "bleu": "BLEU", "chrf": "chrF"}
 _SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "max_learning_rate")
 
-Verdict = Literal["trained", "not trained", "cannot tell"]
+CANNOT_TELL = "cannot tell"
 Points = tuple[tuple[int, float], ...]
 """(step, value)"""
 
@@ -56,7 +61,8 @@ class Gain:
 class FullyTrained:
     """Whether more steps would help, from the curve y = a + b step^-c."""
 
-    verdict: Verdict
+    verdict: str
+    """trained, not trained, or cannot tell"""
     measure: str | None = None
     """"BLEU", "validation loss" or "training loss"; None within the warm-up"""
     points: Points = ()
@@ -88,7 +94,7 @@ def fully_trained(run: Run) -> FullyTrained:
     rates = [each.learning_rate for each in run.intervals if each.learning_rate is not None]
     rate_share = rates[-1] / max(rates) if rates and max(rates) > 0 else None
     if len(points) < FEWEST_EVALUATIONS - 1:
-        return FullyTrained("cannot tell", measure, points, rate_share)
+        return FullyTrained(CANNOT_TELL, measure, points, rate_share)
     done = max(run.steps_done, points[-1][0])
     sign, pace_s = 1 if measure == "BLEU" else -1, _seconds_per_step(run)
     curve = _fit(points, *_BOUNDS.get(measure, (0.0, math.inf)))
@@ -97,7 +103,7 @@ def fully_trained(run: Run) -> FullyTrained:
         for more in (max(1, round(0.1 * done)), done)
     )
     enough, doubled = GAIN_THAT_COUNTS[measure], gains[-1].gain
-    verdict: Verdict = "not trained" if doubled.low > enough else "cannot tell"
+    verdict = "not trained" if doubled.low > enough else CANNOT_TELL
     if doubled.high < min(enough, max(0.0, doubled.low + 2 * enough)):  # level, or surely worse
         verdict = "trained"
     steps = np.unique(np.geomspace(points[0][0], 2 * done, 40).astype(int)).tolist()
@@ -199,14 +205,14 @@ def _seconds_per_step(run: Run) -> float | None:
 class Overfitting:
     """Whether the validation loss rises while the training loss falls."""
 
-    verdict: Literal["overfitting", "not overfitting", "cannot tell"]
+    verdict: str
+    """overfitting, not overfitting, or cannot tell"""
     losses: Points
     """validation losses"""
     tail: Points = ()
     """those of the last third, of which the trend is"""
     best: tuple[int, float] | None = None
     """step and value of the lowest validation loss"""
-    last: tuple[int, float] | None = None
     validation_trend: Estimate | None = None
     """nats per 1,000 steps, over the last third; so is the training trend"""
     training_trend: Estimate | None = None
@@ -221,7 +227,7 @@ def overfitting(run: Run) -> Overfitting:
     """
     points = _finite((each.step, each.loss) for each in run.evaluations)
     if len(points) < FEWEST_EVALUATIONS:
-        return Overfitting("cannot tell", points)
+        return Overfitting(CANNOT_TELL, points)
     best, last = min(points, key=lambda point: (point[1], point[0])), points[-1]
     late = sum(step >= last[0] * 2 / 3 for step, _ in points)
     tail = points[-max(late, FEWEST_EVALUATIONS - 1) :]
@@ -237,14 +243,14 @@ def overfitting(run: Run) -> Overfitting:
     above = float(values[-len(tail) :].mean()) - best[1]
     counts = GAIN_THAT_COUNTS["validation loss"]
     learns = training_trend is None or training_trend.value < max(0.0, trend.value)
-    verdict: Literal["overfitting", "not overfitting", "cannot tell"] = "cannot tell"
+    verdict = CANNOT_TELL
     if learns and best[0] < tail[0][0] and above > max(5 * noise, counts):
         verdict = "overfitting"
     elif move < counts:
         verdict = "not overfitting"
     elif learns and trend.low > 0:
         verdict = "overfitting"
-    return Overfitting(verdict, points, tail, best, last, trend, training_trend)
+    return Overfitting(verdict, points, tail, best, trend, training_trend)
 
 
 def _trend(points: Points) -> tuple[Estimate, float]:
@@ -265,8 +271,7 @@ class LearningRate:
     schedule: Schedule | None
     """None if the configuration does not tell"""
     seen: Points
-    peak_seen: tuple[int, float] | None
-    """step and rate, among the recorded ones"""
+    """recorded"""
     curve: Points = ()
     """rate by the formula at some hundred steps from the first to the last of the run"""
     largest_deviation: tuple[int, float] | None = None
@@ -276,16 +281,15 @@ class LearningRate:
 def learning_rate(run: Run) -> LearningRate:
     """The schedule with the run's numbers beside the recorded rates; step N is the N-th update."""
     seen = _finite((each.step, each.learning_rate) for each in run.intervals)
-    peak_seen = max(seen, key=lambda point: point[1], default=None)
     schedule = _schedule(run)
     if schedule is None:
-        return LearningRate(None, seen, peak_seen)
+        return LearningRate(None, seen)
     off = [(n, value / rate - 1) for n, value in seen if (rate := schedule.rate(n - 1)) > 0]
     largest = max(off, key=lambda point: abs(point[1]), default=None)
     end = max(run.max_steps or 0, run.steps_done, 1)
     steps = np.unique(np.linspace(1, end, _RATES, dtype=int)).tolist()
     curve = tuple((step, schedule.rate(step - 1)) for step in steps)
-    return LearningRate(schedule, seen, peak_seen, curve, largest)
+    return LearningRate(schedule, seen, curve, largest)
 
 
 def _schedule(run: Run) -> Schedule | None:
@@ -297,3 +301,39 @@ def _schedule(run: Run) -> Schedule | None:
     if not (factor and warmup and width) or decay not in get_args(Decay):
         return None
     return Schedule(factor, width, warmup, cooldown or 0, last or math.inf, cap or math.inf, decay)
+
+
+def ends_early(run: Run, config: EvaluationConfig) -> tuple[str, str] | None:
+    """Whether a run ends after its newest evaluation; which option says so, and why, in words."""
+    if 0 < config.stop_after <= _without_gain(run.evaluations, config.best_by):
+        evaluations = count(config.stop_after, "evaluation")
+        name = _SCORES[config.best_by]
+        return "evaluation.stop_after", f"{evaluations} in a row brought no gain in {name}"
+    if config.stop_when_trained:
+        fit = fully_trained(run)  # a curve of losses says little about translations
+        if fit.measure == "BLEU" and fit.verdict == "trained":
+            because = (
+                f"twice the steps would surely bring less than {GAIN_THAT_COUNTS['BLEU']:g} BLEU"
+            )
+            return "evaluation.stop_when_trained", because
+    return None
+
+
+def _without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
+    """How many of the newest evaluations in a row brought no gain.
+
+    A gain beats the value of the last gain by more than chance: for BLEU and chrF by the half
+    width of the 95 % interval, for the validation loss by `_LOSS_GAIN` of it.
+    """
+    best, fruitless = -math.inf, 0
+    for evaluation in evaluations:
+        if best_by == "val_loss":
+            value = evaluation.loss
+            margin = _LOSS_GAIN * abs(value or 0.0)
+        else:
+            value = getattr(evaluation, best_by)
+            margin = getattr(evaluation, f"{best_by}_margin") or 0.0
+        fruitless += 1
+        if value is not None and -badness(best_by, value) > best + margin:
+            best, fruitless = -badness(best_by, value), 0
+    return fruitless

@@ -7,15 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, correlation, fmean, median, quantiles, stdev
-from typing import Any
 
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.explain.intervals import settled
-from hvd_nmt.explain.traffic import same_start, span_s
-from hvd_nmt.records.record import HostSamples, Launch, Run
+from hvd_nmt.records.record import HostSamples, Launch, Run, Sample
 from hvd_nmt.telemetry.gpu import spinning
-
-Sample = dict[str, Any]
 
 _GAP = 5.0
 """a pause between two samples of more than so many intervals is no measurement of that time"""
@@ -164,7 +160,7 @@ def gpu_use(run: Run) -> tuple[GpuUse, ...]:
 
 def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
     """The samples taken while training steps ran: not at the start, not in an evaluation."""
-    spans = [span for span in map(span_s, run.intervals) if span]
+    spans = [i.span_s for i in run.intervals if i.span_s]
     ends_s = [end_s for _, end_s in spans]
     positions = (bisect_left(ends_s, sample["time_s"]) for sample in samples)
     return [
@@ -256,7 +252,7 @@ def _energy_j(host: HostSamples, index: int) -> float | None:
     """
     longest_s = _GAP * (host.header.get("interval_s") or 1.0)
     drawn_j = []
-    for before, after in same_start(host.samples):
+    for before, after in host.neighbours():
         elapsed_s = after["time_s"] - before["time_s"]
         gpus = [_gpu(sample, index) for sample in (before, after)]
         counts = [gpu["energy_j"] for gpu in gpus if gpu.get("energy_j") is not None]

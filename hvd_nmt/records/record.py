@@ -4,11 +4,14 @@ What a source does not tell is None or empty, and every answer must live with th
 """
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hvd_nmt.config.exchange import PLAIN, Exchange
+
+Sample = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class Interval:
     """that all ranks were fed in these steps"""
     corpora: dict[str, float] = dataclasses.field(default_factory=dict)
     """of each of several corpora, its share of the sentences"""
+
+    @property
+    def span_s(self) -> tuple[float, float] | None:
+        """Unix times between which its steps ran; None where it has no clock."""
+        if self.time_s is None or self.step_s is None:
+            return None
+        return self.time_s - self.steps * self.step_s, self.time_s
 
 
 @dataclass(frozen=True)
@@ -118,11 +128,16 @@ class HostSamples:
     """What a host's sampler wrote into telemetry/<host>.jsonl."""
 
     host: str
-    header: dict[str, Any]
+    header: Sample
     """the newest line of kind "host": what the host is"""
-    samples: list[dict[str, Any]]
-    """the lines of kind "sample" in their order, each with the number of the sampler's `start` from
-    0 on: counters begin anew with each"""
+    samples: list[Sample]
+    """the lines of kind "sample", each with the number of the sampler's `start`: counters begin
+    anew with each"""
+
+    def neighbours(self) -> list[tuple[Sample, Sample]]:
+        """Neighbouring samples between which the sampler was not started anew."""
+        pairs = itertools.pairwise(self.samples)
+        return [pair for pair in pairs if pair[0].get("start") == pair[1].get("start")]
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,12 @@ from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.explain import learning
-from hvd_nmt.explain.learning import Estimate, FullyTrained
+from hvd_nmt.explain.learning import CANNOT_TELL, Estimate, FullyTrained
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
-
-CANNOT_TELL = "cannot tell"
 
 
 def fully_trained(summary: "RunSummary") -> Answer:
@@ -75,8 +73,8 @@ def _unit(fit: FullyTrained) -> str:
 def overfitting(summary: "RunSummary") -> Answer:
     """Question 3."""
     found = learning.overfitting(summary.record)
-    best, last, tail, trend = found.best, found.last, found.tail, found.validation_trend
-    if best is None or last is None or trend is None:
+    best, tail, trend = found.best, found.tail, found.validation_trend
+    if best is None or trend is None:
         return Answer(
             _missing("validation losses", summary.record),
             (f"It takes {learning.FEWEST_EVALUATIONS} of them to see a trend, not "
@@ -87,6 +85,7 @@ def overfitting(summary: "RunSummary") -> Answer:
         "not overfitting": "No.",
         CANNOT_TELL: _missing("validation losses", summary.record),
     }[found.verdict]
+    last = found.losses[-1]
     end = "the last" if best == last else f"and is {last[1]:.4f} at step {last[0]:,}"
     text = (
         f"From step {tail[0][0]:,} to {tail[-1][0]:,} the validation loss moves by "
@@ -108,10 +107,11 @@ def learning_rate(summary: "RunSummary") -> Answer:
     """Question 6."""
     run = summary.record
     explained = learning.learning_rate(run)
-    schedule, seen, largest = explained.schedule, explained.peak_seen, explained.largest_deviation
+    schedule, largest = explained.schedule, explained.largest_deviation
     recorded = "No learning rate was recorded to compare with."
-    if seen is not None:
-        recorded = f"The highest recorded rate is {seen[1]:.3e}, in step {seen[0]:,}."
+    if explained.seen:
+        step, rate = max(explained.seen, key=lambda point: point[1])
+        recorded = f"The highest recorded rate is {rate:.3e}, in step {step:,}."
     if schedule is None:
         return Answer(
             "The record does not hold the numbers of the schedule (factor, width, warm-up steps), "

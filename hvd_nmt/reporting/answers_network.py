@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
-from hvd_nmt.explain import between_hosts, machines, traffic
+from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import SYNC_EVERY, Advice, link_sentence, name_of
 from hvd_nmt.explain.intervals import settled
@@ -124,8 +124,7 @@ def network_bound(summary: "RunSummary") -> Answer:
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if slow.kind == NETWORK:
-        waited_s = between_hosts.waited_s(run, slow.step)
-        step = between_hosts.step_of(run, slow.step, waited_s).under(PLAIN)
+        step = between_hosts.step_of(run, slow.step).under(PLAIN)
         said = link_sentence(
             step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
         )
@@ -252,4 +251,4 @@ def traffic_pairs(run: Run) -> list[tuple[float, float]]:
 
 def _rates(run: Run) -> list[tuple[Interval, float]]:
     counted = {interval.step for interval in settled(run.intervals)}
-    return [(i, rate) for i, rate in traffic.rates(run) if i.step in counted]
+    return [(i, rate) for i, rate in between_hosts.rates(run) if i.step in counted]

@@ -19,8 +19,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from hvd_nmt.explain import learning, machines
+from hvd_nmt.explain.between_hosts import main_interface
 from hvd_nmt.explain.intervals import PARTS, settled
-from hvd_nmt.explain.traffic import main_interface
 from hvd_nmt.records.record import HostSamples, Interval, Run
 from hvd_nmt.reporting.answers_network import traffic_pairs
 

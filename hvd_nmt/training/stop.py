@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from hvd_nmt import config as configuration
 from hvd_nmt.config import Config
-from hvd_nmt.explain import stopping
+from hvd_nmt.explain import learning
 from hvd_nmt.records import metrics
 from hvd_nmt.records.record import Run
 from hvd_nmt.telemetry.events import read_metrics
@@ -158,7 +158,7 @@ class EarlyEnd:
             config=configuration.as_plain(config), intervals=metrics.intervals(lines),
             evaluations=evaluations,
         )  # fmt: skip
-        found = stopping.enough(run, config.evaluation)
+        found = learning.ends_early(run, config.evaluation)
         if found is not None:
             self._option, self.because = found
         return found is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.explain import learning
 from hvd_nmt.records.record import Evaluation, Interval, Run
 from hvd_nmt.reporting.questions import RunSummary
@@ -184,7 +186,7 @@ def test_a_rising_validation_loss_is_overfitting():
     loss = line((0, 6.0), (10_000, 2.0), (20_000, 2.5), noise=0.01)
     found = learning.overfitting(run_of(loss=loss, training=FALLING, evaluations=20))
     assert (found.verdict, found.best[0]) == ("overfitting", 10_000)
-    assert found.last == (20_000, pytest.approx(2.5, abs=0.05))
+    assert found.losses[-1] == (20_000, pytest.approx(2.5, abs=0.05))
     # 0.5 nats over 10,000 steps
     assert found.validation_trend.value == pytest.approx(0.05, abs=0.005)
     assert found.training_trend.value == pytest.approx(-0.1, abs=0.02)
@@ -239,8 +241,7 @@ def explained(training: dict[str, Any], **curves: Any) -> learning.LearningRate:
 
 def test_the_schedule_is_explained_and_agrees():
     found = explained(TRAINING, rate=recipe_rate)
-    assert found.peak_seen == (1000, pytest.approx(2 * 512**-0.5 * 1000**-0.5))
-    assert found.schedule.peak() == pytest.approx(found.peak_seen)
+    assert found.schedule.peak() == pytest.approx((1000, 2 * 512**-0.5 * 1000**-0.5))
     assert abs(found.largest_deviation[1]) < 1e-12
     assert found.schedule.rate(99) == pytest.approx(float(recipe_rate([100])[0]))
 
@@ -274,7 +275,7 @@ def test_a_schedule_that_is_not_known_is_not_guessed_at():
     for training in (SCHEDULES["of a later version"], {}):
         found = explained(training, rate=recipe_rate)
         assert found.schedule is None
-        assert found.peak_seen is not None
+        assert found.seen
 
 
 def test_a_rate_off_the_formula_is_found():
@@ -291,3 +292,74 @@ def test_the_cool_down_is_in_the_formula():
 
     found = explained(SCHEDULES["a cool-down"], rate=cooled)
     assert abs(found.largest_deviation[1]) < 1e-9
+
+
+def scored(name, values, margin=None):
+    margins = {} if margin is None else {f"{name}_margin": margin}
+    evaluations = [
+        Evaluation(10 * i, None, **{name: v}, **margins) for i, v in enumerate(values, 1)
+    ]
+    return Run("run", Path("run"), "hvd_nmt", evaluations=tuple(evaluations))
+
+
+def without_gain(run, best_by):
+    """How many of the newest evaluations in a row brought no gain."""
+    options = [EvaluationConfig(best_by=best_by, stop_after=number) for number in range(1, 5)]
+    return sum(learning.ends_early(run, config) is not None for config in options)
+
+
+@pytest.mark.parametrize(
+    ("losses", "fruitless"),
+    [
+        ([], 0),
+        ([3.0, 2.0, 1.0], 0),
+        ([3.0, 2.0, 2.0, 2.5], 2),
+        ([2.0, 1.99985], 1),  # by less than 0.01 %
+        ([2.0, 1.9997], 0),
+        ([2.0, 1.99985, 1.9997], 0),  # two small steps are one
+        ([2.0, math.nan, 2.1, None], 3),
+        ([math.nan, 2.0], 0),
+    ],
+)
+def test_a_lower_validation_loss_is_a_gain(losses, fruitless):
+    assert without_gain(scored("loss", losses), "val_loss") == fruitless
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf"])
+@pytest.mark.parametrize(
+    ("values", "margin", "fruitless"),
+    [
+        ([0.0, 0.0], 0.0, 1),
+        ([20.0, 21.0, 21.4], 1.5, 2),
+        ([20.0, 21.0, 21.6], 1.5, 0),  # not more than chance in one evaluation, but in two
+        ([20.0, 18.0, 21.0], 0.5, 0),
+        ([20.0, 21.0], None, 0),
+    ],
+)
+def test_a_score_must_rise_by_more_than_chance(name, values, margin, fruitless):
+    assert without_gain(scored(name, values, margin), name) == fruitless
+
+
+def test_the_option_that_ends_a_run_is_named():
+    run = scored("bleu", [20.0, 20.1, 20.2], 1.0)
+    assert learning.ends_early(run, EvaluationConfig()) is None
+    assert learning.ends_early(run, EvaluationConfig(best_by="bleu", stop_after=2)) == (
+        "evaluation.stop_after", "2 evaluations in a row brought no gain in BLEU",
+    )  # fmt: skip
+
+
+FLAT = [30.0 + 0.01 * (-1) ** i for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("bleu", [3.0 * i for i in range(1, 13)]), ("bleu", FLAT[:3]), ("loss", [1.0] * 12)],
+)
+def test_the_forecast_ends_a_run_only_where_it_is_sure(name, values):
+    config = EvaluationConfig(stop_when_trained=True)
+    assert (
+        learning.ends_early(scored(name, values, 1.0 if name == "bleu" else None), config) is None
+    )
+    assert learning.ends_early(scored("bleu", FLAT, 1.0), config) == (
+        "evaluation.stop_when_trained", "twice the steps would surely bring less than 0.5 BLEU",
+    )  # fmt: skip

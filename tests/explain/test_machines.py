@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.explain import machines, traffic
+from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.records.record import HostSamples, Interval, Run
 
@@ -102,8 +102,8 @@ def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_
 
     rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
     run = run_of(tmp_path, rows, [host("a", 1.0), host("b", 3.0)])
-    assert traffic.main_interface(run.telemetry[0]) == "ib0"
-    assert [rate for _, rate in traffic.rates(run)] == [20.0, 60.0]
+    assert between_hosts.main_interface(run.telemetry[0]) == "ib0"
+    assert [rate for _, rate in between_hosts.rates(run)] == [20.0, 60.0]
 
 
 def test_pearson_knows_its_uncertainty():
