@@ -4,9 +4,10 @@ import itertools
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, correlation, fmean, median, quantiles, stdev
+from typing import Any
 
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.explain.intervals import settled
@@ -67,21 +68,11 @@ def training_s(run: Run) -> float | None:
     return sum(times) if times else None
 
 
-def tokens_per_s(run: Run) -> float | None:
-    """Mean rate of source and target tokens, as `step_times` counts; None if unknown."""
-    return _mean_rate(run, "tokens_per_s")
-
-
-def model_flop_per_s(run: Run) -> float | None:
-    """Mean rate of the operations by `flops_of_step`; None if unknown."""
-    return _mean_rate(run, "model_flop_per_s")
-
-
-def _mean_rate(run: Run, name: str) -> float | None:
-    """Mean over the time of all settled steps of a field that is a rate."""
-    known = settled([i for i in run.intervals if getattr(i, name) is not None and i.step_s])
+def mean_rate(run: Run, field: str) -> float | None:
+    """Mean over the time of all settled steps of a field that is a rate; None if unknown."""
+    known = settled([i for i in run.intervals if getattr(i, field) is not None and i.step_s])
     seconds = [i.steps * (i.step_s or 0.0) for i in known]
-    return fmean([getattr(i, name) for i in known], seconds) if known else None
+    return fmean([getattr(i, field) for i in known], seconds) if known else None
 
 
 def flops_of_step(
@@ -103,9 +94,8 @@ def flops_of_step(
     source_weights = encoder * (4 * square + feed_forward) + decoder * 2 * square
     target_weights = decoder * (6 * square + feed_forward) + width * vocabulary_size
     products = source_weights * source_tokens + target_weights * target_tokens
-    looked_at = encoder * source_tokens**2 + decoder * target_tokens * (
-        target_tokens + source_tokens
-    )
+    both_tokens = source_tokens + target_tokens
+    looked_at = encoder * source_tokens**2 + decoder * target_tokens * both_tokens
     return 6 * products + 12 * width * looked_at / max(1.0, sentences)
 
 
@@ -132,18 +122,17 @@ def lost_steps(launches: Sequence[Launch]) -> int:
 class GpuUse:
     """What a GPU did while steps ran: means over its samples, None where it does not tell."""
 
-    host: str
-    index: int
     name: str
-    utilisation_percent: float | None
-    memory_activity_percent: float | None
     power_w: float | None
-    power_limit_w: float | None
-    energy_j: float | None
+    of_limit_percent: float | None
+    """its power over its power limit"""
+    memory_activity_percent: float | None
+    utilisation_percent: float | None
+    spinning_percent: float | None
+    """share of the samples in which it looked busy and computed next to nothing"""
+    energy_j: float | None = None
     """drawn over the whole record, not only in steps: by the GPU's own counter where it has one,
     else the power integrated over time"""
-    spinning: float | None = None
-    """share of the samples in which it looked busy and computed next to nothing"""
     throttled: tuple[tuple[str, float], ...] = ()
     """why its clocks were held down, and in which share of the samples"""
 
@@ -158,71 +147,19 @@ def gpu_use(run: Run) -> tuple[GpuUse, ...]:
     return tuple(found)
 
 
-def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples taken while training steps ran: not at the start, not in an evaluation."""
-    spans = [i.span_s for i in run.intervals if i.span_s]
-    ends_s = [end_s for _, end_s in spans]
-    positions = (bisect_left(ends_s, sample["time_s"]) for sample in samples)
-    return [
-        sample
-        for sample, n in zip(samples, positions, strict=True)
-        if n < len(spans) and spans[n][0] <= sample["time_s"]
-    ]
+def mean_use(uses: Sequence[GpuUse]) -> GpuUse:
+    """The mean of several GPUs, of each value over those that tell it."""
+    names = ("power_w", "of_limit_percent", "memory_activity_percent", "utilisation_percent",
+             "spinning_percent")  # fmt: skip
+    means: dict[str, Any] = {
+        name: _known_mean(getattr(use, name) for use in uses) for name in names
+    }
+    return GpuUse("mean", **means)
 
 
-def cpu_percent(run: Run) -> float | None:
-    """Mean CPU use of all hosts while steps ran; None if unknown."""
-    values = [
-        sample["cpu_percent"]
-        for host in run.telemetry
-        for sample in _in_steps(run, host.samples)
-        if sample.get("cpu_percent") is not None
-    ]
-    return fmean(values) if values else None
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """Pearson's r with its 95 % interval by Fisher's transformation."""
-
-    r: float
-    low: float
-    high: float
-    n: int
-
-
-def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
-    """Correlation of pairs; None for fewer than 4 or where one side does not vary."""
-    n = len(pairs)
-    if n < 4:
-        return None
-    x, y = zip(*pairs, strict=True)
-    if min(x) == max(x) or min(y) == max(y):
-        return None
-    r = max(-1.0, min(1.0, correlation(x, y)))
-    z = math.atanh(max(-0.999999, min(0.999999, r)))
-    half = 1.96 / math.sqrt(n - 3)
-    return Correlation(r, math.tanh(z - half), math.tanh(z + half), n)
-
-
-def student_t(probability: float, degrees: int) -> float:
-    """Student's t below which a share of the distribution lies, such as 0.975.
-
-    Exact for one and two degrees of freedom, to 0.2 % from three on.
-    Source: Abramowitz and Stegun 1964, 26.7.5, the expansion in 1/degrees.
-    """
-    if degrees == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if degrees == 2:
-        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
-    z = NormalDist().inv_cdf(probability)
-    return (
-        z
-        + (z**3 + z) / (4 * degrees)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
-        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * degrees**4)
-    )
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
@@ -230,17 +167,17 @@ def _use(host: HostSamples, index: int, working: Sequence[Sample]) -> GpuUse:
     rows = [gpu for sample in working if (gpu := _gpu(sample, index))]
 
     def mean(field: str) -> float | None:
-        values = [row[field] for row in rows if row.get(field) is not None]
-        return fmean(values) if values else None
+        return _known_mean(row.get(field) for row in rows)
 
-    states = [state for state in map(spinning, rows) if state is not None]
+    power_w, limit_w = mean("power_w"), mean("power_limit_w") or known.get("power_limit_w")
+    spins = _known_mean(map(spinning, rows))
     reasons = [row["throttle_reasons"] for row in rows if row.get("throttle_reasons") is not None]
     counts = Counter(reason for listed in reasons for reason in listed)
     return GpuUse(
-        host.host, index, str(known.get("name", "GPU")),
-        mean("utilisation_percent"), mean("memory_activity_percent"), mean("power_w"),
-        mean("power_limit_w") or known.get("power_limit_w"), _energy_j(host, index),
-        fmean(states) if states else None,
+        f"{host.host}:{index} {known.get('name', 'GPU')}", power_w,
+        100 * power_w / limit_w if power_w and limit_w else None,
+        mean("memory_activity_percent"), mean("utilisation_percent"),
+        None if spins is None else 100 * spins, _energy_j(host, index),
         tuple((reason, n / len(reasons)) for reason, n in counts.most_common()),
     )  # fmt: skip
 
@@ -267,3 +204,56 @@ def _energy_j(host: HostSamples, index: int) -> float | None:
 def _gpu(line: Sample, index: int) -> Sample:
     """What a sample or a header says of a GPU."""
     return next((gpu for gpu in line.get("gpus", []) if gpu["index"] == index), {})
+
+
+def cpu_percent(run: Run) -> float | None:
+    """Mean CPU use of all hosts while steps ran; None if unknown."""
+    inside = (sample for host in run.telemetry for sample in _in_steps(run, host.samples))
+    return _known_mean(sample.get("cpu_percent") for sample in inside)
+
+
+def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
+    """The samples taken while training steps ran: not at the start, not in an evaluation."""
+    spans = [i.span_s for i in run.intervals if i.span_s]
+    ends_s = [end_s for _, end_s in spans]
+    after = ((sample, bisect_left(ends_s, sample["time_s"])) for sample in samples)
+    return [s for s, n in after if n < len(spans) and spans[n][0] <= s["time_s"]]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's r with its 95 % interval by Fisher's transformation."""
+
+    r: float
+    low: float
+    high: float
+    n: int
+
+
+def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
+    """Correlation of pairs; None for fewer than 4 or where one side does not vary."""
+    n = len(pairs)
+    if n < 4 or any(min(side) == max(side) for side in zip(*pairs, strict=True)):
+        return None
+    r = max(-1.0, min(1.0, correlation(*zip(*pairs, strict=True))))
+    z = math.atanh(max(-0.999999, min(0.999999, r)))
+    half = 1.96 / math.sqrt(n - 3)
+    return Correlation(r, math.tanh(z - half), math.tanh(z + half), n)
+
+
+def student_t(probability: float, degrees: int) -> float:
+    """Student's t below which a share of the distribution lies, such as 0.975.
+
+    Exact for two degrees of freedom, to 0.2 % from three on.
+    Source: Abramowitz and Stegun 1964, 26.7.5, the expansion in 1/degrees.
+    """
+    if degrees == 2:
+        return (2 * probability - 1) / math.sqrt(2 * probability * (1 - probability))
+    z = NormalDist().inv_cdf(probability)
+    return (
+        z
+        + (z**3 + z) / (4 * degrees)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * degrees**4)
+    )

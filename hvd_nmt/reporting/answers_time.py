@@ -1,8 +1,8 @@
 """The questions about time and processors: duration, step time, GPUs."""
 
 import datetime
-from collections.abc import Iterable, Sequence
-from statistics import fmean, median
+from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import count, duration, flop_rate, percent, step_duration
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FULLY_COMPUTING = 0.85
 """share of a step's time from which on we call the processors fully used"""
-_LITTLE_POWER = 0.6  # of the limit: less is no sign of full kernels
+_LITTLE_POWER = 60.0  # percent of the limit: less is no sign of full kernels
 _ENOUGH_FOR_TENTHS = 10  # intervals below which nine tenths of them mean nothing
 _MOST_STARTS = 20  # in the table of starts, the newest
 _GET_CLOCK = (
@@ -60,10 +60,10 @@ def how_long(summary: "RunSummary") -> Answer:
         )
     tables = [] if training_s is None else [_where_it_went(run, wall_s, training_s)]
     if run.launches:
-        starts = count(len(run.launches), "time")
         lost = count(machines.lost_steps(run.launches), "step")
         evidence.append(
-            f"hvd_nmt.launch started the ranks {starts}; {lost} had to be trained again."
+            f"hvd_nmt.launch started the ranks {count(len(run.launches), 'time')}; {lost} had to "
+            "be trained again."
         )
         rows = tuple(map(_start, run.launches[-_MOST_STARTS:]))
         head = ("ranks", "last step", "exit code", "what was said last")
@@ -75,11 +75,10 @@ def _where_it_went(run: Run, wall_s: float, training_s: float) -> Table:
     times = [e.seconds for e in run.evaluations if e.seconds is not None]
     rest_s = max(0.0, wall_s - training_s - sum(times) - (run.startup_s or 0.0))
     startup = "unknown" if run.startup_s is None else duration(run.startup_s)
-    if run.source == "hvd_nmt":
-        evaluations = count(len(times), "evaluation")
-        steps = [("logged steps", duration(training_s)), (evaluations, duration(sum(times)))]
-    else:  # the times of its steps hold the evaluations
-        steps = [("logged steps, evaluations included", duration(training_s))]
+    steps = [("logged steps, evaluations included", duration(training_s))]
+    if run.source == "hvd_nmt":  # another program's times of steps hold its evaluations
+        steps = [("logged steps", duration(training_s)),
+                 (count(len(times), "evaluation"), duration(sum(times)))]  # fmt: skip
     rows = (
         ("start-up: imports, data, comparing the hosts", startup),
         *steps,
@@ -96,8 +95,7 @@ def _start(launch: Launch) -> tuple[str, ...]:
 
 def average_step(summary: "RunSummary") -> Answer:
     """Question 10."""
-    run = summary.record
-    times, tokens = machines.step_times(run), machines.tokens_per_s(run)
+    times = machines.step_times(summary.record)
     if times is None:
         return Answer(
             "No step time was recorded: wait for the first logged interval (training.log_every). "
@@ -105,20 +103,18 @@ def average_step(summary: "RunSummary") -> Answer:
             "but the first of a start: keep the whole log.",
             known=False,
         )
-    mean, margin, middle, low, high = (
-        step_duration(seconds or 0.0)
-        for seconds in (times.mean_s, times.margin_s, times.median_s, times.low_s, times.high_s)
-    )
-    evidence = [f"The median of {count(times.intervals, 'interval')} is {middle}."]
+    intervals = count(times.intervals, "interval")
+    evidence = [f"The median of {intervals} is {step_duration(times.median_s)}."]
     if times.intervals >= _ENOUGH_FOR_TENTHS:
+        low, high = step_duration(times.low_s), step_duration(times.high_s)
         evidence.append(f"Nine tenths of the intervals lie between {low} and {high}.")
     if times.first_s:
         each = ", ".join(map(step_duration, times.first_s))
         evidence.append(f"The first interval of each start, left out: {each} a step.")
-    if tokens:
+    if tokens := machines.mean_rate(summary.record, "tokens_per_s"):
         evidence.append(f"{tokens:,.0f} source and target tokens a second, all ranks together.")
-    margin = f" ± {margin}" if times.margin_s is not None else ""
-    answer = f"{mean}{margin} (mean of {times.steps:,} steps)."
+    margin = "" if times.margin_s is None else f" ± {step_duration(times.margin_s)}"
+    answer = f"{step_duration(times.mean_s)}{margin} (mean of {times.steps:,} steps)."
     return Answer(answer, tuple(evidence), _parts_of_a_step(summary))
 
 
@@ -139,7 +135,7 @@ def gpus_used(summary: "RunSummary") -> Answer:
     run, computing = summary.record, summary.verdict.shares.get(PARTS["compute_s"])
     uses, on_cpus = machines.gpu_use(run), run.config.get("training", {}).get("device") == "cpu"
     evidence, tables = [], _parts_of_a_step(summary)
-    if rate := machines.model_flop_per_s(run):
+    if rate := machines.mean_rate(run, "model_flop_per_s"):
         evidence.append(
             f"The model's products, 6 x weights x tokens and attention, made {flop_rate(rate)} on "
             "all ranks; python -m hvd_nmt.bench measures what the same devices can make."
@@ -162,56 +158,36 @@ def gpus_used(summary: "RunSummary") -> Answer:
     if drawn_j := sum(use.energy_j or 0.0 for use in uses):
         per_step = f", {drawn_j / run.steps_done:,.1f} J a step" if run.steps_done else ""
         evidence.append(f"They took {drawn_j / 3.6e6:.3g} kWh over the whole run{per_step}.")
-    tables = (*tables, _while_steps_ran(uses))
+    mean = machines.mean_use(uses)
+    tables = (*tables, _while_steps_ran([*uses, mean] if len(uses) > 1 else uses))
+    answer = f"No: they computed {share} of the time of a step and waited the rest."
     if computing is None:
         answer = (
             "The record does not say how much of a step was computing, so power and memory "
             "activity below must do; train with hvd_nmt to have the steps taken apart."
         )
-        return Answer(answer, tuple(evidence), tables, known=False)
-    answer = f"No: they computed {share} of the time of a step and waited the rest."
-    if computing >= FULLY_COMPUTING:
+    elif computing >= FULLY_COMPUTING:
         answer = f"Yes, as far as time goes: {share} of a step was computing."
-        limits = _of_limit(uses)
-        if limits and fmean(limits) < _LITTLE_POWER:
+        if mean.of_limit_percent and mean.of_limit_percent < _LITTLE_POWER:
             answer += (
                 " But they drew far less than their power limit, so the kernels are too small to "
                 "fill the GPUs: try more tokens per step or float16."
             )
-    return Answer(answer, tuple(evidence), tables)
+    return Answer(answer, tuple(evidence), tables, computing is not None)
 
 
 def _while_steps_ran(uses: Sequence[machines.GpuUse]) -> Table:
-    """Of each GPU, and in the mean of several, what its samples say."""
-
-    def row(name: str, of: Sequence[machines.GpuUse], held: str = "") -> tuple[str, ...]:
-        return (
-            name, _mean(use.power_w for use in of), _mean(100 * share for share in _of_limit(of)),
-            _mean(use.memory_activity_percent for use in of),
-            _mean(use.utilisation_percent for use in of),
-            _mean(100 * use.spinning for use in of if use.spinning is not None), held,
-        )  # fmt: skip
-
-    rows = [
-        row(f"{use.host}:{use.index} {use.name}", [use],
-            ", ".join(f"{why} {percent(share)}" for why, share in use.throttled))
-        for use in uses
-    ]  # fmt: skip
-    if len(uses) > 1:
-        rows.append(row("mean", uses))
+    """What the samples of the GPUs say."""
+    rows = []
+    for use in uses:
+        values = (use.power_w, use.of_limit_percent, use.memory_activity_percent,
+                  use.utilisation_percent, use.spinning_percent)  # fmt: skip
+        shown = ("unknown" if value is None else f"{value:.0f}" for value in values)
+        held = ", ".join(f"{why} {percent(share)}" for why, share in use.throttled)
+        rows.append((use.name, *shown, held))
     head = ("GPU", "power, W", "of its limit, %", "memory active, %", "utilisation, %",
             "busy, but hardly working, %", "clocks held down by")  # fmt: skip
     return Table("While training steps ran", head, tuple(rows))
-
-
-def _mean(values: Iterable[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return f"{fmean(known):.0f}" if known else "unknown"
-
-
-def _of_limit(uses: Iterable[machines.GpuUse]) -> list[float]:
-    """Power over its limit, of those that tell both."""
-    return [use.power_w / use.power_limit_w for use in uses if use.power_w and use.power_limit_w]
 
 
 def state_sentence(summary: "RunSummary") -> str:

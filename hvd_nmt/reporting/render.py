@@ -102,7 +102,7 @@ def _key_numbers(summary: RunSummary) -> str:
         about.append(f"{run.parameters:,} parameters")
     wall_s, times = machines.wall_s(run), machines.step_times(run)
     seconds = wall_s or machines.training_s(run)
-    tokens = machines.tokens_per_s(run) or run.environment.get("average_tokens_per_s")
+    tokens = machines.mean_rate(run, "tokens_per_s") or run.environment.get("average_tokens_per_s")
     planned = f"of {run.max_steps:,} steps" if run.max_steps else "steps"
     numbers = [
         (seconds and duration(seconds), "time in steps" if wall_s is None else "wall time"),
