@@ -12,7 +12,7 @@ import numpy as np
 
 from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.explain.exchange_cost import Step, sent_bytes_per_step, travelling_s
-from hvd_nmt.explain.intervals import mean
+from hvd_nmt.explain.intervals import mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
 
 
@@ -191,9 +191,9 @@ def main_interface(host: HostSamples) -> str | None:
 
 
 def rates(run: Run) -> list[tuple[Interval, float]]:
-    """Intervals with the rate at which a host sent meanwhile: MB/s of 1e6 bytes, mean of hosts."""
+    """Settled intervals with the rate at which a host sent meanwhile: MB/s, mean of hosts."""
     found, series = [], [rates for host in run.telemetry if (rates := _sent_rates(host))]
-    for interval in run.intervals:
+    for interval in settled(run.intervals):
         begin_s, end_s = interval.span_s or (math.inf, -math.inf)
         inside = [
             rates[bisect_left(rates, (begin_s,)) : bisect_right(rates, (end_s, math.inf))]

@@ -1,19 +1,18 @@
 """The questions about the network, and in words what bound the steps of a run."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
-from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
-from hvd_nmt.explain.exchange_cost import SYNC_EVERY, Advice, link_sentence, name_of
-from hvd_nmt.explain.intervals import settled
+from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Rare, Verdict
+from hvd_nmt.explain.exchange_cost import SYNC_EVERY, link_sentence, name_of
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
-from hvd_nmt.records.record import Interval, Run
+from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
 
 if TYPE_CHECKING:
@@ -33,12 +32,13 @@ def sentence(verdict: Verdict, run: Run) -> str:
             f"The record of {run.name} has {known}, so what bound the steps cannot be told; train "
             "with hvd_nmt to have it measured."
         )
-    exchange = run.start_of(slow.step).exchange
-    reason, exchanged = _reason(slow, verdict, exchange == PLAIN), ""
+    exchange, exchanged = run.start_of(slow.step).exchange, ""
+    reason = _reason(slow, verdict, exchange == PLAIN)
     if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
         exchanged = f" Between hosts: {name_of(exchange)}."
     if len(verdict.phases) == 1:
-        return f"{slow.kind.capitalize()}: {reason}.{_rare(verdict)}{exchanged}"
+        rare = _rare(verdict.rare) if verdict.rare else ""
+        return f"{slow.kind.capitalize()}: {reason}.{rare}{exchanged}"
     phases = ", ".join(
         f"{phase.kind} in steps {phase.first_step:,} to {phase.last_step:,}"
         for phase in verdict.phases
@@ -50,10 +50,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
     )
 
 
-def _rare(verdict: Verdict) -> str:
-    rare = verdict.rare
-    if rare is None:
-        return ""
+def _rare(rare: Rare) -> str:
     return (
         f" That comes and goes: {percent(rare.share)} of it is in {rare.intervals:,} of "
         f"{rare.of_intervals:,} intervals, the first of them to step {rare.first_step:,}."
@@ -135,19 +132,15 @@ def network_bound(summary: "RunSummary") -> Answer:
     kinds_seen = Counter(verdict.per_interval).items()
     each = ", ".join(f"{number:,} {kind}" for kind, number in kinds_seen)
     evidence.append(f"Interval by interval: {each}.")
-    return Answer(f"{short} {summary.sentence}", tuple(evidence), _advice(slow, verdict.advice))
-
-
-def _advice(slow: Phase, advice: Sequence[Advice]) -> tuple[Table, ...]:
-    """What would make the steps of a phase shorter, as a table; none without advice."""
     step_s = slow.step.step_s or 0.0
     rows = tuple(
         (one.what, step_duration(one.predicted_step_s), f"{step_s / one.predicted_step_s:.2f} x",
          one.why)
-        for one in advice
+        for one in verdict.advice
     )  # fmt: skip
     title = f"What would make a step of {step_duration(step_s)} shorter (predicted, for equal work)"
-    return (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
+    advice = (Table(title, ("change", "step", "speed", "why"), rows),) if rows else ()
+    return Answer(f"{short} {summary.sentence}", tuple(evidence), advice)
 
 
 def _gained(verdict: Verdict) -> Iterable[str]:
@@ -208,18 +201,18 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
             "Not at all: all ranks are on one host, and nothing crosses a network.",
             (f"{count(run.ranks, 'rank')} on {run.hosts[0]}.",),
         )
-    pairs = traffic_pairs(run)
-    if len(pairs) < 4:
-        seen = f"{count(len(pairs), 'interval')} with both" if run.telemetry else "no telemetry"
+    found = between_hosts.rates(run)
+    if len(found) < 4:
+        seen = f"{count(len(found), 'interval')} with both" if run.telemetry else "no telemetry"
         return Answer(
             f"The record cannot tell: it has {seen}, and at least 4 intervals with step time and "
             "samples of the network card of each host are needed. hvd_nmt records both (telemetry, "
             "training.log_every); beside other programs record `sar -n DEV 1` with a clock.",
             known=False,
         )
-    rates = [rate for rate, _ in pairs]
+    rates = [rate for _, rate in found]
     text = f"A host sent {min(rates):.1f} to {max(rates):.1f} MB/s"
-    if related := machines.pearson(pairs):
+    if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
         text += f"; correlation with step time {_words(related)}, {related.n} intervals"
     sent = verdict.seen_bytes or verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
@@ -229,8 +222,8 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
         "constant: slow steps show a low rate whether or not the network is their cause. That part "
         "of the relation is arithmetic and no evidence."
     ]
-    waits = [(i.communication_s, i.step_s) for i, _ in _rates(run)
-             if i.communication_s is not None and i.step_s is not None]  # fmt: skip
+    waits = [(i.communication_s, i.step_s or 0.0) for i, _ in found
+             if i.communication_s is not None]  # fmt: skip
     if cause := machines.pearson(waits):
         evidence.append(
             f"The exposed communication tells more: its correlation with step time is "
@@ -242,13 +235,3 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
 
 def _words(found: Correlation) -> str:
     return f"r = {found.r:.2f} (95 %: {found.low:.2f} to {found.high:.2f})"
-
-
-def traffic_pairs(run: Run) -> list[tuple[float, float]]:
-    """MB/s sent by a host and seconds per step, for each interval that counts and has both."""
-    return [(rate, i.step_s) for i, rate in _rates(run) if i.step_s is not None]
-
-
-def _rates(run: Run) -> list[tuple[Interval, float]]:
-    counted = {interval.step for interval in settled(run.intervals)}
-    return [(i, rate) for i, rate in between_hosts.rates(run) if i.step in counted]

@@ -18,17 +18,15 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from hvd_nmt.explain import learning, machines
-from hvd_nmt.explain.between_hosts import main_interface
+from hvd_nmt.explain import between_hosts, learning, machines
 from hvd_nmt.explain.intervals import PARTS, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run
-from hvd_nmt.reporting.answers_network import traffic_pairs
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
 
 MOST_POINTS = 240
-"""points of a curve over time; more samples are averaged"""
+"""of a curve; more are averaged"""
 SERIES = ("#2f7fc1", "#d2622a", "#8e54b5", "#b8860b", "#2a9350", "#cf3a7b")
 """colours of data"""
 INK = "#0a0b0c"
@@ -63,8 +61,8 @@ class Curve:
     style: str = "-"
     colour: int = 0
     """number in `SERIES`"""
-    interval: Sequence[tuple[float, float]] = ()
-    """lowest and highest y of each point, drawn as a band"""
+    band: Sequence[tuple[float, float, float]] = ()
+    """x, lowest and highest y"""
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,12 @@ def loss(summary: "RunSummary") -> str:
 
 def bleu(summary: "RunSummary") -> str:
     """BLEU with its 95 % interval over steps."""
-    points = _points(summary.evaluations, "bleu")
-    margins = _points(summary.evaluations, "bleu_margin")
-    interval = [
-        (max(0, value - margin), min(100, value + margin))
-        for (_, value), (_, margin) in zip(points, margins, strict=False)
+    band = [
+        (each.step, max(0, each.bleu - each.bleu_margin), min(100, each.bleu + each.bleu_margin))
+        for each in summary.evaluations
+        if each.bleu is not None and each.bleu_margin is not None
     ]
-    curve = Curve(points, "", "o-", interval=interval if len(interval) == len(points) else ())
+    curve = Curve(_points(summary.evaluations, "bleu"), "", "o-", band=band)
     caption = "sacreBLEU of the dev set, with its 95 % interval where measured."
     return draw(caption, [Panel("sacreBLEU on the dev set", [curve])])
 
@@ -110,7 +107,7 @@ def outlook(summary: "RunSummary") -> str:
     fit = learning.fully_trained(summary.record)
     fitted = [(step, e.value) for step, e in fit.curve]
     curves = [
-        Curve(fitted, "fitted curve", "-", 1, [(e.low, e.high) for _, e in fit.curve]),
+        Curve(fitted, "fitted curve", "-", 1, [(step, e.low, e.high) for step, e in fit.curve]),
         Curve(fit.points if fitted else (), "measured", "o"),
     ]
     caption = "What was measured, and the fitted curve to twice the steps with its 90 % band."
@@ -128,7 +125,7 @@ def learning_rate(summary: "RunSummary") -> str:
     explained = learning.learning_rate(summary.record)
     curves = [
         Curve(explained.curve, "from the configuration"),
-        Curve(_points(summary.intervals, "learning_rate"), "recorded", "o", 1),
+        Curve(explained.seen, "recorded", "o", 1),
     ]
     caption = "As recorded."
     if explained.schedule:
@@ -146,28 +143,24 @@ def step_time(summary: "RunSummary") -> str:
 
 
 def step_parts(summary: "RunSummary") -> str:
-    """The parts of a step stacked over time, where the steps were taken apart."""
+    """The parts of a step stacked over steps, where the steps were taken apart."""
     split = settled([i for i in summary.intervals if None not in (i.compute_s, i.communication_s)])
     if len(split) < 2:
         return ""
-    x, label = _clock(summary.record, split)
     parts = dict(PARTS)
     if any(i.exchange_s is not None for i in split):
         parts["exchange_s"] = "exchanging weights"
-        split = [_without_exchange(interval) for interval in split]
+        exchanges_s = [i.exchange_s or 0.0 for i in split]
+        split = [
+            replace(i, exchange_s=own_s, communication_s=(i.communication_s or 0.0) - own_s)
+            for i, own_s in zip(split, exchanges_s, strict=True)
+        ]
     curves = [
-        Curve(_line(x, split, name), part, colour=colour)
+        Curve(_line([i.step for i in split], split, name), part, colour=colour)
         for (name, part), colour in zip(parts.items(), _PART_COLOURS, strict=False)
     ]
     caption = "Means of all ranks; the parts add up to the step."
-    return draw(caption, [Panel("seconds of a step", curves, stacked=True)], label)
-
-
-def _without_exchange(interval: Interval) -> Interval:
-    """The same with exchanges of weights beside the other communication, and not a part of it."""
-    exchange_s = interval.exchange_s or 0.0
-    communication_s = (interval.communication_s or 0.0) - exchange_s
-    return replace(interval, exchange_s=exchange_s, communication_s=communication_s)
+    return draw(caption, [Panel("seconds of a step", curves, stacked=True)])
 
 
 def hosts(summary: "RunSummary") -> str:
@@ -178,45 +171,56 @@ def hosts(summary: "RunSummary") -> str:
 def _host(run: Run, host: HostSamples) -> str:
     if len(host.samples) < 2:
         return ""
-    scale, clock = _scale(run)
-    begun_s = host.samples[0]["time_s"] if run.started_s is None else run.started_s
-    x = [(sample["time_s"] - begun_s) / scale for sample in host.samples]
+    began_s, (unit_s, clock) = run.started_s or 0.0, _clock(run)
+    x = [(sample["time_s"] - began_s) / unit_s for sample in host.samples]
     gpus_of = [{gpu["index"]: gpu for gpu in sample.get("gpus", [])} for sample in host.samples]
     indices = sorted(set().union(*gpus_of))
 
+    def points(values: Iterable[float | None]) -> Points:
+        return list(zip(x, values, strict=True))
+
     def of_gpus(field: str, what: str = "", style: str = "-") -> list[Curve]:
         return [
-            Curve(binned(x, [gpus.get(index, {}).get(field) for gpus in gpus_of]),
+            Curve(points(gpus.get(index, {}).get(field) for gpus in gpus_of),
                   f"GPU {index}{what}", style, number)
             for number, index in enumerate(indices)
         ]  # fmt: skip
 
     timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
-    panels = [Panel("s per step", [Curve(_line(_clock(run, timed)[0], timed, "step_s"))])]
+    ends = [((i.time_s or 0.0) - began_s) / unit_s for i in timed]
+    panels = [Panel("s per step", [Curve(_line(ends, timed, "step_s"))])]
     if indices:
         share = of_gpus("utilisation_percent", " busy")
         share += of_gpus("memory_activity_percent", " memory", ":")
         panels += [Panel("GPU power, W", of_gpus("power_w")), Panel("GPU, %", share)]
     else:
-        busy = binned(x, [sample.get("cpu_percent") for sample in host.samples])
+        busy = points(sample.get("cpu_percent") for sample in host.samples)
         panels.append(Panel("CPU, %", [Curve(busy, "busy")]))
-    if card := main_interface(host):
+    if card := between_hosts.main_interface(host):
         nics = [sample.get("nics", {}).get(card, {}) for sample in host.samples]
         panels.append(Panel("MB/s", [
-            Curve(binned(x, [nic.get(f"{way}_MB_per_s") for nic in nics]), f"{card} {way}", "-", n)
+            Curve(points(nic.get(f"{way}_MB_per_s") for nic in nics), f"{card} {way}", "-", n)
             for n, way in enumerate(("sent", "received"))
         ]))  # fmt: skip
     return draw(f"{host.host}: means of neighbouring samples, with the step time.", panels, clock)
 
 
+def _clock(run: Run) -> tuple[float, str]:
+    """Seconds of the unit in which a run's time is shown, and the unit's words."""
+    whole_s = (run.ended_s or 0.0) - (run.started_s or 0.0)
+    if whole_s > 3 * 3600:
+        return 3600.0, "hours since the start"
+    return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
+
+
 def against_traffic(summary: "RunSummary") -> str:
     """Step time against the rate of the network card, of a run on several hosts."""
-    pairs = traffic_pairs(summary.record)
+    pairs = [(rate, i.step_s or 0.0) for i, rate in between_hosts.rates(summary.record)]
     if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:
         return ""
     r = machines.pearson(pairs)
     label = f"an interval (n = {len(pairs)}{f', r = {r.r:.2f}' if r else ''})"
-    curves = [Curve(pairs, label, "o")]
+    curves = [Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "o")]
     sent = summary.verdict.seen_bytes or summary.verdict.predicted_bytes
     slowest, fastest = min(pairs)[0], max(pairs)[0]
     if sent and slowest > 0:
@@ -240,48 +244,19 @@ FIGURES = {
 """of each question, by its number"""
 
 
-def binned(x: Sequence[float], y: Sequence[float | None]) -> Points:
-    """Means of x and y over at most MOST_POINTS groups of neighbours.
-
-    Unknown values (None) are left out; a mean of y is None where none is known.
-    """
-    found = []
-    for part in np.array_split(np.arange(len(x)), max(1, min(MOST_POINTS, len(x)))):
-        known = [value for n in part if (value := y[n]) is not None]
-        if len(part):
-            found.append((fmean(x[n] for n in part), fmean(known) if known else None))
-    return found
-
-
 def _points(rows: Iterable[Any], field: str) -> list[tuple[int, float]]:
     """Steps and values of intervals or evaluations that have one."""
     return [(row.step, value) for row in rows if (value := getattr(row, field)) is not None]
 
 
 def _line(x: Sequence[float], intervals: Sequence[Interval], name: str) -> Points:
-    """A field of the intervals as a line of means that is broken between two starts of the run."""
+    """A field of the intervals as a line that is broken between two starts of the run."""
     points: list[tuple[float, float | None]] = []
     for number, interval in enumerate(intervals):
         if number and interval.start != intervals[number - 1].start:
             points.append((points[-1][0], None))
         points.append((x[number], getattr(interval, name)))
-    return binned([at for at, _ in points], [value for _, value in points])
-
-
-def _clock(run: Run, intervals: Sequence[Interval]) -> tuple[list[float], str]:
-    """Where the intervals lie on a clock that begins with the run; without one, their steps."""
-    times = [interval.time_s for interval in intervals]
-    if None in times or run.started_s is None:
-        return [float(interval.step) for interval in intervals], "step"
-    scale, label = _scale(run)
-    return [(time_s - run.started_s) / scale for time_s in times if time_s is not None], label
-
-
-def _scale(run: Run) -> tuple[float, str]:
-    whole_s = (run.ended_s or 0.0) - (run.started_s or 0.0)
-    if whole_s > 3 * 3600:
-        return 3600.0, "hours since the start"
-    return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
+    return points
 
 
 def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
@@ -318,19 +293,28 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     for curve in panel.curves:
         if not curve.points:
             continue
-        color, (x, y) = SERIES[curve.colour % len(SERIES)], np.array(curve.points, float).T
+        color, (x, y) = SERIES[curve.colour % len(SERIES)], averaged(curve.points).T
         if panel.stacked:
             axes.fill_between(x, below, below + y, color=color, alpha=0.85, label=curve.label)
             below = below + y
             continue
-        if curve.interval:
-            low, high = np.array(curve.interval).T
-            axes.fill_between(x, low, high, color=color, alpha=0.2)
-        some = slice(None, None, 1 + len(x) // (2 * MOST_POINTS))
-        axes.plot(x[some], y[some], curve.style, label=curve.label, color=color)
+        if curve.band:
+            axes.fill_between(*zip(*curve.band, strict=True), color=color, alpha=0.2)
+        axes.plot(x, y, curve.style, label=curve.label, color=color)
     axes.set_ylabel(panel.label)
     if panel.from_zero:
         axes.set_ylim(bottom=0)
+
+
+def averaged(points: Points) -> np.ndarray:
+    """Points x 2: means of at most MOST_POINTS groups of neighbours; NaN where no y is known."""
+    if len(points) <= MOST_POINTS:
+        return np.array(points, float)
+    means = []
+    for group in np.array_split(np.arange(len(points)), MOST_POINTS):
+        known = [y for _, y in (points[n] for n in group) if y is not None]
+        means.append((fmean(points[n][0] for n in group), fmean(known) if known else np.nan))
+    return np.array(means)
 
 
 def _inline(svg: str, label: str) -> str:

@@ -100,7 +100,7 @@ def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_
         ]  # fmt: skip
         return HostSamples(name, {}, samples)
 
-    rows = [Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
+    rows = [Interval(1, 1, 0.0, 1.0), Interval(10, 10, 10.0, 1.0), Interval(20, 10, 20.0, 0.9)]
     run = run_of(tmp_path, rows, [host("a", 1.0), host("b", 3.0)])
     assert between_hosts.main_interface(run.telemetry[0]) == "ib0"
     assert [rate for _, rate in between_hosts.rates(run)] == [20.0, 60.0]

@@ -47,11 +47,11 @@ def test_a_resumed_run_is_drawn_start_by_start_without_its_tracing(two_host_run,
 
 
 def test_many_points_become_their_means():
-    points = plots.binned(range(2400), [float(n % 2) for n in range(2400)])
-    assert len(points) == plots.MOST_POINTS
-    assert points[0] == (4.5, 0.5)
-    known = plots.binned([0.0] * 500, [None, 2.0] * 250)  # the unknown ones are left out
-    assert {y for _, y in known} == {2.0}
+    points = plots.averaged([(n, float(n % 2)) for n in range(2400)])
+    assert points.shape == (plots.MOST_POINTS, 2)
+    assert points[0].tolist() == [4.5, 0.5]
+    known = plots.averaged([(0.0, None), (0.0, 2.0)] * 250)  # the unknown ones are left out
+    assert set(known[:, 1]) == {2.0}
 
 
 def test_exchanges_of_weights_are_a_part_of_their_own(two_host_run, drawn):
