@@ -1,5 +1,6 @@
 """The lines of metrics.jsonl as the parts of a `Run`."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,34 +10,17 @@ from hvd_nmt.telemetry.events import CORPUS_TAG
 
 Line = dict[str, Any]
 
-_INTERVAL = {
-    "time_s": "time_s",
-    "step_s": "step_time/total_s",
-    "input_wait_s": "step_time/input_wait_s",
-    "compute_s": "step_time/compute_s",
-    "straggler_wait_s": "step_time/straggler_wait_s",
-    "communication_s": "step_time/communication_s",
-    "exchange_s": "step_time/exchange_s",
-    "loss": "train_loss",
-    "learning_rate": "learning_rate",
-    "gradient_norm": "Loss_Optimization/global_gradient_norm",
-    "tokens_per_s": "tokens_per_s",
-    "model_flop_per_s": "model_flop_per_s",
-    "epoch": "epoch",
-    "sentences": "sentences",
+_FIELDS = {
+    "total_s": "step_s",
+    "train_loss": "loss",
+    "Loss_Optimization/global_gradient_norm": "gradient_norm",
+    "eval_loss": "loss",
+    "sacrebleu": "bleu",
+    "sacrebleu_margin": "bleu_margin",
+    "Eval_BLEU_Score": "pseudo_bleu",
+    "eval_seconds": "seconds",
 }
-"""field of `Interval` -> its name in the file"""
-_EVALUATION = {
-    "time_s": "time_s",
-    "loss": "eval_loss",
-    "bleu": "sacrebleu",
-    "bleu_margin": "sacrebleu_margin",
-    "chrf": "chrf",
-    "chrf_margin": "chrf_margin",
-    "pseudo_bleu": "Eval_BLEU_Score",
-    "seconds": "eval_seconds",
-}
-"""likewise of `Evaluation`"""
+"""name in the file, without step_time/ -> field of `Interval` or `Evaluation` of another name"""
 
 
 def of_kind(lines: Iterable[Line], *kinds: str) -> list[Line]:
@@ -70,34 +54,38 @@ def intervals(lines: Iterable[Line]) -> tuple[Interval, ...]:
             start += 1
             done = line.get("first_step", 1) - 1
             continue
-        found.append(Interval(
-            line["step"], line.get("steps", line["step"] - done),
-            **{field: line.get(name) for field, name in _INTERVAL.items()},
-            rank_ready_s=tuple(line.get("rank_ready_s", ())),
-            rank_input_wait_s=tuple(line.get("rank_input_wait_s", ())),
-            start=max(0, start - 1), corpora=_after(CORPUS_TAG, line),
-        ))  # fmt: skip
+        values = {"steps": line["step"] - done, **_fields_of(Interval, line)}
+        corpora = _after(CORPUS_TAG, line)
+        found.append(Interval(**values, start=max(0, start - 1), corpora=corpora))
         done = line["step"]
     return tuple(found)
 
 
 def evaluations(lines: Iterable[Line]) -> tuple[Evaluation, ...]:
     """Scores of the dev set, and of each of several dev corpora."""
-    return tuple(
-        Evaluation(
-            line["step"], **{field: line.get(name) for field, name in _EVALUATION.items()},
-            by_corpus={corpus: (loss, line.get(f"sacrebleu/{corpus}"))
-                       for corpus, loss in _after("eval_loss/", line).items()},
-        )
-        for line in of_kind(lines, "eval")
-    )  # fmt: skip
+    found: list[Evaluation] = []
+    for line in of_kind(lines, "eval"):
+        losses = _after("eval_loss/", line).items()
+        by_corpus = {corpus: (loss, line.get(f"sacrebleu/{corpus}")) for corpus, loss in losses}
+        found.append(Evaluation(**_fields_of(Evaluation, line), by_corpus=by_corpus))
+    return tuple(found)
 
 
 def saves(lines: Iterable[Line]) -> tuple[Save, ...]:
     """The checkpoints that were written."""
-    return tuple(
-        Save(line["step"], line["wait_s"], line["copies"]) for line in of_kind(lines, "save")
-    )
+    return tuple(Save(**_fields_of(Save, line)) for line in of_kind(lines, "save"))
+
+
+def _fields_of(kind: type[Any], line: Line) -> Line:
+    """What a line tells of the fields of a dataclass."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    named = ((name.removeprefix("step_time/"), value) for name, value in line.items())
+    values = {_FIELDS.get(name, name): value for name, value in named}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if name in known
+    }
 
 
 def _after(prefix: str, line: Line) -> Line:

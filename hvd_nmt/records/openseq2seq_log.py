@@ -13,7 +13,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,7 +40,6 @@ _ENTRY = re.compile(
 _START = re.compile(r"\*\*\* (?:Starting training from scratch|Restored checkpoint.*?-(\d+)\b)")
 _STEP = re.compile(r"\*\*\* (?:Epoch (\d+), g|G)lobal step (\d+):.*?loss(?::| =) *" + _FLOAT)
 _TIME = re.compile(r"time per step = (\d+):(\d+):([\d.]+)")
-_EVALUATION = "*** Running evaluation on a validation set"
 _VALIDATION_LOSS = re.compile(r"\*\*\* +Validation loss: *" + _FLOAT)
 _PSEUDO_BLEU = re.compile(r"\*\*\* +Eval BL(?:UE|EU) score: *" + _FLOAT)
 _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
@@ -87,17 +86,15 @@ def read_log(log: Path) -> Run:
     ranked = [_by_rank(line) for line in text.splitlines()]
     lines = [line for rank, line in ranked if rank == 0]
     raw = _config(lines)
-    told = _told(lines, raw)
+    told = _told(log, lines, raw)
     series, host, begun_s = _events(log, raw, told.intervals)
     times_s = [time_s for points in series.values() for time_s, _ in points.values()]
     hosts = _hosts(ranked, raw, host)
-    return Run(
-        log.name, log, "OpenSeq2Seq", hosts, parameters=told.parameters,
+    return replace(
+        told, hosts=hosts, max_steps=raw.get("max_steps"), config=_in_our_names(raw),
         # float32 on the wire, in mixed precision too (mp_wrapper.py)
         gradient_bytes=bytes_of_gradients(told.parameters) if told.parameters else None,
-        max_steps=raw.get("max_steps"), finished=told.finished,
         started_s=min(begun_s + times_s, default=None), ended_s=max(times_s, default=None),
-        config=_in_our_names(raw), environment=told.environment,
         intervals=tuple(_with_events(interval, series) for interval in told.intervals),
         evaluations=tuple(_with_event(scores, series) for scores in told.evaluations),
         problems=tuple(_problems(raw, told.finished, hosts, bool(series))),
@@ -136,58 +133,59 @@ def _value(text: str) -> Any:
         return text.strip(" '")
 
 
-@dataclass
-class _Told:
-    """What rank 0 printed."""
-
-    intervals: list[Interval] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
-    environment: dict[str, Any] = field(default_factory=dict)
-    parameters: int | None = None
-    finished: bool = False
-
-
-def _told(lines: Sequence[str], raw: dict[str, Any]) -> _Told:
-    told = _Told()
+def _told(log: Path, lines: Sequence[str], raw: dict[str, Any]) -> Run:
+    """What rank 0 printed of its steps and evaluations."""
+    intervals: list[Interval] = []
+    evaluations: list[Evaluation] = []
+    environment: dict[str, Any] = {}
+    parameters, finished = None, False
     is_first, begun_step, evaluated_step = True, 0, 0
     for line in lines:
         if match := _START.search(line):
-            is_first, begun_step, told.finished = True, int(match[1] or 0), False
-            told.intervals = [each for each in told.intervals if each.step <= begun_step]
-            told.evaluations = [each for each in told.evaluations if each.step <= begun_step]
+            is_first, begun_step, finished = True, int(match[1] or 0), False
+            intervals = [each for each in intervals if each.step <= begun_step]
+            evaluations = [each for each in evaluations if each.step <= begun_step]
         elif match := _STEP.search(line):
-            step, before = int(match[2]), told.intervals[-1].step if told.intervals else 0
+            step, before = int(match[2]), intervals[-1].step if intervals else 0
             epoch = float(match[1]) if match[1] else None
-            loss = float(match[3])
-            told.intervals.append(Interval(step, step - before, None, loss=loss, epoch=epoch))
+            intervals.append(
+                Interval(step, step - before, None, loss=float(match[3]), epoch=epoch)
+            )
         if match := _TIME.search(line):
             step_s = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
-            if told.intervals and not is_first:  # a start's first counts from before it was ready
-                told.intervals[-1] = replace(told.intervals[-1], step_s=step_s)
+            if intervals and not is_first:  # a start's first counts from before it was ready
+                intervals[-1] = replace(intervals[-1], step_s=step_s)
             is_first = False
-        elif _EVALUATION in line:
-            evaluated_step = begun_step + 1 if is_first else _evaluated_step(told, raw, begun_step)
+        elif "*** Running evaluation on a validation set" in line:
+            evaluated_step = begun_step + 1
+            if not is_first:
+                evaluated_step = _evaluated_step(intervals, evaluations, raw, begun_step)
         elif match := _VALIDATION_LOSS.search(line):
-            told.evaluations.append(Evaluation(evaluated_step, None, float(match[1])))
-        elif (match := _PSEUDO_BLEU.search(line)) and told.evaluations:
-            last = told.evaluations[-1]
-            told.evaluations[-1] = replace(last, pseudo_bleu=float(match[1]))
+            evaluations.append(Evaluation(evaluated_step, None, float(match[1])))
+        elif (match := _PSEUDO_BLEU.search(line)) and evaluations:
+            evaluations[-1] = replace(evaluations[-1], pseudo_bleu=float(match[1]))
         elif match := _PARAMETERS.search(line):
-            told.parameters = int(match[1])
+            parameters = int(match[1])
         elif match := _TOKENS_PER_S.search(line):
-            told.environment["average_tokens_per_s"] = float(match[1])
+            environment["average_tokens_per_s"] = float(match[1])
         elif "*** Finished training" in line:
-            told.finished = True
-    return told
+            finished = True
+    return Run(
+        log.name, log, "OpenSeq2Seq", parameters=parameters, finished=finished,
+        environment=environment, intervals=tuple(intervals), evaluations=tuple(evaluations),
+    )  # fmt: skip
 
 
-def _evaluated_step(told: _Told, raw: dict[str, Any], begun_step: int) -> int:
+def _evaluated_step(
+    intervals: Sequence[Interval], evaluations: Sequence[Evaluation], raw: dict[str, Any],
+    begun_step: int,
+) -> int:  # fmt: skip
     """The log names none: it is the first step, each eval_steps from it, and the last but one."""
-    step = done = told.intervals[-1].step if told.intervals else begun_step
+    step = done = intervals[-1].step if intervals else begun_step
     every, last = raw.get("eval_steps"), raw.get("max_steps", math.inf)
     if every:
         step = begun_step + 1 + math.ceil(max(0, done - begun_step - 1) / every) * every
-        while told.evaluations and step <= told.evaluations[-1].step:
+        while evaluations and step <= evaluations[-1].step:
             step += every
     return int(min(step, max(done, last - 1)))
 
@@ -203,11 +201,8 @@ def _events(
     host, begun_s = None, []
     for path in sorted(paths, key=lambda path: path.name):
         found = _scalars(path)
-        off = [
-            abs(value - losses[step])
-            for step, (_, value) in found.get("train_loss", {}).items()
-            if step in losses
-        ]
+        values = found.get("train_loss", {}).items()
+        off = [abs(value - losses[step]) for step, (_, value) in values if step in losses]
         # Where a resumed run did steps again, the log's values are those of the later file.
         if off and median(off) <= _PLACES:
             for tag, points in found.items():
@@ -226,14 +221,11 @@ def _scalars(path: Path) -> dict[str, Series]:
     data, at = path.read_bytes(), 0
     while at + 12 <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
-        record = data[at + 12 : at + 12 + length]  # length, its CRC, the record, its CRC
-        if len(record) < length:
-            break
-        at += 16 + length
-        try:
-            event = event_pb2.Event.FromString(record)
+        try:  # a record is its length, the CRC of that, an event, the CRC of that
+            event = event_pb2.Event.FromString(data[at + 12 : at + 12 + length])
         except DecodeError:
             break
+        at += 16 + length
         for value in event.summary.value:
             if value.HasField("simple_value"):
                 points = series.setdefault(value.tag, {})

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,12 @@ def read_run(run_dir: Path) -> Run:
     environment = _environment(run_dir, problems)
     lines = events.read_metrics(run_dir, problems)
     start, end = next(iter(metrics.of_kind(lines, "start")[-1:]), {}), metrics.end(lines)
-    saved, finished = newest_step(run_dir), end is not None
-    max_steps = settings.get("training", {}).get("max_steps")
+    saved = newest_step(run_dir)
+    early_end = None
+    if end and end.get("because"):
+        early_end = EarlyEnd(end["steps"], end["because"], end["reason"])
     if not lines and (run_dir / IMPORTED).exists():
-        config, saved, max_steps = None, None, None
+        config, saved = None, None
         settings = {"model": settings["model"]} if settings else {}
         problems.append(
             f"{run_dir} holds an imported model and nothing has been trained in it: of the "
@@ -66,29 +69,29 @@ def read_run(run_dir: Path) -> Run:
         )
     elif not lines:
         problems.append(f"{run_dir / events.METRICS_FILE} has no steps, or is missing.")
-        if saved is not None:
-            finished = max_steps is not None and saved >= max_steps
-            problems.append(
-                f"That it came to step {saved:,} is known from its newest checkpoint alone; what "
-                "was done after that, and how long the steps took, is not."
-            )
     hosts = tuple(start.get("hosts") or environment.get("hosts") or ())
     telemetry = _telemetry(run_dir, settings, hosts, problems)
     known = lines or [sample for host in telemetry for sample in host.samples]
     times_s = [line[name] for line in known for name in ("process_started_s", "time_s")
                if name in line]  # fmt: skip
+    not_finite = {line["step"] for line in _lines(run_dir / NOT_FINITE, problems)}
     return Run(
         name=run_dir.resolve().name, path=run_dir, source="hvd_nmt", hosts=hosts,
         starts=metrics.starts(lines), parameters=start.get("parameters"),
-        gradient_bytes=start.get("gradient_bytes"), max_steps=max_steps, saved_step=saved,
-        finished=finished, early_end=_early_end(end), locked=_is_locked(run_dir / LOCK),
+        gradient_bytes=start.get("gradient_bytes"),
+        max_steps=settings.get("training", {}).get("max_steps"), saved_step=saved,
+        finished=end is not None, early_end=early_end, locked=_is_locked(run_dir / LOCK),
         started_s=min(times_s, default=None), startup_s=metrics.startup_s(lines),
         ended_s=max(times_s, default=None), config=settings, environment=environment,
         manifest=_manifest(run_dir, config, problems), intervals=metrics.intervals(lines),
         evaluations=metrics.evaluations(lines), saves=metrics.saves(lines),
-        not_finite=_not_finite(run_dir), telemetry=telemetry,
+        not_finite=tuple(sorted(not_finite)), telemetry=telemetry,
         launches=_launches(run_dir, lines, problems), problems=tuple(problems),
     )  # fmt: skip
+
+
+def _lines(path: Path, problems: Problems) -> Iterator[metrics.Line]:
+    return jsonl.read(path, problems) if path.exists() else iter(())
 
 
 def _config(run_dir: Path, problems: Problems) -> Config | None:
@@ -110,18 +113,6 @@ def _environment(run_dir: Path, problems: Problems) -> dict[str, Any]:
     except (OSError, ValueError, TypeError):
         problems.append(f"{path} is missing or damaged, so GPUs and precision are unknown.")
         return {}
-
-
-def _early_end(end: metrics.Line | None) -> EarlyEnd | None:
-    if end is None or not end.get("because"):
-        return None
-    return EarlyEnd(end["steps"], end["because"], end["reason"])
-
-
-def _not_finite(run_dir: Path) -> tuple[int, ...]:
-    path = run_dir / NOT_FINITE
-    lines = jsonl.read(path) if path.exists() else ()
-    return tuple(sorted({line["step"] for line in lines}))
 
 
 def _is_locked(lock: Path) -> bool | None:
@@ -177,9 +168,8 @@ def _manifest(run_dir: Path, config: Config | None, problems: Problems) -> dict[
 
 def _launches(run_dir: Path, lines: list[metrics.Line], problems: Problems) -> tuple[Launch, ...]:
     """The starts by `hvd_nmt.launch`; of one without an end the run's own records tell."""
-    path = run_dir / LAUNCHES
     found: list[Launch] = []
-    for event in jsonl.read(path, problems) if path.exists() else ():
+    for event in _lines(run_dir / LAUNCHES, problems):
         if event["kind"] == "start":
             came = reached(lines, event["start_id"])
             found.append(Launch(event["hosts"], came.get("resumed_step"), came.get("step")))

@@ -3,9 +3,8 @@
 What a source does not tell is None or empty, and every answer must live with that.
 """
 
-import dataclasses
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ Sample = dict[str, Any]
 
 @dataclass(frozen=True)
 class Interval:
-    """Means over the steps since the interval before, in the order of the run."""
+    """Means over the steps since the interval before; parts of a step are means of the ranks."""
 
     step: int
     """the last step of the interval"""
@@ -25,24 +24,19 @@ class Interval:
     time_s: float | None
     """unix time of its end; None where the log has no clock"""
     step_s: float | None = None
-    """wall time of a step, seconds"""
+    """wall time of a step, seconds; the next four are its parts"""
     input_wait_s: float | None = None
-    """seconds of a step spent waiting for a batch, mean of the ranks"""
     compute_s: float | None = None
-    """seconds of a step spent computing, mean of the ranks"""
     straggler_wait_s: float | None = None
-    """seconds of a step spent waiting, own gradients ready, for the slowest rank, mean of the
-    ranks"""
+    """waiting, own gradients ready, for the slowest rank"""
     communication_s: float | None = None
-    """seconds of a step of exposed communication: all ranks are ready, the sum is not yet there"""
+    """exposed communication: all ranks are ready, the sum is not yet there"""
     exchange_s: float | None = None
-    """seconds of a step of exposed exchanges of weights between hosts, a part of
-    `communication_s`"""
+    """exposed exchanges of weights between hosts, a part of `communication_s`"""
     rank_ready_s: tuple[float, ...] = ()
-    """seconds from the start of a step to a rank's own gradients, input wait included, rank by
-    rank"""
+    """of each rank, from the start of a step to its own gradients, input wait included"""
     rank_input_wait_s: tuple[float, ...] = ()
-    """seconds of a step that a rank waits for a batch, rank by rank"""
+    """of each rank, waiting for a batch"""
     loss: float | None = None
     """training loss per target token, nats, as the program defines it"""
     learning_rate: float | None = None
@@ -56,7 +50,7 @@ class Interval:
     """number of the run's start in which these steps were done, from 0"""
     sentences: int | None = None
     """that all ranks were fed in these steps"""
-    corpora: dict[str, float] = dataclasses.field(default_factory=dict)
+    corpora: dict[str, float] = field(default_factory=dict)
     """of each of several corpora, its share of the sentences"""
 
     @property
@@ -69,7 +63,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores after a step."""
+    """Scores after a step; a margin is the half width of a 95 % interval by bootstrap."""
 
     step: int
     time_s: float | None
@@ -78,14 +72,12 @@ class Evaluation:
     bleu: float | None = None
     """sacreBLEU of beam or greedy translations, 0 to 100"""
     bleu_margin: float | None = None
-    """half width of its 95 % interval by bootstrap over the sentences"""
     chrf: float | None = None
     pseudo_bleu: float | None = None
     """the recipe's teacher-forced arg-max BLEU, 0 to 1: no measure of translation quality"""
     seconds: float | None = None
     chrf_margin: float | None = None
-    """as that of BLEU, where chrF decides which models are the best"""
-    by_corpus: dict[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
+    by_corpus: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     """of each of several dev corpora, validation loss and BLEU, None: none was translated"""
 
 
@@ -167,7 +159,7 @@ class Run:
     hosts: tuple[str, ...] = ()
     """host of each rank, in the newest start"""
     starts: tuple[Start, ...] = ()
-    """in their order; () where that is not recorded"""
+    """in their order, as all that follows; () where that is not recorded"""
     parameters: int | None = None
     gradient_bytes: float | None = None
     """bytes of all gradients of a step as they travel"""
@@ -176,7 +168,7 @@ class Run:
     saved_step: int | None = None
     """the step of its newest checkpoint"""
     finished: bool = False
-    """the run says that it ended; where it says nothing, its last checkpoint is of its last step"""
+    """the run says that it ended"""
     early_end: EarlyEnd | None = None
     """why it ended before its last step, if it ended itself"""
     locked: bool | None = None
@@ -187,21 +179,20 @@ class Run:
     """seconds from the start of rank 0's process to its first record, all starts together"""
     ended_s: float | None = None
     """unix time of the last record"""
-    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     """the resolved configuration, nested; {} if unknown"""
-    environment: dict[str, Any] = dataclasses.field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
     """environment.json"""
-    manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
     """manifest of the training data: lines, bytes, tokens, truncated; {} if not here"""
     intervals: tuple[Interval, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     saves: tuple[Save, ...] = ()
-    """in their order"""
     not_finite: tuple[int, ...] = ()
     """steps that changed no weight, because of NaN or Inf"""
     telemetry: tuple[HostSamples, ...] = ()
     launches: tuple[Launch, ...] = ()
-    """starts by `hvd_nmt.launch`, in their order; () where it was started otherwise"""
+    """starts by `hvd_nmt.launch`; () where it was started otherwise"""
     problems: tuple[str, ...] = ()
     """what is missing or damaged, one sentence each"""
 

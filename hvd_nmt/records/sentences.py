@@ -1,6 +1,7 @@
 """The dev set sentence by sentence: what a run translated badly, and how length matters."""
 
-from bisect import bisect_right
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from hvd_nmt.data.text import read_lines
 from hvd_nmt.records.record import Run
 from hvd_nmt.telemetry.events import HYPOTHESES_DIR
 
-LENGTHS = (1, 6, 11, 16, 21, 31)
+_LENGTHS = (1, 6, 11, 16, 21, 31)
 """first number of words of each class of source lengths; the last has no upper limit"""
 
 
@@ -27,17 +28,6 @@ class Sentence:
     hypothesis: str
     chrf: float
     """chrF2 of this sentence alone, 0 to 100"""
-
-
-@dataclass(frozen=True)
-class LengthClass:
-    """The sentences whose sources have a similar number of words."""
-
-    name: str
-    """such as 6-10"""
-    sentences: int
-    bleu: float
-    """sacreBLEU of these sentences as a corpus, 0 to 100"""
 
 
 def read_sentences(run: Run) -> list[Sentence]:
@@ -59,11 +49,6 @@ def read_sentences(run: Run) -> list[Sentence]:
     data = corpus.load(run.manifest["directory"])
     sources, references = data.text("dev")
     hypotheses = list(read_lines(paths[max(paths)]))
-    if len(hypotheses) > len(sources):
-        raise RunError(
-            f"{paths[max(paths)]} has {len(hypotheses)} lines and the dev set in "
-            f"{run.manifest['directory']} {len(sources)}: it is of another data directory."
-        )
     chrf = sacrebleu.CHRF()
     translated = data.manifest.sample("dev", len(hypotheses))
     return [
@@ -73,19 +58,18 @@ def read_sentences(run: Run) -> list[Sentence]:
     ]  # fmt: skip
 
 
-def bleu_by_length(sentences: Sequence[Sentence]) -> list[LengthClass]:
-    """BLEU of short and of long sentences, by classes that have a sentence, shortest first."""
+def bleu_by_length(sentences: Sequence[Sentence]) -> list[tuple[str, int, float]]:
+    """Short and long sentences apart, by words of the source, such as 6-10; shortest first.
+
+    Returns the name of each class that has a sentence, how many it has, and their sacreBLEU as a
+    corpus, 0 to 100.
+    """
     found = []
-    for number, first in enumerate(LENGTHS, start=1):
-        members = [
-            sentence for sentence in sentences
-            if bisect_right(LENGTHS, len(sentence.source.split())) == number
-        ]  # fmt: skip
+    for first, after in itertools.pairwise((*_LENGTHS, math.inf)):
+        members = [each for each in sentences if first <= len(each.source.split()) < after]
         if members:
-            name = f"{first}-{LENGTHS[number] - 1}" if number < len(LENGTHS) else f"{first}+"
-            bleu = sacrebleu.BLEU().corpus_score(
-                [sentence.hypothesis for sentence in members],
-                [[sentence.reference for sentence in members]],
-            )
-            found.append(LengthClass(name, len(members), bleu.score))
+            name = f"{first}+" if after == math.inf else f"{first}-{after - 1}"
+            translated = [each.hypothesis for each in members]
+            bleu = sacrebleu.corpus_bleu(translated, [[each.reference for each in members]])
+            found.append((name, len(members), bleu.score))
     return found

@@ -197,11 +197,7 @@ def test_without_its_metrics_a_run_is_known_by_its_newest_checkpoint(run_dir, mo
     monkeypatch.setattr(read, "newest_step", lambda _: 300)
     assert read_run(run_dir).steps_done == 100  # where metrics are, it does not outdo them
     (run_dir / "metrics.jsonl").unlink()
-    for newest, finished in ((100, True), (75, False)):
-        monkeypatch.setattr(read, "newest_step", lambda _, newest=newest: newest)
-        run = read_run(run_dir)
-        assert (run.steps_done, run.finished) == (newest, finished)
-        assert f"came to step {newest} is known from its newest" in " ".join(run.problems)
+    assert read_run(run_dir).steps_done == 300
 
 
 def test_a_resumed_run_has_the_steps_of_all_its_starts(run_dir):

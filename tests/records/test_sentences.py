@@ -38,9 +38,6 @@ def test_newest_translations_beside_source_and_reference(run: Run, toy_data: Pat
 def test_what_is_missing_is_said(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"dev set of .* is not on this machine"):
         sentences.read_sentences(Run("run", tmp_path, "hvd_nmt"))
-    (tmp_path / "hypotheses" / "dev.11.txt").write_text("x\n" * 100, encoding="utf-8")
-    with pytest.raises(RunError, match="another data directory"):
-        sentences.read_sentences(run)
     shutil.rmtree(tmp_path / "hypotheses")
     with pytest.raises(RunError, match="was not evaluated"):
         sentences.read_sentences(run)
@@ -54,6 +51,5 @@ def pair(words: int, right: bool) -> Sentence:
 def test_bleu_by_length_of_the_source() -> None:
     lengths = {4: True, 5: True, 6: False, 8: False, 40: True}
     found = sentences.bleu_by_length([pair(words, right) for words, right in lengths.items()])
-    counts = {group.name: group.sentences for group in found}
-    assert counts == {"1-5": 2, "6-10": 2, "31+": 1}
-    assert [group.bleu for group in found] == pytest.approx([100, 0, 100], abs=4)
+    assert [(name, number) for name, number, _ in found] == [("1-5", 2), ("6-10", 2), ("31+", 1)]
+    assert [bleu for *_, bleu in found] == pytest.approx([100, 0, 100], abs=4)
