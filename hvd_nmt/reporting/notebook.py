@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from IPython.display import HTML
 
 from hvd_nmt.config import EOS
 from hvd_nmt.reporting import render
@@ -19,26 +20,16 @@ END = "(end)"
 """how the end of a sentence is shown"""
 
 
-@dataclass(frozen=True)
-class Html:
-    """What a cell shows as HTML."""
-
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.text
-
-
-def figures(*drawn: str) -> Html:
+def figures(*drawn: str) -> HTML:
     """Figures of `reporting.plots`; a sentence where the run has no data for them."""
     found = "".join(drawn) or "The run has no data for this figure."
-    return Html(f'<div style="max-width:620px">{found}</div>')
+    return HTML(f'<div style="max-width:620px">{found}</div>')
 
 
-def table(head: tuple[str, ...], rows: Iterable[Sequence[object]]) -> Html:
+def table(head: tuple[str, ...], rows: Iterable[Sequence[object]]) -> HTML:
     """A table; whole numbers get separators, other numbers three digits."""
     cells = tuple(tuple(map(_cell, row)) for row in rows)
-    return Html(html(markdown_table(Table("", head, cells))))
+    return HTML(html(markdown_table(Table("", head, cells))))
 
 
 def _cell(value: object) -> str:
@@ -47,9 +38,9 @@ def _cell(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def answer(number: int, shown: Answer) -> Html:
+def answer(number: int, shown: Answer) -> HTML:
     """A question with its answer, evidence, tables, and how it was computed."""
-    return Html(html(blocks(*render.answered(number, shown))))
+    return HTML(html(blocks(*render.answered(number, shown))))
 
 
 @dataclass(frozen=True, eq=False)

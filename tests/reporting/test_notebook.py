@@ -22,7 +22,7 @@ def test_a_figure_or_that_there_is_none() -> None:
 
 
 def test_table_of_numbers_and_of_words_that_look_like_html() -> None:
-    shown = notebook.table(("", "n"), [("a <b>", 12345), (None, 0.123456)]).text
+    shown = notebook.table(("", "n"), [("a <b>", 12345), (None, 0.123456)]).data
     cells = re.findall("<t[dh]([^>]*)>(.*?)</", shown)
     right = ' style="text-align: right;"'
     assert cells == [
