@@ -76,17 +76,6 @@ def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
     assert between_hosts.predicted_bytes(of, plain) == pytest.approx(G / 2)
 
 
-def test_one_host_exchanges_nothing():
-    found = bottleneck.verdict(run(ISLANDS, intervals(6), hosts=("a", "a")))
-    assert found.predicted_bytes is None
-
-
-def test_the_step_on_another_link_is_that_of_the_same_exchange():
-    rows = intervals(6, exchange_s=0.3, inside_s=0.1)
-    found = bottleneck.step_at(run(ISLANDS, rows), 100.0)
-    assert found == pytest.approx(COMPUTE_S + 0.1 + G / 2 / 100e6 / 8)
-
-
 def test_a_step_is_compared_with_one_of_plain_training():
     cured = run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.01))
     found = bottleneck.verdict(cured).against_plain

@@ -84,18 +84,14 @@ def test_the_step_on_another_link_is_what_is_no_network_and_the_exposed_bytes():
     assert bottleneck.step_at(run(), 1e6) == pytest.approx(0.4)  # it hides behind the computing
 
 
-def test_advice_is_sorted_and_only_what_helps():
-    found = bottleneck.verdict(run(communication_s=1.2))
-    times = [advice.predicted_step_s for advice in found.advice]
-    assert times == sorted(times)
-    assert max(times) < 1.6
+def test_advice_is_about_the_same_step_on_a_link_that_would_be_as_fast():
+    found = bottleneck.verdict(run(**CUT))
     fewer = next(one for one in found.advice if "float16" in one.what)
     hidden_s = exchange_cost.HIDDEN_SHARE * 0.4
     # Half of 1.0 G in place of 1.5 G.
     assert fewer.predicted_step_s == pytest.approx(0.4 + (1.2 + hidden_s) / 3 - hidden_s)
-    # The same step on the link that would be as fast.
     sent = ring_bytes(GRADIENT_BYTES, 4) / 1e6
-    faster = bottleneck.step_at(run(communication_s=1.2), 3 * sent / (1.2 + hidden_s))
+    faster = bottleneck.step_at(run(**CUT), 3 * sent / (1.2 + hidden_s))
     assert faster == pytest.approx(fewer.predicted_step_s)
     assert bottleneck.verdict(run()).advice == ()
 
@@ -104,7 +100,6 @@ def test_ranks_of_one_host_send_nothing_over_its_card_and_are_not_bound_by_a_net
     found = bottleneck.verdict(run(hosts=("a", "a"), **CUT))
     assert found.predicted_bytes is None
     assert found.kind == bottleneck.LOCAL == "communication-bound"
-    assert set(found.per_interval) == {bottleneck.LOCAL}
     assert found.advice
     assert not any("a network" in one.what for one in found.advice)
 
@@ -166,20 +161,6 @@ SLOW_HOST = {"hosts": ("a", "b", "b"), "rank_ready_s": (0.4, 0.68, 0.66), "strag
 SLOW_RANK = {"rank_ready_s": (0.4, 0.4, 0.4, 1.6), "straggler_s": 0.1}
 SLOW_INPUT = {"input_s": 0.5, "straggler_s": 0.5, "rank_ready_s": (0.4, 0.4, 1.4, 1.4),
               "rank_input_wait_s": (0.0, 0.0, 1.0, 1.0)}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("parts", "kind", "culprit"),
-    [
-        (SLOW_HOST, bottleneck.STRAGGLER, "each rank on b computes 0.670 s"),
-        (SLOW_RANK, bottleneck.STRAGGLER, "rank 3 on b computes 1.60 s"),
-        (SLOW_INPUT, bottleneck.INPUT, "on b 1.00 s, on a 0.0 ms"),
-    ],
-)
-def test_the_slow_rank_or_host_is_named(parts, kind, culprit):
-    found = bottleneck.verdict(run(**parts))
-    assert found.kind == kind
-    assert culprit in sentence(found, run(**parts))
 
 
 @pytest.mark.parametrize("later", [{"rank_ready_s": (1.4, 0.4)}, {"rank_ready_s": (0.4, 0.4)}])
