@@ -64,13 +64,9 @@ class Prediction:
         way = "" if self.crosses_network else ", between the ranks of one host"
         exchange = []
         if self.crosses_network:
-            said = exchange_cost.link_sentence(
-                self.ranks_by_host, found.all_reduce_s, found.latency_s, found.compute_s,
-                training.sync_every,
-            )  # fmt: skip
-            exchange = [
-                f"exchange    {exchange_cost.name_of(step.exchange)}", f"link        {said}"
-            ]  # fmt: skip
+            said = exchange_cost.link_sentence(step, training.sync_every)
+            way_between = exchange_cost.name_of(step.exchange)
+            exchange = [f"exchange    {way_between}", f"link        {said}"]
         return [
             f"all-reduce  {data_size(self.run.gradient_bytes)} of gradients{way}: "
             f"{step_duration(found.all_reduce_s)}; {data_size(self.sent_bytes)} sent by each "

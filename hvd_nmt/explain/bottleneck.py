@@ -13,7 +13,7 @@ import numpy as np
 
 from hvd_nmt.explain import between_hosts
 from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import Advice, sent_bytes, worth_saying
+from hvd_nmt.explain.exchange_cost import Advice, sent_bytes_per_step, worth_saying
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.records.record import Interval, Run
 
@@ -154,7 +154,7 @@ def step_at(run: Run, link_MB_per_s: float) -> float | None:
     now = between_hosts.step_of(run, typical(counted))
     # Ranks of one host are asked about as if each were on its own.
     ranks = now.ranks_by_host if now.crosses_network else (1,) * run.ranks
-    sent = sent_bytes(now.exchange, run.gradient_bytes, ranks)
+    sent = sent_bytes_per_step(now.exchange, run.gradient_bytes, ranks) * now.exchange.sync_every
     return replace(now, transfer_s=sent / (link_MB_per_s * 1e6)).total_s
 
 

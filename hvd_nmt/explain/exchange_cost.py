@@ -34,17 +34,12 @@ def sent_bytes_per_step(
 
     `gradient_bytes`: the gradients, or the trained weights, in float32.
     """
-    return sent_bytes(exchange, gradient_bytes, ranks_by_host) / exchange.sync_every
-
-
-def sent_bytes(exchange: Exchange, gradient_bytes: float, ranks_by_host: Sequence[int]) -> float:
-    """Bytes that each host sends over its network in one exchange; see `sent_bytes_per_step`."""
     hosts = len(ranks_by_host)
     if hosts < 2:
         return 0.0
     if exchange.kind == "float32":
         return ring_bytes(gradient_bytes, sum(ranks_by_host))
-    return ring_bytes(gradient_bytes / 2, hosts)
+    return ring_bytes(gradient_bytes / 2, hosts) / exchange.sync_every
 
 
 def travelling_s(exchange: Exchange, exposed_s: float, compute_s: float) -> float:
@@ -67,21 +62,17 @@ def name_of(exchange: Exchange) -> str:
     return exchange.kind
 
 
-def link_sentence(
-    ranks_by_host: Sequence[int], all_reduce_s: float, latency_s: float, compute_s: float,
-    sync_every: int,
-) -> str:  # fmt: skip
+def link_sentence(step: "Step", sync_every: int = SYNC_EVERY) -> str:
     """What the link between two or more hosts costs, and what each way to use it would give.
 
-    `all_reduce_s`: of all float32 gradients over all ranks, hidden or not. `latency_s`: of one
-    number. `compute_s`: of a step. `sync_every`: steps between two exchanges of islands.
+    `sync_every`: steps between two exchanges of islands.
     """
-    plain = Step(compute_s, compute_s, all_reduce_s, latency_s, ranks_by_host)
+    plain = replace(step.under(PLAIN), others_s=step.compute_s)
     ways = [PLAIN, Exchange("float16"), Exchange("islands", sync_every)]
     steps = [f"{name_of(way)} {step_duration(plain.under(way).total_s)}" for way in ways]
     return (
-        f"sums of float32 gradients take {step_duration(all_reduce_s)}, the computing of a step "
-        f"{step_duration(compute_s)}; a step with training.exchange {', '.join(steps)}; "
+        f"sums of float32 gradients take {step_duration(plain.transfer_s)}, the computing of a "
+        f"step {step_duration(step.compute_s)}; a step with training.exchange {', '.join(steps)}; "
         f"{ISLANDS_PRICE}"
     )
 
@@ -144,7 +135,8 @@ class Step:
     def _share_of_bytes(self, exchange: Exchange) -> float:
         """Bytes of an exchange over those of this step's; 1 where nothing crosses a network."""
         was, will = (
-            sent_bytes(each, 1.0, self.ranks_by_host) for each in (self.exchange, exchange)
+            sent_bytes_per_step(each, 1.0, self.ranks_by_host) * each.sync_every
+            for each in (self.exchange, exchange)
         )
         return will / was if was else 1.0
 

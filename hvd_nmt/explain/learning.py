@@ -312,9 +312,8 @@ def ends_early(run: Run, config: EvaluationConfig) -> tuple[str, str] | None:
     if config.stop_when_trained:
         fit = fully_trained(run)  # a curve of losses says little about translations
         if fit.measure == "BLEU" and fit.verdict == "trained":
-            because = (
-                f"twice the steps would surely bring less than {GAIN_THAT_COUNTS['BLEU']:g} BLEU"
-            )
+            gain = f"{GAIN_THAT_COUNTS['BLEU']:g} BLEU"
+            because = f"twice the steps would surely bring less than {gain}"
             return "evaluation.stop_when_trained", because
     return None
 
@@ -326,13 +325,10 @@ def _without_gain(evaluations: Sequence[Evaluation], best_by: str) -> int:
     width of the 95 % interval, for the validation loss by `_LOSS_GAIN` of it.
     """
     best, fruitless = -math.inf, 0
+    field = "loss" if best_by == "val_loss" else best_by
     for evaluation in evaluations:
-        if best_by == "val_loss":
-            value = evaluation.loss
-            margin = _LOSS_GAIN * abs(value or 0.0)
-        else:
-            value = getattr(evaluation, best_by)
-            margin = getattr(evaluation, f"{best_by}_margin") or 0.0
+        value = getattr(evaluation, field)
+        margin = getattr(evaluation, f"{field}_margin", _LOSS_GAIN * abs(value or 0.0)) or 0.0
         fruitless += 1
         if value is not None and -badness(best_by, value) > best + margin:
             best, fruitless = -badness(best_by, value), 0

@@ -9,7 +9,7 @@ from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Rare, Verdict
-from hvd_nmt.explain.exchange_cost import SYNC_EVERY, link_sentence, name_of
+from hvd_nmt.explain.exchange_cost import link_sentence, name_of
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
@@ -121,10 +121,7 @@ def network_bound(summary: "RunSummary") -> Answer:
     if run.ranks > 1 and len(set(run.hosts)) == 1:
         evidence.append("All ranks are on one host: their bytes cross no network card.")
     if slow.kind == NETWORK:
-        step = between_hosts.step_of(run, slow.step).under(PLAIN)
-        said = link_sentence(
-            step.ranks_by_host, step.transfer_s, step.latency_s, step.compute_s, SYNC_EVERY
-        )
+        said = link_sentence(between_hosts.step_of(run, slow.step))
         evidence.append(f"By these steps {said}.")
     if verdict.kind != NETWORK and verdict.link_MB_per_s:
         evidence.append(f"By its own word the link allows {verdict.link_MB_per_s:.1f} MB/s.")

@@ -20,6 +20,7 @@ from hvd_nmt.reporting.answer import Answer, Table, blocks, html, listed, plain,
 from hvd_nmt.reporting.answers_time import state_sentence
 from hvd_nmt.reporting.plots import FIGURES
 from hvd_nmt.reporting.questions import RunSummary
+from hvd_nmt.telemetry.events import read_metrics
 
 HTML, MARKDOWN = "report.html", "report.md"
 MOST_SAMPLES = 5
@@ -132,12 +133,17 @@ def _best_bleu(run: Run) -> tuple[str, str]:
 
 def _last(run: Run) -> str:
     """Translations of the last evaluation, and what is missing in the record."""
-    samples = tuple(_samples(run)) if run.path.is_dir() else ()
-    shown = Table(
-        "The first sentences of the dev set", ("source", "reference", "translation"), samples
+    lines = read_metrics(run.path, []) if run.path.is_dir() else []
+    texts = [str(line.get("samples", "")) for line in lines if line.get("kind") == "text"]
+    rows = texts[-1].splitlines()[2 : 2 + MOST_SAMPLES] if texts else []
+    samples = tuple(
+        tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+        for row in rows
     )
+    head = ("source", "reference", "translation")
+    shown = table(Table("The first sentences of the dev set", head, samples))
     return blocks(
-        *(["### Translations of the last evaluation", table(shown)] if samples else []),
+        *(["### Translations of the last evaluation", shown] if samples else []),
         "### The record",
         listed(run.problems) or "Nothing is missing in it.",
     )
@@ -151,16 +157,3 @@ def _settings(run: Run) -> str:
             shown = html(table(Table(title, ("name", "value"), rows)))
             found += f"<details><summary>{title}</summary>{shown}</details>"
     return found
-
-
-def _samples(run: Run) -> list[tuple[str, ...]]:
-    """Source, reference and translation of a few sentences of the last evaluation."""
-    from hvd_nmt.telemetry.events import read_metrics
-
-    try:
-        lines = [line for line in read_metrics(run.path) if line.get("kind") == "text"]
-    except (RunError, OSError):
-        return []
-    rows = str(lines[-1].get("samples", "")).splitlines()[2:] if lines else []
-    found = (re.split(r"(?<!\\)\|", row)[1:-1] for row in rows[:MOST_SAMPLES])
-    return [tuple(cell.replace("\\|", "|").strip() for cell in cells) for cells in found]

@@ -8,7 +8,7 @@ from typing import Any
 from hvd_nmt.common.rank_environment import TERMINAL
 from hvd_nmt.common.units import duration
 from hvd_nmt.config.schedule import Schedule
-from hvd_nmt.explain.exchange_cost import link_sentence
+from hvd_nmt.explain.exchange_cost import Step, link_sentence
 from hvd_nmt.telemetry.events import CORPUS_TAG, EventStore
 from hvd_nmt.telemetry.steps import StepTime, mean_time
 from hvd_nmt.training.callbacks import StepCallback
@@ -66,10 +66,10 @@ class StepLog(StepCallback):
         self._compute_s.append(logs["step_time"].compute_s)
         if done == MEASURED_STEPS:
             plan, compute_s = self._plan, statistics.median(self._compute_s[_SETTLING_STEPS:])
-            said = link_sentence(
-                plan.ranks_by_host, plan.all_reduce_s, plan.latency_s, compute_s,
-                self._training.sync_every,
-            )  # fmt: skip
+            plain = Step(
+                compute_s, compute_s, plan.all_reduce_s, plan.latency_s, plan.ranks_by_host
+            )
+            said = link_sentence(plain, self._training.sync_every)
             print(f"link        {said}", flush=True)
 
     def _collect(self, logs: dict[str, Any]) -> None:

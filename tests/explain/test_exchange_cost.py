@@ -109,7 +109,7 @@ def test_each_advice_names_its_option():
 
 def test_the_sentence_about_a_link():
     """Of the computing of 0.5 s a fifth hides what travels, but for weights."""
-    said = exchange_cost.link_sentence((2, 2), 2.0, 0.2, 0.5, 32)
+    said = exchange_cost.link_sentence(Step(0.5, 0.5, 2.0, 0.2, (2, 2)))
     assert said == (
         "sums of float32 gradients take 2.00 s, the computing of a step 0.500 s; a step with "
         "training.exchange float32 2.40 s, float16 1.20 s, islands (sync every 32) 0.525 s; "
