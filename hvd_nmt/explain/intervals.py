@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,39 +82,35 @@ def phases(
     neighbour until neighbours differ in kind, and in a part by more than `CHANGE_THAT_COUNTS`.
     """
     blocks = _blocks(intervals)
-    smooth = [
-        typical(blocks[max(0, n - _WINDOW // 2) : n + _WINDOW // 2 + 1]) for n in range(len(blocks))
-    ]
-    labelled = zip(blocks, map(kind, smooth), strict=True)
-    found = [
-        [b for b, _ in group] for _, group in itertools.groupby(labelled, lambda pair: pair[1])
-    ]
+    half = _WINDOW // 2
+    kinds = [kind(typical(blocks[max(0, n - half) : n + half + 1])) for n in range(len(blocks))]
+    changes = [n for n in range(1, len(blocks)) if kinds[n] != kinds[n - 1]]
+    cuts = [0, *changes, len(blocks)]
     whole_s, steps = _seconds(blocks), sum(block.steps for block in blocks)
     usual = max(_USUAL_LENGTH, len(blocks) // 20)
 
-    def difference(pair: tuple[list[Interval], list[Interval]]) -> float:
-        change = _difference(*pair)
+    @cache
+    def difference(begin: int, cut: int, end: int) -> float:
+        parts = blocks[begin:cut], blocks[cut:end]
+        change = _difference(*parts)
         fewest = 2 if change > _LARGE_CHANGE else usual
         enough = all(
             len(part) >= fewest
             and max(_seconds(part) / whole_s, sum(b.steps for b in part) / steps) >= _LEAST_SHARE
-            for part in pair
+            for part in parts
         )
-        other = kind(mean(pair[0])) != kind(mean(pair[1]))
+        other = kind(mean(parts[0])) != kind(mean(parts[1]))
         return change - (0.0 if enough and other else 1e3)
 
-    differences = [difference(pair) for pair in itertools.pairwise(found)]
-    while differences and min(differences) < CHANGE_THAT_COUNTS:
-        n = differences.index(min(differences))
-        found[n : n + 2] = [found[n] + found[n + 1]]
-        del differences[n]
-        for k in (n - 1, n):
-            if 0 <= k < len(differences):
-                differences[k] = difference((found[k], found[k + 1]))
-    ends = [phase[-1].step for phase in found]
+    while len(cuts) > 2:
+        differences = list(map(difference, cuts, cuts[1:], cuts[2:]))
+        if min(differences) >= CHANGE_THAT_COUNTS:
+            break
+        del cuts[1 + differences.index(min(differences))]
+    bounds = [0, *(blocks[cut - 1].step for cut in cuts[1:])]
     return [
         [interval for interval in intervals if begin < interval.step <= end]
-        for begin, end in itertools.pairwise([0, *ends])
+        for begin, end in itertools.pairwise(bounds)
     ]
 
 
