@@ -138,7 +138,8 @@ def _told(log: Path, lines: Sequence[str], raw: dict[str, Any]) -> Run:
     intervals: list[Interval] = []
     evaluations: list[Evaluation] = []
     environment: dict[str, Any] = {}
-    parameters, finished = None, False
+    parameters: int | None = None
+    finished = False
     is_first, begun_step, evaluated_step = True, 0, 0
     for line in lines:
         if match := _START.search(line):

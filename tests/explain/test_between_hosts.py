@@ -37,16 +37,6 @@ def run(exchange, rows, hosts=("a", "a", "b", "b")):
                starts=starts)  # fmt: skip
 
 
-def test_hidden_exchanges_leave_the_run_compute_bound_and_are_named():
-    of = run(ISLANDS, intervals(6, exchange_s=0.0))
-    found = bottleneck.verdict(of)
-    assert found.kind == bottleneck.COMPUTE
-    assert sentence(found, of).endswith("Between hosts: islands (sync every 8).")
-    assert found.predicted_bytes == pytest.approx(G / 2 / 8)
-    assert found.exchange_s == 0.0
-    assert found.advice == ()
-
-
 def test_exchanges_that_are_waited_for_make_it_network_bound():
     of = run(ISLANDS, intervals(6, exchange_s=0.75))
     found = bottleneck.verdict(of)

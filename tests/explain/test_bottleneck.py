@@ -109,13 +109,6 @@ def without_parts(**known):
     return dataclasses.replace(run(), intervals=bare)
 
 
-def test_steps_without_their_parts_give_no_verdict():
-    for of, step_s in ((without_parts(step_s=1.6), 1.6), (without_parts(loss=3.0), None)):
-        found = bottleneck.verdict(of)
-        assert (found.kind, found.step_s, found.shares) == (bottleneck.UNKNOWN, step_s, {})
-    assert bottleneck.verdict(dataclasses.replace(run(), intervals=())).kind == bottleneck.UNKNOWN
-
-
 C, N, S = bottleneck.COMPUTE, bottleneck.NETWORK, bottleneck.INPUT  # S: starved
 CHANGING = {
     "cut for the last third": ([(10, {}), (5, CUT)], N, [(C, 11, 100), (N, 101, 150)]),

@@ -105,14 +105,3 @@ def test_each_advice_names_its_option():
         options = re.findall(r"--training\.([a-z-]+)", why)
         assert options, why
         assert all(hasattr(TrainingConfig(), option.replace("-", "_")) for option in options)
-
-
-def test_the_sentence_about_a_link():
-    """Of the computing of 0.5 s a fifth hides what travels, but for weights."""
-    said = exchange_cost.link_sentence(Step(0.5, 0.5, 2.0, 0.2, (2, 2)))
-    assert said == (
-        "sums of float32 gradients take 2.00 s, the computing of a step 0.500 s; a step with "
-        "training.exchange float32 2.40 s, float16 1.20 s, islands (sync every 32) 0.525 s; "
-        "islands make other updates, which in the run of docs/slow-links.md ended at a "
-        "validation loss of 0.2593 in place of 0.2020"
-    )
