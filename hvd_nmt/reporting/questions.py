@@ -24,12 +24,9 @@ class RunSummary:
     """A recorded run as `hvd_nmt.open_run` gives it; what follows is worked out when asked for."""
 
     def __init__(self, record: Run, now_s: float | None = None, ended: bool = False) -> None:
-        """Wraps a record, as `records.read.read_any_run` gives it.
+        """Wraps what `records.read.read_any_run` gives, as seen at a unix time, now if None.
 
-        Args:
-            record: everything that the run's files tell.
-            now_s: unix time of the summary; the time now if None.
-            ended: the caller knows that the run goes on no more, finished or not.
+        `ended`: the caller knows that the run goes on no more, finished or not.
         """
         self.record = record
         """for the functions of `explain` and `reporting`"""

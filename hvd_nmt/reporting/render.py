@@ -29,12 +29,8 @@ MOST_SAMPLES = 5
 def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = False) -> list[Path]:
     """Writes report.html and report.md into a folder, made if missing, and returns their paths.
 
-    Args:
-        now_s: unix time of the report; the time now if None.
-        ended: the caller knows that the run goes on no more, finished or not.
-
-    Raises:
-        RunError: the folder cannot be written.
+    `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, finished or not.
+    RunError: the folder cannot be written.
     """
     paths = [folder / HTML, folder / MARKDOWN]
     texts = rendered(run, time.time() if now_s is None else now_s, ended)

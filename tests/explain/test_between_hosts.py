@@ -9,7 +9,6 @@ from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.explain import between_hosts, bottleneck, exchange_cost
 from hvd_nmt.explain.between_hosts import sent_per_step
 from hvd_nmt.records.record import HostSamples, Interval, Run, Start
-from hvd_nmt.reporting.answers_network import sentence
 
 G = 243_523_584
 COMPUTE_S = 0.5
