@@ -4,13 +4,13 @@ import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
-from hvd_nmt.config.exchange import PLAIN, Exchange
+from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain.exchange_cost import Step, sent_bytes_per_step, travelling_s
 from hvd_nmt.explain.intervals import mean, settled
 from hvd_nmt.records.record import HostSamples, Interval, Run, Sample
@@ -71,51 +71,17 @@ def _ranks_by_host(run: Run, interval: Interval) -> tuple[int, ...]:
     return tuple(Counter(run.hosts_of(interval)).values())
 
 
-@dataclass(frozen=True)
-class AgainstPlain:
-    """A step of a run beside the same step with a plain all-reduce."""
+def against_plain(run: Run, intervals: Sequence[Interval]) -> tuple[Step, Step] | None:
+    """The mean step of the newest exchange, and the same with the plain all-reduce measured.
 
-    exchange: Exchange
-    step_s: float
-    """mean wall time of the steps that were done under this exchange"""
-    plain_step_s: float
-    """predicted wall time with the plain all-reduce that was measured"""
-    all_reduce_s: float
-    """seconds of that all-reduce"""
-    losses: Mapping[int, float] = field(default_factory=dict)
-    """validation loss of the run by step"""
-
-    @property
-    def times_as_fast(self) -> float:
-        """The predicted step time over the measured one."""
-        return self.plain_step_s / self.step_s
-
-    def after_as_long(self) -> tuple[int, float] | None:
-        """Where plain training would be when the run was evaluated last: its step, and a loss.
-
-        The loss is what the run had after as many steps; islands may learn less in a step. None
-        where the run was not evaluated before and after that step.
-        """
-        steps = sorted(self.losses)
-        step = round(steps[-1] / self.times_as_fast) if steps else 0
-        if not steps or not steps[0] <= step < steps[-1]:
-            return None
-        return step, float(np.interp(step, steps, [self.losses[one] for one in steps]))
-
-
-def against_plain(run: Run, intervals: Sequence[Interval]) -> AgainstPlain | None:
-    """The newest exchange beside a plain all-reduce, from intervals with their parts.
-
-    None for a plain run, or where the all-reduce was not measured.
+    From intervals with their parts; None for a plain run, or where the all-reduce was not measured.
     """
     newest = run.start_of(intervals[-1])
     if newest.exchange == PLAIN or not newest.all_reduce_s:
         return None
     step = mean([i for i in intervals if run.start_of(i) == newest])
-    step_s, compute_s = step.step_s or 0.0, step.compute_s or 0.0
-    plain = Step(step_s - (step.communication_s or 0.0), compute_s, newest.all_reduce_s)
-    losses = {one.step: one.loss for one in run.evaluations if one.loss is not None}
-    return AgainstPlain(newest.exchange, step_s, plain.total_s, newest.all_reduce_s, losses)
+    others_s = (step.step_s or 0.0) - (step.communication_s or 0.0)
+    return step_of(run, step), Step(others_s, step.compute_s or 0.0, newest.all_reduce_s)
 
 
 @dataclass(frozen=True)

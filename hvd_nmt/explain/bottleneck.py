@@ -12,8 +12,7 @@ from statistics import fmean, median, median_low
 import numpy as np
 
 from hvd_nmt.explain import between_hosts
-from hvd_nmt.explain.between_hosts import AgainstPlain
-from hvd_nmt.explain.exchange_cost import Advice, sent_bytes_per_step, worth_saying
+from hvd_nmt.explain.exchange_cost import Advice, Step, sent_bytes_per_step, worth_saying
 from hvd_nmt.explain.intervals import PARTS, mean, phases, settled, typical
 from hvd_nmt.records.record import Interval, Run
 
@@ -98,7 +97,8 @@ class Verdict:
     """where most of what binds a run of one phase is in a few intervals"""
     advice: tuple[Advice, ...] = ()
     """what would make the steps of the slow phase shorter, best first"""
-    against_plain: AgainstPlain | None = None
+    against_plain: tuple[Step, Step] | None = None
+    """a step under the newest exchange, and with a plain all-reduce; None for a plain run"""| None = None
     """what the newest exchange gained; None for a plain run"""
     predicted_bytes: float | None = None
     """sent by each host in a step, by the law of the exchange in effect; None on one host"""

@@ -141,28 +141,21 @@ def network_bound(summary: "RunSummary") -> Answer:
 
 
 def _gained(verdict: Verdict) -> Iterable[str]:
-    """What the exchange gained against plain training, and what of its price is known."""
-    found = verdict.against_plain
-    if found is None:
+    """What the exchange gained against plain training, and that its price is not known."""
+    if verdict.against_plain is None:
         return
+    now, plain = verdict.against_plain
     yield (
-        f"With {name_of(found.exchange)} a step took {step_duration(found.step_s)}; with the plain "
-        f"all-reduce, which takes {step_duration(found.all_reduce_s)} here, it would take "
-        f"{step_duration(found.plain_step_s)} (predicted): {found.times_as_fast:.1f} times as fast."
+        f"With {name_of(now.exchange)} a step took {step_duration(now.total_s)}; with the plain "
+        f"all-reduce, which takes {step_duration(plain.transfer_s)} here, it would take "
+        f"{step_duration(plain.total_s)} (predicted): {plain.total_s / now.total_s:.1f} times as "
+        "fast."
     )
-    if not found.exchange.islands:
-        return
-    if plain := found.after_as_long():
-        (step, loss), last = plain, max(found.losses)
+    if now.exchange.islands:
         yield (
-            f"The validation loss at step {last:,} is {found.losses[last]:.4f}. In the same time "
-            f"plain training would have come to step {step:,} (predicted); this run had "
-            f"{loss:.4f} there."
+            "The updates of islands are others than those of plain training, whose own losses are "
+            "not known unless it is trained too; docs/slow-links.md has both for other runs."
         )
-    yield (
-        "The updates of islands are others than those of plain training, whose own losses are not "
-        "known unless it is trained too; docs/slow-links.md has both for other runs."
-    )
 
 
 def _is_alone(run: Run) -> bool:

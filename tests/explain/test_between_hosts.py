@@ -67,19 +67,11 @@ def test_bytes_are_those_of_the_exchange_of_a_start_weighted_by_steps():
 
 def test_a_step_is_compared_with_one_of_plain_training():
     cured = run(ISLANDS, intervals(6, exchange_s=0.02, inside_s=0.01))
-    found = bottleneck.verdict(cured).against_plain
-    assert found.exchange == ISLANDS
-    assert found.step_s == pytest.approx(0.53)
-    plain_s = COMPUTE_S + ALL_REDUCE_S - exchange_cost.HIDDEN_SHARE * COMPUTE_S
-    assert found.plain_step_s == pytest.approx(plain_s)
-    assert found.times_as_fast == pytest.approx(plain_s / 0.53)
-
-
-def test_after_as_long_plain_training_is_at_an_earlier_step():
-    compared = between_hosts.AgainstPlain(ISLANDS, 0.5, 2.0, 1.6, {100: 4.0, 200: 3.0, 1000: 2.0})
-    assert compared.after_as_long() == (250, pytest.approx(3.0 - 50 / 800))
-    assert dataclasses.replace(compared, losses={300: 3.0, 1000: 2.0}).after_as_long() is None
-    assert dataclasses.replace(compared, losses={}).after_as_long() is None
+    now, plain = bottleneck.verdict(cured).against_plain
+    assert now.exchange == ISLANDS
+    assert now.total_s == pytest.approx(0.53)
+    hidden_s = exchange_cost.HIDDEN_SHARE * COMPUTE_S
+    assert plain.total_s == pytest.approx(COMPUTE_S + ALL_REDUCE_S - hidden_s)
 
 
 def test_nothing_is_compared_where_nothing_was_measured_or_cured():
