@@ -227,7 +227,6 @@ class Correlation:
     r: float
     low: float
     high: float
-    n: int
 
 
 def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
@@ -238,7 +237,7 @@ def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
     r = max(-1.0, min(1.0, correlation(*zip(*pairs, strict=True))))
     z = math.atanh(max(-0.999999, min(0.999999, r)))
     half = 1.96 / math.sqrt(n - 3)
-    return Correlation(r, math.tanh(z - half), math.tanh(z + half), n)
+    return Correlation(r, math.tanh(z - half), math.tanh(z + half))
 
 
 def student_t(probability: float, degrees: int) -> float:

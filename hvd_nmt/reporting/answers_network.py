@@ -203,7 +203,7 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     rates = [rate for _, rate in found]
     text = f"A host sent {min(rates):.1f} to {max(rates):.1f} MB/s"
     if related := machines.pearson([(rate, i.step_s or 0.0) for i, rate in found]):
-        text += f"; correlation with step time {_words(related)}, {related.n} intervals"
+        text += f"; correlation with step time {_words(related)}, {len(found)} intervals"
     sent = verdict.seen_bytes or verdict.predicted_bytes
     per_step = f"{data_size(sent)} a step" if sent else "the same bytes in each step"
     mean = " on average" if any(start.exchange.islands for start in run.starts) else ""

@@ -262,7 +262,7 @@ def _line(x: Sequence[float], intervals: Sequence[Interval], name: str) -> Point
 def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
     """Panels one above the other on one horizontal axis, as HTML; "" where nothing is in them.
 
-    `caption` is said below, and to those who cannot see the figure; it is another for each of a page.
+    `caption` is said below, and to who cannot see the figure; it is another for each of a page.
     """
     if not any(curve.points for panel in panels for curve in panel.curves):
         return ""

@@ -29,7 +29,7 @@ MOST_SAMPLES = 5
 def write(run: Run, folder: Path, now_s: float | None = None, ended: bool = False) -> list[Path]:
     """Writes report.html and report.md into a folder, made if missing, and returns their paths.
 
-    `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, finished or not.
+    `now_s` is the report's unix time, now if None; `ended`: the run goes on no more, done or not.
     RunError: the folder cannot be written.
     """
     paths = [folder / HTML, folder / MARKDOWN]
