@@ -163,7 +163,7 @@ DAMAGED = edited(rb"\n", b"\n{damaged\n")
 @pytest.mark.parametrize(
     ("file", "change", "said"),
     [
-        ("config.yaml", None, "config.yaml is missing, so the settings of the run are unknown"),
+        ("config.yaml", None, "config.yaml cannot be read: No such file"),
         ("config.yaml", edited(rb"(?<=max_steps: )\d+", b"many"), "max_steps must be of type int"),
         ("telemetry/b.jsonl", None, "GPUs and network of b are unknown: each host writes its own"),
         ("environment.json", None, "environment.json is missing or damaged"),
