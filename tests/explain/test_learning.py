@@ -47,7 +47,6 @@ def run_of(
 
 
 def trained(**curves: Any) -> learning.FullyTrained:
-    """What `fully_trained` says of a run with these curves."""
     return learning.fully_trained(run_of(**curves))
 
 
@@ -234,7 +233,6 @@ def recipe_rate(steps: Sequence[int] | np.ndarray, warm: int = 1000):
 
 
 def explained(training: dict[str, Any], **curves: Any) -> learning.LearningRate:
-    """What is said of a run with these settings of the schedule."""
     run = run_of(**curves, intervals=200, config={**CONFIG, "training": training})
     return learning.learning_rate(run)
 

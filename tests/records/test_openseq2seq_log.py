@@ -24,7 +24,6 @@ END = SAMPLE[SAMPLE.index("*** Finished") :]
 
 
 def evaluation(loss: float, bleu: float) -> str:
-    """What an evaluation prints."""
     return (
         "*** Running evaluation on a validation set:\n"
         f"***     Validation loss: {loss:.4f} \n***     Eval BLUE score: {bleu}\n"
@@ -32,12 +31,10 @@ def evaluation(loss: float, bleu: float) -> str:
 
 
 def step(number: int, loss: float, seconds: str = "0:00:1.500") -> str:
-    """What the training prints every print_loss_steps steps."""
     return f"*** Global step {number}: ***     Train loss: {loss:.4f} \ntime per step = {seconds}\n"
 
 
 def read(folder: Path, *text: str) -> Run:
-    """A log with these words, alone in its folder, as a run."""
     log = folder / "nohup.out"
     log.write_text("".join(text), encoding="utf-8")
     return openseq2seq_log.read_log(log)

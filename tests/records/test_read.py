@@ -32,7 +32,6 @@ PARAMETERS = 1000
 
 
 def config_of(tmp_path: Path) -> Config:
-    """The configuration of a small run in `tmp_path/run`."""
     return Config(
         run_dir=tmp_path / "run",
         data=DataConfig(directory=tmp_path / "data", corpus="files"),
@@ -41,7 +40,6 @@ def config_of(tmp_path: Path) -> Config:
 
 
 def start(store: EventStore, first_step: int, **more: Any) -> None:
-    """A start, as `hvd_nmt.train` records it."""
     gradient_bytes = 4 * PARAMETERS
     store.record("start", {
         "first_step": first_step, "hosts": HOSTS, "sent_bytes_per_step": 1.5 * gradient_bytes,
@@ -50,7 +48,6 @@ def start(store: EventStore, first_step: int, **more: Any) -> None:
 
 
 def log(store: EventStore, step: int, loss: float, **more: Any) -> None:
-    """An interval, as `StepLog` writes it."""
     values = {
         "train_loss": loss, "learning_rate": 1e-5 * step, "epoch": step / 50,
         "Loss_Optimization/global_gradient_norm": 0.5, "tokens_per_s": 9000.0,
@@ -63,7 +60,6 @@ def log(store: EventStore, step: int, loss: float, **more: Any) -> None:
 
 
 def evaluate(store: EventStore, step: int, loss: float) -> None:
-    """An evaluation, as `Evaluation` writes it."""
     store.scalars(step, {
         "eval_loss": loss, "eval_nll": loss, "Eval_BLEU_Score": 0.25, "sacrebleu": 20.0,
         "sacrebleu_margin": 1.5, "chrf": 45.0, "eval_seconds": 7.0,
@@ -72,7 +68,6 @@ def evaluate(store: EventStore, step: int, loss: float) -> None:
 
 
 def sample_host(run_dir: Path, host: str) -> None:
-    """Two samples of a host, as `Sampler` writes them."""
     file = jsonl.JsonlFile(run_dir / "telemetry" / f"{host}.jsonl")
     file.append({"kind": "host", "time_s": 1000.0, "host": host, "interval_s": 1.0})
     for second in (1, 2):
@@ -253,7 +248,6 @@ LAUNCHES = Path(__file__).with_name("launch.jsonl").read_text(encoding="utf-8").
 
 
 def launches_of(run_dir: Path, *lines: str) -> tuple[Launch, ...]:
-    """What is read of these lines of launch.jsonl."""
     (run_dir / "launch.jsonl").write_text("".join(lines), encoding="utf-8")
     return read_run(run_dir).launches
 

@@ -96,7 +96,6 @@ def variants(made: Make) -> dict[str, tuple[int, dict[str, Any], dict[str, Any]]
 
 
 def with_gpus(of: HostSamples, **values: Any) -> HostSamples:
-    """A host's samples with other values of its GPUs."""
     samples = [
         {**sample, "gpus": [{**gpu, **values} for gpu in sample["gpus"]]} for sample in of.samples
     ]
