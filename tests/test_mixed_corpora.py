@@ -12,7 +12,7 @@ from forks import Forks
 from hvd_nmt import translate
 from hvd_nmt.data import corpus
 from hvd_nmt.records.read import read_run
-from hvd_nmt.records.sentences import read_sentences
+from hvd_nmt.reporting.notebook import read_sentences
 
 STAGES = "[{until: 18, weights: {clean: 1, crawled: 3}}, {until: end, weights: {back: 1}}]"
 
