@@ -98,8 +98,7 @@ class Verdict:
     advice: tuple[Advice, ...] = ()
     """what would make the steps of the slow phase shorter, best first"""
     against_plain: tuple[Step, Step] | None = None
-    """a step under the newest exchange, and with a plain all-reduce; None for a plain run"""| None = None
-    """what the newest exchange gained; None for a plain run"""
+    """a step under the newest exchange, and with a plain all-reduce; None for a plain run"""
     predicted_bytes: float | None = None
     """sent by each host in a step, by the law of the exchange in effect; None on one host"""
     seen_bytes: float | None = None

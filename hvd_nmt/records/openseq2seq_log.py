@@ -149,9 +149,7 @@ def _told(log: Path, lines: Sequence[str], raw: dict[str, Any]) -> Run:
         elif match := _STEP.search(line):
             step, before = int(match[2]), intervals[-1].step if intervals else 0
             epoch = float(match[1]) if match[1] else None
-            intervals.append(
-                Interval(step, step - before, None, loss=float(match[3]), epoch=epoch)
-            )
+            intervals.append(Interval(step, step - before, None, loss=float(match[3]), epoch=epoch))
         if match := _TIME.search(line):
             step_s = 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
             if intervals and not is_first:  # a start's first counts from before it was ready

@@ -46,8 +46,8 @@ def read_run(run_dir: Path) -> Run:
     """
     if not any((run_dir / name).exists() for name in (CONFIG, events.METRICS_FILE)):
         raise RunError(
-            f"{run_dir} has neither {CONFIG} nor {events.METRICS_FILE}: give the run directory of a "
-            "training run (--run-dir of hvd_nmt.train)."
+            f"{run_dir} has neither {CONFIG} nor {events.METRICS_FILE}: give the run directory of "
+            "a training run (--run-dir of hvd_nmt.train)."
         )
     problems: Problems = []
     config = _config(run_dir, problems)
@@ -96,18 +96,6 @@ def _lines(path: Path, problems: Problems) -> Iterator[metrics.Line]:
 def _config(run_dir: Path, problems: Problems) -> Config | None:
     try:
         return configuration.load(run_dir / CONFIG)
-    except ConfigError as error:
-        problems.append(f"The settings of the run are unknown. {error}")
-        return None
-
-
-| None:
-    path = run_dir / CONFIG
-    if not path.exists():
-        problems.append(f"{path} is missing, so the settings of the run are unknown.")
-        return None
-    try:
-        return configuration.load(path)
     except ConfigError as error:
         problems.append(f"The settings of the run are unknown. {error}")
         return None

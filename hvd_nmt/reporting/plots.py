@@ -296,7 +296,8 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             below = below + y
             continue
         if curve.band:
-            axes.fill_between(*zip(*curve.band, strict=True), color=color, alpha=0.2)
+            at, low, high = np.array(curve.band).T
+            axes.fill_between(at, low, high, color=color, alpha=0.2)
         axes.plot(x, y, curve.style, label=curve.label, color=color)
     axes.set_ylabel(panel.label)
     if panel.from_zero:

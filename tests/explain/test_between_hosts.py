@@ -124,9 +124,7 @@ def test_bytes_of_a_resumed_run_are_those_of_its_steps():
     assert found == between_hosts.Traffic("eth0", pytest.approx(STEP_BYTES), 125.0)
     assert {between_hosts.main_interface(host) for host in run.telemetry} == {"eth0"}
     for alone in run.telemetry:  # each counts for the starts in which it took part
-        found = sent_per_step(
-            dataclasses.replace(run, telemetry=(alone,)), run.intervals
-        )
+        found = sent_per_step(dataclasses.replace(run, telemetry=(alone,)), run.intervals)
         assert found.bytes_per_step == pytest.approx(STEP_BYTES)
 
 
@@ -155,9 +153,7 @@ def test_without_a_clock_or_samples_nothing_is_known():
     run = resumed_run()
     timeless = [dataclasses.replace(interval, time_s=None) for interval in run.intervals]
     assert sent_per_step(run, timeless) is None
-    assert (
-        sent_per_step(dataclasses.replace(run, telemetry=()), run.intervals) is None
-    )
+    assert sent_per_step(dataclasses.replace(run, telemetry=()), run.intervals) is None
     assert between_hosts.rates(dataclasses.replace(run, intervals=tuple(timeless))) == []
 
 
@@ -171,6 +167,4 @@ def test_a_clock_that_is_set_back_changes_no_bytes_per_step(back_s):
         if second:
             intervals.append(Interval(step=second, steps=1, time_s=time_s, step_s=1.0))
     run = Run("x", Path("x"), "hvd_nmt", telemetry=(HostSamples("a", {}, samples),))
-    assert sent_per_step(run, intervals).bytes_per_step == pytest.approx(
-        1e7, rel=0.02
-    )
+    assert sent_per_step(run, intervals).bytes_per_step == pytest.approx(1e7, rel=0.02)
