@@ -45,8 +45,6 @@ class Options:
     """part of the run's prepared data, for what is not given"""
     hypotheses: tuple[Path, ...] = ()
     """translations made by others or earlier, scored like those of the checkpoints"""
-    paired: scoring.Test = "bs"
-    """test of significance: bs, paired bootstrap; ar, approximate randomisation (slower)"""
     keep: Path | None = None
     """folder for the translations of the checkpoints, each as NAME.txt; by default not kept"""
     json: bool = False
@@ -66,6 +64,9 @@ class Options:
         for path in self.hypotheses:
             if self.hypotheses.count(path) > 1:
                 raise ConfigError(f"--hypotheses {path} is given twice: give each file once.")
+        for text in (*self.hypotheses, *self.reference, self.source):
+            if self.keep and text and text.resolve().parent == self.keep.resolve():
+                raise ConfigError(f"--keep might write over {text}: give another folder.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,18 +76,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def evaluate(options: Options) -> None:
     """Translates, scores, and prints the table or JSON."""
-    scoring.seed()  # a wrong one is refused before anything is translated
     source, references, hypotheses = _read(options)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     facts: dict[str, Any] = {"references": [text.name for text in references]}
     systems = hypotheses
     if options.run is not None and source is not None:
         # TensorFlow takes seconds to import: not for --help, nor for files scored as they are.
         tensorflow_import.import_tensorflow()
         settings = options.settings.exact()
-        translations = texts.translated(
-            options.run, options.checkpoint or ("best",), source, settings, options.keep,
-            [source, *references, *hypotheses],
-        )  # fmt: skip
+        checkpoints = options.checkpoint or ("best",)
+        translations = texts.translated(options.run, checkpoints, source, settings, options.keep)
         systems = [*translations.values(), *hypotheses]
         facts |= {"source": source.name, "run": str(options.run)}
         facts |= {"checkpoints": [str(prefix) for prefix in translations]}
@@ -96,7 +96,7 @@ def evaluate(options: Options) -> None:
         corpora = texts.by_corpus(options.run, options.part)
     every = range(len(references[0].lines))
     comparison, *others = (
-        scoring.compare(_lines(systems, of), _lines(references, of), options.paired)
+        scoring.compare(_lines(systems, of), _lines(references, of))
         for of in (every, *corpora.values())
     )
     by_corpus = dict(zip(corpora, others, strict=True))

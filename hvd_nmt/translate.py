@@ -4,7 +4,6 @@
     python -m hvd_nmt.translate --run runs/demo --input text.en.gz --output text.de
     python -m hvd_nmt.translate --run runs/demo --checkpoint best latest < text.en
     python -m hvd_nmt.translate --run runs/demo --json --n-best 4 < text.en > text.jsonl
-    python -m hvd_nmt.translate --run runs/demo --input text.en --target text.de > scores
 
 A line ends at byte 0x0A only, and an output line holds no other line separator either. Wrong UTF-8
 is read as U+FFFD; a blank line stays an empty line. UTF-16 and, on stdin, compressed input are
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def translate(job: FileJob) -> None:
-    """Translates, or scores, the input to the output."""
+    """Translates the input to the output."""
     if command_line.started_by_horovod():
         raise ConfigError(
             "Translating is one process: split the input, and start one for each GPU."

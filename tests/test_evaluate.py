@@ -80,15 +80,15 @@ def test_files_alone_need_no_run_and_no_tensorflow(tmp_path):
         "import sys; from hvd_nmt import evaluate; code = evaluate.main(sys.argv[1:]);"
         "print('tensorflow' in sys.modules); sys.exit(code)"
     )
-    words = ("--reference", "r1", "r2", "--hypotheses", "a.gz", "b", "--paired", "ar")
+    words = ("--reference", "r1", "r2", "--hypotheses", "a.gz", "b")
     done = subprocess.run([sys.executable, "-W", "error", "-c", code, *words], cwd=tmp_path,
                           capture_output=True, text=True)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     *lines, with_tensorflow = done.stdout.splitlines()
     assert with_tensorflow == "False"
     assert [line.split()[0] for line in lines[1:3]] == ["a.gz", "b"]
-    assert "nrefs:2|bs:1000|ar:10000|" in done.stdout
-    assert "p=0.0001*" in lines[2]
+    assert "nrefs:2|bs:1000|" in done.stdout
+    assert "p=0.0010*" in lines[2]
 
 
 def test_what_went_wrong_in_translating_is_told(folder, capsys, monkeypatch):
@@ -119,16 +119,14 @@ FILES = ("--reference", "source", "--hypotheses")
     [
         ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
         ((*OURS, "copy", "--keep", "kept", "--hypotheses", "kept/copy.txt"), 2,
-         "--keep would write over kept/copy.txt"),
+         "--keep might write over kept/copy.txt"),
         ((*FILES, "latin"), 3, "latin, line 1: byte 0xe4 at column 2 is not UTF-8"),
         ((*FILES, "theirs", "long"), 3, "source has 30 lines, but long has 31: line i of one must"),
         ((*OURS, "copy", "none"), 4, "No checkpoint none: give best, latest, or"),
-        ((*FILES, "nowhere"), 2, "The environment variable SACREBLEU_SEED is 'none'"),
+        ((*OURS, "copy", "--keep", "theirs"), 2, "theirs: File exists: mend that, or name anoth"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(words, code, says, folder, capsys, monkeypatch):
-    if "SACREBLEU_SEED" in says:  # refused before anything is read
-        monkeypatch.setenv("SACREBLEU_SEED", "none")
+def test_a_mistake_is_one_sentence(words, code, says, folder, capsys):
     Path("latin").write_bytes(b"h\xe4tte\n")
     write("long", [*copying.LINES, "dog"])
     Path("kept").mkdir()
@@ -155,11 +153,7 @@ def test_checkpoints_are_translated_as_translate_does_on_the_run_s_own_dev_text(
     assert found["source"] == os.fspath(toy_data / "dev.en")
     assert found["references"] == [os.fspath(toy_data / "dev.de")]
     assert [row["name"] for row in found["systems"]] == names
-    references = (toy_data / "dev.de").read_text(encoding="utf-8").splitlines()
     texts = [(kept / f"{name}.txt").read_text(encoding="utf-8") for name in names]
-    for text, row in zip(texts, found["systems"], strict=True):
-        right = sacrebleu.CHRF().corpus_score(text.splitlines(), [references]).score
-        assert row["scores"]["chrF2"]["score"] == right > 0
     out = tmp_path / "out"
     words = ("--run", run, "--checkpoint", "latest", "--beam-size", "2", "--output", os.fspath(out))
     assert translate.main([*words, "--input", found["source"], *LONGER]) == 0

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn as warn_user
@@ -90,11 +91,23 @@ class Engine:
         Raises:
             ConfigError: the backend cannot score.
         """
-        both = list(pairs)
-        scored = self.score_tokens(
-            [source for source, _ in both], [target for _, target in both], warn=_warn
-        )
-        return [float(np.sum(logps_T, dtype=np.float64)) for _, logps_T in scored]
+        if not self.models:
+            raise ConfigError("Scores of given pairs need the backend tensorflow.")
+        both, limit, sides = list(pairs), self.backend.max_length, []
+        for name, lines, tokenizer in (
+            ("source", self._tagged([pair[0] for pair in both], 1, _warn), self.tokenizers.source),
+            ("target", [pair[1] for pair in both], self.tokenizers.target),
+        ):
+            encoded = tokenizer.encode(lines)
+            for number, ids in enumerate(encoded, start=1):
+                if len(ids) > limit:
+                    text = f"the {name} has {len(ids):,} tokens, cut to the {limit:,}"
+                    _warn(number, f"{text} that the model reads.")
+            sides.append([cut(ids, limit) for ids in encoded])
+        source, target = sides
+        with self._explain_memory():
+            scored = dict(self._scorer.score(source, target, self.settings.batch_tokens))
+        return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(both))]
 
     def stream(
         self, lines: Iterable[str], advance: Advance = _ignore, warn: Warn = _ignore
@@ -124,8 +137,9 @@ class Engine:
         Returns:
             For each line its translations, best first.
         """
-        encoded = long_lines.encoded(self._tagged(lines, first, warn), self.tokenizers.source)
-        tags = [self._tags_of(ids) for ids in encoded]
+        encoded = self.tokenizers.source.encode(self._tagged(lines, first, warn))
+        # How many tags each line begins with.
+        tags = [int(np.argmin(np.isin(ids, [*self.tags.values()]))) for ids in encoded]
         limit = self.backend.max_length
         parts = [
             long_lines.parts(ids, limit, self._boundaries, count)
@@ -133,20 +147,17 @@ class Engine:
         ]
         for number, (ids, line) in enumerate(zip(encoded, parts, strict=True), first):
             if len(line) > 1:
-                warn(
-                    number,
-                    f"{len(ids):,} tokens, more than the {limit:,} that the model reads: split "
-                    f"into {len(line):,} parts.",
-                )
+                too_long = f"{len(ids):,} tokens, more than the {limit:,} that the model reads"
+                warn(number, f"{too_long}: split into {len(line):,} parts.")
         sources = [part for line in parts for part in line]
-        numbers = np.repeat(np.arange(first, first + len(parts)), [len(line) for line in parts])
-        ends = set((np.cumsum([len(line) for line in parts]) - 1).tolist())
+        numbers = [number for number, line in enumerate(parts, first) for _ in line]
+        ends = set(accumulate(map(len, parts)))
         found: dict[int, list[Translation]] = {}
         tokens = self.settings.batch_tokens
         with self._explain_memory():
-            for index, best in self.backend.translate(sources, tokens, details, numbers.tolist()):
+            for index, best in self.backend.translate(sources, tokens, details, numbers):
                 found[index] = best
-                if index in ends:
+                if index + 1 in ends:
                     advance(1)
         in_order = (found[index] for index in range(len(sources)))
         chosen = [
@@ -162,41 +173,6 @@ class Engine:
         texts = iter(self.tokenizers.target.decode(one.ids for line in chosen for one in line))
         return [[Line(next(texts), one) for one in line] for line in chosen]
 
-    def score_tokens(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[str],
-        first: int = 1,
-        advance: Advance = _ignore,
-        warn: Warn = _ignore,
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The log-probability of each target for its source; cut to what the model reads.
-
-        Returns:
-            For each pair the target's ids, int32, ending with eos, and the log-probability of each
-            of them, float32.
-        """
-        if not self.models:
-            raise ConfigError("Scores of given pairs need --backend tensorflow.")
-        limit, sides = self.backend.max_length, []
-        for name, lines, tokenizer in (
-            ("source", self._tagged(sources, first, warn), self.tokenizers.source),
-            ("target", targets, self.tokenizers.target),
-        ):
-            encoded = long_lines.encoded(lines, tokenizer)
-            for number, ids in enumerate(encoded, first):
-                if len(ids) > limit:
-                    text = f"the {name} has {len(ids):,} tokens, cut to the {limit:,}"
-                    warn(number, f"{text} that the model reads.")
-            sides.append([cut(ids, limit) for ids in encoded])
-        source, target = sides
-        logps: dict[int, np.ndarray] = {}
-        with self._explain_memory():
-            for index, scored in self._scorer.score(source, target, self.settings.batch_tokens):
-                logps[index] = scored.logp_T
-                advance(1)
-        return [(ids, logps[index]) for index, ids in enumerate(target)]
-
     @cached_property
     def _scorer(self) -> Scorer:
         """The same for every call: its graph takes longer to make than a line to score."""
@@ -207,28 +183,21 @@ class Engine:
         """The same for every call: to look at all pieces takes longer than to translate a line."""
         return long_lines.Boundaries.of(self.tokenizers.source.pieces)
 
-    def _tags_of(self, ids: np.ndarray) -> int:
-        """How many tags a line begins with."""
-        return int(np.argmin(np.isin(ids, [*self.tags.values()])))
-
     def _tagged(self, lines: Sequence[str], first: int, warn: Warn) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""
         languages = sentencepiece_model.languages(self.tags)
-        known = tuple(self.tags)
-        lacking = [
-            index
-            for index, line in enumerate(lines)
-            if languages and not (is_blank(line) or line.lstrip().startswith(known))
-        ]
-        if not self.tag:
-            for index in lacking[:1]:
-                names = ", ".join(languages)
-                warn(first + index, f"it begins with no tag of a language ({names}): give --to.")
+        if not languages:
             return lines
-        tagged = list(lines)
-        for index in lacking:
-            tagged[index] = f"{self.tag} {tagged[index]}"
-        return tagged
+        known = tuple(self.tags)
+        lacks = [not (is_blank(line) or line.lstrip().startswith(known)) for line in lines]
+        if self.tag:
+            pairs = zip(lines, lacks, strict=True)
+            return [f"{self.tag} {line}" if lack else line for line, lack in pairs]
+        if True in lacks:
+            names = ", ".join(languages)
+            number = first + lacks.index(True)
+            warn(number, f"it begins with no tag of a language ({names}): give --to.")
+        return lines
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
@@ -263,10 +232,7 @@ def chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     """Loads what translates; several checkpoints translate together, as an ensemble.
 
-    Raises:
-        RunError: a checkpoint or the run cannot be used.
-        ConfigError: an option that the backend cannot do.
-        DataError: the vocabulary cannot be used.
+    UserError: run, checkpoint or vocabulary cannot be used, or the settings with them.
     """
     settings = dataclasses.replace(settings, decoding=decoding_of(run, settings.decoding))
     models: list[Any] = []

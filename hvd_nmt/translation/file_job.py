@@ -1,4 +1,4 @@
-"""A file translated, or scored, chunk by chunk, with one line of output for each of input.
+"""A file translated chunk by chunk, with one line of output for each of input.
 
 The lines go to OUT.part, so that another start counts the whole ones and goes on behind them;
 OUT.part.job says of which job they are. At the end OUT.part becomes OUT; an older OUT stays until
@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, final
-
-import numpy as np
 
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
@@ -37,11 +35,10 @@ _BLOCK_BYTES = 1 << 20
 def run(job: FileJob) -> None:
     """Does the job, or what another process has left of it."""
     _check_files(job)
-    settings = job.settings.exact() if job.target else job.settings
     # Now, for which one is the best may change while the lines are translated.
     checkpoints = [find(job.run, which) for which in job.checkpoint]
     with open_output(job.output, _identity(job, checkpoints)) as output:
-        loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], settings)
+        loaded = engine.load(job.run, [str(prefix) for prefix in checkpoints], job.settings)
         if output.lines_done:
             print_line(f"{output.part} has {output.lines_done:,} lines: going on behind them.")
         _translate_all(job, loaded, output)
@@ -84,17 +81,17 @@ def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
     if path is None:
         yield Output(sys.stdout.buffer, path)
         return
-    if path.is_dir():
-        raise ConfigError(f"{path} is a directory: give the name of a file.")
-    is_kept = not path.exists() or path.is_file()  # not so /dev/null, a named pipe
+    if path.exists() and not path.is_file():  # such as /dev/null, or a named pipe
+        with _explained(path):
+            device = path.open("wb")
+        with device:
+            yield Output(device, path)
+        return
     path, part, mark = _written_files(path)
     with _explained(path):
-        stream = open(part, "ab+") if is_kept else path.open("wb")  # noqa: SIM115
+        stream = part.open("ab+")
     with stream:
         output = Output(stream, path)
-        if not is_kept:
-            yield output
-            return
         with _explained(path):
             _find_lines(output, part, mark, job)
         try:
@@ -115,12 +112,11 @@ def _check_files(job: FileJob) -> None:
         raise ConfigError("The standard input is closed: give --input.")
     if job.output is None and sys.__stdout__ is None:
         raise ConfigError("The standard output is closed: give --output.")
-    for path in job.files:
-        if not path.exists():
-            raise DataError(f"There is no file {path}.")
-        for written in _written_files(job.output) if job.output else ():
-            if written.exists() and written.samefile(path):
-                raise ConfigError(f"{written} is the input: give the output another name.")
+    if job.input is not None and not job.input.exists():
+        raise DataError(f"There is no file {job.input}.")
+    for written in _written_files(job.output) if job.input and job.output else ():
+        if written.exists() and written.samefile(str(job.input)):
+            raise ConfigError(f"{written} is the input: give the output another name.")
 
 
 def _written_files(path: Path) -> tuple[Path, Path, Path]:
@@ -131,11 +127,11 @@ def _written_files(path: Path) -> tuple[Path, Path, Path]:
 
 def _identity(job: FileJob, checkpoints: Sequence[Path]) -> str:
     """What decides the lines of the output, as text."""
-    if job.output is None or job.input is None or not all(path.is_file() for path in job.files):
+    if job.output is None or job.input is None or not job.input.is_file():
         return AFRESH
     facts = {
         "checkpoints": [fingerprint(names.file(prefix, ".index")).sha256 for prefix in checkpoints],
-        "text": [fingerprint(path).sha256 for path in job.files],
+        "text": [fingerprint(job.input).sha256],
         "json": job.json,
         **job.settings.output_options(),
     }
@@ -196,50 +192,27 @@ def _explained(path: Path | None) -> Iterator[None]:
 
 
 def _translate_all(job: FileJob, loaded: Engine, output: Output) -> None:
-    def warn(number: int, text: str) -> None:
-        print_line(f"{job.input_name}, line {number}: {text}")
+    name, done, empty = str(job.input or "stdin"), output.lines_done, 0
 
-    pieces, done, empty, total = loaded.tokenizers.target.pieces, output.lines_done, 0, None
-    if job.input is not None and job.input.is_file():
-        total = sum(1 for _ in read_lines(job.input, lenient=True))
+    def warn(number: int, text: str) -> None:
+        print_line(f"{name}, line {number}: {text}")
+
+    chunks, total = from_stdin(), None
+    if job.input is not None:
+        chunks = engine.chunks(islice(read_lines(job.input, lenient=True), done, None))
+        if job.input.is_file():
+            total = sum(1 for _ in read_lines(job.input, lenient=True))
     with progress(total, "lines", done=done) as bar:
-        for first, lines, targets in _chunks(job, done):
-            if targets is None:
-                found = loaded.search(lines, first, job.json, bar.update, warn)
-                bests = zip(lines, (best.text for best, *_ in found), strict=True)
-                empty += sum(not text and not is_blank(line) for line, text in bests)
-                rows = [_row(number, line, pieces, job) for number, line in enumerate(found, first)]
-            else:
-                scored = loaded.score_tokens(lines, targets, first, bar.update, warn)
-                rows = [
-                    _scored_row(number, *pair, pieces, job)
-                    for number, pair in enumerate(scored, first)
-                ]
-            output.write(rows)
+        for lines in chunks:
+            first = output.lines_done + 1
+            found = loaded.search(lines, first, job.json, bar.update, warn)
+            bests = zip(lines, (best.text for best, *_ in found), strict=True)
+            empty += sum(not text and not is_blank(line) for line, text in bests)
+            pieces = loaded.tokenizers.target.pieces
+            output.write([_row(i, line, pieces, job) for i, line in enumerate(found, first)])
     if empty:
         since = f" after line {done:,}" if done else ""
-        print_line(
-            f"{job.input_name}: empty translations of lines that are not empty{since}: {empty:,}."
-        )
-
-
-def _chunks(job: FileJob, done: int) -> Iterator[tuple[int, list[str], list[str] | None]]:
-    """The input after the lines that are done: number of its first line, lines, their targets."""
-    targets = None
-    if job.target is not None:
-        targets = islice(read_lines(job.target, lenient=True), done, None)
-    found = from_stdin()
-    if job.input is not None:
-        found = engine.chunks(islice(read_lines(job.input, lenient=True), done, None))
-    first = done + 1
-    for lines in found:
-        theirs = None if targets is None else list(islice(targets, len(lines)))
-        if theirs is not None and len(theirs) < len(lines):
-            raise DataError(f"{job.target} has fewer lines than {job.input_name}.")
-        yield first, lines, theirs
-        first += len(lines)
-    if targets is not None and next(targets, None) is not None:
-        raise DataError(f"{job.target} has more lines than {job.input_name}.")
+        print_line(f"{name}: empty translations of lines that are not empty{since}: {empty:,}.")
 
 
 def from_stdin() -> Iterator[list[str]]:
@@ -247,28 +220,22 @@ def from_stdin() -> Iterator[list[str]]:
 
     So someone who types, or a program that waits for the answer, gets it after each line.
     """
-    waiting: list[int] = []
+    arrived: list[int] = []
 
-    def arriving() -> Iterator[bytes]:
-        for lines in _blocks_of_lines(sys.stdin.fileno()):
-            waiting.append(len(lines))
-            yield from lines
+    def raw_lines() -> Iterator[bytes]:
+        rest = b""
+        while data := os.read(sys.stdin.fileno(), _BLOCK_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                arrived.append(len(lines))
+            yield from (line + b"\n" for line in lines)
+        if rest:
+            arrived.append(1)
+            yield rest
 
-    decoded = read_lines(arriving(), lenient=True, name="stdin")
-    for line in decoded:  # the first of a block
-        yield from engine.chunks([line, *islice(decoded, waiting.pop() - 1)])
-
-
-def _blocks_of_lines(descriptor: int) -> Iterator[list[bytes]]:
-    begun: list[bytes] = []
-    while data := os.read(descriptor, _BLOCK_BYTES):
-        whole, end, rest = data.rpartition(b"\n")
-        if end:
-            yield [line + end for line in b"".join([*begun, whole]).split(end)]
-            begun = []
-        begun.append(rest)
-    if last := b"".join(begun):
-        yield [last]
+    decoded = read_lines(raw_lines(), lenient=True, name="stdin")
+    for line in decoded:  # the first that has arrived
+        yield from engine.chunks([line, *islice(decoded, arrived.pop() - 1)])
 
 
 def _row(number: int, translations: Sequence[Line], pieces: Sequence[str], job: FileJob) -> str:
@@ -281,32 +248,15 @@ def _row(number: int, translations: Sequence[Line], pieces: Sequence[str], job: 
 
 
 def _facts(line: Line, pieces: Sequence[str]) -> dict[str, Any]:
-    found = line.translation
-    facts: dict[str, Any] = {"text": line.text, "score": _number(found.score)}
-    facts |= _tokens(found.ids, found.token_scores, pieces)
-    if found.alignment is not None:
-        pairs = enumerate(zip(found.alignment.tolist(), found.ids.tolist(), strict=True))
-        facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and i >= 0]
-    return facts
-
-
-def _scored_row(
-    number: int, ids: np.ndarray, logps: np.ndarray, pieces: Sequence[str], job: FileJob
-) -> str:
-    score = float(np.sum(logps, dtype=np.float64))
-    if not job.json:
-        return f"{score:.4f}"
-    facts = {"line": number, "score": _number(score), **_tokens(ids, logps, pieces)}
-    return json.dumps(facts, ensure_ascii=False)
-
-
-def _tokens(ids: np.ndarray, logps: np.ndarray | None, pieces: Sequence[str]) -> dict[str, Any]:
+    found, ids = line.translation, line.translation.ids.tolist()
     # The embedding has more rows than the vocabulary has pieces, a multiple of 8.
-    facts: dict[str, Any] = {
-        "tokens": [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids.tolist()]
-    }
-    if logps is not None:
-        facts["token_scores"] = [_number(logp) for logp in logps.tolist()]
+    tokens = [pieces[i] if i < len(pieces) else f"<{i}>" for i in ids]
+    facts = {"text": line.text, "score": _number(found.score), "tokens": tokens}
+    if found.token_scores is not None:
+        facts["token_scores"] = [_number(score) for score in found.token_scores.tolist()]
+    if found.alignment is not None:
+        pairs = enumerate(zip(found.alignment.tolist(), ids, strict=True))
+        facts["alignment"] = [[i, j] for j, (i, token) in pairs if token != EOS and i >= 0]
     return facts
 
 

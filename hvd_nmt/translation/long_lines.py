@@ -11,13 +11,9 @@ import numpy as np
 
 from hvd_nmt.config import EOS
 from hvd_nmt.data.sentencepiece_model import SPACE
-from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translation
 
 SENTENCE_ENDS = tuple(".!?…。！？؟।")
-# SentencePiece needs time quadratic in a run of unknown characters: 0.2 s for 100,000 of them, 70 s
-# for a million, and milliseconds for this many.
-SLICE_CHARACTERS = 1 << 12
 
 
 class Boundaries(NamedTuple):
@@ -32,17 +28,6 @@ class Boundaries(NamedTuple):
         starts = np.array([piece.startswith(SPACE) for piece in pieces])
         ends = np.array([piece.endswith(SENTENCE_ENDS) for piece in pieces])
         return cls(starts, ends)
-
-
-def encoded(lines: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    """The ids of each line, int32, ending with eos, in a time that grows as the lines do."""
-    slices = [_slices(line) for line in lines]
-    ids = iter(tokenizer.encode([text for line in slices for text in line]))
-    whole = []
-    for *others, _ in slices:  # only the last slice of a line keeps its eos
-        begun = [next(ids)[:-1] for _ in others]
-        whole.append(np.concatenate([*begun, next(ids)]))
-    return whole
 
 
 def parts(ids: np.ndarray, limit: int, known: Boundaries, tags: int = 0) -> list[np.ndarray]:
@@ -95,17 +80,6 @@ def _joined(row: Sequence[Translation], places: Sequence[np.ndarray]) -> Transla
     assert ids is not None
     score = float(sum(part.score for part in row))
     return Translation(ids, score, together([part.token_scores for part in row]), together(aligned))
-
-
-def _slices(line: str) -> list[str]:
-    """A line in parts of `SLICE_CHARACTERS`, or a little less where a space is near."""
-    found, start = [], 0
-    while len(line) - start > SLICE_CHARACTERS:
-        end = start + SLICE_CHARACTERS
-        space = line.rfind(" ", end - SLICE_CHARACTERS // 2, end)
-        found.append(line[start : end if space < 0 else space])
-        start += len(found[-1])
-    return [*found, line[start:]]
 
 
 def _split_point(ids: np.ndarray, known: Boundaries) -> int:

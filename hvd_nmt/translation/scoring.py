@@ -4,28 +4,23 @@ BLEU and chrF2 have a 95 % interval by bootstrap over the sentences, and after t
 p-value of the difference from it: the numbers of the command `sacrebleu`, but where two scores are
 equal its p-value is the smallest there is, and ours is 1.
 
-Sources: Koehn 2004 (paired bootstrap); Riezler and Maxwell 2005 (approximate randomisation).
+Source: Koehn 2004 (paired bootstrap). The seed is sacreBLEU's, which SACREBLEU_SEED changes.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import sacrebleu
 from sacrebleu.significance import PairedTest, Result
 
-from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.translation.texts import Text
 
 RESAMPLES = 1_000
 """bootstrap resamples, behind the intervals and behind the paired bootstrap test"""
-TRIALS = 10_000
-"""trials of approximate randomisation"""
 SIGNIFICANT = 0.05
 """a p-value below it gets a mark"""
-Test = Literal["bs", "ar"]
-"""paired bootstrap resampling, or approximate randomisation"""
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,8 @@ class Comparison:
     sentences: int
     references: int
     """number of references of each sentence"""
-    test: Test
-    seed: int
-    """seed of the resampling"""
+    seed: int | None
+    """seed of the resampling; None: another each time"""
 
 
 def require_equal_lengths(texts: Sequence[Text]) -> None:
@@ -72,36 +66,21 @@ def require_equal_lengths(texts: Sequence[Text]) -> None:
             )
 
 
-def seed() -> int:
-    """The seed of resampling: sacreBLEU's own, or that in the environment variable it reads."""
-    value = os.environ.get("SACREBLEU_SEED", "12345")
-    if not (value.isascii() and value.isdecimal() and int(value) > 0):
-        raise ConfigError(
-            f"The environment variable SACREBLEU_SEED is {value!r}: give a whole number from 1, or "
-            "unset it."
-        )
-    return int(value)
-
-
-def compare(systems: Sequence[Text], references: Sequence[Text], test: Test = "bs") -> Comparison:
+def compare(systems: Sequence[Text], references: Sequence[Text]) -> Comparison:
     """Scores systems and compares each with the first.
 
     Raises:
-        ConfigError: see `seed`.
         DataError: the texts have different numbers of lines, or too many for the memory.
     """
     require_equal_lengths([*references, *systems])
-    used_seed, lines = seed(), [reference.lines for reference in references]
-    # A system alone is compared with nothing, so its signature names no test.
-    resampling = test == "bs" or len(systems) == 1
+    lines = [reference.lines for reference in references]
     try:
         signatures, found = PairedTest(
             list(systems),
             {each.__name__: each(references=lines) for each in (sacrebleu.BLEU, sacrebleu.CHRF)},
             references=None,
-            test_type="bs" if resampling else "ar",
-            n_samples=RESAMPLES if resampling else TRIALS,
-            n_ar_confidence=-1 if resampling else RESAMPLES,
+            test_type="bs",
+            n_samples=RESAMPLES,
             n_jobs=1,
         )()
     except MemoryError:
@@ -110,7 +89,7 @@ def compare(systems: Sequence[Text], references: Sequence[Text], test: Test = "b
             "there is: score a part of them."
         ) from None
     del found["System"]
-    ter = sacrebleu.TER(references=lines)
+    ter, seed = sacrebleu.TER(references=lines), signatures["BLEU"].info["seed"]
     return Comparison(
         systems=tuple(system.name for system in systems),
         scores={name: [_score(each, of[0]) for each in of] for name, of in found.items()},
@@ -119,8 +98,7 @@ def compare(systems: Sequence[Text], references: Sequence[Text], test: Test = "b
         | {"TER": ter.get_signature().format()},
         sentences=len(lines[0]),
         references=len(lines),
-        test=test,
-        seed=used_seed,
+        seed=None if seed == "none" else int(seed),
     )
 
 
@@ -132,13 +110,9 @@ def table(comparison: Comparison) -> str:
         f"±  half width of the 95 % interval, from {RESAMPLES:,} bootstrap resamples",
     ]
     if len(comparison.systems) > 1:
-        how = {
-            "bs": f"paired bootstrap, {RESAMPLES:,} resamples",
-            "ar": f"paired approximate randomisation, {TRIALS:,} trials",
-        }[comparison.test]
         notes.append(
             f"p  how likely chance alone gives such a difference from {comparison.systems[0]} "
-            f"({how}); * p < {SIGNIFICANT}"
+            f"(paired bootstrap, {RESAMPLES:,} resamples); * p < {SIGNIFICANT}"
         )
     signatures = [f"{name:5}  {text}" for name, text in comparison.signatures.items()]
     return "\n".join([*rows(comparison), "", *notes, "", *signatures])
@@ -163,7 +137,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     for number, (name, ter) in enumerate(zip(comparison.systems, comparison.ter, strict=True)):
         scores = {metric: asdict(of[number]) for metric, of in comparison.scores.items()}
         systems.append({"name": name, "scores": scores | {"TER": {"score": ter}}})
-    facts = {name: getattr(comparison, name) for name in ("sentences", "test", "seed")}
+    facts = {"sentences": comparison.sentences, "test": "bs", "seed": comparison.seed}
     return facts | {"signatures": comparison.signatures, "systems": systems}
 
 

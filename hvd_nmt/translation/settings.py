@@ -73,7 +73,7 @@ class SearchSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class FileJob:
-    """What to translate or score, and with which model."""
+    """What to translate, and with which model."""
 
     run: Path
     """run directory with checkpoints, config.yaml and spm.model"""
@@ -86,33 +86,10 @@ class FileJob:
     """translations, plain or .gz; by default stdout"""
     json: bool = False
     """print JSON with scores, tokens and alignments instead of the text alone"""
-    target: Path | None = None
-    """translations, plain or .gz, to score instead of translating: prints the log-probability of
-    each as the translation of its line of input, natural logarithm, summed over tokens"""
     settings: OmitArgPrefixes[Settings] = dataclasses.field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        decoding = self.settings.decoding
         if not self.checkpoint:
             raise ConfigError("--checkpoint names none: give best, latest or a prefix.")
-        if decoding.n_best > 1 and not self.json:
+        if self.settings.decoding.n_best > 1 and not self.json:
             raise ConfigError("--n-best gives several translations of a line: add --json.")
-        if self.target is None:
-            return
-        for name, given in {
-            "--n-best": decoding.n_best > 1,
-            "--sample": decoding.sample,
-            "--backend ctranslate2": self.settings.backend == "ctranslate2",
-        }.items():
-            if given:
-                raise ConfigError(f"--target does not go with {name}: leave one of them out.")
-
-    @property
-    def input_name(self) -> str:
-        """The input, for messages."""
-        return str(self.input or "stdin")
-
-    @property
-    def files(self) -> list[Path]:
-        """The files that it reads."""
-        return [path for path in (self.input, self.target) if path is not None]

@@ -1,7 +1,6 @@
 """Texts that are scored: files, a run's prepared data, and what its checkpoints make of them."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,29 +62,22 @@ def by_corpus(run: Path, part: str) -> dict[str, range]:
 
 
 def translated(
-    run: Path,
-    checkpoints: Sequence[str],
-    source: Text,
-    settings: Settings,
-    keep: Path | None = None,
-    inputs: Sequence[Text] = (),
+    run: Path, checkpoints: Sequence[str], source: Text, settings: Settings, keep: Path | None
 ) -> dict[Path, Text]:
     """Prefix of each checkpoint -> its translations of a text, under the checkpoint's name.
 
-    They are kept in the folder `keep`, unless it is None, and never written over `inputs`.
+    They are kept in the folder `keep`, unless it is None.
 
     Raises:
-        ConfigError: a checkpoint is named twice, or `keep` cannot be used.
+        ConfigError: a checkpoint is named twice.
         RunError: a checkpoint cannot be used.
     """
     # TensorFlow takes seconds to import: not for texts that are scored as they are.
     from hvd_nmt.checkpoints.find import find
     from hvd_nmt.translation import engine
 
-    names = _names([find(run, which) for which in checkpoints])
-    kept = {name: keep and _file_for(name, keep, inputs) for name in names.values()}
     found = {}
-    for prefix, name in names.items():
+    for prefix, name in _names([find(run, which) for which in checkpoints]).items():
 
         def warn(number: int, text: str, name: str = name) -> None:
             print_line(f"{name}: {source.name}, line {number}: {text}")
@@ -93,9 +85,9 @@ def translated(
         loaded = engine.load(run, [str(prefix)], settings)
         with progress(len(source.lines), "lines", name) as bar:
             found[prefix] = Text(name, list(loaded.stream(source.lines, bar.update, warn)))
-        if path := kept[name]:
-            with _explain_failure(path):
-                path.write_bytes("".join(line + "\n" for line in found[prefix].lines).encode())
+        if keep is not None:
+            text = "".join(line + "\n" for line in found[prefix].lines)
+            (keep / f"{name.replace('/', '_')}.txt").write_bytes(text.encode())
     return found
 
 
@@ -118,22 +110,3 @@ def _names(prefixes: Sequence[Path]) -> dict[Path, str]:
             raise ConfigError(f"--checkpoint names {prefix} twice: give each checkpoint once.")
     short = [prefix.name for prefix in prefixes]
     return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
-
-
-def _file_for(name: str, keep: Path, inputs: Sequence[Text]) -> Path:
-    """The file for the translations of a checkpoint, seen to be none of the inputs."""
-    path = keep / f"{name.replace('/', '_')}.txt"
-    for text in inputs:
-        if path.exists() and Path(text.name).exists() and path.samefile(text.name):
-            raise ConfigError(f"--keep would write over {text.name}: give another folder.")
-    with _explain_failure(keep):
-        keep.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-@contextmanager
-def _explain_failure(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}.") from None

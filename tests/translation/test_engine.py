@@ -1,25 +1,88 @@
-"""The Python interface: what the command says, as Python values."""
+"""Models, tokenizers and arithmetic behind one function: by the command and from Python."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
 
 import hvd_nmt
-from hvd_nmt import translate
+from hvd_nmt.config import EOS
+from hvd_nmt.model import device
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.translation.settings import Settings
+from hvd_nmt.model.translator import Translation
+from hvd_nmt.translation import engine, file_job
+from hvd_nmt.translation.engine import Line
+from hvd_nmt.translation.settings import FileJob, Settings
+
+PENALTY = ("--length-penalty", "0")
+SAMPLED = ("--sample", "--temperature", "0.9")
+"""a search finds the same for every line, with so little training; draws do not"""
 
 
-def test_translations_and_scores_are_those_of_the_command(toy_run, toy_data, tmp_path):
-    sources, targets = (
-        (toy_data / f"dev.{language}").read_text(encoding="utf-8").splitlines()[:12]
-        for language in ("en", "de")
-    )
-    model = hvd_nmt.load(toy_run, settings=Settings(decoding=Decoding(min_length=6)))
-    lines, scores = model.translate(sources), model.score(zip(sources, targets, strict=True))
-    (tmp_path / "en").write_text("\n".join(sources))
-    (tmp_path / "de").write_text("\n".join(targets))
-    words = ["--run", str(toy_run), "--input", str(tmp_path / "en"), "--output"]
-    pairs = ["--target", str(tmp_path / "de")]
-    assert translate.main([*words, str(tmp_path / "out"), "--min-length", "6"]) == 0
-    assert translate.main([*words, str(tmp_path / "scores"), *pairs]) == 0
-    assert (tmp_path / "out").read_text(encoding="utf-8").splitlines() == lines
-    assert any(lines)
-    shown = (tmp_path / "scores").read_text().splitlines()
-    assert shown == [f"{score:.4f}" for score in scores]
+def test_scores_tokens_alignments_and_n_best(translated, dev):
+    rows = [json.loads(row) for row in translated("--json", "--n-best", "3", *PENALTY)]
+    texts = translated(*PENALTY)
+    assert [row["line"] for row in rows] == [*range(1, len(dev) + 1)]
+    for row, text, line in zip(rows, texts, dev, strict=True):
+        assert row["text"] == row["n_best"][0]["text"] == text
+        scores = [found["score"] for found in row["n_best"]]
+        assert scores == sorted(scores, reverse=True)
+        for found in row["n_best"]:
+            pieces = [piece for piece in found["tokens"] if piece != "</s>"]
+            assert "".join(pieces).replace("▁", " ").strip() == found["text"]
+            assert sum(found["token_scores"]) == pytest.approx(found["score"], abs=0.01)
+            target = [j for _, j in found["alignment"]]
+            assert target == sorted(set(target))
+            assert all(0 <= j < len(pieces) for j in target)
+            assert all(0 <= i < len(line) for i, _ in found["alignment"])
+
+
+def test_a_row_with_everything():
+    ids, places = np.array([4, 5, 9, EOS], np.int32), np.array([1, -1, 0, -1], np.int32)
+    found = Translation(ids, -1.25, np.array([-0.5, -0.25, -1, -np.inf], np.float32), places)
+    names = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog"]  # the model has rows beyond these
+    row = file_job._row(7, [Line("the\tdog", found)], names, FileJob(Path("run"), json=True))
+    assert json.loads(row) == {
+        "line": 7, "text": "the\tdog", "score": -1.25,
+        "tokens": ["▁the", "▁dog", "<9>", "</s>"], "token_scores": [-0.5, -0.25, -1.0, None],
+        "alignment": [[1, 0], [0, 2]],
+    }  # fmt: skip
+
+
+def test_python_gives_the_translations_and_scores_of_the_command(translated, dev, toy_run):
+    decoding = Decoding(min_length=6, length_penalty=0)
+    model = hvd_nmt.load(toy_run, settings=Settings(decoding=decoding))
+    rows, texts = map(json.loads, translated("--json", *PENALTY)), model.translate(dev)
+    scores = model.score(zip(dev, texts, strict=True))
+    pieces, encoded = model.tokenizers.target.pieces, model.tokenizers.target.encode(texts)
+    same = 0
+    for row, text, ids, score in zip(rows, texts, encoded, scores, strict=True):
+        assert row["text"] == text
+        if row["tokens"] == [pieces[i] for i in ids]:  # a search may spell it in other pieces
+            assert score == pytest.approx(row["score"], abs=1e-3)
+            same += 1
+    assert same
+
+
+def test_batches_of_1_and_of_64_give_the_same(translated, dev):
+    apart = translated("--batch-tokens", "1", *SAMPLED)
+    assert apart == translated("--batch-tokens", "640", *SAMPLED)
+    assert len(apart) == len(dev)
+    assert all(apart)
+    assert len(set(apart)) > 20
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capability", "dtype"),
+    [
+        ("auto", None, "float32"),  # whatever the processor can: the same texts everywhere
+        ("auto", (7, 0), "float16"),
+        ("auto", (9, 0), "bfloat16"),
+        ("float32", (9, 0), "float32"),
+    ],
+)
+def test_arithmetic_follows_the_gpu_or_the_option(toy_run, monkeypatch, wanted, capability, dtype):
+    monkeypatch.setattr(device, "compute_capability", lambda: capability)
+    (model,) = engine.load(toy_run, ("best",), Settings(precision=wanted)).models
+    assert model.activation_dtype == dtype

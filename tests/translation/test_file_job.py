@@ -1,7 +1,6 @@
 """Input as it comes; an output file that is complete, or that the same job finds again."""
 
 import fcntl
-import gzip
 import os
 import sys
 
@@ -57,22 +56,6 @@ def interrupted(path, *writes, of="a job"):
         job()
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_it_goes_on_behind_the_last_whole_line(tmp_path, suffix):
-    path, part = tmp_path / f"out{suffix}", tmp_path / f"out{suffix}.part"
-    path.write_text("older\n")
-    interrupted(path, ["a", "b"], ["c"])
-    with part.open("ab") as stream:
-        stream.write("hälf a line".encode())
-    with open_output(path, "a job") as out:
-        assert out.lines_done == 3
-        out.write(["d"])
-        assert path.read_text() == "older\n"
-    data = path.read_bytes()
-    assert (gzip.decompress(data) if suffix else data) == b"a\nb\nc\nd\n"
-    assert names(tmp_path) == [path.name]
-
-
 def test_an_input_that_cannot_be_read_again_starts_afresh(tmp_path):
     path = tmp_path / "out"
     interrupted(path)
@@ -112,7 +95,3 @@ def test_what_fails_while_lines_are_made_is_no_fault_of_the_output(tmp_path):
     with pytest.raises(OSError, match=r"spm\.model"):
         fail()
     assert names(tmp_path) == []
-    with open_output(tmp_path / "out") as out:
-        out.stream.close()
-        with pytest.raises(ValueError, match="closed"):
-            out.write(["a"])

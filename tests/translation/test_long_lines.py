@@ -1,12 +1,10 @@
 """Lines longer than the model reads."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_nmt.config import EOS
-from hvd_nmt.model.tokenizer import Tokenizer
 from hvd_nmt.model.translator import Translation
 from hvd_nmt.translation import long_lines
 
@@ -61,16 +59,3 @@ def test_translations_of_parts_become_one():
     bare = [[Translation(np.array([4, EOS], np.int32), -1.0)]] * 2
     (joined,) = long_lines.joined(bare, [2, 2])
     assert (joined.ids.tolist(), joined.token_scores, joined.alignment) == ([4, 4, EOS], None, None)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(copy_run):
-    return Tokenizer(copy_run / "spm.model")
-
-
-def test_a_very_long_line_has_the_ids_of_a_short_one_many_times(tokenizer):
-    once = tokenizer.encode(["the red dog"])[0]
-    line, empty = long_lines.encoded(["the red dog " * 5_000, ""], tokenizer)
-    assert line.tolist() == [*once[:-1].tolist() * 5_000, EOS]
-    assert line.dtype == np.int32
-    assert empty.tolist() == [EOS]
