@@ -16,7 +16,7 @@ from pathlib import Path
 from tyro.conf import Suppress
 
 from hvd_nmt.common import tensorflow_import
-from hvd_nmt.common.errors import ConfigError, reported, speak_utf8
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import CheckpointConfig, Config, EvaluationConfig, TelemetryConfig, command_line
 
 
@@ -40,21 +40,20 @@ class BenchConfig(Config):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    speak_utf8()
-    with reported("hvd_nmt.bench", speak=command_line.is_first_rank()) as outcome:
-        config = command_line.run_config(
-            argv, prog="python -m hvd_nmt.bench", description=__doc__ or "", kind=BenchConfig
-        )
-        tensorflow_import.import_tensorflow()
-        from hvd_nmt.training import benchmark
+    return command_line.run("hvd_nmt.bench", BenchConfig, bench, str(__doc__), argv)
 
-        found = benchmark.measure(config, config.steps)
-        if found is not None:  # on rank 0
-            rows = found.rows()
-            width = max(len(name) for name, _ in rows)
-            print("\n".join(found.plan.lines()))
-            print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
-    return outcome.exit_code
+
+def bench(config: BenchConfig) -> None:
+    """Measures on all ranks; the first prints the table."""
+    tensorflow_import.import_tensorflow()
+    from hvd_nmt.training import benchmark
+
+    found = benchmark.measure(config, config.steps)
+    if found is not None:  # on rank 0
+        rows = found.rows()
+        width = max(len(name) for name, _ in rows)
+        print("\n".join(found.plan.lines()))
+        print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
 
 
 if __name__ == "__main__":

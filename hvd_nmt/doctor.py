@@ -17,10 +17,10 @@ from typing import Annotated
 
 import tyro
 
-from hvd_nmt.common.errors import ClusterError, ConfigError, reported, speak_utf8
+from hvd_nmt.common.errors import ClusterError, ConfigError
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config, command_line
-from hvd_nmt.config.limits import PositiveFloat
+from hvd_nmt.config.schema import PositiveFloat
 from hvd_nmt.diagnosis import checks, hosts, measurement, planned_run
 from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check
 from hvd_nmt.diagnosis.link import Links
@@ -53,24 +53,23 @@ class DoctorConfig(Config):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    speak_utf8()
-    with reported("hvd_nmt.doctor") as outcome:
-        config: DoctorConfig = command_line.run_config(
-            argv, prog="python -m hvd_nmt.doctor", description=__doc__ or "", kind=DoctorConfig
-        )
-        found, prediction = diagnose(config)
-        statuses = collections.Counter(check.status for check in found)
-        parts = [checks.table(found)]
-        if prediction is not None:
-            parts.append("\n".join(prediction.lines()))
-        verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
-        parts.append(
-            f"{statuses[OK]} ok, {count(statuses[WARN], 'warning')}, "
-            f"{count(statuses[FAIL], 'failure')}: {verdict}."
-        )
-        print("\n\n".join(parts))
-        outcome.exit_code = ClusterError.exit_code if statuses[FAIL] else 0
-    return outcome.exit_code
+    return command_line.run("hvd_nmt.doctor", DoctorConfig, doctor, str(__doc__), argv)
+
+
+def doctor(config: DoctorConfig) -> int:
+    """Prints what was found; returns the exit code."""
+    found, prediction = diagnose(config)
+    statuses = collections.Counter(check.status for check in found)
+    parts = [checks.table(found)]
+    if prediction is not None:
+        parts.append("\n".join(prediction.lines()))
+    verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
+    parts.append(
+        f"{statuses[OK]} ok, {count(statuses[WARN], 'warning')}, "
+        f"{count(statuses[FAIL], 'failure')}: {verdict}."
+    )
+    print("\n\n".join(parts))
+    return ClusterError.exit_code if statuses[FAIL] else 0
 
 
 def diagnose(config: DoctorConfig) -> tuple[list[Check], Prediction | None]:

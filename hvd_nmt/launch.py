@@ -33,7 +33,7 @@ from typing import Annotated
 import tyro
 
 from hvd_nmt.common import signals
-from hvd_nmt.common.errors import ConfigError, outliving_readers, reported, speak_utf8
+from hvd_nmt.common.errors import ConfigError, outliving_readers, reported
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.diagnosis import checks, hosts, probe
 from hvd_nmt.diagnosis.hosts import Host
@@ -81,7 +81,6 @@ class Options:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    speak_utf8()
     with (
         signals.restored(),
         outliving_readers("hvd_nmt.launch"),
@@ -134,10 +133,9 @@ def config_of(words: Sequence[str]) -> Config | None:
         options = words[2:]
     else:
         return None
-    config: Config = command_line.run_config(
-        list(options), prog=f"python -m {_TRAIN}", description="The run to launch."
+    return command_line.run_config(
+        Config, prog=f"python -m {_TRAIN}", description="The run to launch.", argv=list(options)
     )
-    return config
 
 
 def _job(options: Options, words: Sequence[str]) -> Job:

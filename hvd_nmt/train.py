@@ -16,29 +16,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_nmt.common import signals, tensorflow_import
-from hvd_nmt.common.errors import outliving_readers, reported, speak_utf8
+from hvd_nmt.common.errors import outliving_readers
 from hvd_nmt.config import Config, command_line
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
-    speak_utf8()
-    first = command_line.is_first_rank()
     tensorflow_import.wait_as_spare(_import)
-    with (
-        signals.restored(),
-        outliving_readers("hvd_nmt.train"),
-        reported("hvd_nmt.train", speak=first) as outcome,
-    ):
-        config: Config = command_line.run_config(
-            argv, prog="python -m hvd_nmt.train", description=__doc__ or ""
-        )
-        # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
-        _import()
-        from hvd_nmt.training import run
+    with signals.restored(), outliving_readers("hvd_nmt.train"):
+        return command_line.run("hvd_nmt.train", Config, train, str(__doc__), argv)
 
-        run.train(config, write_report)
-    return outcome.exit_code
+
+def train(config: Config) -> None:
+    """Trains, and explains the run."""
+    # TensorFlow takes seconds to import; --help and a mistyped option need not wait for it.
+    _import()
+    from hvd_nmt.training import run
+
+    run.train(config, write_report)
 
 
 def _import() -> None:

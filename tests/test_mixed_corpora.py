@@ -14,15 +14,16 @@ from hvd_nmt.data import corpus
 from hvd_nmt.records.read import read_run
 from hvd_nmt.reporting.notebook import read_sentences
 
-STAGES = "[{until: 18, weights: {clean: 1, crawled: 3}}, {until: end, weights: {back: 1}}]"
+STAGES = "{until: 18, weights: {clean: 1, crawled: 3}}, {until: end, weights: {back: 1}}"
 
 
 @pytest.fixture(scope="module")
 def done(toy_commands: Forks, mixed_data: Path, tmp_path_factory: pytest.TempPathFactory):
     """A run of 30 steps in two stages, and what it said."""
     cwd = tmp_path_factory.mktemp("mixed")
+    (cwd / "hvd_nmt.yaml").write_text(f"data: {{stages: [{STAGES}]}}")
     options = toy.train_options(
-        mixed_data, "run", 30, "--data.stages", STAGES, "--evaluation.sentences", "10",
+        mixed_data, "run", 30, "--evaluation.sentences", "10",
         "--training.log-every", "6", "--telemetry.report",
     )  # fmt: skip
     found = toy_commands.train(*options, cwd=cwd, eager=True)
@@ -94,7 +95,7 @@ def test_evaluate_scores_each_corpus(done, toy_commands: Forks) -> None:
 def test_stages_may_change_ahead_only(done, toy_commands: Forks, mixed_data: Path) -> None:
     cwd, _ = done
     other = STAGES.replace("crawled: 3", "crawled: 2")
-    options = toy.train_options(mixed_data, "run", 40, "--data.stages")
-    refused = toy_commands.train(*options, other, cwd=cwd)
+    (cwd / "hvd_nmt.yaml").write_text(f"data: {{stages: [{other}]}}")
+    refused = toy_commands.train(*toy.train_options(mixed_data, "run", 40), cwd=cwd)
     assert refused.returncode == 4
     assert "up to there data.stages must stay what it was" in refused.stderr

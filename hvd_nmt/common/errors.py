@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TextIO, cast, final
 
 from hvd_nmt.common.rank_environment import START_ID
@@ -84,8 +84,11 @@ def speak_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-# No program can mend these, wherever they strike: no right to a file or folder, and a full disk.
-_OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+# No program can mend these, wherever they strike: no right to a file or folder, a file in the place
+# of a folder, and a full disk.
+_OF_THE_MACHINE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT
+}  # fmt: skip
 
 
 def system_error(error: BaseException) -> str:
@@ -155,10 +158,10 @@ def outliving_readers(command: str) -> Iterator[None]:
     A reader such as `head` has ended, an ssh connection is cut, or the disk of a log is full. One
     sentence on stderr, after the command's name, says so of stdout.
     """
+    speak_utf8()
     streams = sys.stdout, sys.stderr
-    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
-        if stream is not None:  # closed before the start
-            setattr(sys, name, cast(TextIO, _OutlivingStream(stream, name, command)))
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, cast(TextIO, _OutlivingStream(getattr(sys, name), name, command)))
     try:
         yield
     finally:
@@ -173,28 +176,23 @@ class _OutlivingStream:
         self._stream, self._name, self._command = stream, name, command
 
     def write(self, text: str) -> int:
-        with self._failures_hidden():
-            self._stream.write(text)
+        self._outlive(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        with self._failures_hidden():
-            self._stream.flush()
+        self._outlive(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    @contextlib.contextmanager
-    def _failures_hidden(self) -> Iterator[None]:
+    def _outlive(self, action: Callable[[], object]) -> None:
         try:
-            yield
+            action()
         except OSError as error:
-            with contextlib.suppress(OSError):
-                # What is still in Python's buffer has to go somewhere, at the latest at its exit.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-                if self._name == "stdout":
-                    print(
-                        f"{self._command} goes on without stdout, which cannot be written any more "
-                        f"({error.strerror}).",
-                        file=sys.stderr,
-                    )
+            # What is still in Python's buffer has to go somewhere, at the latest at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            print(
+                f"{self._command} goes on without {self._name}, which cannot be written any more "
+                f"({error.strerror}).",
+                file=sys.stderr,
+            )

@@ -20,16 +20,14 @@ from hvd_nmt.common.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file is, whatever its name."""
+    """Size and SHA-256, in hexadecimal, of a file, whatever its name."""
 
     n_bytes: int
-    """size of the file"""
     sha256: str
-    """SHA-256 of the file's content, in hexadecimal"""
 
 
 def fingerprint(path: Path) -> FileFacts:
-    """Size and SHA-256 of a file."""
+    """The facts of a file."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256")
         return FileFacts(stream.tell(), digest.hexdigest())
@@ -87,20 +85,29 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def try_lock(stream: IO[Any]) -> bool:
+def try_lock(stream: IO[Any], wait: bool = False) -> bool:
     """Locks an open file until it is closed or its process ends; False if another process has it.
 
     The kernel frees the lock with the process, however it ends, so that it cannot go stale. A file
     system without locks (Lustre without `-o flock`, NFS without lockd) is warned of on stderr.
     """
-    return _flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        print(
+            f"warning: the file system of {stream.name} has no locks ({error.strerror}): nothing "
+            "keeps a second process out, so start only one.",
+            file=sys.stderr,
+        )
+    return True
 
 
 def is_locked(stream: IO[Any]) -> bool:
     """Whether another process on this host holds the `try_lock` of an open file.
 
-    Raises:
-        OSError: its file system has no locks.
+    OSError: its file system has no locks.
     """
     try:
         fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -116,8 +123,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
     The lock is that of an empty file `.<name>.lock` beside it, which stays.
 
-    Raises:
-        DataError: the parent directory cannot be made or written.
+    DataError: the parent directory cannot be made or written.
     """
     path = followed(path)
     try:
@@ -126,7 +132,7 @@ def exclusive(path: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}.") from None
     with lock:
-        _flock(lock, fcntl.LOCK_EX)
+        try_lock(lock, wait=True)
         _recover(path)
         yield
 
@@ -159,21 +165,6 @@ def require_free(path: Path) -> None:
     """See that an output replaces nothing, an empty directory apart; else ConfigError."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"{path} is there already: choose another --out, or remove it first.")
-
-
-def _flock(stream: IO[Any], operation: int) -> bool:
-    """Whether nobody else holds the lock, as far as the file system can tell."""
-    try:
-        fcntl.flock(stream, operation)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        print(
-            f"warning: the file system of {stream.name} has no locks ({error.strerror}): nothing "
-            "keeps a second process out, so start only one.",
-            file=sys.stderr,
-        )
-    return True
 
 
 def _asides(path: Path) -> tuple[Path, Path]:

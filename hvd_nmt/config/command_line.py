@@ -22,26 +22,17 @@ import tyro
 
 from hvd_nmt.common.errors import ConfigError, let_first_rank_speak, reported, speak_utf8
 from hvd_nmt.config import Config, load, presets
-from hvd_nmt.config.yaml_reader import nearest
+from hvd_nmt.config.serialization import nearest
 
 LOCAL_FILE = Path("hvd_nmt.yaml")
 """defaults of a working directory, read when the file is there"""
 Options = TypeVar("Options")
-RunOptions = TypeVar("RunOptions", bound=Config)
 
 
 def run_config(
-    argv: Sequence[str] | None = None,
-    *,
-    prog: str,
-    description: str,
-    kind: type[RunOptions] = Config,  # type: ignore[assignment]
-) -> RunOptions:
-    """The configuration a command line asks for: preset, then YAML files, then overrides.
-
-    Raises:
-        ConfigError: unknown preset or key, unreadable file, or values that cannot work together.
-    """
+    kind: type[Options], *, prog: str, description: str, argv: Sequence[str] | None = None
+) -> Options:
+    """The configuration a command line asks for; ConfigError: it cannot work."""
     table = presets()
     sources = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     sources.add_argument("--preset", default="demo")
@@ -79,18 +70,19 @@ def is_first_rank() -> bool:
 def run(
     name: str,
     kind: type[Options],
-    action: Callable[[Options], None],
+    action: Callable[[Options], int | None],
     description: str,
     argv: Sequence[str] | None,
 ) -> int:
-    """A whole command; of its ranks, if it has several, the first speaks.
+    """A whole command, of which the first rank speaks; returns the exit code that `action` gave.
 
-    Returns:
-        The exit code, see `hvd_nmt.common.errors`.
+    Options that are a `Config` also come from presets and files.
     """
     speak_utf8()
+    make = run_config if issubclass(kind, Config) else options
     with reported(name, speak=is_first_rank()) as outcome:
-        action(options(kind, prog=f"python -m {name}", description=description, argv=argv))
+        found = make(kind, prog=f"python -m {name}", description=description, argv=argv)
+        outcome.exit_code = action(found) or 0
     return outcome.exit_code
 
 

@@ -41,13 +41,7 @@ class Joined(enum.Enum):
 
 
 def joined_at(config: Config, exchange: Exchange, step: int) -> Joined:
-    """What the islands make equal on all hosts after a step.
-
-    Args:
-        config: of the run; when it saves and evaluates.
-        exchange: of the run.
-        step: steps done.
-    """
+    """What the islands make equal on all hosts when so many steps are done."""
     if not exchange.islands:
         return Joined.NOTHING
     intervals = config.checkpoints.every_steps, config.evaluation.every_steps
@@ -58,13 +52,8 @@ def joined_at(config: Config, exchange: Exchange, step: int) -> Joined:
 
 
 def is_due(step: int, every_steps: int, sync_every: int = 1) -> bool:
-    """Whether something that is due every so many steps is done after this one.
+    """Whether something that is due every so many steps is done when `step` of them are.
 
-    What all hosts must have in common stands at an exchange: each due step is put off to the next.
-
-    Args:
-        step: steps done.
-        every_steps: steps between two times that it is due.
-        sync_every: steps between two exchanges; 1: each step is one.
+    What all hosts must have in common is put off to the next exchange, of one every `sync_every`.
     """
     return step % sync_every == 0 and step // every_steps > (step - sync_every) // every_steps

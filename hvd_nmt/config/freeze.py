@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config.yaml_reader import nearest
 
 # A stack ends with a layer normalisation of its own, which is of no use without it.
 _STACKS = {
@@ -32,12 +31,10 @@ def frozen(paths: Sequence[str], patterns: str) -> set[str]:
         globs = [glob for part in _STACKS.get(pattern, (pattern,)) for glob in (part, f"{part}/*")]
         named = {path for path in paths for glob in globs if fnmatch.fnmatchcase(path, glob)}
         if not named:
-            # Whole paths and their beginnings, such as encoder/0; then each kind of layer once.
-            parts = {path[: match.start()] for path in paths for match in re.finditer("/|$", path)}
             kinds = dict.fromkeys(re.sub(r"/\d+/", "/*/", path) for path in paths)
             raise ConfigError(
-                f"training.freeze: no weight is called {pattern!r}"
-                f"{nearest(pattern, sorted(parts))}; the weights are {', '.join(kinds)}."
+                f"training.freeze: no weight is called {pattern!r}; the weights are "
+                f"{', '.join(kinds)}."
             )
         found |= named
     if len(found) == len(paths):

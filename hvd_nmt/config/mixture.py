@@ -1,12 +1,6 @@
 """Stages of a run on several corpora: how much of each one its steps hold, and until when.
 
-    data:
-      stages:
-        - {until: 50000, weights: {clean: 1, crawled: 3, back: 1}}
-        - {until: end, weights: {clean: 1}}
-
-A weight is a share of the sentence pairs, relative to the other weights; `as is` means each pair of
-that corpus once an epoch. A corpus that a stage does not name is not used in it.
+A corpus that a stage does not name is not used in it.
 """
 
 import contextlib
@@ -16,15 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-import yaml
-
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config.yaml_reader import parse_yaml
 
 AS_IS: Literal["as is"] = "as is"
 END: Literal["end"] = "end"
 Weight = float | Literal["as is"]
-"""share of an epoch's pairs, relative to the other weights; or each pair once an epoch"""
+"""share of an epoch's pairs, relative to the other weights; `as is`: each pair once an epoch"""
 
 
 @dataclass(frozen=True)
@@ -41,11 +32,7 @@ Stages = tuple[Stage, ...]
 
 
 def weight_of(value: Any, name: str) -> Weight:
-    """A weight as it stands in a file.
-
-    Raises:
-        ConfigError: it is no weight.
-    """
+    """A weight as it stands in a file; ConfigError: it is none."""
     if value == AS_IS:
         return AS_IS
     if isinstance(value, int | float | str) and not isinstance(value, bool):
@@ -56,11 +43,7 @@ def weight_of(value: Any, name: str) -> Weight:
 
 
 def stages_of(values: Any, where: str) -> Stages:
-    """Stages as they stand in a file.
-
-    Raises:
-        ConfigError: they are no stages, or not one after the other.
-    """
+    """Stages as they stand in a file; ConfigError: they are none, or not one after the other."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise ConfigError(f"{where} must be a list such as {_EXAMPLE}, not {values!r:.60}.")
     stages = tuple(_stage(value, f"{where}: stage {i}") for i, value in enumerate(values, start=1))
@@ -70,17 +53,6 @@ def stages_of(values: Any, where: str) -> Stages:
     if ends and ends[-1] != math.inf:
         raise ConfigError(f"{where}: the last stage needs `until: end`.")
     return stages
-
-
-def parse(text: str) -> Stages:
-    """Stages in one word of the command line, as YAML; raises a ConfigError as `stages_of`."""
-    return stages_of(parse_yaml(text, "data.stages") or [], "data.stages")
-
-
-def word(stages: Stages) -> str:
-    """The inverse of `parse`."""
-    plain = [{"until": stage.until, "weights": dict(stage.weights)} for stage in stages]
-    return yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).strip()
 
 
 _EXAMPLE = "[{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights: {clean: 1}}]"

@@ -11,15 +11,9 @@ _BFLOAT16_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
 def pick(wanted: Precision, gpu_capability: tuple[int, ...] | None, cpu_has_bfloat16: bool) -> str:
     """The arithmetic of a run on some hardware.
 
-    Args:
-        wanted: a precision, or "auto".
-        gpu_capability: CUDA compute capability (major, minor) of the rank's GPU, () if it does not
-            tell; None: the rank computes on the CPU.
-        cpu_has_bfloat16: see `cpu_has_bfloat16`.
-
-    Returns:
-        "bfloat16" where the GPU (Ampere and later) or the CPU multiplies bfloat16 faster than
-        float32; "float16", with loss scaling, on Volta and Turing; "float32" elsewhere.
+    It is what was wanted, or for "auto" bfloat16 where the GPU (Ampere and later) or the CPU
+    multiplies it faster than float32; float16, with loss scaling, on Volta and Turing; else
+    float32. `gpu_capability` is CUDA's (major, minor), () if it does not tell; None: no GPU.
     """
     if wanted != "auto":
         return wanted

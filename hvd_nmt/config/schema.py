@@ -1,23 +1,14 @@
 """The tree of frozen dataclasses that is the configuration of a run. No TensorFlow here."""
 
 import dataclasses
+import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from tyro.constructors import PrimitiveConstructorSpec
+from tyro.conf import Fixed
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config import limits, mixture
-from hvd_nmt.config.limits import (
-    AUTO,
-    NaturalCount,
-    NaturalFloat,
-    NaturalInt,
-    PositiveCount,
-    PositiveFloat,
-    PositiveInt,
-    Share,
-)
 from hvd_nmt.config.mixture import Stages
 
 _NO_RATE = 0.1
@@ -29,13 +20,27 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Decay = Literal[
     "transformer_policy", "inverse_sqrt", "constant", "linear", "cosine", "warmup_stable_decay"
 ]
-_STAGES = PrimitiveConstructorSpec(
-    nargs=1,
-    metavar="YAML",
-    instance_from_str=lambda words: mixture.parse(words[0]),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda value: [mixture.word(value)],
-)
+AUTO: Literal["auto"] = "auto"
+Count = int | Literal["auto"]
+"""a number, or left to the program"""
+
+
+class Limit(NamedTuple):
+    """What a number must be; stands in the type of its field."""
+
+    holds: Callable[[Any], bool]
+    wanted: str
+
+
+_ABOVE_0 = Limit(lambda value: value > 0, "it must be above 0")
+_NOT_BELOW_0 = Limit(lambda value: value >= 0, "it must be at least 0")
+PositiveInt = Annotated[int, _ABOVE_0]
+PositiveCount = Annotated[Count, _ABOVE_0]
+PositiveFloat = Annotated[float, _ABOVE_0]
+NaturalInt = Annotated[int, _NOT_BELOW_0]
+NaturalCount = Annotated[Count, _NOT_BELOW_0]
+NaturalFloat = Annotated[float, _NOT_BELOW_0]
+Share = Annotated[float, Limit(lambda value: 0 <= value < 1, "give a share in [0, 1)")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,13 +57,10 @@ class DataConfig:
     allow_change: bool = False
     """resume although these are other data than the checkpoint was trained on; the best models then
     start anew"""
-    stages: Annotated[Stages, _STAGES] = ()
-    """data of several corpora (prepare --corpora): how much of each one the steps hold, and until
-    which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weights:
-    {clean: 1}}]; empty: the weights of the data, all the time"""
-
-    def __post_init__(self) -> None:
-        limits.require(self, "data")
+    stages: Fixed[Stages] = ()
+    """data of several corpora (prepare --corpora), in a file only: how much of each one the steps
+    hold, and until which step, such as [{until: 50000, weights: {clean: 1, crawled: 3}}, {until:
+    end, weights: {clean: 1}}]; empty: the weights of the data, all the time"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +110,6 @@ class ModelConfig:
                 f"model.width {self.width} cannot be shared evenly by model.heads {self.heads}: "
                 f"make the width a multiple of {2 * max(self.heads, 1)}."
             )
-        limits.require(self, "model")
         if self.start == "openseq2seq" and self.positions == "learned":
             raise ConfigError(
                 "model.start openseq2seq reads more tokens than model.positions learned has "
@@ -190,7 +191,6 @@ class TrainingConfig:
     such as encoder/0/* and */attention/*; empty: all are trained"""
 
     def __post_init__(self) -> None:
-        limits.require(self, "training")
         if self.exchange == "islands" and self.sync_every == 1:
             raise ConfigError(
                 "training.exchange islands with training.sync_every 1 exchanges in each step, and "
@@ -248,9 +248,6 @@ class EvaluationConfig:
     """end the run when an evaluation shows that twice the steps would surely bring less than 0.5
     BLEU, as the report judges it"""
 
-    def __post_init__(self) -> None:
-        limits.require(self, "evaluation")
-
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
@@ -264,9 +261,6 @@ class CheckpointConfig:
     """number of the best checkpoints best_models/val_loss=X-step-N (bleu=X and so on with
     evaluation.best_by) that are kept"""
 
-    def __post_init__(self) -> None:
-        limits.require(self, "checkpoints")
-
 
 @dataclasses.dataclass(frozen=True)
 class TelemetryConfig:
@@ -279,9 +273,6 @@ class TelemetryConfig:
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     """show the run in MLflow or Weights & Biases, too, while it trains; where, their own
     environment variables say, such as MLFLOW_TRACKING_URI or WANDB_PROJECT"""
-
-    def __post_init__(self) -> None:
-        limits.require(self, "telemetry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +291,19 @@ class Config:
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
 
     def __post_init__(self) -> None:
-        limits.require(self)
+        _require_limits(self)
         if not self.run_dir.name:
             raise ConfigError("run_dir is the working directory: give a directory of its own.")
+
+
+def _require_limits(config: Any, prefix: str = "") -> None:
+    """See that numbers are within the limits of their types; `prefix` is that of their names."""
+    for name, hint in get_type_hints(type(config), include_extras=True).items():
+        value = getattr(config, name)
+        if dataclasses.is_dataclass(value):
+            _require_limits(value, f"{prefix}{name}.")
+        for limit in getattr(hint, "__metadata__", ()):
+            if not isinstance(limit, Limit) or value == AUTO:
+                continue
+            if not (limit.holds(value) and value < math.inf):  # NaN fails every comparison
+                raise ConfigError(f"{prefix}{name} is {value}: {limit.wanted} and finite.")

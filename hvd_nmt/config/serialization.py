@@ -1,18 +1,17 @@
 """A configuration as plain values: read from YAML, written to it, compared."""
 
 import dataclasses
+import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import yaml
 
 from hvd_nmt.common.errors import ConfigError
-from hvd_nmt.config.limits import AUTO, Count
 from hvd_nmt.config.mixture import Stages, stages_of
-from hvd_nmt.config.schema import Config
-from hvd_nmt.config.yaml_reader import nearest, read_yaml
+from hvd_nmt.config.schema import AUTO, Config, Count
 
 _FORMER = frozenset({
     "data.bpe_dropout",
@@ -47,18 +46,33 @@ _FORMER_VALUES: dict[tuple[str, str], Any] = {
 def load(path: Path, default: Config | None = None) -> Config:
     """Read a YAML file of configuration values, such as config.yaml of a run, over a default.
 
-    Raises:
-        ConfigError: the file cannot be read, is no mapping, has an unknown key (the nearest name
-            is given) or a value of the wrong type.
+    ConfigError: it is no mapping, has an unknown key or a value of the wrong type.
     """
     return from_plain(read_yaml(path), str(path), default or Config())
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds; ConfigError: it holds none, or a name has two values."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"The configuration {path} is no mapping of names to values.")
+    return values
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """ " (did you mean '...'?)", or nothing if no name is near."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def from_plain(values: Mapping[str, Any], where: str, default: Any, section: str = "") -> Any:
     """The configuration, or a `section` of it, with other values, named as `as_plain` gives them.
 
-    Raises:
-        ConfigError: one is unknown or wrong; the sentence begins with `where`.
+    ConfigError: one is unknown or wrong; the sentence begins with `where`.
     """
     hints = get_type_hints(type(default))
     changes = {}
@@ -136,3 +150,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return os.fspath(value)
     return list(value) if isinstance(value, tuple) else value
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML's own loader lets the second value of a name win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                line = node.value[number][0].start_mark.line + 1
+                raise ValueError(f"line {line}: {name} has a value already.")
+        return super().construct_mapping(node, deep)

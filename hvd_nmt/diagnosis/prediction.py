@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, duration, step_duration
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.config.limits import AUTO
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, Judgement, used_nic
 from hvd_nmt.diagnosis.measurement import Measurement
 from hvd_nmt.diagnosis.planned_run import PlannedRun

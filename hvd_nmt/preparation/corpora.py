@@ -25,7 +25,7 @@ from typing import Any
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
-from hvd_nmt.config.yaml_reader import nearest, read_yaml
+from hvd_nmt.config.serialization import nearest, read_yaml
 from hvd_nmt.data.corpus import LANGUAGE_NAME
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.parts import Input

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.config import EOS, TrainingConfig
-from hvd_nmt.config.limits import AUTO
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import PaddedBatch
 from hvd_nmt.model import device

@@ -15,7 +15,7 @@ import tf_keras as keras
 from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import Joined
-from hvd_nmt.config.limits import AUTO
+from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
 from hvd_nmt.model.transformer import Transformer

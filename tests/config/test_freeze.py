@@ -38,15 +38,9 @@ def test_embedding_means_both_where_the_source_has_its_own() -> None:
     assert freeze.frozen(paths, "source_embedding") == {"source_embedding"}
 
 
-def test_unknown_pattern_gets_the_nearest_and_the_list() -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_an_unknown_pattern_gets_the_list_and_something_must_be_left() -> None:
+    with pytest.raises(ConfigError, match="'encoder/0/atention'; the weights are ") as caught:
         freeze.frozen(PATHS, "embedding,encoder/0/atention")
-    said = str(caught.value)
-    assert "'encoder/0/atention' (did you mean 'encoder/0/attention'?)" in said
-    assert "decoder/*/cross_attention/query" in said
-    assert said.count("encoder/*/attention/qkv") == 1
-
-
-def test_something_must_be_left() -> None:
+    assert str(caught.value).count("encoder/*/attention/qkv") == 1
     with pytest.raises(ConfigError, match="leaves no weight to train"):
         freeze.frozen(PATHS, "embedding,encoder,decoder")

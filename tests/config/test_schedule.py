@@ -86,7 +86,6 @@ def test_the_formula_that_is_shown_gives_the_rate(decay, cap):
         ({"decay": "cosine"}, "training.learning_rate 2 is the highest rate"),
         ({"decay": "linear", "learning_rate": 5e-4, "cooldown_steps": 9}, "by itself"),
         ({"decay": "warmup_stable_decay", "learning_rate": 5e-4}, "needs training.cooldown_steps"),
-        ({"weight_decay": -0.1}, "training.weight_decay"),
     ],
 )
 def test_numbers_that_are_meant_for_another_schedule_are_refused(values, words):

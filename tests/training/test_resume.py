@@ -21,9 +21,9 @@ from hvd_nmt.checkpoints.find import newest_first
 
 EXACT = ("train_loss", "train_nll", "learning_rate", "Loss_Optimization/global_gradient_norm")
 SAVE_OFTEN = ("--checkpoints.every-steps", "3", "--checkpoints.keep", "2")
-STAGES = """[{until: 18, weights: {clean: 1, crawled: 2}},
-{until: end, weights: {back: 3, clean: as is}}]"""
-WITH_ALL = ("--training.ema-decay", "0.9", "--data.stages", STAGES)
+STAGES = """data: {stages: [{until: 18, weights: {clean: 1, crawled: 2}},
+{until: end, weights: {back: 3, clean: as is}}]}"""
+WITH_ALL = ("--training.ema-decay", "0.9", "--config", "stages.yaml")
 COPIES = ("--bpe-dropout", "0.1", "--noise.typos", "0.1", "--copies", "3")
 
 
@@ -74,6 +74,7 @@ def two_ranks(toy_commands: Forks, train_until, tmp_path_factory: pytest.TempPat
     corpora with tags in two stages, and have another copy of a sentence each time it comes.
     """
     cwd = tmp_path_factory.mktemp("two_ranks")
+    (cwd / "stages.yaml").write_text(STAGES)
     mixed_data = toy.mixed_data(tmp_path_factory.mktemp("copies"), *COPIES)
     whole = toy_commands.train(
         *toy.train_options(mixed_data, "whole", 40, *WITH_ALL), cwd=cwd, ranks=2
