@@ -1,27 +1,19 @@
 """All commands under one name: `hvd-nmt train ...` is `python -m hvd_nmt.train ...`."""
 
+import ast
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from hvd_nmt.common.errors import ConfigError, reported
 from hvd_nmt.common.version import __version__
 
-# Not asked of the modules themselves: importing some of them takes seconds.
-COMMANDS = {
-    "prepare": "make a data directory of raw parallel text: clean, train SentencePiece, encode",
-    "train": "train a Transformer on all ranks; the same command again resumes",
-    "translate": "translate raw text with a trained run: N lines in, N lines out, in their order",
-    "evaluate": "score translations: BLEU, chrF2 and TER, with intervals and significance",
-    "average": "average the weights of several checkpoints of a run into one new checkpoint",
-    "export": "write a trained model for other programs: a SavedModel, or for CTranslate2",
-    "convert": "turn a model that another program trained into a run directory",
-    "report": "explain a run: eleven answers with figures and evidence, in HTML and Markdown",
-    "launch": "start the ranks on all hosts, and again until the run is done: nobody has to watch",
-    "doctor": "look at the hosts before a run: what will not work, and how fast it will be",
-    "bench": "measure how fast this machine trains, and its share of what products alone reach",
-}
-"""name of a module of the package with a function `main` -> what it does"""
+COMMANDS = (
+    "prepare", "train", "translate", "evaluate", "average", "export", "convert", "report", "launch",
+    "doctor", "bench",
+)  # fmt: skip
+"""modules of the package with a function `main`"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,9 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _overview() -> str:
+    """The first line of each module, read as text: to import some of them takes seconds."""
+    lines = []
+    for name in COMMANDS:
+        code = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+        lines.append(f"  {name:9}  {str(ast.get_docstring(ast.parse(code))).splitlines()[0]}")
     return "\n".join([
-        "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])", "",
-        *(f"  {name:9}  {line}" for name, line in COMMANDS.items()), "",
+        "usage: hvd-nmt NAME [options]     (or python -m hvd_nmt NAME [options])", "", *lines, "",
         "hvd-nmt NAME --help explains a command; exit codes are in hvd_nmt.common.errors.",
     ])  # fmt: skip
 

@@ -29,14 +29,6 @@ def test_functions_are_of_a_size_to_read():
     assert {name: n for name, n in lines.items() if n > MOST_LINES_OF_A_FUNCTION} == {}
 
 
-def test_no_function_takes_more_than_six_positional_parameters():
-    taken = {
-        name: [each for each in node.args.args if each.arg not in ("self", "cls")]
-        for name, node in FUNCTIONS.items()
-    }
-    assert {name: len(each) for name, each in taken.items() if len(each) > 6} == {}
-
-
 def test_file_names_are_unique():
     names = [path.name for path in MODULES if not path.name.startswith("__")]
     assert len(set(names)) == len(names)
