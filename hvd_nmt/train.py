@@ -44,9 +44,7 @@ def _import() -> None:
 def write_report(run_dir: Path, in_background: bool = False) -> None:
     """Explain the run, however it ended, if it has begun; what goes wrong here spoils no training.
 
-    Args:
-        run_dir: run directory.
-        in_background: in a process that belongs to nobody, so that no launcher kills it.
+    In the background a process that belongs to nobody does it, so that no launcher kills it.
     """
     from hvd_nmt.telemetry.events import METRICS_FILE  # brings TensorBoard; --help needs none
 

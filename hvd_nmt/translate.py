@@ -22,6 +22,7 @@ text, both from 0; n_best, with --n-best above 1, a list of such translations, b
 are float32 sums whose order depends on what is translated at once: their fourth decimal may differ.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def translate(job: FileJob) -> None:
     """Translates the input to the output."""
-    if command_line.started_by_horovod():
+    if "HOROVOD_RANK" in os.environ:
         raise ConfigError(
             "Translating is one process: split the input, and start one for each GPU."
         )

@@ -57,11 +57,6 @@ def run_config(
     return options(kind, prog=prog, description=text, argv=words, default=own)
 
 
-def started_by_horovod() -> bool:
-    """Whether horovodrun started this process: then its standard input leads nowhere."""
-    return "HOROVOD_RANK" in os.environ
-
-
 def is_first_rank() -> bool:
     """Whether this is rank 0, which speaks; known before Horovod is imported."""
     return os.environ.get("HOROVOD_RANK", "0") == "0"

@@ -93,20 +93,18 @@ class Engine:
         """
         if not self.models:
             raise ConfigError("Scores of given pairs need the backend tensorflow.")
-        both, limit, sides = list(pairs), self.backend.max_length, []
-        for name, lines, tokenizer in (
-            ("source", self._tagged([pair[0] for pair in both], 1, _warn), self.tokenizers.source),
-            ("target", [pair[1] for pair in both], self.tokenizers.target),
-        ):
-            encoded = tokenizer.encode(lines)
-            for number, ids in enumerate(encoded, start=1):
+        both, limit = list(pairs), self.backend.max_length
+        lines = self._tagged([source for source, _ in both], 1, _warn)
+        sources = self.tokenizers.source.encode(lines)
+        targets = self.tokenizers.target.encode([target for _, target in both])
+        for name, side in (("source", sources), ("target", targets)):
+            for number, ids in enumerate(side, start=1):
                 if len(ids) > limit:
                     text = f"the {name} has {len(ids):,} tokens, cut to the {limit:,}"
                     _warn(number, f"{text} that the model reads.")
-            sides.append([cut(ids, limit) for ids in encoded])
-        source, target = sides
+        targets = [cut(ids, limit) for ids in targets]
         with self._explain_memory():
-            scored = dict(self._scorer.score(source, target, self.settings.batch_tokens))
+            scored = dict(self._scorer.score(sources, targets, self.settings.batch_tokens))
         return [float(np.sum(scored[i].logp_T, dtype=np.float64)) for i in range(len(both))]
 
     def stream(
@@ -142,7 +140,7 @@ class Engine:
         tags = [int(np.argmin(np.isin(ids, [*self.tags.values()]))) for ids in encoded]
         limit = self.backend.max_length
         parts = [
-            long_lines.parts(ids, limit, self._boundaries, count)
+            long_lines.parts(ids, limit, self.tokenizers.source.pieces, count)
             for ids, count in zip(encoded, tags, strict=True)
         ]
         for number, (ids, line) in enumerate(zip(encoded, parts, strict=True), first):
@@ -177,11 +175,6 @@ class Engine:
     def _scorer(self) -> Scorer:
         """The same for every call: its graph takes longer to make than a line to score."""
         return Scorer(self.models)
-
-    @cached_property
-    def _boundaries(self) -> long_lines.Boundaries:
-        """The same for every call: to look at all pieces takes longer than to translate a line."""
-        return long_lines.Boundaries.of(self.tokenizers.source.pieces)
 
     def _tagged(self, lines: Sequence[str], first: int, warn: Warn) -> Sequence[str]:
         """The lines, each with a tag of the language to translate to, if there are any."""

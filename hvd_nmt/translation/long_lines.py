@@ -5,7 +5,6 @@ begins a word.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,21 +15,7 @@ from hvd_nmt.model.translator import Translation
 SENTENCE_ENDS = tuple(".!?…。！？؟।")
 
 
-class Boundaries(NamedTuple):
-    """Where a line may be split, for each piece of a vocabulary; bool, indexed by id."""
-
-    starts_word: np.ndarray
-    ends_sentence: np.ndarray
-
-    @classmethod
-    def of(cls, pieces: Sequence[str]) -> "Boundaries":
-        """Those of the pieces of a vocabulary by id."""
-        starts = np.array([piece.startswith(SPACE) for piece in pieces])
-        ends = np.array([piece.endswith(SENTENCE_ENDS) for piece in pieces])
-        return cls(starts, ends)
-
-
-def parts(ids: np.ndarray, limit: int, known: Boundaries, tags: int = 0) -> list[np.ndarray]:
+def parts(ids: np.ndarray, limit: int, pieces: Sequence[str], tags: int = 0) -> list[np.ndarray]:
     """A line's ids, with eos, in one or more parts of at most `limit` tokens, each with eos.
 
     Each part begins with the first `tags` tokens of the line.
@@ -40,7 +25,7 @@ def parts(ids: np.ndarray, limit: int, known: Boundaries, tags: int = 0) -> list
     first, rest, found = ids[:tags], ids[tags:-1], []
     room = max(limit - tags - 1, 1)  # a part must take a token from the line
     while len(rest) > room:
-        at = _split_point(rest[: room + 1], known)
+        at = _split_point(rest[: room + 1], pieces)
         found.append(rest[:at])
         rest = rest[at:]
     return [np.concatenate([first, part, [EOS]]).astype(np.int32) for part in (*found, rest)]
@@ -82,12 +67,9 @@ def _joined(row: Sequence[Translation], places: Sequence[np.ndarray]) -> Transla
     return Translation(ids, score, together([part.token_scores for part in row]), together(aligned))
 
 
-def _split_point(ids: np.ndarray, known: Boundaries) -> int:
+def _split_point(ids: np.ndarray, pieces: Sequence[str]) -> int:
     """How many of these ids make the part, at least half: all but the last where nothing helps."""
     half = max(1, len(ids) // 2)
-    word = known.starts_word[ids[half:]]
-    sentence = word & known.ends_sentence[ids[half - 1 : -1]]
-    for where in (sentence, word):
-        if where.any():
-            return half + int(np.flatnonzero(where)[-1])
-    return len(ids) - 1
+    words = [at for at in range(half, len(ids)) if pieces[ids[at]].startswith(SPACE)]
+    sentences = [at for at in words if pieces[ids[at - 1]].endswith(SENTENCE_ENDS)]
+    return max(sentences or words, default=len(ids) - 1)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hvd_nmt
+from hvd_nmt import translate
 from hvd_nmt.config import EOS
 from hvd_nmt.model import device
 from hvd_nmt.model.decoding import Decoding
@@ -15,9 +16,28 @@ from hvd_nmt.translation import engine, file_job
 from hvd_nmt.translation.engine import Line
 from hvd_nmt.translation.settings import FileJob, Settings
 
+LONG = ("--min-length", "6")
+"""a model that has hardly learnt finds nothing more probable than an empty translation"""
 PENALTY = ("--length-penalty", "0")
 SAMPLED = ("--sample", "--temperature", "0.9")
 """a search finds the same for every line, with so little training; draws do not"""
+
+
+@pytest.fixture(scope="module")
+def dev(toy_data):
+    return (toy_data / "dev.en").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def translated(toy_run, toy_data, tmp_path):
+    """Run the command on the dev set of a tiny trained run: lines of output, without their ends."""
+
+    def command(*options):
+        files = ("--input", str(toy_data / "dev.en"), "--output", str(tmp_path / "out"))
+        assert translate.main(["--run", str(toy_run), *LONG, *files, *options]) == 0
+        return (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+
+    return command
 
 
 def test_scores_tokens_alignments_and_n_best(translated, dev):

@@ -9,7 +9,6 @@ from hvd_nmt.model.translator import Translation
 from hvd_nmt.translation import long_lines
 
 PIECES = ["<pad>", "</s>", "<s>", "<unk>", "▁the", "▁dog", "s", ".", "▁Mr.", "▁end."]
-KNOWN = long_lines.Boundaries.of(PIECES)
 
 
 def ids(*numbers):
@@ -17,12 +16,12 @@ def ids(*numbers):
 
 
 def found(line, limit):
-    return [part.tolist() for part in long_lines.parts(line, limit, KNOWN)]
+    return [part.tolist() for part in long_lines.parts(line, limit, PIECES)]
 
 
 @given(st.lists(st.integers(3, 9), max_size=60), st.integers(0, 12))
 def test_parts_are_short_enough_and_together_the_line(line, limit):
-    parts = long_lines.parts(ids(*line), limit, KNOWN)
+    parts = long_lines.parts(ids(*line), limit, PIECES)
     assert all(len(part) <= max(limit, 2) and part[-1] == EOS for part in parts)
     assert [token for part in parts for token in part[:-1]] == line
     assert all(len(part) > 1 for part in parts) or not line
@@ -36,7 +35,7 @@ def test_a_line_is_split_behind_a_sentence_else_before_a_word_else_anywhere():
 
 
 def test_each_part_begins_with_the_tags_of_its_line():
-    parts = long_lines.parts(ids(8, 6, 7, 9, 9), 4, KNOWN, tags=1)
+    parts = long_lines.parts(ids(8, 6, 7, 9, 9), 4, PIECES, tags=1)
     assert [part.tolist() for part in parts] == [[8, 6, 7, EOS], [8, 9, 9, EOS]]
 
 
