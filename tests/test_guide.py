@@ -97,11 +97,11 @@ def run(commands: Forks, folder: Path, beginning: str, but: str | None = None) -
     assert blocks
     said = ""
     for block in (re.sub(r"^    ", "", each, flags=re.MULTILINE) for each in blocks):
+        for old, new in SMALLER.items():
+            block = re.sub(rf"(?<!\w){old}\b", new, block)
         if name := re.match(r"# (\S+\.yaml)\n", block):
             (folder / name[1]).write_text(block, encoding="utf-8")
             continue
-        for old, new in SMALLER.items():
-            block = re.sub(rf"(?<!\w){old}\b", new, block)
         for command in re.split(r"^python -m ", block, flags=re.MULTILINE)[1:]:
             if but is None or but not in command:
                 module, *words = shlex.split(command.replace("\\\n", " "))
