@@ -8,33 +8,20 @@ SKYLAKE = {"avx2", "avx512f", "avx512_vnni"}
 
 
 @pytest.mark.parametrize(
-    ("flags", "picked"),
+    ("capability", "flags", "picked"),
     [
-        (SKYLAKE, "float32"),
-        (set(), "float32"),
-        (SKYLAKE | {"avx512_bf16"}, "bfloat16"),
-        (SKYLAKE | {"amx_bf16", "amx_tile"}, "bfloat16"),
+        (None, set(), "float32"),
+        (None, SKYLAKE, "float32"),
+        (None, SKYLAKE | {"avx512_bf16"}, "bfloat16"),
+        (None, SKYLAKE | {"amx_bf16", "amx_tile"}, "bfloat16"),
+        ((6, 1), {"avx512_bf16"}, "float32"),  # Pascal; the processor does not count
+        ((7, 0), {"avx512_bf16"}, "float16"),  # V100
+        ((8, 0), set(), "bfloat16"),  # A100
+        ((9, 0), set(), "bfloat16"),  # H100
+        ((), {"avx512_bf16"}, "float32"),  # unknown
     ],
 )
-def test_a_cpu_computes_bfloat16_only_if_it_can(flags, picked):
-    assert precision.pick("auto", None, precision.cpu_has_bfloat16(flags)) == picked
-
-
-@pytest.mark.parametrize(
-    ("capability", "picked"),
-    [
-        ((6, 1), "float32"),  # Pascal
-        ((7, 0), "float16"),  # V100
-        ((8, 0), "bfloat16"),  # A100
-        ((9, 0), "bfloat16"),  # H100
-        ((), "float32"),  # unknown
-    ],
-)
-def test_a_gpu_computes_what_its_tensor_cores_do(capability, picked):
-    for cpu_has_bfloat16 in (False, True):  # it does not count
-        assert precision.pick("auto", capability, cpu_has_bfloat16) == picked
-
-
-def test_an_explicit_wish_wins():
-    for wanted in ("float32", "bfloat16", "float16"):
-        assert precision.pick(wanted, (7, 0), cpu_has_bfloat16=True) == wanted
+def test_auto_is_what_the_hardware_is_good_at_and_a_wish_wins(capability, flags, picked):
+    can = precision.cpu_has_bfloat16(flags)
+    assert precision.pick("auto", capability, can) == picked
+    assert precision.pick("float16", capability, can) == "float16"
