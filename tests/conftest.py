@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,15 +34,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say how many trainings were started: they are what the time of the tests is spent on."""
-    if not hasattr(config, "workerinput"):
-        terminalreporter.write_line(f"{_trainings(config)} trainings, {MOST_TRAININGS} allowed")
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where there were too many: share those of the fixtures."""
-    if not hasattr(session.config, "workerinput") and _trainings(session.config) > MOST_TRAININGS:
+    """Say how many trainings were started, which the time is spent on; fail where too many were."""
+    if hasattr(session.config, "workerinput"):
+        return
+    started = _trainings(session.config)
+    line = f"\n{started} trainings, {MOST_TRAININGS} allowed: share those of the fixtures"
+    session.config.get_terminal_writer().line(line)
+    if started > MOST_TRAININGS:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
