@@ -39,7 +39,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         return
     started = _trainings(session.config)
-    line = f"\n{started} trainings, {MOST_TRAININGS} allowed: share those of the fixtures"
+    line = f"\n{started} trainings, {MOST_TRAININGS} allowed"
     session.config.get_terminal_writer().line(line)
     if started > MOST_TRAININGS:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
