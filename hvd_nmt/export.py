@@ -136,7 +136,7 @@ def _compare(lines: list[str], options: Options) -> None:
     if options.to == "saved-model":
         by_export = saved_model.translated(lines, options.out)
     else:
-        from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
+        from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
 
         backend = CTranslate2Translator(options.out, loaded.settings.decoding)
         by_export = list(dataclasses.replace(loaded, backend=backend, models=[]).stream(lines))

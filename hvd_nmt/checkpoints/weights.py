@@ -31,8 +31,7 @@ from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.model import architectures
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import Transformer, build_transformer
 
 
 def load_model(
@@ -52,7 +51,7 @@ def load_model(
     require_vocabularies(run_dir, manifest, prefix.name)
     with another_advised(prefix):
         read_fully(prefix)
-    model = architectures.build(
+    model = build_transformer(
         config.model, manifest.vocabulary_size, compute_dtype,
         source_vocabulary_size=manifest.source_vocabulary_size,
     )  # fmt: skip

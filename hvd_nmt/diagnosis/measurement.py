@@ -167,12 +167,12 @@ def _take_part(request: dict[str, Any]) -> None:
 
 def _model(request: dict[str, Any], config: Config, rank: Any) -> Any:
     """A `step.TrainingModel` with fresh weights."""
-    from hvd_nmt.model import architectures
+    from hvd_nmt.model.transformer import build_transformer
     from hvd_nmt.training import devices, optimizer
     from hvd_nmt.training.step import TrainingModel
 
     precision = devices.pick_precision(config.training.precision)
-    transformer = architectures.build(
+    transformer = build_transformer(
         config.model, request["vocabulary_size"], precision, config.training.seed,
         source_vocabulary_size=request["source_vocabulary_size"],
     )  # fmt: skip

@@ -1,17 +1,17 @@
-"""A run's model as a directory for CTranslate2, which translates on CPUs several times as fast.
+"""A run's model as a directory for CTranslate2, several times as fast on CPUs, and its search.
 
-It works without this package: it holds CTranslate2's files, the run's SentencePiece models, and a
-README.txt that says how to use them.
+The directory works without this package: it holds CTranslate2's files, the run's SentencePiece
+models, and a README.txt that says how to use them.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, final
 
 import numpy as np
 import tensorflow as tf
@@ -20,19 +20,26 @@ from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.manifest import read_manifest
 from hvd_nmt.checkpoints.run_files import vocabularies, write_record
 from hvd_nmt.checkpoints.weights import load_model, require_vocabularies
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError, RunError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, UNK
 from hvd_nmt.formats import Quantization
-from hvd_nmt.model.architectures import OpenSeq2SeqTransformer
+from hvd_nmt.model.batching import batches, cut
+from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.tokenizer import Tokenizers
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import OpenSeq2SeqTransformer, Transformer
+from hvd_nmt.model.translator import DEFAULT, Translation
 
 FACTS = "hvd_nmt.json"
 """what CTranslate2's own files do not say"""
 _PROCESSOR = "sentencepiece.SentencePieceProcessor"
 # Raised when a conversion writes something else: what `cached` made before is then made anew.
 _CONVERSION = 3
+# A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
+# be beaten, which takes a few more.
+_PATIENCE = 1.5
+# Rows x tokens that one worker translates at once: small enough for a CPU's cache.
+_BATCH_TOKENS = 1024
 
 
 def convert(run: Path, checkpoint: str, out: Path, quantization: Quantization = "float32") -> None:
@@ -90,6 +97,99 @@ print(target.decode([{words} for result in found]))
 """
 
 
+@final
+class CTranslate2Translator:
+    """Source ids in, target ids out, as `Translator` does it, on all processors.
+
+    CTranslate2 ranks by log-probability / length^penalty. The penalty of each batch is the one
+    whose slope at the length of its longest source is that of the run's own `Decoding.penalty`.
+    """
+
+    def __init__(self, path: Path, decoding: Decoding = DEFAULT) -> None:
+        require_possible(decoding)
+        self._decoding = decoding
+        package = require_package()
+        try:
+            facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+            self.max_length = int(facts["max_length"])
+            """longest source and longest translation, tokens with eos"""
+            self._start: list[str] = facts["target_prefix"]
+            self._source_pieces, pieces = (_pieces(path, side) for side in ("source", "target"))
+            # Each worker translates a batch of its own: better than several threads at one batch.
+            self._engine = package.Translator(
+                os.fspath(path), inter_threads=len(os.sched_getaffinity(0)), intra_threads=1
+            )
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise RunError(
+                f"{path} is no CTranslate2 model of hvd_nmt.export ({error}): export it again."
+            ) from None
+        self._ids = {piece: number for number, piece in enumerate(pieces)}
+
+    def translate(
+        self,
+        sources: Sequence[np.ndarray],
+        batch_tokens: int = 4096,
+        details: bool = False,
+        numbers: Sequence[int] | None = None,
+    ) -> Iterator[tuple[int, list[Translation]]]:
+        """As `Translator.translate`, without token scores and alignments."""
+        read = [cut(ids, self.max_length) for ids in sources]
+        for index, ids in enumerate(read):
+            if len(ids) <= 1:
+                yield index, [Translation(np.zeros(0, np.int32), 0.0)]
+        begun = []
+        for batch in batches([len(ids) for ids in read], min(batch_tokens, _BATCH_TOKENS)):
+            penalty = self._penalty(len(read[batch[0]]))
+            begun.append((batch, penalty, self._begin([read[i] for i in batch], penalty)))
+        for batch, penalty, promises in begun:
+            for index, promise in zip(batch, promises, strict=True):
+                yield index, self._translations(promise.result(), penalty)
+
+    def _penalty(self, length: int) -> float:
+        """The exponent d(log penalty) / d(log length) at the length of a source."""
+        alpha = self._decoding.alpha
+        return alpha if self._decoding.normalization == "marian" else alpha * length / (5 + length)
+
+    def _begin(self, sources: Sequence[np.ndarray], penalty: float) -> list[Any]:
+        """Promises of the hypotheses of a batch, the longest source of which is the first."""
+        decoding, start = self._decoding, self._start
+        longest = min(decoding.max_length or len(sources[0]) + EXTRA_TOKENS, self.max_length)
+        return self._engine.translate_batch(
+            [[self._source_pieces[number] for number in ids[:-1]] for ids in sources],
+            [start] * len(sources) if start else None,
+            asynchronous=True,
+            beam_size=decoding.beam_size,
+            patience=1.0 if decoding.beam_size == 1 else _PATIENCE,
+            num_hypotheses=decoding.n_best,
+            length_penalty=penalty,
+            # Ours begins with eos only where that is the best token of all, as in greedy search.
+            min_decoding_length=int(decoding.beam_size > 1),
+            max_decoding_length=longest + len(start),
+            max_input_length=0,
+            return_end_token=True,
+            return_scores=True,
+        )
+
+    def _translations(self, result: Any, penalty: float) -> list[Translation]:
+        """The hypotheses with the scores that `Translator` would give them."""
+        found = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = np.array([self._ids[piece] for piece in pieces[len(self._start) :]], np.int32)
+            logp = score * len(pieces) ** penalty
+            found.append(Translation(ids, logp / self._decoding.penalty(max(1, len(ids)))))
+        return sorted(found, key=lambda one: -one.score)
+
+
+def require_possible(decoding: Decoding) -> None:
+    """See that CTranslate2 can do what is asked for, with the result our own search would give."""
+    for name in ("sample", "coverage_penalty", "min_length", "no_repeat_ngram"):
+        if getattr(decoding, name):
+            raise ConfigError(
+                f"The CTranslate2 backend has no --{name.replace('_', '-')} that gives what ours "
+                "gives: use the TensorFlow backend for that."
+            )
+
+
 def require_package() -> ModuleType:
     """The package ctranslate2, which not everybody has."""
     try:
@@ -119,7 +219,7 @@ def specification(
         activation=specs.Activation[config.activation.upper()],
     )
     halves = {"float16": np.float16, "bfloat16": tf.bfloat16.as_numpy_dtype}
-    _Copy(halves.get(quantization, np.float32)).model(spec, model)
+    _copy_weights(model, spec, halves.get(quantization, np.float32))
     spec.decoder.start_from_zero_embedding = starts_from_zero
     names = _names(pieces, model.vocabulary_size)
     source_rows = model.source_vocabulary_size or model.vocabulary_size
@@ -141,67 +241,50 @@ def extra_positions(model: Transformer) -> int:
     return 1 if isinstance(model, OpenSeq2SeqTransformer) else 0
 
 
-class _Copy(NamedTuple):
-    """Copies the weights of a model into a specification, as numbers of one dtype.
+def _copy_weights(model: Transformer, spec: Any, dtype: type[np.generic]) -> None:
+    """Copy a model into a specification, as numbers of one dtype.
 
     Kernels are [in, out] here and [out, in] there; queries, keys and values are fused in both.
     """
 
-    dtype: type[np.generic]
+    def array(tensor: tf.Tensor) -> np.ndarray:
+        return tensor.numpy().astype(dtype)
 
-    def model(self, spec: Any, model: Transformer) -> None:
-        encoder, decoder = spec.encoder, spec.decoder
-        embedding = self._array(model.embedding)
-        for part in (encoder.embeddings[0], decoder.embeddings, decoder.projection):
-            part.weight = embedding
-        if model.source_embedding is not None:
-            encoder.embeddings[0].weight = self._array(model.source_embedding)
-        if model.logits_bias is not None:
-            decoder.projection.bias = self._array(model.logits_bias)
-        places = tf.range(model.max_length + extra_positions(model))
-        for part in (encoder, decoder):
-            part.scale_embeddings = True
-            part.position_encodings.encodings = self._array(model.position_signal(places))
-        for part, layer in zip(encoder.layer, model.encoder, strict=True):
-            self._self_attention(part.self_attention, layer)
-            self._feed_forward(part.ffn, layer)
-        for part, layer in zip(decoder.layer, model.decoder, strict=True):
-            self._self_attention(part.self_attention, layer)
-            self._cross_attention(part.attention, layer)
-            self._feed_forward(part.ffn, layer)
-        if model.config.norm == "pre":
-            self._norm(encoder.layer_norm, model.encoder_norm)
-            self._norm(decoder.layer_norm, model.decoder_norm)
+    def norm(part: Any, block: Any) -> None:
+        part.gamma, part.beta = array(block.scale), array(block.offset)
 
-    def _self_attention(self, spec: Any, layer: Any) -> None:
-        block = layer.attention
-        self._norm(spec.layer_norm, layer.attention_norm)
-        self._linear(spec.linear[0], block.qkv, block.qkv_bias)
-        self._linear(spec.linear[1], block.output_kernel, block.output_bias)
-
-    def _cross_attention(self, spec: Any, layer: Any) -> None:
-        block = layer.cross_attention
-        self._norm(spec.layer_norm, layer.cross_attention_norm)
-        self._linear(spec.linear[0], block.query, block.query_bias)
-        self._linear(spec.linear[1], block.key_value, block.key_value_bias)
-        self._linear(spec.linear[2], block.output_kernel, block.output_bias)
-
-    def _feed_forward(self, spec: Any, layer: Any) -> None:
-        block = layer.feed_forward
-        self._norm(spec.layer_norm, layer.feed_forward_norm)
-        self._linear(spec.linear_0, block.inner, block.inner_bias)
-        self._linear(spec.linear_1, block.outer, block.outer_bias)
-
-    def _norm(self, spec: Any, norm: Any) -> None:
-        spec.gamma, spec.beta = self._array(norm.scale), self._array(norm.offset)
-
-    def _linear(self, spec: Any, kernel_IxO: tf.Tensor, bias_O: tf.Tensor | None) -> None:
-        spec.weight = np.ascontiguousarray(self._array(kernel_IxO).T)
+    def linear(part: Any, kernel_IxO: tf.Tensor, bias_O: tf.Tensor | None) -> None:
+        part.weight = np.ascontiguousarray(array(kernel_IxO).T)
         if bias_O is not None:
-            spec.bias = self._array(bias_O)
+            part.bias = array(bias_O)
 
-    def _array(self, tensor: tf.Tensor) -> np.ndarray:
-        return tensor.numpy().astype(self.dtype)
+    encoder, decoder = spec.encoder, spec.decoder
+    source = model.embedding if model.source_embedding is None else model.source_embedding
+    encoder.embeddings[0].weight = array(source)
+    decoder.embeddings.weight = decoder.projection.weight = array(model.embedding)
+    if model.logits_bias is not None:
+        decoder.projection.bias = array(model.logits_bias)
+    places = tf.range(model.max_length + extra_positions(model))
+    for part, layers in ((encoder, model.encoder), (decoder, model.decoder)):
+        part.scale_embeddings = True
+        part.position_encodings.encodings = array(model.position_signal(places))
+        for inner, layer in zip(part.layer, layers, strict=True):
+            own, block = inner.self_attention, layer.attention
+            norm(own.layer_norm, layer.attention_norm)
+            linear(own.linear[0], block.qkv, block.qkv_bias)
+            linear(own.linear[1], block.output_kernel, block.output_bias)
+            if part is decoder:
+                cross, block = inner.attention, layer.cross_attention
+                norm(cross.layer_norm, layer.cross_attention_norm)
+                linear(cross.linear[0], block.query, block.query_bias)
+                linear(cross.linear[1], block.key_value, block.key_value_bias)
+                linear(cross.linear[2], block.output_kernel, block.output_bias)
+            norm(inner.ffn.layer_norm, layer.feed_forward_norm)
+            linear(inner.ffn.linear_0, layer.feed_forward.inner, layer.feed_forward.inner_bias)
+            linear(inner.ffn.linear_1, layer.feed_forward.outer, layer.feed_forward.outer_bias)
+    if model.config.norm == "pre":
+        norm(encoder.layer_norm, model.encoder_norm)
+        norm(decoder.layer_norm, model.decoder_norm)
 
 
 def _names(pieces: Sequence[str], rows: int) -> list[str]:
@@ -218,13 +301,9 @@ def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quant
     spec.save(os.fspath(folder))
     for path in set(vocabularies(run)):
         shutil.copyfile(path, folder / path.name)
-    facts = {
-        "checkpoint": prefix.name, "step": step, "quantization": quantization,
-        "max_length": model.max_length,
-        # Some imported models have bos after the zero vector that their decoder starts from.
-        "target_prefix": [pieces[BOS]] * extra_positions(model),
-    }  # fmt: skip
-    write_record(folder / FACTS, facts)
+    # Some imported models have bos after the zero vector that their decoder starts from.
+    start = [pieces[BOS]] * extra_positions(model)
+    write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
     example = usage(folder).replace(os.fspath(folder), out.name)
     text = f"""\
 A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
@@ -239,3 +318,11 @@ control characters such as TAB replaced by spaces, and keep empty lines empty yo
 batch so that CTranslate2 ranks as hvd_nmt does.
 """
     (folder / "README.txt").write_text(text, encoding="utf-8")
+
+
+def _pieces(path: Path, side: str) -> list[str]:
+    """The names of the rows of a matrix, of a file for each side or of one for both."""
+    shared = path / "shared_vocabulary.json"
+    file = shared if shared.exists() else path / f"{side}_vocabulary.json"
+    pieces: list[str] = json.loads(file.read_text(encoding="utf-8"))
+    return pieces

@@ -23,7 +23,7 @@ from hvd_nmt.config import PAD, ModelConfig
 from hvd_nmt.formats import marian_vocabulary
 from hvd_nmt.formats.foreign import ForeignModel, assign
 from hvd_nmt.formats.marian_vocabulary import MarianVocabulary
-from hvd_nmt.model import architectures
+from hvd_nmt.model.transformer import build_transformer
 
 NEVER = -100.0
 """added to the logit of what must not be predicted; hugely negative, and finite in any precision"""
@@ -59,7 +59,7 @@ def read(folder: Path) -> ForeignModel:
     _remove_copies(tensors, separate, path)
     _take_our_ids(tensors, vocabulary, path)
     own = len(tensors[_SOURCE]) if separate else 0
-    model = architectures.build(config, len(tensors[_SHARED]), source_vocabulary_size=own)
+    model = build_transformer(config, len(tensors[_SHARED]), source_vocabulary_size=own)
     table = _table(config) | ({"source_embedding": (_SOURCE,)} if separate else {})
     assign(weights_by_path(model), table, tensors, path)
     return ForeignModel(

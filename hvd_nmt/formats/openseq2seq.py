@@ -6,7 +6,7 @@
     global_step    beta1_power    beta2_power    and the loss scaler's
 
 Kernels are [in, out] as here, without bias in attention. What stands before a sentence differs: see
-`hvd_nmt.model.architectures`.
+`model.transformer.OpenSeq2SeqTransformer`.
 
 Source: open_seq2seq/parts/transformer and decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
 """
@@ -24,8 +24,8 @@ from hvd_nmt.checkpoints.state import adam_state, weights_by_path
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config import ModelConfig
 from hvd_nmt.formats.foreign import ForeignModel, assign
-from hvd_nmt.model import architectures
 from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import build_transformer
 
 MAX_LENGTH = 256
 """longest sentence that the recipe evaluates and translates, subword tokens"""
@@ -60,7 +60,7 @@ def read(checkpoint: Path, vocabulary: Path, heads: int) -> ForeignModel:
             "give the vocabulary that it was trained with."
         )
     config = _config(weights, heads)
-    model, table = architectures.build(config, rows), _table(config)
+    model, table = build_transformer(config, rows), _table(config)
     variables, adam = weights_by_path(model), None
     assign(variables, table, weights, prefix)
     if first and second:

@@ -1,11 +1,9 @@
 """A run's model as a SavedModel: text in, text out, in one TensorFlow graph.
 
-It needs tensorflow_text and nothing of this package, see `usage`: SentencePiece with the run's
-vocabularies, the search and its options are inside. It treats text as `hvd_nmt.translate` does:
-control characters are spaces, wrong UTF-8 is read as U+FFFD, an empty line stays empty, a line with
-too many tokens is cut.
+It needs tensorflow_text and nothing of this package, and treats text as `hvd_nmt.translate` does,
+but for a line with too many tokens, which is cut.
 
-B sentences, S source positions, K translations of each, T target positions.
+B sentences, S source positions, T target positions.
 """
 
 import os
@@ -17,7 +15,6 @@ import tensorflow_text as tf_text
 
 from hvd_nmt.checkpoints.run_files import decoding_of, vocabularies
 from hvd_nmt.checkpoints.weights import load_model
-from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.model.decoding import Decoding
@@ -35,21 +32,17 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT)
     """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
     Raises:
-        ConfigError: `out` is there already, or `decoding` asks for random draws.
+        ConfigError: `out` is there already.
         RunError: the run or the checkpoint cannot be used.
         DataError: `out` cannot be written.
     """
-    if decoding.sample:
-        raise ConfigError("A SavedModel gives the same answer every time: leave --sample out.")
     with exclusive(out):
         require_free(out)
         model, step = load_model(run, checkpoint)
         decoding = decoding_of(run, decoding)
-        source, target = (path.read_bytes() for path in vocabularies(run))
-        lines = LinesToLines(model, source, target, decoding)
+        lines = LinesToLines(model, vocabularies(run), decoding)
         with replacing(out) as draft:
-            signatures = {"serving_default": lines.best, "n_best": lines.n_best}
-            tf.saved_model.save(lines, os.fspath(draft), signatures)
+            tf.saved_model.save(lines, os.fspath(draft), {"serving_default": lines.translate})
             text = _readme(out, step, decoding, model.max_length)
             (draft / "README.txt").write_text(text, encoding="utf-8")
 
@@ -78,38 +71,33 @@ def translated(lines: Sequence[str], path: Path) -> list[str]:
 
 
 class LinesToLines(tf.Module):
-    """Text to text with a model and SentencePiece models, equal bytes where these are joint."""
+    """Text to text with a model and its SentencePiece models."""
 
     def __init__(
-        self, model: Transformer, source: bytes, target: bytes, decoding: Decoding
+        self, model: Transformer, vocabularies: tuple[Path, Path], decoding: Decoding
     ) -> None:
         super().__init__()
         # Not the Keras model itself: all that a SavedModel must hold of it are its weights.
         self.weights = list(model.weights)
-        self.source_sentencepiece = self.sentencepiece = _sentencepiece(target)
-        if source != target:
-            # Two of one name would be the first of them twice in what is loaded.
-            self.source_sentencepiece = _sentencepiece(source, "source_sentencepiece")
-        self.decoding = decoding
+        # Two of one name would be the first of them twice in what is loaded.
+        made = {
+            path: tf_text.SentencepieceTokenizer(
+                path.read_bytes(), out_type=tf.int32, add_eos=True, name=path.stem
+            )
+            for path in set(vocabularies)
+        }
+        self.source_sentencepiece, self.sentencepiece = (made[path] for path in vocabularies)
         self._translator = Translator(model, decoding)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def translate(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation of each of B lines and its score, logp / length penalty."""
-        found = self.n_best(text)
-        return {name: tensor_BxK[:, 0] for name, tensor_BxK in found.items()}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
-    def n_best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The `decoding.n_best` best of each line, best first; score -inf where there are fewer."""
         source_BxS = self._source(text)
         found = self._translator.search(source_BxS)
-        K = self.decoding.n_best
-        scores_BxK = found.scores_BxK[:, :K]
-        empty_Bx1 = tf.reduce_all(source_BxS == PAD, 1, keepdims=True)
+        is_empty_B = tf.reduce_all(source_BxS == PAD, 1)
         return {
-            "translations": tf.where(empty_Bx1, "", self._text(found.ids_BxKxT[:, :K])),
-            "scores": tf.where(empty_Bx1, 0.0, scores_BxK),
+            "translations": tf.where(is_empty_B, "", self._text(found.ids_BxKxT[:, 0])),
+            "scores": tf.where(is_empty_B, 0.0, found.scores_BxK[:, 0]),
         }
 
     def _source(self, text_B: tf.Tensor) -> tf.Tensor:
@@ -125,24 +113,13 @@ class LinesToLines(tf.Module):
         ids_BxS = tf.where((length_Bx1 > limit) & last_S, EOS, ids_BxS)
         return tf.where(length_Bx1 > 1, ids_BxS, PAD)
 
-    def _text(self, ids_BxKxT: tf.Tensor) -> tf.Tensor:
-        """Text BxK of translations: up to their eos, each on a single line."""
-        shape = tf.shape(ids_BxKxT)
-        ids_NxT = tf.reshape(ids_BxKxT, [shape[0] * shape[1], shape[2]])
-        ended_NxT = tf.cumsum(tf.cast(ids_NxT == EOS, tf.int32), 1) > 0
-        known_NxT = ids_NxT < self.sentencepiece.vocab_size()
-        has_text_NxT = ~ended_NxT & known_NxT & (ids_NxT != PAD) & (ids_NxT != BOS)
-        words = tf.RaggedTensor.from_row_lengths(
-            tf.boolean_mask(ids_NxT, has_text_NxT),
-            tf.math.count_nonzero(has_text_NxT, 1),
-            validate=False,
-        )
-        text_N = tf.strings.regex_replace(self.sentencepiece.detokenize(words), _CONTROLS, " ")
-        return tf.reshape(text_N, shape[:2])
-
-
-def _sentencepiece(model: bytes, name: str | None = None) -> tf_text.SentencepieceTokenizer:
-    return tf_text.SentencepieceTokenizer(model, out_type=tf.int32, add_eos=True, name=name)
+    def _text(self, ids_BxT: tf.Tensor) -> tf.Tensor:
+        """Text of translations: up to their eos, each on a single line."""
+        ended_BxT = tf.cumsum(tf.cast(ids_BxT == EOS, tf.int32), 1) > 0
+        known_BxT = ids_BxT < self.sentencepiece.vocab_size()
+        has_text_BxT = ~ended_BxT & known_BxT & (ids_BxT != PAD) & (ids_BxT != BOS)
+        words = tf.ragged.boolean_mask(ids_BxT, has_text_BxT)
+        return tf.strings.regex_replace(self.sentencepiece.detokenize(words), _CONTROLS, " ")
 
 
 def _readme(out: Path, step: int, decoding: Decoding, max_length: int) -> str:
@@ -154,9 +131,8 @@ A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step
     pip install 'tensorflow=={release}.*' 'tensorflow-text=={release}.*'
 
 {usage(Path(out.name))}
-Signatures, both from text, string [B], one sentence in each:
-    serving_default   translations, string [B], and scores, float32 [B]
-    n_best            the same, [B, {decoding.n_best}]
+Its signature makes of text, string [B], one sentence in each, the translations, string [B], and
+their scores, float32 [B].
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded
 to the longest of them: send lines of similar length, some dozens at a time. A line with more than
 {max_length} subword tokens is cut to them, its end included, without a word: split it before.

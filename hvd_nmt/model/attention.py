@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.layers import Block, Drop, linear
 
 Cache = tuple[tf.Tensor, tf.Tensor]
@@ -16,16 +17,12 @@ Cache = tuple[tf.Tensor, tf.Tensor]
 
 
 class SelfAttention(Block):
-    """Multi-head attention of a sequence over itself; one fused query-key-value matrix.
+    """Multi-head attention of a sequence over itself; one fused query-key-value matrix."""
 
-    `heads`, H, divides `width`, D. `rate` is the share dropped of the attention weights.
-    """
-
-    def __init__(
-        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
-    ):
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
-        self.heads, self.rate = heads, rate
+        self.heads, self.rate = config.heads, config.attention_dropout
+        width, biased = config.width, config.biases == "all"
         self.qkv = self.kernel("qkv", width, width, seed, parts=3)
         self.output_kernel = self.kernel("output_kernel", width, width, seed)
         self.qkv_bias = self.bias_if(biased, "qkv_bias", 3 * width)
@@ -65,11 +62,10 @@ class SelfAttention(Block):
 class CrossAttention(Block):
     """Multi-head attention of the target over the encoded source; see `SelfAttention`."""
 
-    def __init__(
-        self, width: int, heads: int, rate: float, biased: bool, seed: Iterator[int], name: str
-    ):
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
-        self.heads, self.rate = heads, rate
+        self.heads, self.rate = config.heads, config.attention_dropout
+        width, biased = config.width, config.biases == "all"
         self.query = self.kernel("query", width, width, seed)
         self.key_value = self.kernel("key_value", width, width, seed, parts=2)
         self.output_kernel = self.kernel("output_kernel", width, width, seed)

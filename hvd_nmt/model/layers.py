@@ -14,18 +14,15 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.config import ModelConfig
+
 Drop = Callable[[tf.Tensor, float], tf.Tensor]
+_ACTIVATIONS = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}
 
 
 def seeds(seed: int) -> Iterator[int]:
     """An endless supply of different seeds, one for each initial weight."""
     return itertools.count(seed * 100_000)
-
-
-def glorot(fan_in: int, fan_out: int, seed: int) -> keras.initializers.Initializer:
-    """Uniform in +-sqrt(6 / (inputs + outputs)) of one projection (Glorot, Bengio 2010, eq. 16)."""
-    limit = math.sqrt(6 / (fan_in + fan_out))
-    return keras.initializers.RandomUniform(-limit, limit, seed=seed)
 
 
 class Block(keras.layers.Layer):
@@ -37,8 +34,12 @@ class Block(keras.layers.Layer):
     def kernel(
         self, name: str, width_in: int, width_out: int, seed: Iterator[int], parts: int = 1
     ) -> tf.Variable:
-        """The matrix of a projection, or of several (`parts`) with the same input, side by side."""
-        start = glorot(width_in, width_out, next(seed))
+        """The matrix of a projection, or of several (`parts`) with the same input, side by side.
+
+        Uniform in +-sqrt(6 / (inputs + outputs)) of one of them (Glorot, Bengio 2010, eq. 16).
+        """
+        limit = math.sqrt(6 / (width_in + width_out))
+        start = keras.initializers.RandomUniform(-limit, limit, seed=next(seed))
         return self.add_weight(name, [width_in, parts * width_out], initializer=start)
 
     def bias_if(self, biased: bool, name: str, width: int) -> tf.Variable | None:
@@ -49,11 +50,11 @@ class Block(keras.layers.Layer):
 class LayerNorm(Block):
     """Layer normalisation over the last axis in float32 (Ba et al. 2016)."""
 
-    def __init__(self, width: int, epsilon: float, name: str) -> None:
+    def __init__(self, config: ModelConfig, name: str) -> None:
         super().__init__(name)
-        self.epsilon = epsilon
-        self.scale = self.add_weight("scale", [width], initializer="ones")
-        self.offset = self.add_weight("offset", [width], initializer="zeros")
+        self.epsilon = config.norm_epsilon
+        self.scale = self.add_weight("scale", [config.width], initializer="ones")
+        self.offset = self.add_weight("offset", [config.width], initializer="zeros")
 
     def call(self, x_BxTxD: tf.Tensor) -> tf.Tensor:
         x_float_BxTxD = tf.cast(x_BxTxD, tf.float32)
@@ -62,19 +63,12 @@ class LayerNorm(Block):
 
 
 class FeedForward(Block):
-    """Two affine maps with an activation between them; `rate` is dropped of the hidden units."""
+    """Two affine maps with an activation, and dropout of the hidden units, between them."""
 
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        activation: Callable[[tf.Tensor], tf.Tensor],
-        rate: float,
-        seed: Iterator[int],
-        name: str,
-    ):
+    def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(name)
-        self.activation, self.rate = activation, rate
+        width, hidden = config.width, config.feed_forward_width
+        self.activation, self.rate = _ACTIVATIONS[config.activation], config.feed_forward_dropout
         self.inner = self.kernel("inner", width, hidden, seed)
         self.inner_bias = self.add_weight("inner_bias", [hidden], initializer="zeros")
         self.outer = self.kernel("outer", hidden, width, seed)

@@ -16,8 +16,8 @@ from hvd_nmt.config import BOS, PAD, ModelConfig
 from hvd_nmt.model import attention
 from hvd_nmt.model.attention import Cache
 from hvd_nmt.model.dropout import no_dropout
-from hvd_nmt.model.layers import Drop, seeds
-from hvd_nmt.model.transformer_layers import DecoderLayer, EncoderLayer, layer_norm
+from hvd_nmt.model.layers import Drop, LayerNorm, seeds
+from hvd_nmt.model.transformer_layers import DecoderLayer, EncoderLayer
 
 Attention = tuple[tf.Tensor, ...]
 """cross-attention weights of each decoder layer, [B, H, T, S] before dropout"""
@@ -40,7 +40,7 @@ class Transformer(keras.Model):
             Weights, layer normalisation and logits are float32.
         source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
-    A run may ask for another class: `architectures.build` makes the one of its configuration.
+    A run may ask for another class: `build_transformer` makes the one of its configuration.
 
     Source of the choices: NVIDIA OpenSeq2Seq transformer-base, see `config.presets`.
     """
@@ -81,9 +81,9 @@ class Transformer(keras.Model):
         self.encoder = [EncoderLayer(config, supply, f"encoder_{i}") for i in encoder_layers]
         # A post-norm stack ends with a norm already.
         pre_norm = config.norm == "pre"
-        self.encoder_norm = layer_norm(config, "encoder_norm") if pre_norm else tf.identity
+        self.encoder_norm = LayerNorm(config, "encoder_norm") if pre_norm else tf.identity
         self.decoder = [DecoderLayer(config, supply, f"decoder_{i}") for i in decoder_layers]
-        self.decoder_norm = layer_norm(config, "decoder_norm") if pre_norm else tf.identity
+        self.decoder_norm = LayerNorm(config, "decoder_norm") if pre_norm else tf.identity
         self.logits_bias = None
         if config.biases == "all":
             self.logits_bias = self.add_weight(
@@ -209,6 +209,64 @@ class Transformer(keras.Model):
         x_BxTxD = tf.gather(table_VxD, ids_BxT) * self.config.width**0.5
         x_BxTxD *= tf.cast(tf.not_equal(ids_BxT, PAD), x_BxTxD.dtype)[:, :, None]
         return tf.cast(x_BxTxD + self.position_signal(position_T), self.activation_dtype)
+
+
+class OpenSeq2SeqTransformer(Transformer):
+    """A Transformer for weights of NVIDIA OpenSeq2Seq.
+
+    That reads a source between bos and eos, and its decoder a zero vector first, after which it is
+    to predict bos; so everything lies one position later, in the source and in the target. Ids,
+    states and attention weights of the methods are those of the sentences alone.
+
+    Source: open_seq2seq/decoders/transformer_decoder.py of NVIDIA/OpenSeq2Seq.
+    """
+
+    def encode(self, source_BxS: tf.Tensor, drop: Drop = no_dropout) -> Memory:
+        """Read bos and the source."""
+        with_bos_BxS = tf.pad(source_BxS, [[0, 0], [1, 0]], constant_values=BOS)
+        return super().encode(with_bos_BxS, drop)
+
+    def decode_with_attention(
+        self, target_BxT: tf.Tensor, memory: Memory, drop: Drop = no_dropout
+    ) -> tuple[tf.Tensor, Attention]:
+        """See `Transformer.decode_with_attention`; the weights leave out what bos gets."""
+        # Padding is embedded as a zero vector; what follows it is bos, and nobody need predict it.
+        inputs_BxT = tf.pad(shifted(target_BxT), [[0, 0], [1, 0]], constant_values=PAD)
+        states_BxTxD, attention = self.states(inputs_BxT, memory, drop)
+        return states_BxTxD[:, 1:], tuple(weights[:, :, 1:, 1:] for weights in attention)
+
+    def decode_step(
+        self,
+        ids_BxQ: tf.Tensor,
+        position: tf.Tensor,
+        origins_BxQxT: tf.Tensor,
+        memory: Memory,
+        cache: tuple[Cache, ...],
+    ) -> tuple[tf.Tensor, Attention, tuple[Cache, ...]]:
+        """See `Transformer.decode_step`; the weights leave out what bos gets."""
+        # The zero vector that the decoder reads first is the same for all hypotheses.
+        zero_BxQx1 = tf.zeros_like(origins_BxQxT[:, :, :1])
+        first_BxQxT = tf.concat([zero_BxQx1, -tf.ones_like(origins_BxQxT)], 2)
+        origins_BxQxT = tf.concat([zero_BxQx1, origins_BxQxT], 2)
+        step, zero_vector_BxQ = super().decode_step, tf.zeros_like(ids_BxQ)
+        cache = tf.cond(
+            position == 0,
+            lambda: step(zero_vector_BxQ, position, first_BxQxT, memory, cache)[2],
+            lambda: cache,
+        )
+        logits_BxQxV, attention, cache = step(ids_BxQ, position + 1, origins_BxQxT, memory, cache)
+        return logits_BxQxV, tuple(weights[..., 1:] for weights in attention), cache
+
+
+def build_transformer(
+    config: ModelConfig, vocabulary_size: int, compute_dtype: str = "float32", seed: int = 1,
+    *, source_vocabulary_size: int = 0,
+) -> Transformer:  # fmt: skip
+    """The model that a configuration asks for, with fresh weights; see `Transformer`."""
+    kind = OpenSeq2SeqTransformer if config.start == "openseq2seq" else Transformer
+    return kind(
+        config, vocabulary_size, compute_dtype, seed, source_vocabulary_size=source_vocabulary_size
+    )
 
 
 def shifted(target_BxT: tf.Tensor) -> tf.Tensor:

@@ -38,10 +38,10 @@ class EncoderLayer(Layer):
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(config, name)
-        self.attention_norm = layer_norm(config, "attention_norm")
-        self.attention = SelfAttention(*_attention(config), seed, "attention")
-        self.feed_forward_norm = layer_norm(config, "feed_forward_norm")
-        self.feed_forward = _feed_forward(config, seed)
+        self.attention_norm = LayerNorm(config, "attention_norm")
+        self.attention = SelfAttention(config, seed, "attention")
+        self.feed_forward_norm = LayerNorm(config, "feed_forward_norm")
+        self.feed_forward = FeedForward(config, seed, "feed_forward")
 
     def call(self, x_BxSxD: tf.Tensor, bias_Bx1x1xS: tf.Tensor, drop: Drop) -> tf.Tensor:
         """The stream after this layer, [B, S, D]; the bias hides the padding of the source."""
@@ -58,12 +58,12 @@ class DecoderLayer(Layer):
 
     def __init__(self, config: ModelConfig, seed: Iterator[int], name: str) -> None:
         super().__init__(config, name)
-        self.attention_norm = layer_norm(config, "attention_norm")
-        self.attention = SelfAttention(*_attention(config), seed, "attention")
-        self.cross_attention_norm = layer_norm(config, "cross_attention_norm")
-        self.cross_attention = CrossAttention(*_attention(config), seed, "cross_attention")
-        self.feed_forward_norm = layer_norm(config, "feed_forward_norm")
-        self.feed_forward = _feed_forward(config, seed)
+        self.attention_norm = LayerNorm(config, "attention_norm")
+        self.attention = SelfAttention(config, seed, "attention")
+        self.cross_attention_norm = LayerNorm(config, "cross_attention_norm")
+        self.cross_attention = CrossAttention(config, seed, "cross_attention")
+        self.feed_forward_norm = LayerNorm(config, "feed_forward_norm")
+        self.feed_forward = FeedForward(config, seed, "feed_forward")
 
     def call(
         self,
@@ -118,20 +118,3 @@ class DecoderLayer(Layer):
         y_BxTxD = self.norm_before(self.feed_forward_norm, x_BxTxD)
         x_BxTxD = added(x_BxTxD, drop(self.feed_forward(y_BxTxD, drop), self.rate))
         return self.norm_after(self.feed_forward_norm, x_BxTxD), weights_BxHxTxS
-
-
-def layer_norm(config: ModelConfig, name: str) -> LayerNorm:
-    """A normalisation as the configuration has it."""
-    return LayerNorm(config.width, config.norm_epsilon, name)
-
-
-def _attention(config: ModelConfig) -> tuple[int, int, float, bool]:
-    return config.width, config.heads, config.attention_dropout, config.biases == "all"
-
-
-def _feed_forward(config: ModelConfig, seed: Iterator[int]) -> FeedForward:
-    activation = {"relu": tf.nn.relu, "swish": tf.nn.swish, "gelu": tf.nn.gelu}[config.activation]
-    return FeedForward(
-        config.width, config.feed_forward_width, activation, config.feed_forward_dropout, seed,
-        "feed_forward",
-    )  # fmt: skip

@@ -14,8 +14,7 @@ from hvd_nmt.config import PAD
 from hvd_nmt.model.batching import batches, cut, padded
 from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
-from hvd_nmt.model.ensemble import mean_attention, mean_probability, members
-from hvd_nmt.model.scorer import Scorer, TokenScores
+from hvd_nmt.model.scorer import Scorer, TokenScores, mean_attention, mean_probability, members
 
 if TYPE_CHECKING:
     from hvd_nmt.model.transformer import Transformer

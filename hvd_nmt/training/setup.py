@@ -14,8 +14,7 @@ from hvd_nmt.config.exchange import PLAIN, Exchange
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
-from hvd_nmt.model import architectures
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import Transformer, build_transformer
 from hvd_nmt.training import cluster, devices, gradient_sums, horovod, optimizer
 from hvd_nmt.training.gradient_sums import GradientSums, HostGroups
 from hvd_nmt.training.horovod import Rank
@@ -94,7 +93,7 @@ def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, Adam
     config, manifest = run_setup.config, run_setup.data.manifest
 
     def fresh() -> Transformer:
-        return architectures.build(
+        return build_transformer(
             config.model, manifest.vocabulary_size, run_setup.precision, config.training.seed,
             source_vocabulary_size=manifest.source_vocabulary_size,
         )  # fmt: skip

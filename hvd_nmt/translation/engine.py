@@ -27,7 +27,7 @@ from hvd_nmt.translation import long_lines
 from hvd_nmt.translation.settings import Settings
 
 if TYPE_CHECKING:  # needs a package that not everybody has
-    from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
+    from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
 
 # Lines are sorted by length within a chunk: enough for full batches, little enough to keep, and
 # what a killed job has to do again.
@@ -257,7 +257,7 @@ def _tag(language: str, tags: Mapping[str, int]) -> str:
 
 def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTranslate2Translator":
     # needs a package that not everybody has
-    from hvd_nmt.formats import ctranslate2, ctranslate2_translator
+    from hvd_nmt.formats import ctranslate2
 
     if len(which) > 1:
         raise ConfigError(
@@ -265,10 +265,10 @@ def _ctranslate2(run: Path, which: Sequence[str], settings: Settings) -> "CTrans
             "hvd_nmt.average makes of several."
         )
     # Now, before a model is made that serves nothing.
-    ctranslate2_translator.require_possible(settings.decoding)
+    ctranslate2.require_possible(settings.decoding)
     stored = "float32" if settings.precision == "auto" else settings.precision
     path = ctranslate2.cached(run, which[0], stored)
-    return ctranslate2_translator.CTranslate2Translator(path, settings.decoding)
+    return ctranslate2.CTranslate2Translator(path, settings.decoding)
 
 
 def _warn(number: int, text: str) -> None:

@@ -15,10 +15,10 @@ from hvd_nmt.checkpoints.weights import load_model
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config import BOS, EOS, ModelConfig
 from hvd_nmt.formats import ctranslate2
-from hvd_nmt.formats.ctranslate2_translator import CTranslate2Translator
-from hvd_nmt.model import architectures
+from hvd_nmt.formats.ctranslate2 import CTranslate2Translator
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.tokenizer import Tokenizer
+from hvd_nmt.model.transformer import build_transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.telemetry import host
 
@@ -81,7 +81,7 @@ def written(model, folder, quantization="float32"):
 def random_model(**changes):
     """Every weight is far from where training starts it, biases and norms too."""
     config = dataclasses.replace(SIZES, **changes)
-    model = architectures.build(config, 40, seed=3)
+    model = build_transformer(config, 40, seed=3)
     chance = np.random.default_rng(1)
     for variable in model.weights:
         scale = 0.5 if len(variable.shape) == 1 else 0.25

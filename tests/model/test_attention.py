@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.model.attention import (
     CrossAttention,
     SelfAttention,
@@ -16,6 +17,7 @@ from hvd_nmt.model.layers import seeds
 
 BATCH, LENGTH, WIDTH, HEADS = 3, 5, 12, 3
 UNITS = WIDTH // HEADS
+CONFIG = ModelConfig(width=WIDTH, heads=HEADS, attention_dropout=0.25)
 
 
 def normal(*shape, seed=0):
@@ -57,7 +59,7 @@ def masks(kind):
 
 @pytest.mark.parametrize("mask", ["padding", "causal"])
 def test_self_attention_equals_the_reference(mask):
-    block = SelfAttention(WIDTH, HEADS, 0.25, False, seeds(1), "attention")
+    block = SelfAttention(CONFIG, seeds(1), "attention")
     x = normal(BATCH, LENGTH, WIDTH)
 
     def drop(weights, rate):
@@ -73,7 +75,7 @@ def test_self_attention_equals_the_reference(mask):
 
 def test_cross_attention_equals_the_reference():
     """Of each layer, though keys and values of all come from one product."""
-    blocks = [CrossAttention(WIDTH, HEADS, 0.0, False, seeds(seed), "attention") for seed in (1, 2)]
+    blocks = [CrossAttention(CONFIG, seeds(seed), "attention") for seed in (1, 2)]
     x, memory = normal(BATCH, 4, WIDTH), normal(BATCH, LENGTH, WIDTH, seed=1)
     allowed = ~is_pad()[:, None].repeat(4, 1)
     bias = padding_bias(tf.constant(is_pad()))

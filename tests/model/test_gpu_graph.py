@@ -17,9 +17,8 @@ import gpu_graph
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.config.presets import presets
 from hvd_nmt.model import device
-from hvd_nmt.model.architectures import OpenSeq2SeqTransformer
 from hvd_nmt.model.decoding import Decoding
-from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import OpenSeq2SeqTransformer, Transformer
 from hvd_nmt.model.translator import Translator
 from hvd_nmt.training import horovod, optimizer
 from hvd_nmt.training.step import TrainingModel

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from hvd_nmt.config import ModelConfig
 from hvd_nmt.model import layers
 
 BATCH, LENGTH, WIDTH = 3, 5, 12
@@ -19,7 +20,7 @@ def test_layer_norm_and_its_gradients_equal_kerass(offset, spread):
     shape = (2, 7, 16)
     x = normal(*shape, scale=spread) + np.float32(offset)
     dy, scale, shift = normal(*shape, seed=1), normal(16, seed=2), normal(16, seed=3)
-    ours = layers.LayerNorm(16, 1e-6, "norm")
+    ours = layers.LayerNorm(ModelConfig(width=16), "norm")
     theirs = keras.layers.LayerNormalization(epsilon=1e-6)
     theirs.build(shape)
     found = []
@@ -44,7 +45,7 @@ def normalised(x):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_layer_norm_computes_in_float32_and_gives_the_dtype_it_gets(dtype):
     x = tf.cast(normal(4, 16) + 30, dtype)  # in float16 the squares would be inexact
-    y = layers.LayerNorm(16, 1e-6, "norm")(x)
+    y = layers.LayerNorm(ModelConfig(width=16), "norm")(x)
     assert y.dtype == dtype
     np.testing.assert_allclose(tf.cast(y, tf.float32), normalised(x), rtol=2**-8, atol=2**-10)
 
@@ -66,7 +67,8 @@ def gradients(f, *values):
 
 
 def test_feed_forward_equals_the_reference():
-    block = layers.FeedForward(WIDTH, 20, tf.nn.relu, 0.5, layers.seeds(1), "feed_forward")
+    config = ModelConfig(width=WIDTH, heads=1, feed_forward_width=20, feed_forward_dropout=0.5)
+    block = layers.FeedForward(config, layers.seeds(1), "feed_forward")
     block.inner_bias.assign(normal(20))
     block.outer_bias.assign(normal(WIDTH))
     x = normal(BATCH, LENGTH, WIDTH)
