@@ -8,6 +8,7 @@ of its inputs and outputs lie in the host's memory (shapes and whole numbers of 
 from __future__ import annotations
 
 import dataclasses
+import graphlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -252,20 +253,11 @@ def _tensor(name: str) -> str:
 
 
 def _in_order(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Nodes after what they read."""
+    """Nodes after what they read; what a loop hands to its next round comes last."""
     by_name = {node.name: node for node in nodes}
-    state: dict[str, bool] = {}
-    for start in by_name:
-        stack = [start]
-        while stack:
-            name = stack[-1]
-            if state.get(name):
-                stack.pop()
-                continue
-            if name in state:
-                state[name] = True
-                yield by_name[stack.pop()]
-                continue
-            state[name] = False
-            inputs = (i.lstrip("^").partition(":")[0] for i in by_name[name].input)
-            stack += [i for i in inputs if i in by_name and i not in state]
+    read = {
+        node.name: [name.lstrip("^").partition(":")[0] for name in node.input] for node in nodes
+    }
+    for name, inputs in read.items():
+        read[name] = [i for i in inputs if i in by_name and by_name[i].op != "NextIteration"]
+    return (by_name[name] for name in graphlib.TopologicalSorter(read).static_order())

@@ -19,16 +19,15 @@ from hvd_nmt.common.files import exclusive, replacing, require_free
 from hvd_nmt.config import BOS, EOS, PAD
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
-from hvd_nmt.model.translator import DEFAULT, Translator
+from hvd_nmt.model.translator import Translator
 
 # More than any model reads. SentencePiece needs time quadratic in a run of unknown characters.
 _LINE_CHARACTERS = 1 << 16
 # What hvd_nmt.data.text makes a space, in the words of RE2.
 _CONTROLS = r"[\x00-\x1f\x7f-\x{9f}\x{2028}\x{2029}\x{feff}]"
-_BATCH_LINES = 32
 
 
-def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding = DEFAULT) -> None:
+def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding) -> None:
     """Write a checkpoint and options of the search as a SavedModel, complete or not at all.
 
     Raises:
@@ -59,15 +58,10 @@ print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
 
 
 def translated(lines: Sequence[str], path: Path) -> list[str]:
-    """The translations of lines by a SavedModel, some at a time, of similar length."""
+    """The translations of some lines by a SavedModel."""
     translate = tf.saved_model.load(os.fspath(path)).signatures["serving_default"]
-    order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
-    found = [""] * len(lines)
-    for batch in (order[i : i + _BATCH_LINES] for i in range(0, len(order), _BATCH_LINES)):
-        texts = translate(text=tf.constant([lines[index] for index in batch]))["translations"]
-        for index, text in zip(batch, texts.numpy(), strict=True):
-            found[index] = text.decode("utf-8")
-    return found
+    found = translate(text=tf.constant(lines))["translations"]
+    return [text.decode("utf-8") for text in found.numpy()]
 
 
 class LinesToLines(tf.Module):

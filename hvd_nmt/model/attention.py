@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.config import ModelConfig
+from hvd_nmt.model.dropout import no_dropout
 from hvd_nmt.model.layers import Block, Drop, linear
 
 Cache = tuple[tf.Tensor, tf.Tensor]
@@ -34,13 +35,12 @@ class SelfAttention(Block):
         The bias is 0 where a position may look, hugely negative elsewhere; its first axes may be 1.
         """
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
-        y_BxHxTxK, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
-        return linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
+        y_BxTxD, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
+        return linear(y_BxTxD, self.output_kernel, self.output_bias)
 
-    def project(self, x_BxTxD: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def project(self, x_BxTxD: tf.Tensor) -> list[tf.Tensor]:
         """Queries, keys and values, each [B, H, T, K]."""
-        x_BxTx3D = linear(x_BxTxD, self.qkv, self.qkv_bias)
-        return tuple(tf.unstack(split_heads(x_BxTx3D, 3, self.heads)))
+        return split_heads(linear(x_BxTxD, self.qkv, self.qkv_bias), 3, self.heads)
 
     def step(
         self, x_BxQxD: tf.Tensor, cache: Cache, position: tf.Tensor, bias_Bx1xQxL: tf.Tensor
@@ -54,8 +54,8 @@ class SelfAttention(Block):
         keys_BxHxLxK, values_BxHxLxK = (
             _put(old, position, x) for old, x in zip(cache, new, strict=True)
         )
-        y_BxHxQxK, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
-        y_BxQxD = linear(merge_heads(y_BxHxQxK), self.output_kernel, self.output_bias)
+        y_BxQxD, _ = attend(q_BxHxQxK, keys_BxHxLxK, values_BxHxLxK, bias_Bx1xQxL)
+        y_BxQxD = linear(y_BxQxD, self.output_kernel, self.output_bias)
         return y_BxQxD, (keys_BxHxLxK, values_BxHxLxK)
 
 
@@ -81,10 +81,9 @@ class CrossAttention(Block):
         Takes what `cross_keys_values` and `padding_bias` give.
         """
         q_BxTxD = linear(x_BxTxD, self.query, self.query_bias)
-        (q_BxHxTxK,) = tf.unstack(split_heads(q_BxTxD, 1, self.heads))
-        y_BxHxTxK, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
-        y_BxTxD = linear(merge_heads(y_BxHxTxK), self.output_kernel, self.output_bias)
-        return y_BxTxD, weights_BxHxTxS
+        (q_BxHxTxK,) = split_heads(q_BxTxD, 1, self.heads)
+        y_BxTxD, weights_BxHxTxS = attend(q_BxHxTxK, *keys_values, bias_Bx1x1xS, drop, self.rate)
+        return linear(y_BxTxD, self.output_kernel, self.output_bias), weights_BxHxTxS
 
 
 def cross_keys_values(
@@ -99,46 +98,41 @@ def cross_keys_values(
     if attentions[0].key_value_bias is not None:
         bias = tf.concat([attention.key_value_bias for attention in attentions], 0)
     wide = linear(source_BxSxD, kernel, bias)
-    keys_values = tf.unstack(split_heads(wide, 2 * len(attentions), attentions[0].heads))
+    keys_values = split_heads(wide, 2 * len(attentions), attentions[0].heads)
     return tuple(zip(keys_values[::2], keys_values[1::2], strict=True))
 
 
-def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> tf.Tensor:
-    """[P, B, H, T, K]: one transposition for all P fused projections, which lie side by side."""
+def split_heads(x_BxTxPD: tf.Tensor, parts: int, heads: int) -> list[tf.Tensor]:
+    """[B, H, T, K] of each of P fused projections, which lie side by side: one transposition."""
     shape = tf.shape(x_BxTxPD)
     units = x_BxTxPD.shape[-1] // (parts * heads)
     x_BxTxPxHxK = tf.reshape(x_BxTxPD, [shape[0], shape[1], parts, heads, units])
-    return tf.transpose(x_BxTxPxHxK, [2, 0, 3, 1, 4])
-
-
-def merge_heads(x_BxHxTxK: tf.Tensor) -> tf.Tensor:
-    """[B, H, T, K] to [B, T, D]."""
-    _, heads, _, units = x_BxHxTxK.shape
-    shape = tf.shape(x_BxHxTxK)
-    return tf.reshape(tf.transpose(x_BxHxTxK, [0, 2, 1, 3]), [shape[0], shape[2], heads * units])
+    return tf.unstack(tf.transpose(x_BxTxPxHxK, [2, 0, 3, 1, 4]))
 
 
 def attend(
     q_BxHxQxK: tf.Tensor,
     k_BxHxTxK: tf.Tensor,
     v_BxHxTxK: tf.Tensor,
-    bias: tf.Tensor | None = None,
-    drop: Drop | None = None,
+    bias: tf.Tensor,
+    drop: Drop = no_dropout,
     rate: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Scaled dot-product attention (Vaswani et al. 2017, eq. 1).
 
     Queries are not yet scaled by K^-0.5. The bias, which broadcasts to [B, H, Q, T], is 0 where
-    they may look and hugely negative elsewhere; None: they may look everywhere. Returns
-    [B, H, Q, K], and the attention weights [B, H, Q, T] before dropout.
+    they may look and hugely negative elsewhere. Returns [B, Q, D], and the attention weights
+    [B, H, Q, T] before dropout.
     """
     logits_BxHxQxT = tf.matmul(q_BxHxQxK, k_BxHxTxK, transpose_b=True)
     weights_BxHxQxT = _softmax(logits_BxHxQxT, q_BxHxQxK.shape[-1] ** -0.5, bias)
-    kept_BxHxQxT = weights_BxHxQxT if drop is None else drop(weights_BxHxQxT, rate)
-    return tf.matmul(kept_BxHxQxT, v_BxHxTxK), weights_BxHxQxT
+    y_BxHxQxK = tf.matmul(drop(weights_BxHxQxT, rate), v_BxHxTxK)
+    _, heads, _, units = y_BxHxQxK.shape
+    shape, y_BxQxHxK = tf.shape(y_BxHxQxK), tf.transpose(y_BxHxQxK, [0, 2, 1, 3])
+    return tf.reshape(y_BxQxHxK, [shape[0], shape[2], heads * units]), weights_BxHxQxT
 
 
-def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor | None) -> tf.Tensor:
+def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor) -> tf.Tensor:
     """Softmax of (logits + bias) x scale; automatic gradients would look for broadcast shapes.
 
     The bias comes first: oneDNN takes a product that is scaled and then biased as one operation,
@@ -148,9 +142,7 @@ def _softmax(logits: tf.Tensor, scale: float, bias: tf.Tensor | None) -> tf.Tens
     @tf.custom_gradient
     def weights(logits: tf.Tensor) -> Any:
         factor = tf.constant(scale, logits.dtype)
-        if bias is not None:
-            logits += tf.cast(bias, logits.dtype)
-        p = tf.nn.softmax(logits * factor)
+        p = tf.nn.softmax((logits + tf.cast(bias, logits.dtype)) * factor)
 
         def gradient(dp: tf.Tensor) -> tf.Tensor:
             return (dp - tf.reduce_sum(dp * p, -1, keepdims=True)) * p * factor

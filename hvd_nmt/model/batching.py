@@ -20,9 +20,9 @@ def batches(lengths: Sequence[int], batch_tokens: int, least: int = 2) -> Iterat
         order = order[rows:]
 
 
-def padded(sentences: Sequence[np.ndarray], value: int = PAD) -> np.ndarray:
-    """A batch ids_BxT, int32, filled up with `value`."""
-    ids_BxT = np.full((len(sentences), max(map(len, sentences))), value, np.int32)
+def padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
+    """A batch ids_BxT, int32; T is at least 1."""
+    ids_BxT = np.full((len(sentences), max(1, *map(len, sentences))), PAD, np.int32)
     for row_T, ids in zip(ids_BxT, sentences, strict=True):
         row_T[: len(ids)] = ids
     return ids_BxT

@@ -47,8 +47,8 @@ class Given(NamedTuple):
     """What is given for each sentence. Whole numbers are int32, in a search int64."""
 
     most_B: tf.Tensor  # most tokens to generate, eos included; 0 gives no hypothesis
-    least_B: tf.Tensor | None = None  # fewest tokens, eos included; at most `most_B`
-    draws_BxKxP: tf.Tensor | None = None  # float32 in [0, 1), what decides each drawn token
+    least_B: tf.Tensor = ()  # with `min_length`: fewest tokens, eos included; at most `most_B`
+    draws_BxKxP: tf.Tensor = ()  # with `sample`: float32 in [0, 1), what decides each drawn token
 
 
 class _Search(NamedTuple):
@@ -68,17 +68,8 @@ class _Round(NamedTuple):
 
     found: BeamResult  # of all sentences
     number_B: tf.Tensor  # int64, which of all sentences these are
-    given: tuple[tf.Tensor, ...]  # for these sentences, what is not None in `Given`
+    given: Given  # for these sentences
     search: _Search
-
-
-class _Task(NamedTuple):
-    """What stays the same through a search; see `beam_search`."""
-
-    step: Step
-    decoding: Decoding
-    vocabulary_size: int
-    fields: tuple[str, ...]  # of `Given` that are not None
 
 
 def beam_search(
@@ -87,7 +78,6 @@ def beam_search(
     given: Given,
     decoding: Decoding,
     *,
-    vocabulary_size: int,
     is_pad_BxS: tf.Tensor | None = None,
 ) -> BeamResult:
     """Find the most probable target sentences, or draw some, B at a time.
@@ -106,29 +96,17 @@ def beam_search(
             taken out of it. A dimension that is statically 0 may grow from step to step.
         decoding: its lengths are not used here, see `Given`; of n_best results each is what
             a search up to the maximum length would give (not with "marian").
-        vocabulary_size: V, at least 2.
         is_pad_BxS: bool, for a coverage penalty: the source positions that need no attention.
 
     Returns:
         BeamResult; K is `decoding.hypotheses`, T the longest hypothesis in it. Where a sentence
         has none finished at its maximum length, its alive ones are returned, without eos. The
         result for a sentence does not depend on its neighbours in the batch.
-
-    Raises:
-        ValueError: the vocabulary is too small, or draws or padding are missing.
     """
-    if vocabulary_size < 2:
-        raise ValueError(f"vocabulary_size is {vocabulary_size}; eos and one word make at least 2")
-    if decoding.sample and given.draws_BxKxP is None:
-        raise ValueError("draws_BxKxP is None: without random numbers nothing can be drawn")
-    if decoding.coverage_penalty and is_pad_BxS is None:
-        raise ValueError("is_pad_BxS is None: a coverage penalty must know the source positions")
-    fields = tuple(name for name in given._fields if getattr(given, name) is not None)
-    task = _Task(step, decoding, vocabulary_size, fields)
-    start = _start(state, _with_whole_numbers(given, tf.int64), is_pad_BxS, task)
+    start = _start(state, _with_whole_numbers(given, tf.int64), is_pad_BxS, decoding)
     (end,) = tf.while_loop(
         lambda round_: tf.reduce_any(_active(round_.search)),
-        lambda round_: (_round(round_, task),),
+        lambda round_: (_round(round_, step, decoding),),
         (start,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, start),),
     )
@@ -149,15 +127,13 @@ def coverage_penalty(coverage_BxKxS: tf.Tensor, beta: float) -> tf.Tensor:
 
 
 def _with_whole_numbers(tensors: Any, dtype: tf.DType) -> Any:
-    """A tuple of tensors with its whole numbers in another type; see `candidates` for why."""
-    cast = (x if x is None or x.dtype.is_floating else tf.cast(x, dtype) for x in tensors)
-    return type(tensors)(*cast)
+    """Tensors with the whole numbers among them in another type; see `candidates` for why."""
+    return tf.nest.map_structure(lambda x: x if x.dtype.is_floating else tf.cast(x, dtype), tensors)
 
 
-def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) -> _Round:
+def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, decoding: Decoding) -> _Round:
     """One alive hypothesis per sentence, the empty one: K equal ones would stay equal."""
-    decoding, K = task.decoding, task.decoding.hypotheses
-    B = tf.size(given.most_B)
+    B, K = tf.size(given.most_B), decoding.hypotheses
     alive_K = tf.constant([decoding.sample or k == 0 for k in range(K)])
     is_alive_BxK = (given.most_B > 0)[:, None] & alive_K
     longest = tf.cast(tf.maximum(tf.reduce_max(given.most_B), 0), tf.int32)
@@ -177,36 +153,25 @@ def _start(state: Any, given: Given, is_pad_BxS: tf.Tensor | None, task: _Task) 
         finished=nothing._replace(ids_BxKxT=no_room_BxKx0),
         state=state,
     )
-    return _Round(
-        nothing,
-        tf.range(tf.cast(B, tf.int64)),
-        tuple(getattr(given, f) for f in task.fields),
-        search,
-    )
+    return _Round(nothing, tf.range(tf.cast(B, tf.int64)), given, search)
 
 
-def _round(round_: _Round, task: _Task) -> _Round:
+def _round(round_: _Round, step: Step, decoding: Decoding) -> _Round:
     """Drop the sentences that are done, make room, and search until there is cause for it again."""
-    kept_B = tf.where(_active(round_.search))[:, 0]
-    number_B = tf.gather(round_.number_B, kept_B)
-    given = tuple(tf.gather(x, kept_B) for x in round_.given)
-    position = round_.search.position
-    search = tf.nest.map_structure(
-        lambda x: tf.gather(x, kept_B), round_.search._replace(position=())
-    )._replace(position=position)
-    search = _with_room(search)
+    kept_B, position = tf.where(_active(round_.search))[:, 0], round_.search.position
+    each = (round_.number_B, round_.given, round_.search._replace(position=()))
+    number_B, given, search = tf.nest.map_structure(lambda x: tf.gather(x, kept_B), each)
+    search = _with_room(search._replace(position=position))
 
     B, room = tf.size(number_B), tf.shape(search.ids_BxKxT)[2]
     few = tf.cast(tf.cast(B, tf.float32) * KEPT_SHARE, tf.int64)
-    each = Given(**dict(zip(task.fields, given, strict=True)))
     (search,) = tf.while_loop(
         lambda search: (search.position < room) & (tf.math.count_nonzero(_active(search)) > few),
-        lambda search: (_extended(search, each, task),),
+        lambda search: (_extended(search, given, step, decoding),),
         (search,),
         shape_invariants=(tf.nest.map_structure(_loop_shape, search),),
     )
-    found = _written(round_.found, number_B, search.finished)
-    return _Round(found, number_B, given, search)
+    return _Round(_written(round_.found, number_B, search.finished), number_B, given, search)
 
 
 def _with_room(search: _Search) -> _Search:
@@ -225,20 +190,18 @@ def _with_room(search: _Search) -> _Search:
     )
 
 
-def _extended(search: _Search, given: Given, task: _Task) -> _Search:
+def _extended(search: _Search, given: Given, step: Step, decoding: Decoding) -> _Search:
     """Every alive hypothesis one token longer, or finished."""
-    decoding, position, K = task.decoding, search.position, task.decoding.hypotheses
+    position, K = search.position, decoding.hypotheses
     is_here_T = tf.range(tf.shape(search.ids_BxKxT)[2]) == position
     bos = tf.constant(BOS, tf.int64)
     last_BxK = tf.where(position == 0, bos, search.ids_BxKxT[:, :, position - 1])
     place_Kx1 = tf.range(K, dtype=tf.int64)[:, None]
     origins_BxKxT = tf.where(is_here_T, place_Kx1, search.origins_BxKxT)
-    logits_BxKxV, attention_BxKxS, state = task.step(
-        last_BxK, position, origins_BxKxT, search.state
-    )
-    logp_BxC, parent_BxC, token_BxC = candidates(
-        logits_BxKxV, search.logp_BxK, _rules(search, given), decoding, task.vocabulary_size
-    )
+    logits_BxKxV, attention_BxKxS, state = step(last_BxK, position, origins_BxKxT, search.state)
+    draw_BxK = given.draws_BxKxP[:, :, position] if decoding.sample else None
+    rules = Rules(position, search.ids_BxKxT, given.least_B, draw_BxK)
+    logp_BxC, parent_BxC, token_BxC = candidates(logits_BxKxV, search.logp_BxK, rules, decoding)
     ids_BxCxT = tf.gather(search.ids_BxKxT, parent_BxC, batch_dims=1)
     ids_BxCxT = tf.where(is_here_T, token_BxC[:, :, None], ids_BxCxT)
     coverage_BxKxS = search.coverage_BxKxS
@@ -278,13 +241,6 @@ def _extended(search: _Search, given: Given, task: _Task) -> _Search:
         finished=finished,
         state=state,
     )
-
-
-def _rules(search: _Search, given: Given) -> Rules:
-    position, draw_BxK = search.position, None
-    if given.draws_BxKxP is not None:
-        draw_BxK = given.draws_BxKxP[:, :, position]
-    return Rules(position, search.ids_BxKxT, given.least_B, draw_BxK)
 
 
 def _may_end(position: tf.Tensor, decoding: Decoding, count: int) -> tf.Tensor:

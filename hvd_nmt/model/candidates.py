@@ -24,20 +24,16 @@ class Candidates(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What restricts the next token of each sentence; None: nothing."""
+    """What the next token of each sentence depends on, besides its probability."""
 
     position: tf.Tensor  # int32 scalar, of the next token
     ids_BxKxT: tf.Tensor  # int64, the hypotheses so far
-    least_B: tf.Tensor | None  # int64, fewest tokens of a translation, eos included
-    draw_BxK: tf.Tensor | None  # float32 in [0, 1), decides what is drawn
+    least_B: tf.Tensor  # with `min_length`: int64, fewest tokens of a translation, eos included
+    draw_BxK: tf.Tensor  # with `sample`: float32 in [0, 1), decides what is drawn
 
 
 def candidates(
-    logits_BxKxV: tf.Tensor,
-    alive_logp_BxK: tf.Tensor,
-    rules: Rules,
-    decoding: Decoding,
-    vocabulary_size: int,
+    logits_BxKxV: tf.Tensor, alive_logp_BxK: tf.Tensor, rules: Rules, decoding: Decoding
 ) -> Candidates:
     """The continuations among which the next hypotheses are.
 
@@ -50,16 +46,16 @@ def candidates(
             row with a NaN has no successors.
         alive_logp_BxK: float32, of the hypotheses; -inf where there is none.
     """
-    logits_NxV = tf.reshape(logits_BxKxV, [-1, vocabulary_size])
-    allowed_NxV = _allowed(logits_NxV, rules, decoding, vocabulary_size)
-    K = alive_logp_BxK.shape[1]
+    K, V = alive_logp_BxK.shape[1], logits_BxKxV.shape[2]
+    logits_NxV = tf.reshape(logits_BxKxV, [-1, V])
+    allowed_NxV = _allowed(logits_NxV, rules, decoding)
     # 2K, so that K are left if eos is the best of every one. Greedy search has no second choice.
     C = K if decoding.sample or K == 1 else 2 * K
     if decoding.sample:
         token_Nxc = drawn(allowed_NxV, tf.reshape(rules.draw_BxK, [-1]), decoding)[:, None]
         logits_Nxc = tf.gather(allowed_NxV, token_Nxc, batch_dims=1)
     else:
-        logits_Nxc, token_Nxc = top_k(allowed_NxV, min(C, vocabulary_size), vocabulary_size)
+        logits_Nxc, token_Nxc = top_k(allowed_NxV, min(C, V))
     # The softmax is one pass; its largest share p gives the normaliser: log(sum) = max - log(p).
     p_NxV = tf.nn.softmax(logits_NxV)
     if allowed_NxV is logits_NxV and not decoding.sample:
@@ -80,16 +76,17 @@ def candidates(
     return Candidates(logp_BxC, index_BxC // per_row, token_BxC)
 
 
-def top_k(x_NxV: tf.Tensor, k: int, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
+def top_k(x_NxV: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """`largest` along a long axis, 3 to 5 times faster on a CPU (8,000 to 32,768 wide, k 8).
 
     The k largest numbers lie in the k blocks with the largest maxima: find these blocks, then look
     into them only. Equal numbers may come in another order than from `largest`. k is at most V.
     """
-    width = max(d for d in range(1, 65) if vocabulary_size % d == 0)
-    if vocabulary_size < 4 * k * width:
+    V = x_NxV.shape[1]
+    width = max(d for d in range(1, 65) if V % d == 0)
+    if 4 * k * width > V:
         return largest(x_NxV, k)
-    blocks_NxRxW = tf.reshape(x_NxV, [-1, vocabulary_size // width, width])
+    blocks_NxRxW = tf.reshape(x_NxV, [-1, V // width, width])
     _, block_Nxk = largest(tf.reduce_max(blocks_NxRxW, -1), k)
     chosen_NxkxW = tf.gather(blocks_NxRxW, block_Nxk, batch_dims=1)
     values_Nxk, index_Nxk = largest(tf.reshape(chosen_NxkxW, [-1, k * width]), k)
@@ -112,11 +109,10 @@ def drawn(logits_NxV: tf.Tensor, draw_N: tf.Tensor, decoding: Decoding) -> tf.Te
     Source: Fan et al. 2018 (arXiv 1805.04833), top-k; Holtzman et al. 2020 (arXiv 1904.09751),
     nucleus.
     """
-    vocabulary_size = logits_NxV.shape[1]
     logits_NxJ, token_NxJ = logits_NxV / decoding.temperature, None
     if decoding.top_k or decoding.top_p < 1:  # the most probable must come first
-        k = min(decoding.top_k or vocabulary_size, vocabulary_size)
-        logits_NxJ, token_NxJ = top_k(logits_NxJ, k, vocabulary_size)
+        V = logits_NxV.shape[1]
+        logits_NxJ, token_NxJ = top_k(logits_NxJ, min(decoding.top_k or V, V))
     p_NxJ = tf.nn.softmax(logits_NxJ)
     before_NxJ = tf.cumsum(p_NxJ, -1, exclusive=True)
     p_NxJ = tf.where(before_NxJ < decoding.top_p, p_NxJ, 0.0)
@@ -133,14 +129,12 @@ def where_else_none(condition: tf.Tensor, score: tf.Tensor) -> tf.Tensor:
     return tf.where(condition, score, -float("inf"))
 
 
-def _allowed(
-    logits_NxV: tf.Tensor, rules: Rules, decoding: Decoding, vocabulary_size: int
-) -> tf.Tensor:
+def _allowed(logits_NxV: tf.Tensor, rules: Rules, decoding: Decoding) -> tf.Tensor:
     """The logits, -inf where a token may not come next; the same tensor if all may."""
     K = rules.ids_BxKxT.shape[1]
-    if rules.least_B is not None:
+    if decoding.min_length:
         early_N = tf.repeat(tf.cast(rules.position + 1, tf.int64) < rules.least_B, K)
-        is_eos_V = tf.range(vocabulary_size) == EOS
+        is_eos_V = tf.range(logits_NxV.shape[1]) == EOS
         logits_NxV = where_else_none(~(early_N[:, None] & is_eos_V), logits_NxV)
     if decoding.no_repeat_ngram:
         length = tf.shape(rules.ids_BxKxT)[2]

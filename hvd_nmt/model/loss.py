@@ -108,28 +108,23 @@ def _by_pieces(
         labels_PxR = tf.reshape(tf.pad(labels_N, [[0, missing]]), [pieces, rows_each])
 
         def body(
-            piece: tf.Tensor,
-            smoothed: tf.Tensor,
-            nll: tf.Tensor,
-            dembedding: tf.Tensor,
-            dstates: tf.TensorArray,
+            piece: tf.Tensor, sums: Loss, dembedding: tf.Tensor, dstates: tf.TensorArray
         ) -> tuple[Any, ...]:
             loss, dpiece, dmatrix = _piece(
                 states_PxRxD[piece], embedding_VxD, labels_PxR[piece], label_smoothing
             )
-            sums = smoothed + loss.smoothed, nll + loss.nll, dembedding + dmatrix
-            return piece + 1, *sums, dstates.write(piece, dpiece)
+            sums = Loss(sums.smoothed + loss.smoothed, sums.nll + loss.nll)
+            return piece + 1, sums, dembedding + dmatrix, dstates.write(piece, dpiece)
 
-        zero = tf.zeros([])
+        nothing = Loss(tf.zeros([]), tf.zeros([]))
         parts = tf.TensorArray(states_NxD.dtype, pieces, element_shape=[None, width])
-        _, smoothed, nll, dembedding, parts = tf.while_loop(
+        _, sums, dembedding, parts = tf.while_loop(
             lambda piece, *_: piece < pieces,
             body,
-            (tf.constant(0), zero, zero, tf.zeros_like(embedding_VxD), parts),
+            (tf.constant(0), nothing, tf.zeros_like(embedding_VxD), parts),
             parallel_iterations=1,
         )
-        dstates_NxD = tf.reshape(parts.stack(), [-1, width])[:total]
-        return Loss(smoothed, nll), dstates_NxD, dembedding
+        return sums, tf.reshape(parts.stack(), [-1, width])[:total], dembedding
 
     return tf.cond(total <= rows, one_piece, many_pieces)
 

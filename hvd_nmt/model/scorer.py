@@ -5,16 +5,14 @@ B sentences, S source and T target positions, V vocabulary.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.model.batching import batches, cut, padded
-
-if TYPE_CHECKING:
-    from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import Transformer
 
 # Logits held at a time, 128 MB in float32: batches are made smaller for it.
 ELEMENTS_AT_ONCE = 1 << 25
@@ -30,7 +28,7 @@ class TokenScores(NamedTuple):
 class Scorer:
     """Scores with the weights models have at the call; of several with their mean probability."""
 
-    def __init__(self, models: "Transformer | Sequence[Transformer]") -> None:
+    def __init__(self, models: Transformer | Sequence[Transformer]) -> None:
         self._models = members(models)
         self.max_length = min(model.max_length for model in self._models)
         """longest source and target, tokens with eos"""
@@ -45,28 +43,24 @@ class Scorer:
         """Log-probabilities and alignments of given translations.
 
         Args:
-            sources, targets: ids, ending with eos. Sources above `max_length` are cut to it.
+            sources, targets: ids, ending with eos; more than `max_length` are cut to it.
             batch_tokens: source or target tokens, padding included, scored at once; fewer where
                 the vocabulary is large.
 
         Yields:
-            (index, scores of its tokens), long sentences first. Tokens beyond `max_length`, which
-            the model cannot score, have log-probability NaN and alignment -1.
+            (index, scores of its tokens), long sentences first.
         """
         limit = self.max_length
         source_ids = [cut(ids, limit) for ids in sources]
-        target_ids = [np.asarray(ids[:limit], np.int32) for ids in targets]
+        target_ids = [ids[:limit] for ids in targets]
         longer = [max(len(a), len(b)) for a, b in zip(source_ids, target_ids, strict=True)]
         room = ELEMENTS_AT_ONCE // self._models[0].vocabulary_size
         for batch in batches(longer, max(1, min(batch_tokens, room)), least=1):
             tensors = (tf.constant(padded([x[i] for i in batch])) for x in (source_ids, target_ids))
             found = [tensor.numpy() for tensor in self._graph(*tensors)]
             for index, logp_T, alignment_T in zip(batch, *found, strict=True):
-                known = len(target_ids[index])
-                beyond = len(targets[index]) - known
-                logp_T = np.pad(logp_T[:known], [0, beyond], constant_values=math.nan)
-                alignment_T = np.pad(alignment_T[:known], [0, beyond], constant_values=-1)
-                yield index, TokenScores(logp_T, alignment_T)
+                length = len(target_ids[index])
+                yield index, TokenScores(logp_T[:length], alignment_T[:length])
 
     def _score(self, source_BxS: tf.Tensor, target_BxT: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         scores, attentions = [], []

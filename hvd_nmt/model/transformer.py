@@ -62,21 +62,14 @@ class Transformer(keras.Model):
         self.activation_dtype = tf.as_dtype(compute_dtype)
         supply = seeds(seed)
 
-        def matrix(name: str, rows: int) -> tf.Variable:
-            normal = keras.initializers.RandomNormal(0, config.width**-0.5, seed=next(supply))
+        def matrix(name: str, rows: int, deviation: float = config.width**-0.5) -> tf.Variable:
+            normal = keras.initializers.RandomNormal(0, deviation, seed=next(supply))
             return self.add_weight(name, [rows, config.width], initializer=normal)
 
         self.embedding = matrix("embedding", vocabulary_size)
-        self.source_embedding = None
-        if source_vocabulary_size:
-            self.source_embedding = matrix("source_embedding", source_vocabulary_size)
-        self.positions = None
-        if config.positions == "learned":
-            self.positions = self.add_weight(
-                "positions",
-                [config.max_length, config.width],
-                initializer=keras.initializers.RandomNormal(0, 0.02, seed=next(supply)),
-            )
+        own, learned = source_vocabulary_size, config.positions == "learned"
+        self.source_embedding = matrix("source_embedding", own) if own else None
+        self.positions = matrix("positions", config.max_length, 0.02) if learned else None
         encoder_layers, decoder_layers = range(config.encoder_layers), range(config.decoder_layers)
         self.encoder = [EncoderLayer(config, supply, f"encoder_{i}") for i in encoder_layers]
         # A post-norm stack ends with a norm already.
@@ -86,9 +79,8 @@ class Transformer(keras.Model):
         self.decoder_norm = LayerNorm(config, "decoder_norm") if pre_norm else tf.identity
         self.logits_bias = None
         if config.biases == "all":
-            self.logits_bias = self.add_weight(
-                "logits_bias", [vocabulary_size], initializer="zeros"
-            )
+            shape = [vocabulary_size]
+            self.logits_bias = self.add_weight("logits_bias", shape, initializer="zeros")
         self.built = True
 
     def call(
@@ -194,10 +186,20 @@ class Transformer(keras.Model):
         return self.logits(self.decoder_norm(x_BxQxD)), tuple(weights_by_layer), tuple(grown)
 
     def position_signal(self, position_T: tf.Tensor) -> tf.Tensor:
-        """What tells positions from each other, float32 TxD."""
+        """What tells positions from each other, float32 TxD: learned, or [sin | cos] halves.
+
+        Their wavelengths go from 2 pi to 10,000 x 2 pi in the recipe. In the paper's own formula,
+        which Marian follows, the longest stays one step below.
+
+        Source: Vaswani et al. 2017, section 3.5, in the layout of the recipe (halves, not pairs).
+        """
         if self.positions is not None:
             return tf.gather(self.positions, position_T)
-        return sinusoids(position_T, self.config.width, self.config.positions == "marian")
+        half = self.config.width // 2
+        steps = half if self.config.positions == "marian" else max(half - 1, 1)
+        rates_D = 10_000.0 ** (-np.arange(half) / steps)
+        angle_TxD = tf.cast(position_T, tf.float32)[:, None] * rates_D.astype(np.float32)
+        return tf.concat([tf.sin(angle_TxD), tf.cos(angle_TxD)], -1)
 
     def _embed(
         self, ids_BxT: tf.Tensor, position_T: tf.Tensor, embedding_VxD: tf.Variable
@@ -272,17 +274,3 @@ def build_transformer(
 def shifted(target_BxT: tf.Tensor) -> tf.Tensor:
     """What the decoder reads to predict the target: bos, and the target without its last token."""
     return tf.pad(target_BxT[:, :-1], [[0, 0], [1, 0]], constant_values=BOS)
-
-
-def sinusoids(position_T: tf.Tensor, width: int, open_ended: bool = False) -> tf.Tensor:
-    """Position signal TxD, [sin | cos] halves with wavelengths from 2 pi to 10,000 x 2 pi.
-
-    With `open_ended` the longest stays one step below, as in Marian.
-
-    Source: Vaswani et al. 2017, section 3.5, in the layout of the recipe (halves, not pairs). The
-    recipe ends at 10,000; the paper's own formula, which Marian follows, is open-ended.
-    """
-    half = width // 2
-    rates_D = 10_000.0 ** (-np.arange(half) / (half if open_ended else max(half - 1, 1)))
-    angle_TxD = tf.cast(position_T, tf.float32)[:, None] * rates_D.astype(np.float32)
-    return tf.concat([tf.sin(angle_TxD), tf.cos(angle_TxD)], -1)

@@ -5,19 +5,17 @@ of random numbers.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.config import PAD
 from hvd_nmt.model.batching import batches, cut, padded
-from hvd_nmt.model.beam_search import BeamResult, Given, Step, beam_search
+from hvd_nmt.model.beam_search import BeamResult, Given, beam_search
 from hvd_nmt.model.decoding import EXTRA_TOKENS, Decoding
 from hvd_nmt.model.scorer import Scorer, TokenScores, mean_attention, mean_probability, members
-
-if TYPE_CHECKING:
-    from hvd_nmt.model.transformer import Transformer
+from hvd_nmt.model.transformer import Transformer
 
 DEFAULT = Decoding()
 NO_TOKENS = TokenScores(np.zeros(0, np.float32), np.zeros(0, np.int32))
@@ -35,20 +33,22 @@ class Translation(NamedTuple):
 class Translator:
     """Translates with the weights the models have at the moment of the call.
 
-    A model is a Transformer, or anything with its `encode`, `initial_cache`, `decode_step`,
-    `vocabulary_size` and `max_length`; the probabilities of several are averaged. `search` is the
-    graph, from source_BxS (int32, padded with 0; for sampling draws_BxKxP too, see
-    `beam_search.Given`) to a `BeamResult`, for batches of every shape.
+    The probabilities of several are averaged. `search` is the graph, from source_BxS (int32, padded
+    with 0; for sampling draws_BxKxP too, see `beam_search.Given`) to a `BeamResult`.
     """
 
     def __init__(
-        self, models: "Transformer | Sequence[Transformer]", decoding: Decoding = DEFAULT
+        self, models: Transformer | Sequence[Transformer], decoding: Decoding = DEFAULT
     ) -> None:
         self._models, self._decoding = members(models), decoding
-        self.max_length = min(model.max_length for model in self._models)
-        """longest source and longest translation, tokens with eos"""
         self._scorer = Scorer(self._models)
-        self.search = self._graph()
+        self.max_length = self._scorer.max_length
+        """longest source and longest translation, tokens with eos"""
+        signature = [tf.TensorSpec([None, None], tf.int32)]
+        if decoding.sample:
+            signature.append(tf.TensorSpec([None, decoding.hypotheses, None], tf.float32))
+        # One graph for batches of every shape: a new one must cost no trace.
+        self.search = tf.function(self._search, input_signature=signature, autograph=False)
 
     def translate(
         self,
@@ -75,8 +75,8 @@ class Translator:
         read = [cut(ids, self.max_length) for ids in sources]
         for index, ids in enumerate(read):
             if len(ids) <= 1:
-                empty = Translation(np.zeros(0, np.int32), 0.0)
-                yield index, [_with_scores(empty, NO_TOKENS) if details else empty]
+                known = NO_TOKENS if details else ()
+                yield index, [Translation(np.zeros(0, np.int32), 0.0, *known)]
         for batch in batches([len(ids) for ids in read], batch_tokens):
             texts = [read[index] for index in batch]
             tensors = [padded(texts)]
@@ -84,53 +84,41 @@ class Translator:
                 tensors.append(self._draws([(numbers or range(len(read)))[i] for i in batch]))
             found = _best_of(self.search(*map(tf.constant, tensors)), self._decoding.n_best)
             if details:
-                found = self._detailed(texts, found, batch_tokens)
+                self._add_details(texts, found, batch_tokens)
             yield from zip(batch, found, strict=True)
 
-    def _graph(self) -> Any:
-        """`_search` as one graph for batches of every shape: a new one must cost no trace."""
-        signature = [tf.TensorSpec([None, None], tf.int32)]
-        if self._decoding.sample:
-            signature.append(tf.TensorSpec([None, self._decoding.hypotheses, None], tf.float32))
-        return tf.function(self._search, input_signature=signature, autograph=False)
-
-    def _search(
-        self,
-        source_BxS: tf.Tensor,
-        draws_BxKxP: tf.Tensor | None = None,
-    ) -> BeamResult:
+    def _search(self, source_BxS: tf.Tensor, draws_BxKxP: tf.Tensor | None = None) -> BeamResult:
         decoding, B = self._decoding, tf.shape(source_BxS)[0]
         is_pad_BxS = source_BxS == PAD
         length_B = tf.math.count_nonzero(~is_pad_BxS, axis=1, dtype=tf.int32)
         least_B, most_B = lengths(length_B, decoding, self.max_length)
         return beam_search(
-            self._step(),
+            self._step,
             tuple((model.encode(source_BxS), model.initial_cache(B)) for model in self._models),
-            Given(most_B, least_B if decoding.min_length else None, draws_BxKxP),
+            Given(
+                most_B,
+                least_B if decoding.min_length else (),
+                draws_BxKxP if decoding.sample else (),
+            ),
             decoding,
-            vocabulary_size=self._models[0].vocabulary_size,
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
 
-    def _step(self) -> Step:
+    def _step(
+        self, ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any
+    ) -> tuple[tf.Tensor, tf.Tensor | None, Any]:
         """One step of all models; its state are the memory and the cache of each."""
-        covers, alone = self._decoding.coverage_penalty > 0, len(self._models) == 1
-
-        def step(
-            ids_BxK: tf.Tensor, position: tf.Tensor, origins_BxKxT: tf.Tensor, state: Any
-        ) -> tuple[tf.Tensor, tf.Tensor | None, Any]:
-            scores, attentions, after = [], [], []
-            for model, (memory, cache) in zip(self._models, state, strict=True):
-                logits_BxKxV, attention, cache = model.decode_step(
-                    ids_BxK, position, origins_BxKxT, memory, cache
-                )
-                scores.append(logits_BxKxV if alone else tf.nn.log_softmax(logits_BxKxV))
-                attentions.append(attention)
-                after.append((memory, cache))
-            attention_BxKxS = mean_attention(attentions) if covers else None
-            return mean_probability(scores), attention_BxKxS, tuple(after)
-
-        return step
+        scores, attentions, after = [], [], []
+        for model, (memory, cache) in zip(self._models, state, strict=True):
+            logits_BxKxV, attention, cache = model.decode_step(
+                ids_BxK, position, origins_BxKxT, memory, cache
+            )
+            is_alone = len(self._models) == 1
+            scores.append(logits_BxKxV if is_alone else tf.nn.log_softmax(logits_BxKxV))
+            attentions.append(attention)
+            after.append((memory, cache))
+        attention_BxKxS = mean_attention(attentions) if self._decoding.coverage_penalty else None
+        return mean_probability(scores), attention_BxKxS, tuple(after)
 
     def _draws(self, numbers: Sequence[int]) -> np.ndarray:
         """Random numbers draws_BxKxP, a pure function of the seed and each sentence's number."""
@@ -139,23 +127,16 @@ class Translator:
         draws = (np.random.Generator(np.random.Philox(key=key)) for key in keys)
         return np.stack([generator.random(shape, np.float32) for generator in draws])
 
-    def _detailed(
+    def _add_details(
         self, sources: list[np.ndarray], found: list[list[Translation]], batch_tokens: int
-    ) -> list[list[Translation]]:
-        """The translations with token scores and alignments."""
-        found = [[_with_scores(each, NO_TOKENS) for each in ranked] for ranked in found]
-        places = [
-            (row, rank)
-            for row, ranked in enumerate(found)
-            for rank, each in enumerate(ranked)
-            if len(each.ids)
-        ]
-        pair_sources = [sources[row] for row, _ in places]
+    ) -> None:
+        """Put token scores and alignments into the translations."""
+        places = [(row, rank) for row, ranked in enumerate(found) for rank in range(len(ranked))]
         targets = [found[row][rank].ids for row, rank in places]
+        pair_sources = [sources[row] for row, _ in places]
         for index, scores in self._scorer.score(pair_sources, targets, batch_tokens):
             row, rank = places[index]
-            found[row][rank] = _with_scores(found[row][rank], scores)
-        return found
+            found[row][rank] = Translation(*found[row][rank][:2], *scores)
 
 
 def lengths(
@@ -170,10 +151,6 @@ def lengths(
         most_B = source_B + EXTRA_TOKENS
     most_B = tf.where(source_B > 0, tf.minimum(most_B, model_length), 0)
     return tf.minimum(decoding.min_length, most_B), most_B
-
-
-def _with_scores(translation: Translation, scores: TokenScores) -> Translation:
-    return translation._replace(token_scores=scores.logp_T, alignment=scores.alignment_T)
 
 
 def _best_of(result: BeamResult, n_best: int) -> list[list[Translation]]:

@@ -81,14 +81,10 @@ def rows(toy_data):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(rows, tmp_path_factory):
-    prefix = tmp_path_factory.mktemp("openseq2seq") / "val_loss=2.0000-step-42"
-    return save(prefix, with_adam(variables(rows)))
-
-
-@pytest.fixture(scope="module")
-def run(checkpoint, spm, tmp_path_factory):
-    out = tmp_path_factory.mktemp("imported") / "run"
+def run(rows, spm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("imported")
+    checkpoint = save(folder / "val_loss=2.0000-step-42", with_adam(variables(rows)))
+    out = folder / "run"
     argv = ["--from", "openseq2seq", "--checkpoint", f"{checkpoint}.index", "--vocabulary"]
     assert convert.main([*argv, str(spm), "--heads", str(HEADS), "--out", str(out)]) == 0
     return out
@@ -119,27 +115,23 @@ def reference(values, source_S, target_T):
         h = np.maximum(x @ values[filtered + "kernel"] + values[filtered + "bias"], 0)
         return h @ values[output + "kernel"] + values[output + "bias"]
 
-    def positions(length):
+    def stack(x, name, memory=None):
         rates = np.exp(-np.arange(WIDTH // 2) * np.log(1e4) / (WIDTH // 2 - 1))
-        angles = np.arange(length)[:, None] * rates
-        return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        angles = np.arange(len(x))[:, None] * rates
+        x = x + np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        for layer in (f"transformer_{name}/layer_{i}" for i in range(LAYERS[name])):
+            y = norm(x, f"{layer}/self_attention")
+            x = x + attention(y, y, f"{layer}/self_attention/self_attention", memory is not None)
+            if memory is not None:
+                y = norm(x, f"{layer}/encdec_attention")
+                x = x + attention(y, memory, f"{layer}/encdec_attention/attention")
+            x = x + feed_forward(norm(x, f"{layer}/ffn"), f"{layer}/ffn")
+        return norm(x, f"transformer_{name}")
 
-    embedded = values[EMBEDDING][source_S] * WIDTH**0.5
-    x = embedded + positions(len(embedded))
-    for layer in (f"transformer_encoder/layer_{i}" for i in range(LAYERS["encoder"])):
-        y = norm(x, f"{layer}/self_attention")
-        x = x + attention(y, y, f"{layer}/self_attention/self_attention")
-        x = x + feed_forward(norm(x, f"{layer}/ffn"), f"{layer}/ffn")
-    memory = norm(x, "transformer_encoder")
-    embedded = values[EMBEDDING][target_T[:-1]] * WIDTH**0.5
-    x = np.concatenate([np.zeros([1, WIDTH]), embedded]) + positions(len(target_T))
-    for layer in (f"transformer_decoder/layer_{i}" for i in range(LAYERS["decoder"])):
-        y = norm(x, f"{layer}/self_attention")
-        x = x + attention(y, y, f"{layer}/self_attention/self_attention", causal=True)
-        y = norm(x, f"{layer}/encdec_attention")
-        x = x + attention(y, memory, f"{layer}/encdec_attention/attention")
-        x = x + feed_forward(norm(x, f"{layer}/ffn"), f"{layer}/ffn")
-    return norm(x, "transformer_decoder") @ values[EMBEDDING].T
+    embedded = values[EMBEDDING] * WIDTH**0.5
+    memory = stack(embedded[source_S], "encoder")
+    inputs_TxD = np.concatenate([np.zeros([1, WIDTH]), embedded[target_T[:-1]]])
+    return stack(inputs_TxD, "decoder", memory) @ values[EMBEDDING].T
 
 
 # A synthetic checkpoint

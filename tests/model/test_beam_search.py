@@ -5,6 +5,7 @@ in the state: a hypothesis that loses track of its places gives wrong translatio
 picked by the same hash.
 """
 
+import dataclasses
 import functools
 import itertools
 
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from hvd_nmt.config import BOS, EOS
-from hvd_nmt.model.beam_search import Given, beam_search, coverage_penalty
+from hvd_nmt.model.beam_search import Given, beam_search
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.translator import lengths
 
@@ -72,7 +73,6 @@ def searcher(decoding, vocabulary_size, real, compiled, names):
             (tf.repeat(tf.cast(seed_B, tf.int64)[:, None], K, 1), tf.zeros([B, 0, K], tf.int64)),
             Given(**dict(zip(names, given, strict=True))),
             decoding,
-            vocabulary_size=vocabulary_size,
             is_pad_BxS=is_pad_BxS if decoding.coverage_penalty else None,
         )
 
@@ -216,7 +216,7 @@ def test_wide_beam_finds_what_enumeration_finds(alpha, compiled, sharpness):
 )
 def test_wide_beam_keeps_the_rules_like_enumeration(options, least, left):
     table, seeds, most = make_table(1, 4), [5, 77, 300], 4
-    decoding = wide(120, **options)
+    decoding = wide(120, min_length=least, **options)
     given = {"least_B": np.array([least] * 3, np.int32)}
     result = search_table(table, seeds, decoding, most, real=3, **given)
     for i, seed in enumerate(seeds):
@@ -242,11 +242,13 @@ def test_equals_plain_search(K, vocabulary_size, options):
     most = rng.integers(1, 20, 40)
     least = np.minimum(rng.integers(0, 5, 40), most)
     given = {"least_B": least.astype(np.int32)}
-    exact = search_table(table, seeds, wide(K, **options), most, **given)
-    quick = search_table(table, seeds, Decoding(beam_size=K, **options), most, **given)
+    decoding = wide(K, min_length=1, **options)
+    exact = search_table(table, seeds, decoding, most, **given)
+    best = dataclasses.replace(decoding, n_best=1)
+    quick = search_table(table, seeds, best, most, **given)
     for i, seed in enumerate(seeds):
         rules = {"least": least[i]}
-        expected = reference_search(table, seed, int(most[i]), wide(K, **options), **rules)
+        expected = reference_search(table, seed, int(most[i]), decoding, **rules)
         assert_same(hypotheses(exact, i), expected)
         assert_same(hypotheses(quick, i)[:1], expected[:1])  # ending early loses only the others
 
@@ -316,25 +318,6 @@ def test_maximum_length_holds_for_each_sentence():
     ids, found, scores = search_table(make_table(1, 4), [], Decoding(), 5)  # no sentences
     assert ids.shape == (0, 4, 0)
     assert found.shape == scores.shape == (0, 4)
-
-
-def test_larger_length_penalty_gives_longer_sentences():
-    table, seeds = make_table(7, 20, 1.5, 1.5), list(range(60))
-    means = []
-    for alpha in (0.0, 0.6, 1.5):
-        _, found, _ = search_table(table, seeds, Decoding(length_penalty=alpha), 25)
-        means.append(found[:, 0].mean())
-    assert means[0] < means[1] < means[2]
-    assert [Decoding().penalty(length) for length in (1, 7)] == [1, 2**0.6]
-    assert Decoding(normalization="marian").penalty(7) == 7
-
-
-def test_coverage_penalty_counts_what_got_too_little_attention():
-    coverage = tf.constant([[[0.5, 1.0, 3.0], [1.0, 2.0, 1.5], [0.25, 0.5, 0.0]]])
-    found = coverage_penalty(coverage, 0.2)
-    np.testing.assert_allclose(found[0, :2], [0.2 * np.log(0.5), 0], rtol=1e-6)
-    assert np.isfinite(found[0, 2])
-    assert found[0, 2] < -10
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])

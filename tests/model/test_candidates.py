@@ -12,7 +12,7 @@ from hvd_nmt.model.decoding import Decoding
 @pytest.mark.parametrize("k", [1, 8])
 def test_top_k_equals_tensorflow(vocabulary_size, k):
     x = tf.random.stateless_normal([20, vocabulary_size], seed=[1, k])
-    values, indices = top_k(x, k, vocabulary_size)
+    values, indices = top_k(x, k)
     expected_values, expected_indices = tf.math.top_k(x, k)
     np.testing.assert_array_equal(values, expected_values)
     np.testing.assert_array_equal(indices, expected_indices)
