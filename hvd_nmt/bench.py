@@ -48,12 +48,9 @@ def bench(config: BenchConfig) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import benchmark
 
-    found = benchmark.measure(config, config.steps)
-    if found is not None:  # on rank 0
-        rows = found.rows()
-        width = max(len(name) for name, _ in rows)
-        print("\n".join(found.plan.lines()))
-        print("\n".join(f"{name:{width}}  {value}" for name, value in rows))
+    lines = benchmark.measure(config, config.steps)
+    if lines is not None:  # on rank 0
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import toy
 from hvd_nmt import bench
 from hvd_nmt.bench import BenchConfig
 from hvd_nmt.explain import machines
-from hvd_nmt.training.benchmark import Benchmark
-from hvd_nmt.training.plan import Plan
+from hvd_nmt.training import benchmark
+from hvd_nmt.training.setup import Plan
 
 
 def test_the_rates_are_those_of_the_steps():
@@ -29,7 +29,7 @@ def test_the_rates_are_those_of_the_steps():
     step = {"step_s": 2.0, "source_tokens": 5.0, "target_tokens": 6.0, "step_time": time,
             "sentences": 1}  # fmt: skip
     needed = machines.flops_of_step(setup.config.model, 8000, 5, 6, 1)
-    table = dict(Benchmark([step, step], plan, 10**9, 2 * needed).rows())
+    table = dict(benchmark.rows(plan, [step, step], 10**9, 2 * needed))
     assert table["real tokens/s, source + target"] == "6"
     assert table["model FLOP/s"] == f"{needed / 2e9:.3g} GFLOP/s"
     assert table["model FLOP/s of that (MFU)"] == "25 %"

@@ -169,18 +169,6 @@ class MixedEpochs:
         whole = sum(quotas.values())
         return {name: quota / whole for name, quota in quotas.items()}
 
-    def agrees(self, other: "MixedEpochs", step: int) -> bool:
-        """Whether another run would have had the same epochs until a step, and in that one."""
-        if step == 0:
-            return True
-        epoch = self.position(step - 1)[0]
-        begun = [
-            [list(stage.weights.items()) for stage in mixed.stages[: mixed.place(epoch).stage + 1]]
-            for mixed in (self, other)
-        ]
-        places = [[mixed.place(number) for number in range(epoch + 1)] for mixed in (self, other)]
-        return begun[0] == begun[1] and places[0] == places[1]
-
     def times_seen(self, stage: int, last_step: int) -> dict[str, float]:
         """How often a stage sees each pair of a corpus, where the run has so many steps."""
         end = min(last_step, self._ends[stage])

@@ -209,7 +209,7 @@ def _compute_s(model: Any, batch: PaddedBatch, slices: int) -> float:
     @tf.function(autograph=False)
     def step() -> tf.Tensor:
         return tf.add_n(
-            [tf.reduce_sum(tf.cast(g, tf.float32)) for g in model.own_gradients(ids, slices)]
+            [tf.reduce_sum(tf.cast(g, tf.float32)) for g in model.own_gradients(ids, slices)[1]]
         )
 
     times_s = []

@@ -1,22 +1,21 @@
 """How fast the steps of a training are, on real batches; nothing is written."""
 
-import dataclasses
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+import tf_keras as keras
 
 from hvd_nmt.common.units import data_size, flop_rate, percent
 from hvd_nmt.config import Config
 from hvd_nmt.model import device
 from hvd_nmt.training import devices, horovod, setup
-from hvd_nmt.training import plan as plans
-from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.plan import Plan
+from hvd_nmt.training.setup import Plan
 
-WARMUP_STEPS = 5
+_WARMUP_STEPS = 5
 """before the measured ones, in which TensorFlow builds its graph"""
 _LEARNING_RATE = 1e-4
 _PRODUCTS_OF_A_CPU = (
@@ -28,83 +27,78 @@ _LEAST_S = 0.05
 """a product that takes less is made several times before the clock is read"""
 
 
-@dataclasses.dataclass(frozen=True)
-class Benchmark:
-    """The measured steps, and what was trained."""
-
-    steps: list[dict[str, Any]]
-    """logs of each step, see `step.TrainingModel`"""
-    plan: Plan
-    peak_bytes: int
-    """most memory of all ranks together"""
-    product_flop_per_s: float
-    """the best rate of a large product, on all ranks together"""
-
-    def rows(self) -> list[tuple[str, str]]:
-        """The same for a reader: medians over the steps, speed from their sums."""
-        times = [step["step_s"] for step in self.steps]
-        tokens = sum(step["source_tokens"] + step["target_tokens"] for step in self.steps)
-        rate = sum(map(self.plan.flops, self.steps)) / sum(times)
-
-        def share(part: str) -> str:
-            part_s = sum(getattr(step["step_time"], part) for step in self.steps)
-            return f"{part_s / sum(times):.1%}"
-
-        return [
-            ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
-            ("s/step: median, min, max",
-             f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
-            ("model FLOP/s", flop_rate(rate)),
-            ("products alone: FLOP/s", flop_rate(self.product_flop_per_s)),
-            ("model FLOP/s of that (MFU)", percent(rate / self.product_flop_per_s)),
-            ("share of input wait", share("input_wait_s")),
-            ("share of compute", share("compute_s")),
-            ("share of waiting for the slowest rank", share("straggler_wait_s")),
-            ("share of exposed communication", share("communication_s")),
-            ("peak memory of all ranks", data_size(self.peak_bytes)),
-        ]  # fmt: skip
-
-
-def measure(config: Config, steps: int) -> Benchmark | None:
-    """Train some steps on all ranks; what rank 0 has measured, None on the others."""
+def measure(config: Config, steps: int) -> list[str] | None:
+    """Train some steps on all ranks; lines for a reader on rank 0, None on the others."""
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
-        measured = _measure(config, rank, steps)
+        lines = _measure(config, rank, steps)
         horovod.shutdown()
-    return measured if rank.is_first else None
+    return lines if rank.is_first else None
 
 
-def _measure(config: Config, rank: Rank, steps: int) -> Benchmark:
+def _measure(config: Config, rank: Rank, steps: int) -> list[str]:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
     model, _, adam = setup.build(run_setup)
-    plan = plans.check(run_setup, model, adam)
-    total = WARMUP_STEPS + steps
-    recorder = _Recorder()
+    plan = setup.check(run_setup, model, adam)
+    total = _WARMUP_STEPS + steps
+    logs_of_steps: list[dict[str, Any]] = []
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: logs_of_steps.append(dict(logs))
+    )
     model.optimizer.learning_rate.assign(_LEARNING_RATE)
-    compiles = model.compiles
-    data = setup.dataset(run_setup, 0, total, rounded=compiles)
-    if compiles:  # all programs that these steps need are compiled before
+    data = setup.dataset(run_setup, 0, total, rounded=model.compiles)
+    if model.compiles:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
-    return Benchmark(
-        recorder.steps[WARMUP_STEPS:], plan, peak_bytes,
-        sum(horovod.gather(product_flop_per_s(run_setup.precision))),
-    )  # fmt: skip
+    product_flop_per_s = sum(horovod.gather(_product_flop_per_s(run_setup.precision)))
+    found = rows(plan, logs_of_steps[_WARMUP_STEPS:], peak_bytes, product_flop_per_s)
+    width = max(len(name) for name, _ in found)
+    return [*plan.lines(), *(f"{name:{width}}  {value}" for name, value in found)]
 
 
-def product_flop_per_s(precision: str, rounds: int = 5) -> float:
+def rows(
+    plan: Plan, steps: Sequence[dict[str, Any]], peak_bytes: int, product_flop_per_s: float
+) -> list[tuple[str, str]]:
+    """What was measured: medians over steps, by the logs of each, and speed from their sums.
+
+    `peak_bytes` of memory and `product_flop_per_s`, see below, are of all ranks together.
+    """
+    times = [step["step_s"] for step in steps]
+    tokens = sum(step["source_tokens"] + step["target_tokens"] for step in steps)
+    rate = sum(map(plan.flops, steps)) / sum(times)
+
+    def share(part: str) -> str:
+        part_s = sum(getattr(step["step_time"], part) for step in steps)
+        return f"{part_s / sum(times):.1%}"
+
+    return [
+        ("real tokens/s, source + target", f"{tokens / sum(times):,.0f}"),
+        ("s/step: median, min, max",
+         f"{statistics.median(times):.3f}, {min(times):.3f}, {max(times):.3f}"),
+        ("model FLOP/s", flop_rate(rate)),
+        ("products alone: FLOP/s", flop_rate(product_flop_per_s)),
+        ("model FLOP/s of that (MFU)", percent(rate / product_flop_per_s)),
+        ("share of input wait", share("input_wait_s")),
+        ("share of compute", share("compute_s")),
+        ("share of waiting for the slowest rank", share("straggler_wait_s")),
+        ("share of exposed communication", share("communication_s")),
+        ("peak memory of all ranks", data_size(peak_bytes)),
+    ]  # fmt: skip
+
+
+def _product_flop_per_s(precision: str) -> float:
     """The best rate of any large product, operations a second, to compare a model's with.
 
     Measured where and when the model is: data sheets promise more than a device gives.
     """
     shapes = _PRODUCTS_OF_A_GPU if device.is_gpu() else _PRODUCTS_OF_A_CPU
-    return max(_product_rate(precision, *shape, rounds) for shape in shapes)
+    return max(_product_rate(precision, *shape) for shape in shapes)
 
 
-def _product_rate(precision: str, rows: int, inner: int, columns: int, rounds: int) -> float:
+def _product_rate(precision: str, rows: int, inner: int, columns: int) -> float:
     a, b = (
         tf.cast(tf.random.stateless_normal(shape, [1, 2]), precision)
         for shape in ((rows, inner), (inner, columns))
@@ -119,15 +113,4 @@ def _product_rate(precision: str, rows: int, inner: int, columns: int, rounds: i
 
     seconds(1)
     times = max(1, round(_LEAST_S / seconds(1)))
-    return 2.0 * rows * inner * columns * times / min(seconds(times) for _ in range(rounds))
-
-
-class _Recorder(StepCallback):
-    """Keeps the logs of each step."""
-
-    def __init__(self) -> None:
-        super().__init__(start_step=0)
-        self.steps: list[dict[str, Any]] = []
-
-    def after_step(self, step: int, logs: dict[str, Any]) -> None:
-        self.steps.append(dict(logs))
+    return 2.0 * rows * inner * columns * times / min(seconds(times) for _ in range(5))

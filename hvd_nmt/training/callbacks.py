@@ -1,48 +1,56 @@
-"""The base of a run's callbacks, and the small ones: learning rate, replicas, telemetry."""
+"""The base of a run's callbacks, and the small ones: learning rate, guards, telemetry."""
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tf_keras as keras
 
-from hvd_nmt.checkpoints.run_files import TELEMETRY_DIR
+from hvd_nmt.checkpoints.run_files import NOT_FINITE, TELEMETRY_DIR
+from hvd_nmt.common.errors import DivergedError
+from hvd_nmt.common.units import count
 from hvd_nmt.config.schedule import Schedule
+from hvd_nmt.data import batches
+from hvd_nmt.model.tokenizer import Tokenizers
+from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import TENSORBOARD_DIR
-from hvd_nmt.telemetry.gpu import GpuProbe
 from hvd_nmt.telemetry.sampler import Sampler
-from hvd_nmt.training import cluster
+from hvd_nmt.training import cluster, horovod
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.setup import RunSetup
+from hvd_nmt.training.step import LOWEST_LOSS_SCALE
+
+MOST_IN_A_ROW, MOST_IN_AN_EPOCH = 3, 10
+"""steps with NaN or Inf that end the run, in one start of it"""
 
 
 class StepCallback(keras.callbacks.Callback):
-    """Counts the steps of the run, of which `start_step` were done before this `fit`.
+    """What is done after each step of the run.
 
     Every rank runs every callback at the same step; inside, rank 0 alone writes and prints. A step
     is counted from 1 when it is done: step 500 is the state after 500 updates.
     """
 
-    def __init__(self, start_step: int) -> None:
-        super().__init__()
-        self._start_step = start_step
-
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Call `after_step` with the number of steps done."""
-        self.after_step(self._start_step + batch + 1, logs or {})
+        """Call `after_step`."""
+        if logs is not None:
+            self.after_step(logs["step"], logs)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """What to do after a step of the run; `logs`: see `step.TrainingModel`."""
 
 
-class LearningRate(StepCallback):
+class LearningRate(keras.callbacks.Callback):
     """Sets the learning rate before each step, a pure function of the step."""
 
-    def __init__(self, start_step: int, schedule: Schedule) -> None:
-        super().__init__(start_step)
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
         self._schedule = schedule
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Set the rate."""
-        self.model.optimizer.learning_rate.assign(self._schedule.rate(self._start_step + batch))
+        self.model.optimizer.learning_rate.assign(self._schedule.rate(int(self.model.step)))
 
 
 class ReplicaCheck(StepCallback):
@@ -54,13 +62,14 @@ class ReplicaCheck(StepCallback):
 
     EVERY_STEPS = 100
 
-    def __init__(self, start_step: int, rank: Rank) -> None:
-        super().__init__(start_step)
-        self._rank = rank
+    def __init__(self, rank: Rank) -> None:
+        super().__init__()
+        self._rank, self._is_first = rank, True
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Compare."""
-        if step % self.EVERY_STEPS and step != self._start_step + 1:
+        is_first, self._is_first = self._is_first, False
+        if step % self.EVERY_STEPS and not is_first:
             return
         islands = self.model.islands
         apart = islands is not None
@@ -69,32 +78,86 @@ class ReplicaCheck(StepCallback):
             cluster.require_equal_weights(islands.common, step, self._rank)
 
 
-class Telemetry(keras.callbacks.Callback):
+class NotFiniteGuard(StepCallback):
+    """Names the sentences of a step whose gradient is NaN or Inf; after too many the run ends.
+
+    The optimizer has skipped such a step on every rank, with islands on those of the host. In
+    float16 an overflow halves the loss scale, as it should; one at the lowest scale counts as NaN.
+    """
+
+    def __init__(self, run_setup: RunSetup) -> None:
+        super().__init__()
+        self._setup, self._path = run_setup, run_setup.config.run_dir / NOT_FINITE
+        self._epoch, self._in_epoch, self._in_a_row = 0, 0, 0
+
+    def after_step(self, step: int, logs: dict[str, Any]) -> None:
+        """Decide from values that are equal on all ranks."""
+        if not logs["left_out"]:
+            self._in_a_row = 0
+            return
+        hosts, what = self._setup.hosts, "the gradient became NaN or Inf"
+        ranks = [rank for rank, not_finite in enumerate(logs["rank_not_finite"]) if not_finite]
+        if ranks:
+            named = ", ".join(f"rank {rank} ({hosts[rank]})" for rank in ranks)
+            what = f"the loss became NaN or Inf on {named}"
+        with horovod.raise_on_all_ranks():
+            if self._setup.rank.is_first:
+                self._name_sentences(step, what, ranks or range(len(hosts)))
+        epoch = self._setup.batch_plan.position(step - 1).epoch
+        self._in_epoch = self._in_epoch + 1 if epoch == self._epoch else 1
+        self._epoch, self._in_a_row = epoch, self._in_a_row + 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            times = f"step {self._in_a_row} in a row"
+        elif self._in_epoch >= MOST_IN_AN_EPOCH:
+            times = f"step {self._in_epoch} of this epoch"
+        else:
+            return
+        scale, advice = "", "set training.clip_norm"
+        if logs["loss_scale"]:
+            scale = f" at a loss scale of {LOWEST_LOSS_SCALE:.0f}, the lowest"
+            advice = "train in another training.precision"
+        raise DivergedError(
+            f"At step {step} {what}{scale}, {times}. It was skipped, as those before; the "
+            f"checkpoints are good. See {self._path}, lower training.learning_rate or {advice}."
+        )
+
+    def _name_sentences(self, step: int, what: str, ranks: Sequence[int]) -> None:
+        """Each sentence that these ranks were fed in a step, as a line of `NOT_FINITE`."""
+        plan, data = self._setup.batch_plan, self._setup.data
+        position = plan.position(step - 1)
+        of_step = plan.epoch(position.epoch).sentences(position.step)
+        tokenizers = Tokenizers.of(data.source_spm_path, data.spm_path)
+        sides = data.epochs.source, data.epochs.target
+        file, sentences = jsonl.JsonlFile(self._path), []
+        for rank in ranks:
+            own = batches.dealt(of_step, rank, len(self._setup.hosts)).tolist()
+            texts = (
+                tokenizer.decode(side[index] for index in own)
+                for tokenizer, side in zip(tokenizers, sides, strict=True)
+            )
+            for index, source, target in zip(own, *texts, strict=True):
+                number = index // plan.copies
+                line = {"step": step, "rank": rank, "sentence": number, "source": source}
+                file.append({"time_s": time.time(), **line, "target": target})
+                sentences.append(f"{number:,}: {source!r}")
+        file.close()
+        print(
+            f"not finite  step {step:,}: {what}; it is skipped. Its "
+            f"{count(len(sentences), 'sentence')} are in {self._path}, the first of them is "
+            f"{sentences[0]}",
+            flush=True,
+        )
+
+
+def telemetry(run_dir: Path, interval_s: float, rank: Rank) -> keras.callbacks.Callback:
     """Samples GPUs, network cards and host while `fit` runs; on the first rank of each host.
 
     The run directory gets the samples, every `interval_s` seconds (0: none), and their charts.
     """
-
-    def __init__(self, run_dir: Path, interval_s: float, rank: Rank) -> None:
-        super().__init__()
-        self._sampler = None
-        if rank.is_first_on_host and interval_s > 0:
-            self._sampler = Sampler(
-                run_dir / TELEMETRY_DIR / f"{rank.host}.jsonl",
-                run_dir / TENSORBOARD_DIR / rank.host,
-                interval_s,
-            )
-
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Start sampling, and say once what of this host is sampled."""
-        if self._sampler is not None:
-            gpus = GpuProbe()
-            names = ", ".join(gpu.name for gpu in gpus.gpus) or f"no GPU ({gpus.unavailable})"
-            gpus.close()
-            print(f"telemetry   {self._sampler.host}: {names}; network, CPU, memory", flush=True)
-            self._sampler.start()
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Stop; harmless when it never started."""
-        if self._sampler is not None:
-            self._sampler.stop()
+    if not rank.is_first_on_host or interval_s == 0:
+        return keras.callbacks.Callback()
+    samples, charts = run_dir / TELEMETRY_DIR, run_dir / TENSORBOARD_DIR
+    sampler = Sampler(samples / f"{rank.host}.jsonl", charts / rank.host, interval_s)
+    return keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: sampler.start(), on_train_end=lambda logs: sampler.stop()
+    )

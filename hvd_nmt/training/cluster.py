@@ -1,5 +1,6 @@
 """Before step 1: data on every host, the same on every host, and gradients that add up."""
 
+import collections
 import hashlib
 import os
 import platform
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.optimizer import loss_scale, summed_gradients
 
 _LATENCY_ROUNDS = 9
 _ALL_REDUCE_ROUNDS = 3
@@ -70,7 +73,7 @@ def facts(config: Config, data: corpus.DataDirectory, precision: str) -> dict[st
         "code of hvd_nmt": code_hash(),
         "Python version": platform.python_version(),
         "TensorFlow version": tf.__version__,
-        "Horovod version": horovod.build_info()["version"],
+        "Horovod version": metadata.version("horovod"),
         "precision": precision,
     }
 
@@ -92,15 +95,11 @@ def check_averaging(
 
     @tf.function(autograph=False)
     def reduced() -> list[tf.Tensor | None]:
-        with tf.GradientTape() as tape:
-            loss = tf.add_n(
-                [
-                    _times(rank.index) * tf.reduce_sum(pattern * weight)
-                    for pattern, weight in zip(patterns, weights, strict=True)
-                ]
-            )
-        pairs = optimizer.compute_gradients(loss, weights, tape)
-        return [None if g is None else tf.convert_to_tensor(g) for g, _ in pairs]
+        scale = loss_scale(optimizer)
+        scale = tf.constant(1.0) if scale is None else scale
+        own = [_times(rank.index) * scale * pattern for pattern in patterns]
+        sums = summed_gradients(optimizer, own, weights)
+        return [None if gradient is None else gradient / scale for gradient in sums]
 
     summed = range(rank.size) if together is None else together
     total = sum(_times(index) for index in summed)
@@ -165,32 +164,25 @@ def require_equal_weights(
     differ, which names the ranks in the minority, or all of them.
     """
     by_rank = horovod.gather([rank.host, _checksum(weights)])
-    places = {host if within_hosts else "" for host, _ in by_rank}
-    for place in sorted(places):
+    for place in sorted({host if within_hosts else "" for host, _ in by_rank}):
         among = {
             index: checksum for index, (host, checksum) in enumerate(by_rank) if place in ("", host)
         }
-        if len(set(among.values())) > 1:
-            raise _differing(among, by_rank, step)
+        ((commonest, ranks),) = collections.Counter(among.values()).most_common(1)
+        if ranks == len(among):
+            continue
+        has_majority = ranks > len(among) / 2  # of two ranks nobody knows which is right
+        differing = ", ".join(
+            f"rank {index} ({by_rank[index][0]})"
+            for index, checksum in among.items()
+            if not has_majority or checksum != commonest
+        )
+        raise DivergedError(
+            f"After step {step} the weights of {differing} differ from "
+            f"{'the other ranks' if has_majority else 'each other'}: an update did not reach every "
+            "rank, or a memory failed. The same command goes on from the last checkpoint."
+        )
     return int(by_rank[rank.index][1])
-
-
-def _differing(among: dict[int, int], by_rank: list[Any], step: int) -> DivergedError:
-    """Of some ranks, by their numbers, whose checksums are not all equal."""
-    checksums = list(among.values())
-    commonest = max(checksums, key=checksums.count)
-    # Of two ranks nobody knows which is right.
-    has_majority = checksums.count(commonest) > len(checksums) / 2
-    differing = [
-        f"rank {index} ({by_rank[index][0]})"
-        for index, checksum in among.items()
-        if not has_majority or checksum != commonest
-    ]
-    return DivergedError(
-        f"After step {step} the weights of {', '.join(differing)} differ from "
-        f"{'the other ranks' if has_majority else 'each other'}: an update did not reach every "
-        "rank, or a memory failed. The same command goes on from the last checkpoint."
-    )
 
 
 def _prepare_embedded(config: DataConfig, speaks: bool) -> None:

@@ -23,11 +23,6 @@ _TOO_LITTLE_MEMORY = re.compile(
 )
 """in messages of TensorFlow, CUDA and NCCL; "resource exhausted" is also said of full disks"""
 _NAMES_A_GPU = re.compile(r"(^|,)\s*(\d|GPU-|MIG-)")
-_ASK = (
-    "TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=dso_loader=1 python -c 'import tensorflow as tf; "
-    "tf.config.list_physical_devices()'"
-)
-"""says why TensorFlow cannot use a GPU, to a person alone: it says so only to its log"""
 _SMALLER_STEPS = (
     "start with more ranks or more --training.micro-batches, or with a lower "
     "--training.tokens-per-step or a smaller model in a new --run-dir."
@@ -64,13 +59,28 @@ def set_up(rank: Rank, wanted: str | None = None, deterministic: bool = False) -
     tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def description(rank: Rank) -> str:
-    """What this rank computes with, for a reader."""
-    gpus = tf.config.get_visible_devices("GPU")
-    if not gpus:
-        return f"CPU, {count(_threads(rank), 'thread')}"
-    details = tf.config.experimental.get_device_details(gpus[0])
-    return str(details.get("device_name", "GPU"))
+def _threads(rank: Rank) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // rank.local_size)
+
+
+def _require_no_gpu(host: str) -> None:
+    """See that TensorFlow finds no GPU because there is none: it trains on the CPU without a word.
+
+    Who hides them with CUDA_VISIBLE_DEVICES wants it so.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None and not _NAMES_A_GPU.search(chosen):  # "", "-1", Slurm's "NoDevFiles"
+        return
+    if names := gpu_names():
+        built = tf.sysconfig.get_build_info()["is_cuda_build"]
+        why = "" if built else " (this one was built without CUDA)"
+        raise ClusterError(
+            f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
+            f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
+            "nvidia-smi shows the driver, and TF_CPP_MIN_LOG_LEVEL=0 TF_CPP_VMODULE=dso_loader=1 "
+            "python -c 'import tensorflow as tf; tf.config.list_physical_devices()' the reason; or "
+            "train on the processor with --training.device cpu."
+        )
 
 
 def keep_freed_memory() -> None:
@@ -87,11 +97,19 @@ def keep_freed_memory() -> None:
         libc.mallopt(m_top_pad, 64 << 20)
 
 
+def description(rank: Rank) -> str:
+    """What this rank computes with, for a reader."""
+    gpus = tf.config.get_visible_devices("GPU")
+    if not gpus:
+        return f"CPU, {count(_threads(rank), 'thread')}"
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return str(details.get("device_name", "GPU"))
+
+
 def pick_precision(wanted: Precision) -> str:
     """The precision of this rank, from the GPU or the processor it has; see `precision.pick`."""
-    return precision.pick(
-        wanted, device.compute_capability(), precision.cpu_has_bfloat16(cpu_flags())
-    )
+    of_cpu = precision.cpu_has_bfloat16(cpu_flags())
+    return precision.pick(wanted, device.compute_capability(), of_cpu)
 
 
 def peak_memory_bytes() -> int:
@@ -99,12 +117,6 @@ def peak_memory_bytes() -> int:
     if tf.config.get_visible_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def forget_peak() -> None:
-    """Begin `peak_memory_bytes` of a GPU anew, after something was only tried."""
-    if tf.config.get_visible_devices("GPU"):
-        tf.config.experimental.reset_memory_stats("GPU:0")
 
 
 def is_of_memory(error: Exception) -> bool:
@@ -125,28 +137,3 @@ def explain_memory(rank: Rank, remedy: str = _SMALLER_STEPS) -> Iterator[None]:
         raise ConfigError(
             f"Rank {rank.index} on {rank.host} needs more memory than {what}: {remedy}"
         ) from error
-
-
-def _threads(rank: Rank) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // rank.local_size)
-
-
-def _require_no_gpu(host: str) -> None:
-    """See that TensorFlow finds no GPU because there is none: it trains on the CPU without a word.
-
-    Who hides them with CUDA_VISIBLE_DEVICES wants it so.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is not None and not _NAMES_A_GPU.search(chosen):  # "", "-1", Slurm's "NoDevFiles"
-        return
-    names = gpu_names()
-    if not names:
-        return
-    built = tf.sysconfig.get_build_info()["is_cuda_build"]
-    why = "" if built else " (this one was built without CUDA)"
-    raise ClusterError(
-        f"{host} has {count(len(names), 'GPU')} ({', '.join(dict.fromkeys(names))}) that "
-        f"TensorFlow cannot use{why}: CUDA_WHEELS=1 make install there brings CUDA and cuDNN, "
-        f"nvidia-smi shows the driver, and {_ASK} the reason; or train on the processor with "
-        "--training.device cpu."
-    )

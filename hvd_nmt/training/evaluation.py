@@ -36,38 +36,23 @@ BOOTSTRAP = 1000
 class Scores(NamedTuple):
     """One evaluation."""
 
-    val_loss: float
-    """smoothed cross-entropy minus the label's entropy, nats per target token, whole dev set"""
-    val_nll: float
-    """negative log-likelihood, nats per target token; exp of it is the perplexity"""
-    bleu: float
-    """sacreBLEU of detokenised translations, 0 to 100"""
-    bleu_margin: float
-    """half width of BLEU's 95 % interval, by bootstrap over the sentences; 0 on ranks that do
-    not write it down"""
-    chrf: float
-    """chrF2, 0 to 100"""
-    pseudo_bleu: float
-    """the recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with the
-    right prefix at hand. It is not translation quality; it compares with the recipe's old curves"""
+    values: dict[str, float]
+    """by tag of metrics.jsonl: losses of the whole dev set, nats per target token; BLEU, chrF2 and
+    TER of detokenised translations. Of several corpora also TAG/CORPUS, for each that has dev
+    sentences; no BLEU and chrF where none of them was translated"""
+    margins: dict[str, float]
+    """half widths of 95 % intervals, by bootstrap over the sentences: of BLEU, and of chrF where it
+    decides which models are the best"""
     hypotheses: list[str]
     """translations, in the order of the dev set"""
-    seconds: float
-    """wall time of the evaluation"""
-    chrf_margin: float = 0.0
-    """half width of chrF's 95 % interval where `evaluation.best_by` is chrf; else 0"""
-    by_corpus: dict[str, dict[str, float]] = {}  # noqa: RUF012 - never changed
-    """of each corpus with dev sentences, where the data have several: tag of metrics.jsonl ->
-    value; no BLEU and chrF where no sentence of it was translated"""
-    ter: float | None = None
-    """translation edit rate, percent of the references' words, lower is better; None: not asked
-    for"""
+    samples: str
+    """the first few of them, as a Markdown table"""
 
 
 class Evaluator:
     """Evaluates a model, with the weights it has when called, on the dev set of prepared data.
 
-    `writes`: whether this rank writes the scores down, with their intervals.
+    `scores`: whether this rank needs the scores.
     """
 
     def __init__(
@@ -76,10 +61,10 @@ class Evaluator:
         data: DataDirectory,
         config: Config,
         rank: Rank,
-        writes: bool = True,
+        scores: bool = True,
     ) -> None:
         self._transformer, self._data, self._config, self._rank = transformer, data, config, rank
-        self._writes = writes
+        self._scores = scores
         self._tokenizer = Tokenizer(data.spm_path)
         sources, references = data.text("dev")
         self._translated = data.manifest.sample("dev", config.evaluation.sentences)
@@ -102,58 +87,55 @@ class Evaluator:
             input_signature=[ids, ids],
         )
 
-    def __call__(self) -> Scores:
-        """Every rank takes its share, at the same step; every rank gets the scores."""
+    def __call__(self) -> Scores | None:
+        """Every rank takes its share, at the same step; None on ranks that need no scores."""
         started_s = time.perf_counter()
         with devices.explain_memory(self._rank, "lower --evaluation.beam-size."):
             losses, pseudo_bleu = self._losses()
             hypotheses = self._translations()
+        if not self._scores:
+            return None
         loss, nll, tokens = np.sum(list(losses.values()), axis=0)
-        by_chrf = self._config.evaluation.best_by == "chrf"
-        texts = hypotheses, self.references
-        bleu, bleu_margin = _score(sacrebleu.BLEU(), *texts, with_interval=self._writes)
-        chrf, chrf_margin = _score(sacrebleu.CHRF(), *texts, with_interval=self._writes and by_chrf)
-        return Scores(
-            val_loss=loss / tokens,
-            val_nll=nll / tokens,
-            bleu=bleu,
-            bleu_margin=bleu_margin,
-            chrf=chrf,
-            pseudo_bleu=pseudo_bleu,
-            hypotheses=hypotheses,
-            seconds=time.perf_counter() - started_s,
-            chrf_margin=chrf_margin,
-            by_corpus=self._by_corpus(losses, hypotheses) if self._writes else {},
-            ter=_score(sacrebleu.TER(), *texts)[0] if self._config.evaluation.ter else None,
-        )
+        options, texts = self._config.evaluation, (hypotheses, self.references)
+        bleu, bleu_margin = _score(sacrebleu.BLEU(), *texts, BOOTSTRAP)
+        by_chrf = options.best_by == "chrf"
+        chrf, chrf_margin = _score(sacrebleu.CHRF(), *texts, BOOTSTRAP if by_chrf else 1)
+        values = {
+            "eval_loss": loss / tokens,  # smoothed cross-entropy minus the label's entropy
+            "eval_nll": nll / tokens,
+            "eval_perplexity": math.exp(min(nll / tokens, 700)),
+            # The recipe's number, 0 to 1: BLEU over subword pieces of arg-max predictions made with
+            # the right prefix at hand. It compares with the recipe's old curves, and nothing else.
+            "Eval_BLEU_Score": pseudo_bleu,
+            "sacrebleu": bleu,
+            "chrf": chrf,
+            "eval_seconds": time.perf_counter() - started_s,
+            **(self._by_corpus(losses, hypotheses) if len(self._corpora) > 1 else {}),
+        }
+        if options.ter:
+            values["ter"], _ = _score(sacrebleu.TER(), *texts)
+        margins = {"sacrebleu_margin": bleu_margin}
+        if by_chrf:
+            margins["chrf_margin"] = chrf_margin
+        return Scores(values, margins, hypotheses, self._samples(hypotheses))
 
-    def samples(self, scores: Scores) -> str:
-        """The first few translations, of each dev corpus in turn, as a Markdown table."""
+    def _samples(self, hypotheses: list[str]) -> str:
         lines = ["| source | reference | translation |", "|---|---|---|"]
-        turns = itertools.chain.from_iterable(itertools.zip_longest(*self._places.values()))
-        places = (place for place in turns if place is not None)
-        for place in itertools.islice(places, _SAMPLES):
-            row = self.sources[place], self.references[place], scores.hypotheses[place]
+        rows = zip(self.sources, self.references, hypotheses, strict=True)
+        for row in itertools.islice(rows, _SAMPLES):
             cells = (textwrap.shorten(cell, 160).replace("|", "\\|") for cell in row)
             lines.append("| " + " | ".join(cells) + " |")
         return "\n".join(lines)
 
-    def _by_corpus(
-        self, losses: dict[str, np.ndarray], hypotheses: list[str]
-    ) -> dict[str, dict[str, float]]:
-        """The scores of each dev corpus, if there are several."""
-        if len(self._corpora) == 1:
-            return {}
+    def _by_corpus(self, losses: dict[str, np.ndarray], hypotheses: list[str]) -> dict[str, float]:
         found = {}
         for name, places in self._places.items():
             loss, _, tokens = losses[name]
-            found[name] = {"eval_loss": float(loss / tokens)}
+            found[f"eval_loss/{name}"] = loss / tokens
+            ours, wanted = ([side[i] for i in places] for side in (hypotheses, self.references))
             if places:
-                texts = [
-                    [side[place] for place in places] for side in (hypotheses, self.references)
-                ]
-                found[name]["sacrebleu"], _ = _score(sacrebleu.BLEU(), *texts)
-                found[name]["chrf"], _ = _score(sacrebleu.CHRF(), *texts)
+                found[f"sacrebleu/{name}"], _ = _score(sacrebleu.BLEU(), ours, wanted)
+                found[f"chrf/{name}"], _ = _score(sacrebleu.CHRF(), ours, wanted)
         return found
 
     def _losses(self) -> tuple[dict[str, np.ndarray], float]:
@@ -207,68 +189,44 @@ class Evaluator:
         return loss.smoothed, loss.nll, tf.math.count_nonzero(target_BxT), best_BxT
 
 
-def write(
-    scores: Scores, step: int, samples: str, run_dir: Path, store: EventStore, prints: bool = True
-) -> None:
+def write(scores: Scores, step: int, run_dir: Path, store: EventStore, prints: bool = True) -> None:
     """Write one evaluation down: metrics, TensorBoard, the translations, and a line to read.
 
-    `samples`: see `Evaluator.samples`. The translations go to `hypotheses` of the run directory.
+    The translations go to `hypotheses` of the run directory.
     """
-    store.scalars(
-        step,
-        {
-            "eval_loss": scores.val_loss,
-            "eval_nll": scores.val_nll,
-            "eval_perplexity": math.exp(min(scores.val_nll, 700)),
-            "Eval_BLEU_Score": scores.pseudo_bleu,
-            "sacrebleu": scores.bleu,
-            "chrf": scores.chrf,
-            "eval_seconds": scores.seconds,
-        }
-        | {
-            f"{tag}/{name}": value
-            for name, values in scores.by_corpus.items()
-            for tag, value in values.items()
-        }
-        | ({} if scores.ter is None else {"ter": scores.ter}),
-        kind="eval",
-        more={"sacrebleu_margin": scores.bleu_margin}
-        | ({"chrf_margin": scores.chrf_margin} if scores.chrf_margin else {}),
-    )
-    store.text(step, "samples", samples)
+    values = scores.values
+    store.scalars(step, values, kind="eval", more=scores.margins)
+    store.text(step, "samples", scores.samples)
     folder = run_dir / HYPOTHESES_DIR
     folder.mkdir(exist_ok=True)
     text = "".join(line + "\n" for line in scores.hypotheses)
     (folder / f"dev.{step}.txt").write_text(text, encoding="utf-8")
     if not prints:
         return
-    ter = "" if scores.ter is None else f"TER {scores.ter:.2f}  "
+    said = {"eval_loss": "validation loss", "sacrebleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+    lines: dict[str, list[str]] = {}
+    for tag, value in values.items():
+        measure, _, corpus = tag.partition("/")
+        if measure in said:
+            digits = 4 if measure == "eval_loss" else 2
+            lines.setdefault(corpus, []).append(f"{said[measure]} {value:.{digits}f}")
+            if tag == "sacrebleu":
+                lines[""][-1] += f" +- {scores.margins['sacrebleu_margin']:.2f}"
     print(
-        f"step {step:,}  validation loss {scores.val_loss:.4f}  BLEU {scores.bleu:.2f} "
-        f"+- {scores.bleu_margin:.2f}  "
-        f"chrF {scores.chrf:.2f}  {ter}({len(scores.hypotheses)} sentences in "
-        f"{duration(scores.seconds)}; pseudo-BLEU {scores.pseudo_bleu:.3f})\n"
-        + "".join(
-            f"  {name}: validation loss {values['eval_loss']:.4f}"
-            + "".join(
-                f"  {words} {values[tag]:.2f}"
-                for tag, words in (("sacrebleu", "BLEU"), ("chrf", "chrF"))
-                if tag in values
-            )
-            + "\n"
-            for name, values in scores.by_corpus.items()
-        )
-        + samples,
+        f"step {step:,}  {'  '.join(lines.pop(''))}  ({len(scores.hypotheses)} sentences in "
+        f"{duration(values['eval_seconds'])}; pseudo-BLEU {values['Eval_BLEU_Score']:.3f})",
+        *(f"  {corpus}: {'  '.join(words)}" for corpus, words in lines.items()),
+        scores.samples,
+        sep="\n",
         flush=True,
     )
 
 
 def _score(
     metric: sacrebleu.metrics.base.Metric, hypotheses: list[str], references: list[str],
-    *, with_interval: bool = False,
+    resamples: int = 1,
 ) -> tuple[float, float]:  # fmt: skip
-    """A score and half the width of its interval; 0 if not wanted, or if all resamples score 0."""
-    resamples = BOOTSTRAP if with_interval else 1
+    """A score and half the width of its interval, which is 0 if all resamples score 0."""
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
     fields = json.loads(score.format(signature=str(metric.get_signature()), is_json=True))
     return score.score, float(fields.get("confidence_var", 0.0))

@@ -51,13 +51,12 @@ class GradientSums:
         self.within_hosts = False
         """whether each host sums alone"""
 
-    def __call__(self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor] | None:
+    def __call__(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor] | None:
         """The sums; None: Horovod is to sum them over all ranks."""
         if self.hosts is None:
             return None
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         sums: list[tf.Tensor] = []
-        for number, group in enumerate(grouped(dense)):
+        for number, group in enumerate(grouped(gradients)):
             name = f"gradients_{number}"
             if self.within_hosts:
                 sums += horovod.sums_in(self.hosts.local, group, name)

@@ -136,24 +136,19 @@ def distributed_optimizer(
     groups: int = 1,
     sums: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor] | None] | None = None,
 ) -> keras.optimizers.Optimizer:
-    """The optimizer with gradients summed over ranks before they are applied.
+    """The optimizer with gradients, dense ones, summed over ranks before they are applied.
 
     Sum, not average: each rank's loss is already divided by the token count of the whole step. The
-    tied matrix gets a sparse and a dense gradient; `sparse_as_dense` keeps the sparse one from
-    being gathered, which would grow with the number of ranks.
-
-    The `groups` of gradients are fixed, so that sums are equal to the bit: see `sums_in`. Where
-    `sums` is None or gives None, Horovod sums over all ranks.
+    `groups` of gradients are fixed, so that sums are equal to the bit: see `sums_in`. Where `sums`
+    is None or gives None, Horovod sums over all ranks.
     """
-    wrapped = hvd_keras.DistributedOptimizer(
-        optimizer, op=hvd.Sum, sparse_as_dense=True, groups=groups
-    )
+    wrapped = hvd_keras.DistributedOptimizer(optimizer, op=hvd.Sum, groups=groups)
     # Horovod has AutoGraph convert its code, for seconds a rank, though nothing in it needs that.
     reduce = tf.function(wrapped._allreduce_grads.python_function, autograph=False)
 
     def all_reduce(gradients: Sequence[Any], variables: Sequence[tf.Variable]) -> Any:
         if hvd.size() == 1:
-            return [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return list(gradients)
         done = None if sums is None else sums(gradients)
         return reduce(gradients, variables) if done is None else done
 
@@ -189,8 +184,6 @@ def deal_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
 
 def concatenated_in(group: Group, x: tf.Tensor, name: str) -> tf.Tensor:
     """The tensors of a group's ranks, one after the other in the first dimension."""
-    if len(group.ranks) == 1:
-        return x
     return hvd.allgather(x, name=name, process_set=group.process_set)
 
 
@@ -219,14 +212,10 @@ def broadcast(variables: Sequence[tf.Variable], source: int = 0) -> None:
 
 def gather(value: Any) -> list[Any]:
     """Every rank's value, by rank; a JSON value of any length."""
-    data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    line = np.frombuffer(json.dumps(value).encode() + b"\n", np.uint8)
     with heartbeat.waiting(), tf.device("CPU:0"):
-        lengths = hvd.allgather(tf.constant([len(data)], tf.int64), name="gather.lengths").numpy()
-        joined = hvd.allgather(tf.constant(data), name="gather.bytes").numpy().tobytes()
-    ends = np.cumsum(lengths)
-    return [
-        json.loads(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)
-    ]
+        lines = hvd.allgather(tf.constant(line), name="gather").numpy().tobytes()
+    return [json.loads(line) for line in lines.splitlines()]
 
 
 @contextlib.contextmanager
@@ -284,13 +273,3 @@ def reduced_by() -> str:
     if tf.config.get_visible_devices("GPU") and hvd.nccl_built():
         return "NCCL"
     return "Gloo" if hvd.gloo_enabled() else "MPI"
-
-
-def build_info() -> dict[str, Any]:
-    """What this Horovod was built with."""
-    return {
-        "version": __import__("horovod").__version__,
-        "nccl": bool(hvd.nccl_built()),
-        "mpi": bool(hvd.mpi_built()),
-        "gloo": bool(hvd.gloo_built()),
-    }

@@ -12,22 +12,17 @@ checkpoint holds.
 import functools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints.state import AdamState
+from hvd_nmt.config.exchange import Joined
 from hvd_nmt.training import horovod
-from hvd_nmt.training.gradient_sums import (
-    BLOCK,
-    HostGroups,
-    grouped,
-    joined,
-    like,
-    sum_over_hosts,
-)
+from hvd_nmt.training.gradient_sums import HostGroups, grouped, joined, like, sum_over_hosts
+from hvd_nmt.training.heartbeat import EXCHANGE
 
 WAY_OF_TWO_HOSTS = 1.6
 """how far the common weights of two hosts move in the long run, hosts' mean progress = 1: of 1.0,
@@ -52,40 +47,53 @@ class Islands:
     """The exchange of weights between hosts; every rank makes the same calls in the same steps.
 
     The trained weights are equal on all ranks to begin with; there are two hosts at least.
+    `joined_at` says what the hosts make equal after a step.
     """
 
-    def __init__(self, weights: Sequence[tf.Variable], adam: AdamState, hosts: HostGroups) -> None:
+    def __init__(
+        self,
+        weights: Sequence[tf.Variable],
+        adam: AdamState,
+        hosts: HostGroups,
+        joined_at: Callable[[int], Joined],
+    ) -> None:
         self.common = [tf.Variable(weight, trainable=False) for weight in weights]
         """the weights of all hosts, as they were joined last"""
         self.hosts = hosts
-        self._adam = adam
+        self._adam, self._joined_at = adam, joined_at
         self._velocity = [tf.Variable(tf.zeros_like(w), trainable=False) for w in weights]
-        moments = [*adam.m.values()], [*adam.v.values()]
-        of_all = weights, self.common, self._velocity, *moments
-        groups = [*zip(*map(grouped, of_all), strict=True)]
-        moves = (functools.partial(self._move, *group) for group in enumerate(groups))
-        means = (functools.partial(self._mean, *group) for group in enumerate(groups))
+        of_all = weights, self.common, self._velocity, [*adam.m.values()], [*adam.v.values()]
+        groups = [*enumerate(zip(*map(grouped, of_all), strict=True))]
         self._moves, self._means = (
-            [tf.function(body, autograph=False) for body in bodies] for bodies in (moves, means)
+            [
+                tf.function(functools.partial(body, number, group), autograph=False)
+                for number, group in groups
+            ]
+            for body in (self._move, self._mean)
         )
         """graphs, one for each group of weights"""
         self._exchanges = 0
         """since the velocity was zero: no checkpoint has it, so it begins anew in `join`"""
         self._joined = -1
         """step after which all was equal"""
-        self._norms_2 = np.zeros(2)
-        """mean squares: of the last move that the hosts proposed together, of each one's own"""
         self._tokens_H = np.zeros(len(hosts.names))
         """that each host has learned from since the last exchange"""
 
-    def end_step(self, learned: Sequence[float]) -> None:
-        """Note the target tokens each host learned from in a step; before `join` or `exchange`."""
-        self._tokens_H += learned
+    def end_step(self, step: int, learned: Sequence[float]) -> float:
+        """Note the target tokens each host learned from in a step, and make equal what is due.
 
-    def exchange(self) -> dict[str, float]:
-        """Make all weights the common ones on all hosts; gives `exchange_s`, seconds it took."""
+        Gives the seconds that this took.
+        """
+        self._tokens_H += learned
+        due = self._joined_at(step)
+        if due == Joined.EVERYTHING:
+            return self.join(step)
+        return self.exchange() if due == Joined.WEIGHTS else 0.0
+
+    def exchange(self) -> float:
+        """Make all weights the common ones on all hosts; gives the seconds that it took."""
         if not self._tokens_H.any():
-            return {}
+            return 0.0
         started_s = time.perf_counter()
         share_H = self._tokens_H / self._tokens_H.sum()
         # As many hosts with equal shares have a mean with as little noise.
@@ -94,19 +102,25 @@ class Islands:
         # As far as after many exchanges, and not less while the velocity grows: as Adam corrects.
         momentum = MOMENTUM / (1 - MOMENTUM**self._exchanges)
         outer_3 = tf.constant([share_H[self.hosts.index], outer_rate(hosts), momentum], tf.float32)
-        self._norms_2 = sum(move(outer_3).numpy() for move in self._moves)
+        with horovod.heartbeat.section(EXCHANGE), horovod.heartbeat.waiting():
+            for move in self._moves:
+                move(outer_3).numpy()  # fetched: a GPU works behind our back
         self._tokens_H[:] = 0
-        return {"exchange_s": time.perf_counter() - started_s}
+        return time.perf_counter() - started_s
 
-    def join(self, step: int) -> dict[str, float]:
-        """Make all that a checkpoint holds equal on all hosts, unless done after this step."""
+    def join(self, step: int) -> float:
+        """Make all that a checkpoint holds equal on all hosts, unless done after this step.
+
+        Gives the seconds that it took.
+        """
         if self._joined == step:
-            return {}
+            return 0.0
         self._joined = step
-        logs = self.exchange()
         started_s = time.perf_counter()
-        for mean in self._means:
-            mean()
+        self.exchange()
+        with horovod.heartbeat.section(EXCHANGE), horovod.heartbeat.waiting():
+            for mean in self._means:
+                mean()
         for velocity in self._velocity:
             velocity.assign(tf.zeros_like(velocity))
         self._exchanges = 0
@@ -117,25 +131,13 @@ class Islands:
         values = horovod.gather([float(counter.numpy()) for counter in counters])
         for counter, least in zip(counters, np.min(values, 0), strict=True):
             counter.assign(tf.cast(least, counter.dtype))
-        return {"exchange_s": logs.get("exchange_s", 0.0) + time.perf_counter() - started_s}
-
-    @property
-    def delta_norm(self) -> float:
-        """Length of the last move of the common weights that the hosts proposed together."""
-        return float(np.sqrt(self._norms_2[0]))
-
-    @property
-    def divergence(self) -> float:
-        """Root of the hosts' mean squared distance from their mean, before the last exchange."""
-        moved, apart = self._norms_2
-        return float(np.sqrt(max(0.0, apart - moved)))
+        return time.perf_counter() - started_s
 
     def _move(self, number: int, group: tuple[Any, ...], outer_3: tf.Tensor) -> tf.Tensor:
         """Move the common weights of a group, and take them.
 
         Nesterov's step, as of Sutskever et al. 2013: v' = m v + d, w' = w + r (d + m' v').
-        `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns float32 [2]:
-        squares of the mean way, and the mean of the squares of the hosts' ways.
+        `outer_3` holds this host's share d of the mean way, rate r, and m'. Returns a weight.
         """
         weights, common, velocity, *_ = group
         share, rate, momentum = tf.unstack(outer_3)
@@ -144,19 +146,13 @@ class Islands:
         # Nothing of weights that are NaN or Inf: that host takes the weights of the others.
         is_finite = tf.math.is_finite(tf.reduce_sum(way_N * way_N))
         way_N = tf.where(is_finite, way_N, tf.zeros_like(way_N))
-        square = share * tf.reduce_sum(way_N * way_N)
-        # In a block of its own, for its size would take digits from its neighbours.
-        padded_N = tf.pad(way_N * share, [[0, -way_N.shape[0] % BLOCK]])
-        sums_N = sum_over_hosts(
-            tf.concat([padded_N, square[None]], 0), self.hosts, f"weights_{number}", narrow=True
-        )
-        mean_N, square = sums_N[: common_N.shape[0]], sums_N[-1]
+        mean_N = sum_over_hosts(way_N * share, self.hosts, f"weights_{number}", narrow=True)
         velocity_N = MOMENTUM * joined(velocity) + mean_N
         common_N += rate * (mean_N + momentum * velocity_N)
         _assign(velocity, velocity_N)
         _assign(common, common_N)
         _assign(weights, common_N)
-        return tf.stack([tf.reduce_sum(mean_N * mean_N), square])
+        return common_N[0]
 
     def _mean(self, number: int, group: tuple[Any, ...]) -> None:
         """Give Adam's moments their means over the hosts."""

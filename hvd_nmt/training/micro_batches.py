@@ -6,7 +6,6 @@ over ranks begin during its backward pass.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,62 +21,42 @@ from hvd_nmt.training import devices, horovod
 
 Batch = dict[str, tf.Tensor]
 """see `step.TrainingModel`"""
-Slice = tuple[Batch, Dropout]
-"""some rows of a batch, with the tokens of the whole step, and their masks"""
-OwnGradients = Callable[[Batch, int], list[tf.Tensor]]
-"""gives a rank's own gradients of a batch, computed in so many slices"""
+Own = tuple[Loss, list[tf.Tensor]]
+"""a rank's own loss and gradients, dense, in the order of the weights"""
 
 
-class Accumulated(NamedTuple):
-    """Sums over the slices before the last."""
-
-    loss: Loss
-    """of the tokens of these slices"""
-    gradients: list[tf.Tensor]
-    """this rank's own, dense, in the order of the weights"""
-
-    def with_loss(self, last: Loss) -> Loss:
-        """The loss of all slices."""
-        return Loss(self.loss.smoothed + last.smoothed, self.loss.nll + last.nll)
-
-    def with_gradients(self, last: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """The gradients of all slices."""
-        return [sum_ + own for sum_, own in zip(self.gradients, last, strict=True)]
-
-
-def all_but_last(
+def in_slices(
     batch: Batch,
     seed_2: tf.Tensor,
     slices: int,
     weights: Sequence[tf.Variable],
-    own_gradients: Callable[[Batch, Dropout], tuple[Loss, list[tf.Tensor]]],
-) -> tuple[Slice, Accumulated | None]:
-    """Compute all slices of a batch but the last.
+    of_rows: Callable[[Batch, Dropout], Own],
+) -> Own:
+    """Compute all slices of a batch and add them up.
 
     Whatever their number, the graph holds the computation twice: in the loop, and for the last. A
-    batch of fewer rows than `slices` has as many as it has rows. `own_gradients` gives loss and
-    dense gradients of a slice, `seed_2` is of its dropout.
-
-    Returns the last slice, which is computed when the others are done, and what those have added up
-    to. With one slice that is the batch itself, and None.
+    batch of fewer rows than `slices` has as many as it has rows. `of_rows` computes some rows of
+    it, with the tokens of the whole step; `seed_2` is of their dropout.
     """
     if slices == 1:
-        return (batch, Dropout(seed_2)), None
+        return of_rows(batch, Dropout(seed_2))
     rows = tf.shape(batch["source"])[0]
     count = tf.minimum(slices, rows)
 
-    def slice_of(ids: Batch, number: tf.Tensor) -> Slice:
+    def add(ids: Batch, number: tf.Tensor, loss: Loss, sums: Sequence[tf.Tensor]) -> Own:
         first, end = rows * number // count, rows * (number + 1) // count
         with tf.device("CPU:0"):
             place = tf.cast(first, tf.int64), tf.cast(end - first, tf.int64)
-        return {**batch, **{k: v[first:end] for k, v in ids.items()}}, Dropout(seed_2, place)
+        slice_ = {**batch, **{name: tensor[first:end] for name, tensor in ids.items()}}
+        own, gradients = of_rows(slice_, Dropout(seed_2, place))
+        added = [sum_ + gradient for sum_, gradient in zip(sums, gradients, strict=True)]
+        return Loss(loss.smoothed + own.smoothed, loss.nll + own.nll), added
 
     def body(
         number: tf.Tensor, smoothed: tf.Tensor, nll: tf.Tensor, *sums: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
-        loss, gradients = own_gradients(*slice_of(ids, number))
-        added = Accumulated(Loss(smoothed, nll), list(sums))
-        return number + 1, *added.with_loss(loss), *added.with_gradients(gradients)
+        loss, added = add(ids, number, Loss(smoothed, nll), sums)
+        return number + 1, *loss, *added
 
     ids = {name: batch[name] for name in ("source", "target")}
     zero = tf.zeros([])
@@ -89,11 +68,13 @@ def all_but_last(
     )
     # The last slice would begin beside the loop and need its memory at the same time.
     with tf.control_dependencies([smoothed, *sums]):
-        ids = {name: tf.identity(tensor) for name, tensor in ids.items()}
-    return slice_of(ids, count - 1), Accumulated(Loss(smoothed, nll), sums)
+        last = {name: tf.identity(tensor) for name, tensor in ids.items()}
+    return add(last, count - 1, Loss(smoothed, nll), sums)
 
 
-def choose(training: TrainingConfig, plan: BatchPlan, ranks: int, gradients: OwnGradients) -> int:
+def choose(
+    training: TrainingConfig, plan: BatchPlan, ranks: int, own: Callable[[Batch, int], Own]
+) -> int:
     """In how many slices all ranks compute: what is configured, or what the fullest GPU needs.
 
     A collective. On GPUs the largest batch is computed once; while a rank lacks the memory for it,
@@ -107,20 +88,20 @@ def choose(training: TrainingConfig, plan: BatchPlan, ranks: int, gradients: Own
     rows, source, target = (np.concatenate(values) for values in zip(*shapes, strict=True))
     largest = int(np.argmax(rows * (source + target)))
     batch = PaddedBatch(int(rows[largest]), int(source[largest]), int(target[largest]))
-    return slices_that_fit(gradients, batch.rounded if training.jit_compile else batch)
+    return slices_that_fit(own, batch.rounded if training.jit_compile else batch)
 
 
-def slices_that_fit(gradients: OwnGradients, batch: PaddedBatch) -> int:
+def slices_that_fit(own: Callable[[Batch, int], Own], batch: PaddedBatch) -> int:
     """In how many slices a batch fits into the memory of every GPU, if in any. A collective."""
     slices = 1
     while slices < batch.rows:
-        if all(horovod.gather(not device.is_gpu() or fits(gradients, batch, slices))):
+        if all(horovod.gather(not device.is_gpu() or fits(own, batch, slices))):
             break
         slices *= 2
     return slices
 
 
-def fits(gradients: OwnGradients, batch: PaddedBatch, slices: int) -> bool:
+def fits(own: Callable[[Batch, int], Own], batch: PaddedBatch, slices: int) -> bool:
     """Whether a forward and backward pass in slices fits into this rank's memory, by doing it.
 
     No collective and no update: another rank may fail.
@@ -129,8 +110,8 @@ def fits(gradients: OwnGradients, batch: PaddedBatch, slices: int) -> bool:
 
     @tf.function(autograph=False)
     def trial() -> list[tf.Tensor]:
-        own = gradients(ids, slices)
-        return [*own, *map(tf.negative, own)]  # as many as Horovod returns
+        _, gradients = own(ids, slices)
+        return [*gradients, *map(tf.negative, gradients)]  # as many as Horovod returns
 
     try:
         trial()
@@ -138,8 +119,6 @@ def fits(gradients: OwnGradients, batch: PaddedBatch, slices: int) -> bool:
         if not devices.is_of_memory(error):
             raise
         return False
-    finally:
-        devices.forget_peak()  # that of a run is of its steps
     return True
 
 

@@ -1,5 +1,6 @@
 """Adam, and what wraps it."""
 
+import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -52,21 +53,15 @@ def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
 
 def summed_gradients(
     optimizer: keras.optimizers.Optimizer,
-    loss: tf.Tensor,
+    gradients: Sequence[tf.Tensor],
     weights: Sequence[tf.Variable],
-    tape: tf.GradientTape,
-) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-    """Gradients summed over ranks, and the loss scale that they are multiplied by.
-
-    `loss` is this rank's, float32 scalar; `tape` has seen how it came about.
-    """
-    scale = loss_scale(optimizer)
-    if scale is not None:
-        with tape:
-            loss = loss * scale
+) -> list[tf.Tensor]:
+    """This rank's own gradients, with the loss scale if there is one, summed over ranks."""
+    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
-    pairs = optimizer.compute_gradients(loss, weights, tape)
-    return [gradient for gradient, _ in pairs], scale
+    made = types.SimpleNamespace(gradient=lambda loss, weights: gradients)  # in place of a tape
+    pairs = optimizer.compute_gradients(None, weights, made)
+    return [gradient for gradient, _ in pairs]
 
 
 def update(

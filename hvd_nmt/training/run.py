@@ -31,14 +31,11 @@ from hvd_nmt.training import (
     setup,
     stop,
 )
-from hvd_nmt.training import plan as plans
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.not_finite import NotFiniteGuard
-from hvd_nmt.training.plan import Plan
 from hvd_nmt.training.run_directory import Log
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
-from hvd_nmt.training.setup import RunSetup
+from hvd_nmt.training.setup import Plan, RunSetup
 from hvd_nmt.training.step import TrainingModel
 from hvd_nmt.training.step_log import StepLog
 
@@ -53,7 +50,7 @@ def train(config: Config, write_report: WriteReport) -> None:
     Raises UserError for whatever a person can mend; the same on all ranks.
     """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
-    log: Log = print if rank.is_first else _silent
+    log: Log = print if rank.is_first else lambda text: None
     if command_line.LOCAL_FILE.exists():
         log(f"defaults    {command_line.LOCAL_FILE} in this directory")
 
@@ -92,14 +89,18 @@ def _set_up_and_fit(
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(run_setup)
     _restore(state, run_setup, directories.source)
-    if done := _why_nothing_is_left(config, int(model.step), rank):
+    if (step := int(model.step)) < config.training.max_steps:
+        done = stop.ended_before(config, step)
+    else:
+        done = f"{config.run_dir} has done all {step:,} steps; raise --training.max-steps to go on."
+    if done:
         log(done)
         return
     with horovod.raise_on_all_ranks():
         if writes:
             run_directory.describe(run_setup, directories.run_id)
             tracker.start(directories.run_id)
-    plan = plans.check(run_setup, model, adam)
+    plan = setup.check(run_setup, model, adam)
     log("\n".join(plan.lines()))
 
     # An evaluation takes longer than a step, as it should; Keras would call that callback slow.
@@ -116,21 +117,6 @@ def _set_up_and_fit(
     log(f"weights     checksum {checksum:#x} equal on {count(rank.size, 'rank')}")
     if rank.is_first:
         log(_where_things_are(config, step, time.monotonic() - started_s))
-
-
-def _why_nothing_is_left(config: Config, step: int, rank: Rank) -> str:
-    """What to say where earlier starts have done all steps; "" if there are some left."""
-    if step < config.training.max_steps:
-        return stop.ended_before(config, step)
-    past = f", past the {config.training.max_steps:,} asked for"
-    past = past if step > config.training.max_steps else ""
-    done = f"{config.run_dir} has done all {step:,} steps{past}; raise --training.max-steps."
-    if rank.is_first and not any(
-        line["kind"] == "eval" and line["step"] == step for line in read_metrics(config.run_dir)
-    ):
-        evaluate = f"python -m hvd_nmt.evaluate --run {config.run_dir}"
-        done += f"\nnot scored  its last evaluation was cut off: {evaluate}"
-    return done
 
 
 def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, reader: int) -> None:
@@ -174,37 +160,33 @@ def _fit(
         trained_s = metrics.trained_s(read_metrics(config.run_dir)) if writes else 0.0
         store = _opened_store(plan, trained_s, tracker) if writes else None
         saver = _saver(run_setup, state) if writes else None
-    early_end = stop.EarlyEnd(config, trained_s)
-    telemetry = callbacks.Telemetry(config.run_dir, config.telemetry.interval_s, rank)
+    telemetry = callbacks.telemetry(config.run_dir, config.telemetry.interval_s, rank)
     evaluator = Evaluator(model.eval_model, run_setup.data, config, rank, writes)
-    stop_request = stop.StopRequest(announces=rank.is_first)
-    stop_save_evaluate = SaveAndEvaluate(
-        config, start, evaluator, saver, store, sync_every=run_setup.exchange.sync_every,
-        copies=len(writers), is_first=rank.is_first, early_end=early_end, stop_request=stop_request,
-    )  # fmt: skip
+    copies = len(writers)
+    last = SaveAndEvaluate(run_setup, evaluator, saver, store, copies=copies, trained_s=trained_s)
     every_step = [
         telemetry,
-        callbacks.LearningRate(start, Schedule.of(config)),
+        callbacks.LearningRate(Schedule.of(config)),
         StepLog(plan, store, prints=rank.is_first),
-        NotFiniteGuard(start, run_setup),
-        callbacks.ReplicaCheck(start, rank),
-        stop_save_evaluate,
+        callbacks.NotFiniteGuard(run_setup),
+        callbacks.ReplicaCheck(rank),
+        last,
     ]
     steps = config.training.max_steps - start
     try:
         data = setup.dataset(run_setup, start, steps, rounded=model.compiles)
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=every_step)
         horovod.heartbeat.enter(heartbeat.END)
-        end = horovod.gather(early_end.record(int(model.step)))[0]
+        end = horovod.gather(last.early_end.record(int(model.step)))[0]
         if store is not None:
             store.record("end", end)
         if end["because"] and rank.is_first:
             print(f"the end     after step {end['steps']:,}: {end['because']}", flush=True)
     except BaseException:
-        stop_request.hold_back()  # Keras calls nothing after an error
+        last.stop_request.hold_back()  # Keras calls nothing after an error
         raise
     finally:
-        telemetry.on_train_end()
+        telemetry.on_train_end({})
         if store is not None:
             store.close()
 
@@ -218,13 +200,11 @@ def _opened_store(plan: Plan, trained_s: float, tracker: Tracker) -> EventStore:
         "hosts": run_setup.hosts,
         "parameters": plan.parameters,
         "gradient_bytes": plan.gradient_bytes,
-        "sent_bytes_per_step": plan.sent_bytes_per_step,
         "exchange": run_setup.exchange.kind,
         "sync_every": run_setup.exchange.sync_every,
         "all_reduce_s": plan.all_reduce_s,
         "process_started_s": process_started_s(),
         "trained_s": trained_s,
-        "data_hash": run_setup.data.manifest.hash,
     }
     if START_ID in os.environ:
         start["start_id"] = os.environ[START_ID]
@@ -263,7 +243,3 @@ def _where_things_are(config: Config, step: int, seconds: float) -> str:
             f"translate   python -m hvd_nmt.translate --run {run} < in.txt > out.txt",
         ]
     )
-
-
-def _silent(text: str) -> None:
-    """What ranks other than the first print."""

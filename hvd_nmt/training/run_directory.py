@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
@@ -39,7 +40,6 @@ from hvd_nmt.checkpoints.run_files import (
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
-from hvd_nmt.data.mixed_epochs import MixedEpochs
 from hvd_nmt.telemetry.events import METRICS_FILE
 from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.training import horovod
@@ -66,9 +66,6 @@ def claim(run_dir: Path, rank: Rank) -> TextIO | None:
     """
     try:
         (run_dir / TELEMETRY_DIR).mkdir(parents=True, exist_ok=True)
-        probe = run_dir / f".writable-{rank.host}-{rank.index}"
-        probe.touch()
-        probe.unlink()
         return _hold(run_dir, rank) if rank.is_first else None
     except OSError as error:
         raise RunError(
@@ -206,8 +203,8 @@ def _share_metrics(run_dir: Path, rank: Rank, source: int, behind: list[int]) ->
 def require_same_run(setup: RunSetup, log: Log) -> None:
     """Compare with what an earlier start in this directory wrote.
 
-    `log` gets a line for each changed value. Raises RunError if that start had
-    another model, vocabulary or order of data.
+    `log` gets a line for each changed value. Raises RunError if that start had another model,
+    vocabulary or order of data.
     """
     config, run_dir, wanted = setup.config, setup.config.run_dir, setup.data.manifest
     known = vocabulary_hashes(run_dir)
@@ -220,7 +217,8 @@ def require_same_run(setup: RunSetup, log: Log) -> None:
     if not earlier.exists():
         return
     for name, old, new in configuration.differences(configuration.load(earlier), config):
-        if name.startswith(_DECIDES_RESUME):
+        decides = name == "data.stages" and not config.data.allow_change
+        if decides or name.startswith(_DECIDES_RESUME):
             raise RunError(
                 f"The run in {run_dir} was started with {name} {old}, not {new}: use that "
                 "value to go on, or give another --run-dir."
@@ -233,43 +231,21 @@ def require_same_data(setup: RunSetup, checkpoint: Checkpoint, log: Log) -> None
     """Compare the data with those of the checkpoint from which the run resumes.
 
     Raises RunError if they are others, and `data.allow_change` is not set; with it `log` gets a
-    line. And if stages of several corpora have changed so that the steps before the checkpoint
-    would have had other sentences.
+    line.
     """
     config, data = setup.config, setup.data
-    trained_on = checkpoint.manifest.data_hash
-    if trained_on in ("", data.manifest.hash):  # what was imported does not know its data
-        _require_same_epochs(setup, checkpoint)
-    elif config.data.allow_change:
-        log(
-            f"data        other than {checkpoint.prefix.name} was trained on; the best models "
-            "start anew, those of the other data stay where they are"
-        )
-    else:
+    if checkpoint.manifest.data_hash in ("", data.manifest.hash):  # "": what was imported has none
+        return
+    if not config.data.allow_change:
         raise RunError(
             f"{checkpoint.prefix} was trained on other data than those in {data.path}: give the "
             f"data of that run, begin another --run-dir with --init-from {config.run_dir}, or add "
             "--data.allow-change to go on with these."
         )
-
-
-def _require_same_epochs(setup: RunSetup, checkpoint: Checkpoint) -> None:
-    config, file = setup.config, setup.config.run_dir / CONFIG
-    earlier = configuration.load(file).data.stages if file.exists() else config.data.stages
-    if earlier == config.data.stages:
-        return
-    training, stages = config.training, (earlier, config.data.stages)
-    before, now = (
-        MixedEpochs.of(setup.data, each, training.tokens_per_step, training.seed) for each in stages
+    log(
+        f"data        other than {checkpoint.prefix.name} was trained on; the best models "
+        "start anew, those of the other data stay where they are"
     )
-    if not before.agrees(now, checkpoint.step):
-        begun = before.place(before.position(checkpoint.step - 1)[0])
-        raise RunError(
-            f"The run in {config.run_dir} has come to step {checkpoint.step:,}, and the epoch that "
-            f"it is in ends with step {begun.first_step + begun.steps:,}: up to there data.stages "
-            "must stay what it was, stages that end there included; change later ones, or give "
-            "another --run-dir."
-        )
 
 
 def describe(setup: RunSetup, run_id: str) -> None:
@@ -289,7 +265,7 @@ def describe(setup: RunSetup, run_id: str) -> None:
         "hosts": setup.hosts,
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
-        "horovod": horovod.build_info(),
+        "horovod": metadata.version("horovod"),
         "precision": setup.precision,
         "platform": platform.platform(),
         "gpus": gpu_names(),

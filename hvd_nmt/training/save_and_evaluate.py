@@ -5,12 +5,12 @@ from typing import Any
 
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.errors import Preempted
-from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import Joined, is_due
+from hvd_nmt.config.exchange import is_due
 from hvd_nmt.telemetry.events import EventStore
 from hvd_nmt.training import evaluation, heartbeat, horovod
 from hvd_nmt.training.callbacks import StepCallback
 from hvd_nmt.training.evaluation import Evaluator
+from hvd_nmt.training.setup import RunSetup
 from hvd_nmt.training.stop import EarlyEnd, StopRequest
 
 
@@ -21,64 +21,62 @@ class SaveAndEvaluate(StepCallback):
     that is due then is lost. A step that is evaluated is saved first, so the best models are
     checkpoints with a second name, and an evaluation that fails costs no step.
 
-    `sync_every`: steps between two exchanges of islands, for which both wait. `saver` and `store`
-    are None on a rank that writes nothing; `copies` is the number of directories that get each
-    checkpoint. Rank 0 decides, by `early_end` too, and prints.
+    `saver` and `store` are None on a rank that writes nothing; `copies` is the number of
+    directories that get each checkpoint, `trained_s` what earlier starts have trained. Rank 0
+    decides and prints.
     """
 
     def __init__(
         self,
-        config: Config,
-        start_step: int,
+        run_setup: RunSetup,
         evaluator: Evaluator,
         saver: Saver | None,
         store: EventStore | None,
         *,
-        sync_every: int,
         copies: int,
-        is_first: bool,
-        early_end: EarlyEnd,
-        stop_request: StopRequest,
+        trained_s: float,
     ) -> None:
-        super().__init__(start_step)
-        self._config, self._evaluator, self._sync_every = config, evaluator, sync_every
+        super().__init__()
+        self._config, self._evaluator = run_setup.config, evaluator
+        self._sync_every = run_setup.exchange.sync_every  # for which saves and evaluations wait
         self._saver, self._store, self._copies = saver, store, copies
-        self._is_first, self._early_end = is_first, early_end
-        self._stop_request = stop_request
+        self._is_first = run_setup.rank.is_first
+        self.early_end = EarlyEnd(self._config, trained_s)
+        self.stop_request = StopRequest(announces=self._is_first)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Listen to signals."""
-        self._stop_request.listen()
+        self.stop_request.listen()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Stop listening."""
-        self._stop_request.stop_listening()
+        self.stop_request.stop_listening()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the others with the next step's all-reduce."""
-        self._stop_request.begin_step()
-        if self._stop_request.requested:
+        self.stop_request.begin_step()
+        if self.stop_request.requested:
             self.model.stop_requested.assign(1.0)
-        if self._is_first and self._early_end.is_out_of_time():
+        if self._is_first and self.early_end.is_out_of_time():
             self.model.end_requested.assign(1.0)
 
     def after_step(self, step: int, logs: dict[str, Any]) -> None:
         """Decide, alike on all ranks; raises Preempted, once saved, if a rank was asked to stop."""
-        self._stop_request.end_step()
+        self.stop_request.end_step()
         ends = logs["end"] > 0 or step == self._config.training.max_steps
         evaluate = ends or is_due(step, self._config.evaluation.every_steps, self._sync_every)
         save = evaluate or is_due(step, self._config.checkpoints.every_steps, self._sync_every)
         # The step's own sum does not know of a signal that came since the step began.
-        stop = logs["stop"] > 0 or (save and self._stop_request.agreed()[0])
+        stop = logs["stop"] > 0 or (save and self.stop_request.agreed()[0])
         if stop:
-            self._stop_request.announce()  # it may be another rank than this one that was asked
+            self.stop_request.announce()  # it may be another rank than this one that was asked
         if save or stop:
             self._save(step)
         if evaluate and (ends or not stop):  # at the end all is saved: a kill loses nothing more
             stop, enough = self._evaluate(step)
             ends = ends or enough
         if stop and not ends:
-            self._stop_request.announce()
+            self.stop_request.announce()
             raise Preempted(
                 f"Stopped by a signal after step {step}; the checkpoint is saved: the same command "
                 "goes on from here."
@@ -87,7 +85,8 @@ class SaveAndEvaluate(StepCallback):
 
     def _save(self, step: int) -> None:
         """Save on all ranks that write, and record how long they waited."""
-        self.model.join(step, Joined.EVERYTHING)
+        if self.model.islands is not None:
+            self.model.islands.join(step)
         began_s = time.monotonic()
         with horovod.heartbeat.section(heartbeat.CHECKPOINT), horovod.raise_on_all_ranks():
             if self._saver is not None:
@@ -106,13 +105,12 @@ class SaveAndEvaluate(StepCallback):
             scores = self._evaluator()
         enough = False
         with horovod.raise_on_all_ranks(), horovod.heartbeat.section(heartbeat.CHECKPOINT):
-            if self._saver is not None:
-                self._saver.note(step, scores.val_loss, scores.bleu, scores.chrf)
-            if self._store is not None:
-                samples = self._evaluator.samples(scores)
+            if scores is not None and self._saver is not None and self._store is not None:
+                values = (scores.values[tag] for tag in ("eval_loss", "sacrebleu", "chrf"))
+                self._saver.note(step, *values)
                 evaluation.write(
-                    scores, step, samples, self._config.run_dir, self._store, prints=self._is_first
+                    scores, step, self._config.run_dir, self._store, prints=self._is_first
                 )
             if self._is_first:
-                enough = self._early_end.is_enough(step)
-        return self._stop_request.agreed(enough)
+                enough = self.early_end.is_enough(step)
+        return self.stop_request.agreed(enough)

@@ -1,23 +1,40 @@
-"""From a configuration to ranks with equal data, a model and batches."""
+"""From a configuration to ranks that have agreed, a model that is proved, and the plan of a run."""
 
+import collections
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from hvd_nmt.checkpoints.size import bytes_of_gradients, ring_bytes
 from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.units import data_size, step_duration
 from hvd_nmt.config import Config
-from hvd_nmt.config.exchange import PLAIN, Exchange
+from hvd_nmt.config.exchange import PLAIN, Exchange, joined_at
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
+from hvd_nmt.explain import machines
+from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
 from hvd_nmt.model.transformer import Transformer, build_transformer
-from hvd_nmt.training import cluster, devices, gradient_sums, horovod, optimizer
-from hvd_nmt.training.gradient_sums import GradientSums, HostGroups
+from hvd_nmt.training import (
+    cluster,
+    devices,
+    gradient_sums,
+    heartbeat,
+    horovod,
+    micro_batches,
+    optimizer,
+)
+from hvd_nmt.training.gradient_sums import HostGroups
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.islands import Islands
 from hvd_nmt.training.step import TrainingModel
 
 
@@ -100,10 +117,10 @@ def build(run_setup: RunSetup) -> tuple[TrainingModel, tf.train.Checkpoint, Adam
 
     # The average is made of the same seed, so it begins with the same weights.
     transformer, average = fresh(), fresh() if config.training.ema_decay else None
-    sums = GradientSums()
-    model = TrainingModel(transformer, config.training, run_setup.rank, average, sums)
+    model = TrainingModel(transformer, config.training, run_setup.rank, average)
     model.corpora = len(manifest.corpora)
-    keras_optimizer = optimizer.build(config.training, run_setup.precision, model.trained, sums)
+    parts = model.trained, model.sums
+    keras_optimizer = optimizer.build(config.training, run_setup.precision, *parts)
     model.compile(optimizer=keras_optimizer)
     weights = weights_to_train(transformer, config.training.freeze)
     adam = optimizer.state(keras_optimizer, list(weights))
@@ -146,3 +163,180 @@ def dataset(
     options.autotune.enabled = False
     rows_ahead = tf.data.Dataset.from_generator(rows, output_signature=signature).prefetch(8)
     return rows_ahead.with_options(options)
+
+
+def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
+    """Prove before step 1 that ranks hold equal weights and sum their gradients; give the plan.
+
+    Raises DivergedError where they do not. On the way the model gets what it does between hosts,
+    proven likewise, and the number of slices in which it computes a step.
+    """
+    config, rank, start_step = run_setup.config, run_setup.rank, int(model.step.numpy())
+    all_reduce_s = cluster.check_averaging(model.optimizer, model.trained, rank)
+    cluster.require_equal_weights(model.replicated, start_step, rank)
+    if run_setup.groups is not None:
+        together = None
+        model.sums.hosts = run_setup.groups
+        if run_setup.exchange.islands:
+            together, model.sums.within_hosts = run_setup.together, True
+            due = functools.partial(joined_at, config, run_setup.exchange)
+            model.islands = Islands(model.trained, adam, run_setup.groups, due)
+        with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
+            cluster.check_averaging(model.optimizer, model.trained, rank, together)
+    model.micro_batches = micro_batches.choose(
+        config.training, run_setup.batch_plan, rank.size, model.own_gradients
+    )
+    parameters, trained = (
+        sum(weight.shape.num_elements() for weight in weights)
+        for weights in (model.transformer.trainable_variables, model.trained)
+    )
+    return Plan(
+        setup=run_setup,
+        parameters=parameters,
+        frozen=parameters - trained,
+        start_step=start_step,
+        all_reduce_s=all_reduce_s,
+        latency_s=cluster.latency_s(),
+        reduced_by=horovod.reduced_by(),
+        slices=model.micro_batches,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the ranks have agreed on, and numbers that follow from it or were measured."""
+
+    setup: RunSetup
+    """what the ranks have agreed on"""
+    parameters: int
+    """weights of the model, frozen ones included"""
+    frozen: int = 0
+    """weights that are not trained, and so have no gradient"""
+    start_step: int
+    """steps done before this start"""
+    all_reduce_s: float
+    """seconds that one all-reduce of all gradients took, as measured"""
+    latency_s: float = 0.0
+    """seconds that one of a single number took"""
+    reduced_by: str
+    """the library through which gradients are summed"""
+    slices: int = 1
+    """in which each rank computes its share of a step"""
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of all gradients of a step."""
+        return bytes_of_gradients(self.parameters - self.frozen)
+
+    @property
+    def sent_bytes_per_step(self) -> float:
+        """Bytes that each rank sends, and receives, in a step; see `ring_bytes`."""
+        return ring_bytes(self.gradient_bytes, len(self.setup.hosts))
+
+    @property
+    def ranks_by_host(self) -> tuple[int, ...]:
+        """Number of ranks on each host."""
+        hosts = self.setup.hosts
+        return tuple(hosts.count(host) for host in dict.fromkeys(hosts))
+
+    def flops(self, logs: Mapping[str, Any]) -> float:
+        """Floating-point operations that the model needs for a step with these logs."""
+        return machines.flops_of_step(
+            self.setup.config.model, self.setup.data.manifest.vocabulary_size,
+            logs["source_tokens"], logs["target_tokens"], logs["sentences"],
+        )  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """The plan for a reader."""
+        run, model, training = self.setup, self.setup.config.model, self.setup.config.training
+        manifest, plan, ranks = run.data.manifest, run.batch_plan, len(run.hosts)
+        hosts, on = (collections.Counter(each).items() for each in (run.hosts, run.devices))
+        train, own = manifest.parts["train"], manifest.source_vocabulary_size
+        share = training.tokens_per_step // ranks
+        trained = f" ({self.parameters - self.frozen:,} trained)" if self.frozen else ""
+        copies = f"; each epoch takes the next of {manifest.copies} copies"
+        steps = f"; {plan.steps_per_epoch:,} steps an epoch" if plan.mixture is None else ""
+        lines = [
+            f"ranks       {ranks} on " + ", ".join(f"{host}:{number}" for host, number in hosts),
+            "devices     "
+            + ", ".join(f"{number} x {device}" for device, number in on)
+            + f"; gradients are summed by {self.reduced_by}",
+            f"model       {self.parameters:,} parameters{trained}, "
+            f"{model.encoder_layers}+{model.decoder_layers} layers, {model.width} wide, "
+            f"vocabulary {f'{own:,} (source) + ' if own else ''}{manifest.vocabulary_size:,}, "
+            f"{run.precision}",
+            f"data        {run.data.path}: {train.pairs:,} pairs, {train.source.tokens:,} + "
+            f"{train.target.tokens:,} tokens{copies if manifest.copies else ''}",
+            f"batches     {training.tokens_per_step:,} target tokens a step, {share:,} a rank"
+            f"{steps}",
+            *self._corpora(),
+            f"run         steps {self.start_step:,} to {training.max_steps:,} "
+            f"({plan.epochs_after(training.max_steps):.1f} epochs)",
+            f"rate        {self._rate()}",
+            f"all-reduce  {data_size(self.gradient_bytes)} of gradients, "
+            f"{data_size(self.sent_bytes_per_step)} sent by each rank a step; just measured: "
+            f"{step_duration(self.all_reduce_s)}",
+            *self._exchange(),
+        ]
+        if training.ema_decay:
+            lines.append(
+                f"average     of the weights, decay {training.ema_decay:g}: what validation, BLEU "
+                "and the best models are of"
+            )
+        if self.slices > 1:
+            lines.append(
+                f"slices      {self.slices} of {share // self.slices:,} target tokens a rank, one "
+                "after another, to need less memory"
+            )
+        elif training.jit_compile:
+            lines.append("XLA         a program for each shape")
+        return lines
+
+    def _corpora(self) -> list[str]:
+        """How much of each of several corpora the steps hold, and how often each is seen."""
+        mixture, last = self.setup.batch_plan.mixture, self.setup.config.training.max_steps
+        if mixture is None:
+            names = [corpus.name for corpus in self.setup.data.manifest.corpora]
+            return [f"corpora     {', '.join(names)}: every pair once an epoch"] if names else []
+        lines = []
+        for number, stage in enumerate(mixture.stages):
+            until = last if isinstance(stage.until, str) else min(stage.until, last)
+            if seen := mixture.times_seen(number, last):
+                words = (
+                    f"{name} {float(share):.1%} (each pair {seen[name]:.2f} times)"
+                    for name, share in mixture.shares(number).items()
+                )
+                lines.append(
+                    f"stage {number + 1}     to step {until:,}, "
+                    f"{mixture.steps_per_epoch[number]:,} steps an epoch: {', '.join(words)}"
+                )
+        return lines
+
+    def _rate(self) -> str:
+        """What the learning rate does in this run: a short one ends in the warm-up."""
+        training, schedule = self.setup.config.training, Schedule.of(self.setup.config)
+        peak_step, peak_rate = schedule.peak()
+        epochs = self.setup.batch_plan.epochs_after(peak_step)
+        rate = f"rises to {peak_rate:.2e} at step {peak_step:,} ({epochs:.1f} epochs)"
+        if training.warmup_steps > peak_step:
+            rate += f", within the warm-up of {training.warmup_steps:,} steps"
+        elif training.decay != "transformer_policy":
+            rate += f", then {schedule.words()}"
+        if training.cooldown_steps:
+            rate += f", falls to 0 over the last {schedule.cooling_steps():,} steps"
+        return rate
+
+    def _exchange(self) -> list[str]:
+        """How the hosts exchange; nothing on one host."""
+        exchange, ranks_by_host = self.setup.exchange, self.ranks_by_host
+        if len(ranks_by_host) == 1:
+            return []
+        sent = sent_bytes_per_step(exchange, self.gradient_bytes, ranks_by_host)
+        lines = [f"exchange    {name_of(exchange)}: {data_size(sent)} sent by each host a step"]
+        if exchange.islands:
+            every, due = exchange.sync_every, self.setup.config.checkpoints.every_steps
+            lines.append(
+                f"barriers    checkpoints and evaluations wait for a step that {every:,} divides: "
+                f"one due at {due:,} comes at {-(-due // every) * every:,}"
+            )
+        return lines

@@ -3,10 +3,11 @@
 B sentences, S source and T target positions, D model width.
 """
 
+import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,6 @@ import tf_keras as keras
 
 from hvd_nmt.checkpoints.state import weights_to_train
 from hvd_nmt.config import TrainingConfig
-from hvd_nmt.config.exchange import Joined
 from hvd_nmt.config.schema import AUTO
 from hvd_nmt.model import dropout
 from hvd_nmt.model.loss import Loss, cross_entropy
@@ -24,7 +24,7 @@ from hvd_nmt.training import heartbeat, horovod, micro_batches, optimizer
 from hvd_nmt.training.gradient_sums import GradientSums
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.islands import Islands
-from hvd_nmt.training.micro_batches import Accumulated, Batch
+from hvd_nmt.training.micro_batches import Batch, Own
 
 LOWEST_LOSS_SCALE = 1.0
 """float16: the gradient itself overflows there, unscaled; Keras goes no lower"""
@@ -38,26 +38,25 @@ class TrainingModel(keras.Model):
     tokens of this step over all ranks, and target tokens over the ranks of this host; and
     `sentences` float32 [1 + corpora], how many are in these rows, and of each of several corpora.
 
-    After each step `logs` holds, equal on all ranks: `loss` and `nll` per target token in nats,
-    `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks that were asked to stop), `end`
-    (above 0: the time is over), `not_finite` (ranks whose own loss was NaN or Inf), `sentences` and
-    `by_corpus` (how many all ranks were fed), `loss_scale` of this step (0: none), `skipped_steps`
-    of the run until now, `left_out` (NaN or Inf kept it from changing the weights, with islands
-    those of a host), and in seconds, one number for each rank, `rank_ready_s` and
-    `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `own_not_finite`, `step_time` (a
-    `StepTime`) and, from it, `step_s`. Without clipping, `gradient_norm` is this rank's, too: its
-    last digits depend on the number of threads.
+    After each step `logs` holds, equal on all ranks: `step`, `loss` and `nll` per target token in
+    nats, `gradient_norm`, `source_tokens`, `target_tokens`, `stop` (ranks asked to stop), `end`
+    (above 0: the time is over), `sentences` and `by_corpus` (how many all ranks were fed),
+    `loss_scale` of this step (0: none), `skipped_steps` of the run until now, `left_out` (NaN or
+    Inf kept it from changing the weights, with islands those of a host); and one number for each
+    rank: `rank_not_finite` (1: its own loss was NaN or Inf) and, in seconds, `rank_ready_s` and
+    `rank_input_wait_s` (see `telemetry.steps`). Of this rank: `step_time` (a `StepTime`), of it
+    `step_s`, and `exchange_s`, which islands took for an exchange. Without clipping,
+    `gradient_norm` is this rank's, too: its last digits depend on the number of threads.
 
     Args:
         average: gets the moving average of the weights, with `config.ema_decay`; it has the same
             weights to begin with.
-        sums: what the optimizer sums gradients with, where not Horovod alone.
     """
 
     _FIELDS = (
-        "loss", "nll", "stop", "end", "not_finite", "sentences", "by_corpus", "rank_ready_s",
-        "rank_input_wait_s", "host_tokens", "gradient_norm", "source_tokens", "target_tokens",
-        "own_not_finite", "waited_s", "loss_scale", "skipped_steps",
+        "loss", "nll", "stop", "end", "sentences", "by_corpus", "rank_ready_s", "rank_input_wait_s",
+        "rank_not_finite", "host_tokens", "gradient_norm", "source_tokens", "target_tokens",
+        "waited_s", "loss_scale", "skipped_steps",
     )  # fmt: skip
     """of the vector that `train_step` returns; those up to `host_tokens` are summed"""
 
@@ -69,7 +68,6 @@ class TrainingModel(keras.Model):
         config: TrainingConfig,
         rank: Rank,
         average: Transformer | None = None,
-        sums: GradientSums | None = None,
     ) -> None:
         super().__init__(name="training_model", autocast=False, dtype="float32")
         self.transformer, self.average = transformer, average
@@ -81,16 +79,14 @@ class TrainingModel(keras.Model):
             self._reached = tf.Variable(0.0, trainable=False, name="reached")
         self.stop_requested = tf.Variable(0.0, trainable=False, name="stop_requested")
         self.end_requested = tf.Variable(0.0, trainable=False, name="end_requested")
-        self.sums = sums or GradientSums()
+        self.sums = GradientSums()
+        """what the optimizer sums gradients with, where not Horovod alone"""
         self.islands: Islands | None = None
         """where hosts train by themselves"""
-        self.joined_at: Callable[[int], Joined] = lambda step: Joined.NOTHING
-        """what they then make equal after a step"""
         self.corpora = 0
         """number of corpora, of each of which the sentences of a step are counted"""
         self._programs: set[tuple[int, int, int]] = set()
         """shapes of batches for which XLA has made a program"""
-        self._graph_step: Any = None
         self._program: Any = None
         self._together_s = time.perf_counter()  # when the ranks last left a collective
 
@@ -122,43 +118,30 @@ class TrainingModel(keras.Model):
         seconds it waited.
         """
         weights = self.trained
-        seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
         source_tokens, target_tokens = batch["tokens"][0], batch["tokens"][1]
         clock = _host_clock if self.config.deterministic else tf.timestamp
-        earlier = None
-        if self.compiles:
-            loss, made = self.compiled_gradients(batch, seed_2)
-            tape = _TimedTape(self._reached, clock, made=made)
-            per_token = loss.smoothed / self._summed_tokens(batch)
-        else:
-            last, earlier = micro_batches.all_but_last(
-                batch, seed_2, self.micro_batches, weights, self._own_gradients
-            )
-            with _TimedTape(self._reached, clock, earlier) as tape:
-                loss = self._loss(*last)
-                per_token = loss.smoothed / self._summed_tokens(batch)
-        gradients, scale = optimizer.summed_gradients(self.optimizer, per_token, weights, tape)
-        if earlier is not None:
-            loss = earlier.with_loss(loss)
-        per_token = loss.smoothed / target_tokens
+        loss, own = self.own_gradients(batch, self.micro_batches, compiled=self.compiles)
+        ready_s = self._ready_s(own, clock)
+        gradients = optimizer.summed_gradients(self.optimizer, own, weights)
+        scale = optimizer.loss_scale(self.optimizer)
         norm = self._norm(gradients, scale)
         scale = tf.constant(0.0) if scale is None else scale
+        per_token = loss.smoothed / target_tokens
         not_finite = ~tf.math.is_finite(per_token)
         if self.islands is not None:  # of other hosts; an overflow lowers the loss scale by itself
             not_finite = ~tf.math.is_finite(norm) & (scale <= LOWEST_LOSS_SCALE)
-        not_finite = tf.cast(not_finite, tf.float32)
-        wishes = [self.stop_requested, self.end_requested]
-        summed = [per_token, loss.nll / target_tokens, *wishes, not_finite]
-        times = tf.cast(tf.stack([tape.ready_s - began_2[0], began_2[1]]), tf.float32)
-        # Each rank fills its own place, so the sum holds the times of all. It is ready with the
+        summed = [per_token, loss.nll / target_tokens, self.stop_requested, self.end_requested]
+        own_3 = tf.stack([ready_s - began_2[0], began_2[1], tf.cast(not_finite, tf.float64)])
+        own_3 = tf.cast(own_3, tf.float32)
+        # Each rank fills its own place, so the sum holds the numbers of all. It is ready with the
         # last gradient and travels with it.
-        places_2R = tf.reshape(times[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
-        parts = [summed, batch["sentences"], places_2R, self._tokens_of_host(batch)]
+        places_3R = tf.reshape(own_3[:, None] * tf.one_hot(self.rank.index, self.rank.size), [-1])
+        parts = [summed, batch["sentences"], places_3R, self._tokens_of_host(batch)]
         sums = horovod.sum_over_ranks(tf.concat(parts, 0), name="step_sums")
         # The norm is read from all sums. An edge from what Horovod returns is not enough: with
         # gradients that travel in two parts, the second was now and then not waited for.
         with tf.control_dependencies([sums, norm]):
-            waited_s = tf.cast(clock() - tape.ready_s, tf.float32)
+            waited_s = tf.cast(clock() - ready_s, tf.float32)
         optimizer.update(self.optimizer, gradients, weights, norm, self.config.clip_norm)
         self.step.assign_add(1)
         if self.average is not None:
@@ -167,36 +150,33 @@ class TrainingModel(keras.Model):
             newest = weights if self.islands is None else self.islands.common
             optimizer.move_average(means, newest, self.config.ema_decay, self.step)
         skipped = tf.cast(self.step - self.optimizer.iterations, tf.float32)
-        own = [norm, source_tokens, target_tokens, not_finite, waited_s, scale, skipped]
-        return tf.concat([sums, own], 0)
+        return tf.concat([sums, [norm, source_tokens, target_tokens, waited_s, scale, skipped]], 0)
 
-    def own_gradients(self, batch: Batch, slices: int) -> list[tf.Tensor]:
-        """Gradients of this rank alone, in slices, as in a step; with the loss scale, if any."""
+    def own_gradients(self, batch: Batch, slices: int, *, compiled: bool = False) -> Own:
+        """Loss and gradients of this rank alone, in slices or as a program of XLA for each shape.
+
+        Gradients are scaled as those of other ranks, with the loss scale if there is one.
+        """
         seed_2 = dropout.step_seed(self.config.seed, self.step, self.rank.index)
-        last, earlier = micro_batches.all_but_last(
-            batch, seed_2, slices, self.trained, self._own_gradients
-        )
-        _, gradients = self._own_gradients(*last)
-        return gradients if earlier is None else earlier.with_gradients(gradients)
-
-    def compiled_gradients(self, batch: Batch, seed_2: tf.Tensor) -> tuple[Loss, list[tf.Tensor]]:
-        """This rank's own loss and gradients, as one program of XLA for each shape."""
+        scale = optimizer.loss_scale(self.optimizer)
+        if not compiled:
+            of_rows = functools.partial(self._of_rows, scale=scale)
+            return micro_batches.in_slices(batch, seed_2, slices, self.trained, of_rows)
         if self._program is None:
             # What a program reads that lies in the host's memory it gets as an argument.
             self._program = tf.function(
-                lambda batch, seed_2, scale: self._own_gradients(
-                    batch, dropout.Dropout(seed_2), scale
-                ),
+                lambda batch, seed_2, scale: self._of_rows(batch, dropout.Dropout(seed_2), scale),
                 jit_compile=True,
                 autograph=False,
             )
         fed = {name: batch[name] for name in ("source", "target", "tokens")}
-        return self._program(fed, seed_2, optimizer.loss_scale(self.optimizer))
+        return self._program(fed, seed_2, scale)
 
     def make_train_function(self, force: bool = False) -> Any:
         """What `fit` calls once a step: takes a batch, trains on it, and times both."""
         if self.train_function is not None and not force:
             return self.train_function
+        traced_step = self._traced_step()
 
         def train_function(iterator: Any) -> dict[str, Any]:
             horovod.heartbeat.enter(heartbeat.INPUT)
@@ -208,25 +188,14 @@ class TrainingModel(keras.Model):
             if is_new:
                 self._programs.add(shape)
             horovod.heartbeat.enter(heartbeat.COMPILATION if is_new else heartbeat.STEP, waits=True)
-            if self._graph_step is None:
-                self._graph_step = self._traced_step()
             began_2 = tf.constant([began_s, input_wait_s], tf.float64)
-            values = self._graph_step(batch, began_2)
+            values = traced_step(batch, began_2)
             logs = self._logs(values.numpy().tolist(), started_s)
             horovod.heartbeat.enter(heartbeat.CALLBACKS)
             return logs
 
         self.train_function = train_function
         return train_function
-
-    def join(self, step: int, joined: Joined) -> dict[str, float]:
-        """Make equal on all hosts what they must have in common after this step; a collective."""
-        if self.islands is None or joined == Joined.NOTHING:
-            return {}
-        with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
-            if joined == Joined.EVERYTHING:
-                return self.islands.join(step)
-            return self.islands.exchange()
 
     def _traced_step(self) -> Any:
         ids, counts = tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.float32)
@@ -240,28 +209,26 @@ class TrainingModel(keras.Model):
         )
 
     def _logs(self, values: list[float], started_s: float) -> dict[str, Any]:
-        logs, exchanged = self._named(values), {}
+        logs, step, exchange_s = self._named(values), int(self.step), 0.0
         host_tokens = logs.pop("host_tokens")
         if self.islands is not None:
-            step = int(self.step)
-            self.islands.end_step(host_tokens)
-            exchanged = self.join(step, self.joined_at(step))
+            exchange_s = self.islands.end_step(step, host_tokens)
         ended_s = time.perf_counter()
         total_s, longest_s = ended_s - started_s, ended_s - self._together_s
         self._together_s = ended_s
         # TensorFlow has no clock but the wall's, and one that was set in the step says anything.
         # No rank began this step before all had left the one before.
-        ready_s = tuple(min(max(0.0, s), longest_s) for s in logs["rank_ready_s"])
-        input_wait_s = tuple(logs["rank_input_wait_s"])
-        waited_s = max(0.0, logs.pop("waited_s")) + exchanged.get("exchange_s", 0.0)
+        ready_s = [min(max(0.0, s), longest_s) for s in logs["rank_ready_s"]]
+        waited_s = max(0.0, logs.pop("waited_s")) + exchange_s
+        times = waited_s, self.rank.index, ready_s, logs["rank_input_wait_s"]
         return {
             **logs,
-            **exchanged,
+            "step": step,
+            "exchange_s": exchange_s,
             "left_out": self._is_left_out(logs),
             "step_s": total_s,
             "rank_ready_s": ready_s,
-            "rank_input_wait_s": input_wait_s,
-            "step_time": step_time(total_s, waited_s, self.rank.index, ready_s, input_wait_s),
+            "step_time": step_time(total_s, *times),
         }
 
     def _named(self, values: list[float]) -> dict[str, Any]:
@@ -270,7 +237,7 @@ class TrainingModel(keras.Model):
         ranks = self.rank.size
         lengths = {
             "by_corpus": self.corpora, "rank_ready_s": ranks, "rank_input_wait_s": ranks,
-            "host_tokens": hosts,
+            "rank_not_finite": ranks, "host_tokens": hosts,
         }  # fmt: skip
         rest = iter(values)
         return {
@@ -284,8 +251,8 @@ class TrainingModel(keras.Model):
         Equal on all ranks.
         """
         if self.islands is not None:
-            return logs["not_finite"] > 0
-        finite = math.isfinite(logs["gradient_norm"]) and not logs["not_finite"]
+            return any(logs["rank_not_finite"])
+        finite = math.isfinite(logs["gradient_norm"]) and not any(logs["rank_not_finite"])
         return not finite and logs["loss_scale"] <= LOWEST_LOSS_SCALE
 
     def _tokens_of_host(self, batch: Batch) -> tf.Tensor:
@@ -300,6 +267,19 @@ class TrainingModel(keras.Model):
         """Target tokens of the sentences whose gradients are summed."""
         return batch["tokens"][1 if self.islands is None else 2]
 
+    def _ready_s(self, gradients: list[tf.Tensor], clock: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Unix time at which this rank's own gradients are ready, float64 scalar.
+
+        From then until the summed gradients are there, this rank has nothing to compute: that is
+        the exposed communication. A GPU runs its kernels one after another behind the host's back,
+        so one number is fetched that it has only after all gradients.
+        """
+        with tf.control_dependencies(gradients):
+            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
+        # TensorFlow drops what only an order depends on; an assignment it keeps.
+        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
+            return clock()
+
     def _loss(self, batch: Batch, drop: dropout.Dropout) -> Loss:
         return cross_entropy(
             tf.reshape(self._states(batch, drop), [-1, self.transformer.config.width]),
@@ -313,17 +293,14 @@ class TrainingModel(keras.Model):
         memory = self.transformer.encode(batch["source"], drop)
         return self.transformer.decode(batch["target"], memory, drop)
 
-    def _own_gradients(
-        self, batch: Batch, drop: dropout.Dropout, scale: tf.Tensor | None = None
-    ) -> tuple[Loss, list[tf.Tensor]]:
-        """Loss and gradients of some rows, without those of other ranks, but scaled as theirs."""
-        scale = optimizer.loss_scale(self.optimizer) if scale is None else scale
+    def _of_rows(self, batch: Batch, drop: dropout.Dropout, scale: tf.Tensor | None) -> Own:
+        """Loss and gradients of some rows, dense: the tied matrix is looked up in, too."""
         with tf.GradientTape() as tape:
             loss = self._loss(batch, drop)
             per_token = loss.smoothed / self._summed_tokens(batch)
             if scale is not None:
                 per_token *= scale
-        return loss, _dense(tape.gradient(per_token, self.trained))
+        return loss, [*map(tf.convert_to_tensor, tape.gradient(per_token, self.trained))]
 
     def _norm(self, gradients: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
         """Global norm of the summed gradients; one number on all ranks where it changes weights.
@@ -340,55 +317,6 @@ class TrainingModel(keras.Model):
         if self.islands is not None:
             return horovod.of_first_in(self.islands.hosts.local, norm, "gradient_norm")
         return horovod.of_first_rank(norm, "gradient_norm")
-
-
-class _TimedTape(tf.GradientTape):
-    """A tape that notes when this rank's own gradients are ready.
-
-    From then until the summed gradients are there, this rank has nothing to compute: that is the
-    exposed communication. A GPU runs its kernels one after another behind the host's back, so one
-    number is fetched that it has only after all gradients.
-
-    Args:
-        reached: a variable of the host, which gets that number.
-        clock: gives unix time in seconds, a float64 scalar.
-        earlier: slices of the same step, whose gradients are added: each becomes ready by itself,
-            so what is sent hides behind the last slice's backward pass. None: there are none.
-        made: the gradients, where something else has made them; None: the tape makes them.
-    """
-
-    ready_s: tf.Tensor
-    """float64 scalar, unix time in seconds"""
-
-    def __init__(
-        self,
-        reached: tf.Variable,
-        clock: Callable[[], tf.Tensor],
-        earlier: Accumulated | None = None,
-        made: Sequence[tf.Tensor] | None = None,
-    ) -> None:
-        super().__init__()
-        self._reached, self._clock = reached, clock
-        self._earlier, self._made = earlier, made
-
-    def gradient(self, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `tf.GradientTape.gradient`, with dense gradients."""
-        gradients = self._made
-        if gradients is None:
-            gradients = _dense(super().gradient(target, sources, *args, **kwargs))
-        if self._earlier is not None:
-            gradients = self._earlier.with_gradients(gradients)
-        with tf.control_dependencies(gradients):
-            last = tf.identity(tf.reshape(gradients[-1], [-1])[0])
-        # TensorFlow drops what only an order depends on; an assignment it keeps.
-        with tf.device("CPU:0"), tf.control_dependencies([self._reached.assign(last)]):
-            self.ready_s = self._clock()
-        return gradients
-
-
-def _dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> list[tf.Tensor]:
-    """Gradients without the sparse form that a look-up in the tied matrix gives."""
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _host_clock() -> tf.Tensor:

@@ -159,25 +159,6 @@ def test_corpora_as_they_are_make_the_plan_of_one_corpus():
         assert set(plan.mixture.draw(epoch).passes.tolist()) == {epoch}
 
 
-@pytest.mark.parametrize(
-    ("ahead", "step", "agrees"),
-    [
-        (STAGES, 40, True),
-        ([*STAGES[:2], Stage(END, {"clean": 1.0})], 33, True),
-        ([*STAGES[:2], Stage(END, {"clean": 1.0})], 34, False),
-        ([Stage(10, {"clean": 1.0, "crawled": 3.0}), *STAGES[1:]], 12, False),
-        ([Stage(17, {"clean": 1.0, "crawled": 2.0}), *STAGES[1:]], 1, False),
-        ([Stage(END, STAGES[0].weights)], 3, False),  # its first epoch had all steps of the stage
-    ],
-)
-def test_stages_may_change_ahead_of_a_step(ahead, step, agrees):
-    mixture, other = (corpus_and_plan(stages)[1].mixture for stages in (STAGES, ahead))
-    assert mixture.agrees(other, step) == agrees
-    if agrees:
-        for epoch in range(mixture.position(step)[0]):
-            np.testing.assert_array_equal(mixture.draw(epoch), other.draw(epoch))
-
-
 def test_what_cannot_be_mixed_is_refused():
     with pytest.raises(ConfigError, match="names the corpus new, of which the data have no pairs"):
         corpus_and_plan([Stage(END, {"new": 1.0})])

@@ -33,7 +33,7 @@ def train(two_hosts, host_commands, folder, data, steps):
 
 
 def test_the_first_host_loses_its_disk(two_hosts, host_commands, toy_data, tmp_path):
-    """`test_copies.py` has the weights at the end."""
+    """And with it all its records."""
     said = train(two_hosts, host_commands, tmp_path, toy_data, 5)
     assert "directories each of v100a, v100b has its own" in said
     first, second = (newest_first(tmp_path / host / "run") for host in HOSTS)

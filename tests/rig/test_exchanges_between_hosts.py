@@ -65,8 +65,6 @@ def test_islands_meet_where_their_tokens_weigh_them(sums):
         assert one["moment"] == pytest.approx(0.5)
         assert one["iterations"] == 7
         assert one["loss scale"] == [2.0**14, 3]  # the second host's and the first's
-        delta, divergence = one["norms"]
-        assert divergence / delta == pytest.approx(np.sqrt(0.75 * 0.25) / 1.25, rel=0.01)
         bytes_ = 4 * sent_bytes_per_step(exchange, 4 * values, ranks_by_host)
         assert one["sent"] == pytest.approx(bytes_, rel=0.15)
 
@@ -123,9 +121,8 @@ def test_a_host_s_gradient_is_divided_by_its_own_tokens(runs):
     assert island > 0.8 * plain
 
 
-def test_the_log_has_how_far_hosts_move_and_part(runs):
+def test_the_log_has_the_time_of_an_exchange(runs):
     line = next(line for line in toy.metrics(runs["islands"][0]) if line["step"] == 16)
-    assert line["exchange/outer_delta_norm"] > line["exchange/divergence"] > 0
     assert line["step_time/exchange_s"] > 0
 
 

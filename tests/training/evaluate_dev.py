@@ -36,7 +36,8 @@ def main(out, data):
     rank = horovod.init()
     directory = data_of(data)
     evaluator, decoded = evaluator_of(directory, rank)
-    answer = {"scores": evaluator()._asdict(), "decoded": decoded[:]}
+    scores = evaluator()
+    answer = {"values": scores.values, "hypotheses": scores.hypotheses, "decoded": decoded[:]}
     evaluator, _ = evaluator_of(directory, rank, sentences=1)
     answer["one_sentence"] = evaluator().hypotheses
     (out / f"{rank.index}.jsonl").write_text(json.dumps(answer))

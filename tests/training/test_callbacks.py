@@ -1,13 +1,23 @@
-"""What happens around a step, without TensorFlow's steps: decisions from numbers."""
+"""What happens around a step, without TensorFlow's steps: decisions from numbers.
 
+The sentences of whole runs that meet NaN are in test_horovod.py.
+"""
+
+import contextlib
 import dataclasses
+import math
 import types
+from pathlib import Path
 
 import pytest
+import tf_keras as keras
 
 from hvd_nmt import config as configuration
+from hvd_nmt.common.errors import DivergedError
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import callbacks, cluster, horovod
+from hvd_nmt.training.callbacks import NotFiniteGuard
+from hvd_nmt.training.step import TrainingModel
 
 RANK = horovod.Rank(0, 2, 0, 1, "v100a")
 
@@ -24,16 +34,12 @@ def base():
     return configuration.presets()["base"][1]
 
 
-def rate_of(base, start_step, batch):
-    """The rate that is set before a batch of this start."""
-    callback, rate = callbacks.LearningRate(start_step, Schedule.of(base)), Rate()
-    callback.set_model(types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=rate)))
-    callback.on_train_batch_begin(batch)
-    return rate.value
-
-
-def test_a_resumed_run_continues_the_schedule(base):
-    assert rate_of(base, 0, 512) == rate_of(base, 500, 12) == Schedule.of(base).rate(512)
+def test_the_rate_is_that_of_the_step(base):
+    callback, rate = callbacks.LearningRate(Schedule.of(base)), Rate()
+    optimizer = types.SimpleNamespace(learning_rate=rate)
+    callback.set_model(types.SimpleNamespace(optimizer=optimizer, step=512))
+    callback.on_train_batch_begin(12)
+    assert rate.value == Schedule.of(base).rate(512)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,6 @@ def test_a_resumed_run_continues_the_schedule(base):
         (0, 100, 250, [1, 100, 200]),
         (0, 1, 4, [1, 2, 3, 4]),
         (150, 100, 160, [151, 200, 300]),  # a resumed run compares its own first step
-        (99, 100, 2, [100]),
     ],
 )
 @pytest.mark.parametrize("islands", [None, types.SimpleNamespace(common=["of all hosts"])])
@@ -53,13 +58,13 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
         "require_equal_weights",
         lambda weights, step, rank, within_hosts=False: seen.append((weights, step, within_hosts)),
     )
-    check = callbacks.ReplicaCheck(start_step, RANK)
+    check = callbacks.ReplicaCheck(RANK)
     monkeypatch.setattr(check, "EVERY_STEPS", every_steps)
     model = types.SimpleNamespace(replicated=["the weights"], islands=islands)
     check.set_model(model)
 
     for batch in range(steps):
-        check.on_train_batch_end(batch)
+        check.on_train_batch_end(batch, {"step": start_step + batch + 1})
 
     expected = [(["the weights"], step, islands is not None) for step in compared]
     if islands is not None:
@@ -68,7 +73,88 @@ def test_when_replicas_are_compared(monkeypatch, start_step, every_steps, steps,
 
 
 def test_telemetry_runs_once_per_host(tmp_path):
-    for local_rank, starts in ((0, True), (1, False)):
-        rank = dataclasses.replace(RANK, local_rank=local_rank, local_size=2)
-        assert (callbacks.Telemetry(tmp_path, 1.0, rank)._sampler is not None) == starts
-    assert callbacks.Telemetry(tmp_path, 0.0, RANK)._sampler is None
+    samples = keras.callbacks.LambdaCallback
+    second = dataclasses.replace(RANK, local_rank=1, local_size=2)
+    assert isinstance(callbacks.telemetry(tmp_path, 1.0, RANK), samples)
+    assert not isinstance(callbacks.telemetry(tmp_path, 1.0, second), samples)
+    assert not isinstance(callbacks.telemetry(tmp_path, 0.0, RANK), samples)
+
+
+GOOD = {"gradient_norm": 1.5, "loss_scale": 0.0}
+STEPS_PER_EPOCH = 40
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    """Makes a function that hears of steps; `not_finite`: which of two ranks find their loss NaN.
+
+    It gives the steps whose sentences were named.
+    """
+
+    def make(not_finite=(0, 0)):
+        monkeypatch.setattr(horovod, "raise_on_all_ranks", contextlib.nullcontext)
+        named = []
+        monkeypatch.setattr(
+            NotFiniteGuard, "_name_sentences", lambda self, step, what, ranks: named.append(step)
+        )
+        plan = types.SimpleNamespace(
+            position=lambda step: types.SimpleNamespace(epoch=step // STEPS_PER_EPOCH)
+        )
+        config = types.SimpleNamespace(run_dir=Path("run"))
+        setup = types.SimpleNamespace(
+            config=config, rank=RANK, batch_plan=plan, hosts=["v100a", "v100b"]
+        )
+        made = NotFiniteGuard(setup)
+
+        def after(number, **logs):
+            logs = {**GOOD, "rank_not_finite": not_finite, **logs}
+            left_out = TrainingModel._is_left_out(types.SimpleNamespace(islands=None), logs)
+            made.after_step(number, {**logs, "left_out": left_out})
+            return named
+
+        return after
+
+    return make
+
+
+def test_finite_steps_go_on_without_asking_anyone(guard, monkeypatch):
+    after = guard()
+    monkeypatch.setattr(horovod, "raise_on_all_ranks", lambda: pytest.fail("a collective"))
+    for number in range(1, 201):
+        assert after(number) == []
+
+
+@pytest.mark.parametrize(
+    ("not_finite", "norm", "words"),
+    [
+        ((0, 1), math.nan, "At step 12 the loss became NaN or Inf on rank 1 (v100b), step 3 in a"),
+        ((1, 1), 1.5, "on rank 0 (v100a), rank 1 (v100b), step 3 in a row."),
+        ((0, 0), math.inf, "the gradient became NaN or Inf, step 3 in a row. It was"),
+    ],
+)
+def test_the_third_in_a_row_ends_the_run_and_names_rank_and_host(guard, not_finite, norm, words):
+    after = guard(not_finite)
+    assert after(10, gradient_norm=norm) == [10]
+    assert after(11, gradient_norm=norm) == [10, 11]
+    with pytest.raises(DivergedError) as raised:
+        after(12, gradient_norm=norm)
+    assert words in str(raised.value)
+
+
+def test_the_tenth_of_an_epoch_ends_the_run(guard):
+    after = guard()
+    for number in [*range(2, 20, 2), *range(STEPS_PER_EPOCH + 2, STEPS_PER_EPOCH + 20, 2)]:
+        after(number, gradient_norm=math.nan)
+        after(number + 1)
+    with pytest.raises(DivergedError, match="step 10 of this epoch"):
+        after(STEPS_PER_EPOCH + 30, gradient_norm=math.nan)
+
+
+def test_float16_may_skip_steps_while_its_loss_scale_can_fall(guard):
+    after = guard()
+    for number, scale in enumerate((2.0**15, 2.0**14, 2.0)):
+        assert after(number + 1, gradient_norm=math.inf, loss_scale=scale) == []
+    after(4, gradient_norm=math.inf, loss_scale=1.0)
+    after(5, gradient_norm=math.inf, loss_scale=1.0)
+    with pytest.raises(DivergedError, match="at a loss scale of 1, the lowest, step 3 in a row"):
+        after(6, gradient_norm=math.inf, loss_scale=1.0)

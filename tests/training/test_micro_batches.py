@@ -1,4 +1,4 @@
-"""Slices of a step: the same curve and weights, in less memory, whatever their number."""
+"""Slices of a step: the same curve and weights, in less memory; how many a rank takes."""
 
 import json
 import os
@@ -12,7 +12,10 @@ import tensorflow as tf
 
 import toy
 from hvd_nmt.config import ModelConfig, TrainingConfig
-from hvd_nmt.model.dropout import step_seed
+from hvd_nmt.data.batch_plan import BatchPlan
+from hvd_nmt.data.batches import PaddedBatch
+from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
+from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, micro_batches, optimizer
 from hvd_nmt.training.step import TrainingModel
@@ -81,14 +84,14 @@ def test_the_number_of_slices_changes_nothing(whole, slices):
         np.testing.assert_allclose(weight, wanted, atol=1e-4)
 
 
-def test_one_slice_is_the_whole_batch_without_a_loop():
+def test_one_slice_is_the_whole_batch_without_a_loop(monkeypatch):
     """Not the same operations by luck: there are no others in the graph."""
-    model, batch = build(), next(stream())
-    (taken, drop), earlier = micro_batches.all_but_last(
-        batch, step_seed(1, tf.constant(0, tf.int64), 0), 1, model.trained, model._own_gradients
-    )
-    assert taken is batch
-    assert earlier is drop._rows is None
+    model, batch, computed = build(), next(stream()), []
+    monkeypatch.setattr(model, "_of_rows", lambda *rows, scale: computed.append(rows))
+    model.own_gradients(batch, 1)
+    ((rows, drop),) = computed
+    assert rows is batch
+    assert drop._rows is None
 
 
 def test_the_graph_does_not_grow_with_the_slices():
@@ -120,10 +123,10 @@ def test_gradients_of_float16_have_one_scale():
     """The tied matrix too, with its sparse gradient of the look-up."""
     model, batch = build(precision="float16"), next(stream())
     model.optimizer.inner_optimizer  # noqa: B018  # the scale is there: it is no plain Adam
-    whole, sliced = (model.own_gradients(batch, number) for number in (1, 3))
+    whole, sliced = (model.own_gradients(batch, number)[1] for number in (1, 3))
     scale = float(model.optimizer.loss_scale)
     assert scale > 1000
-    exact = build().own_gradients(batch, 1)
+    exact = build().own_gradients(batch, 1)[1]
     for weight, one, many, true in zip(model.trained, whole, sliced, exact, strict=True):
         assert isinstance(many, tf.Tensor)
         size = np.abs(true).max()
@@ -147,7 +150,7 @@ def test_a_loss_that_is_not_finite_in_any_slice_is_noticed(monkeypatch, row):
     monkeypatch.setattr(model, "_loss", loss)
     values = model.train_step(batch | {"target": tf.constant(ids)}, tf.zeros([2], tf.float64))
     log = model._logs(values.numpy().tolist(), 0.0)
-    assert log["not_finite"] == log["own_not_finite"] == 1
+    assert log["rank_not_finite"] == [1]
 
 
 @pytest.mark.long
@@ -160,3 +163,67 @@ def test_memory_falls(tmp_path):
     assert done.returncode == 0, done.stderr
     before, sliced, whole = json.loads(done.stdout)
     assert sliced - before < 0.6 * (whole - before)
+
+
+SENTENCES = Sentences(np.full(8000, 5, np.int32), np.arange(401) * 20)
+PLAN = BatchPlan.of(ParallelCorpus(SENTENCES, SENTENCES), 2000, 1)
+
+
+@pytest.fixture
+def choose(monkeypatch):
+    """A function: what is chosen where so many slices fit; and how many were tried."""
+
+    def choose(fitting=1, asked="auto", others=True, on_gpu=True):
+        training, tried = TrainingConfig(tokens_per_step=2000, micro_batches=asked), []
+        monkeypatch.setattr(horovod, "gather", lambda mine: [mine, others])
+        monkeypatch.setattr(device, "is_gpu", lambda: on_gpu)
+        monkeypatch.setattr(
+            micro_batches,
+            "fits",
+            lambda own, batch, slices: tried.append(slices) or slices >= fitting,
+        )
+        return micro_batches.choose(training, PLAN, 1, None), tried
+
+    return choose
+
+
+def test_out_of_memory_doubles_the_slices(choose):
+    assert choose() == (1, [1])
+    assert choose(fitting=3) == (4, [1, 2, 4])
+    most, _ = choose(fitting=10**6)
+    rows, _, _ = PLAN.padded_shapes(PLAN.epoch(0), 1)
+    assert most >= max(rows) > most / 2
+
+
+def test_another_ranks_memory_counts_as_well(choose):
+    _, tried = choose(others=False)
+    assert tried[:3] == [1, 2, 4]
+
+
+def test_what_is_configured_and_processors_are_not_tried(choose):
+    assert choose(fitting=2, asked=1) == (1, [])
+    assert choose(asked=3) == (3, [])
+    assert choose(fitting=2, on_gpu=False, others=False) == (1, [])
+    assert build(3).micro_batches == 3
+    assert build("auto").micro_batches == 1  # until it is chosen
+
+
+def test_a_trial_computes_and_changes_nothing():
+    tried = build(precision="float16")
+    before = [weight.numpy().tolist() for weight in tried.trained]
+    assert micro_batches.fits(tried.own_gradients, PaddedBatch(5, 6, 7), 2)
+    assert [weight.numpy().tolist() for weight in tried.trained] == before
+    assert int(tried.step) == int(tried.optimizer.iterations) == 0
+
+
+def test_a_trial_that_lacks_memory_says_so_and_no_other_error_is_taken_for_that():
+    too_little = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    errors = [too_little, MemoryError(), tf.errors.InternalError(None, None, "a bug")]
+
+    def fail(*of):
+        raise errors.pop(0)
+
+    assert not micro_batches.fits(fail, PaddedBatch(5, 6, 7), 1)
+    assert not micro_batches.fits(fail, PaddedBatch(5, 6, 7), 1)
+    with pytest.raises(tf.errors.InternalError, match="a bug"):
+        micro_batches.fits(fail, PaddedBatch(5, 6, 7), 1)

@@ -173,7 +173,10 @@ def test_a_run_goes_on_in_another_precision_and_says_what_becomes_of_the_loss_sc
         "precision   float16; model.ckpt-40 was trained without it: a loss scale starts anew",
         "precision   bfloat16; model.ckpt-41 was trained in float16: its loss scale is dropped",
     ]
-    assert [line["step"] for line in toy.metrics(tmp_path / "run")] == list(range(1, 43))
+    lines = toy.metrics(tmp_path / "run")
+    assert [line["step"] for line in lines] == list(range(1, 43))
+    scales = [line.get("Loss_Optimization/loss_scale") for line in lines[-3:]]
+    assert scales == [None, 2.0**15, None]
 
 
 HOSTS_OF_THEIR_OWN = """

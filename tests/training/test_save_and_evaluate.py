@@ -3,17 +3,18 @@
 import dataclasses
 import os
 import signal
+import types
 
 import pytest
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import Preempted
-from hvd_nmt.config.exchange import Joined
+from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.telemetry.events import EventStore, read_metrics
 from hvd_nmt.training import horovod
 from hvd_nmt.training.evaluation import Scores
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
-from hvd_nmt.training.stop import EarlyEnd, StopRequest
+from hvd_nmt.training.stop import StopRequest
 
 
 @pytest.fixture
@@ -28,40 +29,34 @@ class Ending:
     evaluation and the save, which would need a model, only note that they were asked for.
     """
 
-    def __init__(
-        self, base, run_dir, start_step=0, during_evaluation=lambda: None, save_every=1000,
-        training=None,
-    ):  # fmt: skip
-        horovod.init()
+    islands = None  # of the model
+
+    def __init__(self, base, run_dir, during_evaluation=lambda: None, save_every=1000):
+        rank = horovod.init()
         config = dataclasses.replace(
             base,
             run_dir=run_dir,
-            training=training or dataclasses.replace(base.training, max_steps=20),
+            training=dataclasses.replace(base.training, max_steps=20),
             evaluation=dataclasses.replace(base.evaluation, every_steps=10),
             checkpoints=dataclasses.replace(base.checkpoints, every_steps=save_every),
         )
-        self.done, self._start_step, self._during = [], start_step, during_evaluation
+        self.done, self._during = [], during_evaluation
         self._store = EventStore(run_dir)
-        early_end = EarlyEnd(config, 0.0)
+        run_setup = types.SimpleNamespace(config=config, rank=rank, exchange=PLAIN)
         self._callback = SaveAndEvaluate(
-            config, start_step, self, self, self._store, sync_every=1, copies=1,
-            is_first=True, early_end=early_end, stop_request=StopRequest(announces=True),
-        )  # fmt: skip
+            run_setup, self, self, self._store, copies=1, trained_s=0.0
+        )
         self._callback.set_model(self)
 
     def __call__(self):
         self.done.append("evaluate")
         self._during()
-        return Scores(2.0, 2.0, 10.0, 1.0, 20.0, 0.1, ["ein Hund"], 7.0)
-
-    def samples(self, scores):
-        return ""
+        values = {"eval_loss": 2.0, "sacrebleu": 10.0, "chrf": 20.0, "eval_seconds": 7.0}
+        values["Eval_BLEU_Score"] = 0.1
+        return Scores(values, {"sacrebleu_margin": 1.0}, ["ein Hund"], "")
 
     def save(self, step):
         self.done.append(f"save {step}")
-
-    def join(self, step, joined):
-        assert joined == Joined.EVERYTHING
 
     def note(self, step, val_loss, bleu, chrf):
         self.done.append(f"note {step}")
@@ -71,7 +66,8 @@ class Ending:
         return self
 
     def step(self, step, stop=0.0):
-        self._callback.on_train_batch_end(step - self._start_step - 1, {"stop": stop, "end": 0.0})
+        logs = {"step": step, "stop": stop, "end": 0.0}
+        self._callback.on_train_batch_end(step - 1, logs)
 
     def __exit__(self, *_):
         self._callback.on_train_end()

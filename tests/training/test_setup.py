@@ -1,14 +1,104 @@
-"""The input of a run, as `fit` gets it."""
+"""The numbers of a plan, by the ring law and the recipe; the input of a run as `fit` gets it."""
 
-from __future__ import annotations
-
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from hvd_nmt import config as configuration
+from hvd_nmt.config.exchange import PLAIN
+from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.training import setup
 from hvd_nmt.training.horovod import Rank
+from hvd_nmt.training.setup import Plan
+
+BASE_PARAMETERS = 60_880_896
+V100, T4, CPU = "Tesla V100-SXM2-16GB", "Tesla T4", "CPU, 1 thread"
+
+
+def make(config, *, parameters=BASE_PARAMETERS, hosts=("v100a", "v100a", "v100b", "v100b"),
+         steps_per_epoch=4000, devices=None):  # fmt: skip
+    side = SimpleNamespace
+    train = side(pairs=4_500_000, source=side(tokens=123_456_789), target=side(tokens=130_000_000))
+    manifest = side(
+        parts={"train": train},
+        vocabulary_size=32_768,
+        source_vocabulary_size=0,
+        corpora=[],
+        copies=0,
+    )
+    setup = side(
+        config=config,
+        data=side(path="data/wmt16-en-de", manifest=manifest),
+        batch_plan=side(
+            steps_per_epoch=steps_per_epoch,
+            mixture=None,
+            epochs_after=lambda step: step / steps_per_epoch,
+        ),
+        hosts=list(hosts),
+        devices=devices or ["CPU, 1 thread"] * len(hosts),
+        precision="float16",
+        exchange=PLAIN,
+    )
+    return Plan(
+        setup=setup,
+        parameters=parameters,
+        reduced_by="Gloo",
+        start_step=1234,
+        all_reduce_s=1.827,
+    )
+
+
+@pytest.fixture
+def base():
+    return configuration.presets()["base"][1]
+
+
+def test_bytes_of_a_step(base):
+    """DESIGN.md section 1: 243.5 MB of gradients, 365 MB per host and direction and step."""
+    plan = make(base)
+    assert (plan.gradient_bytes, plan.sent_bytes_per_step) == (243_523_584, 365_285_376)
+    frozen = dataclasses.replace(plan, frozen=20_880_896)
+    assert (frozen.gradient_bytes, frozen.sent_bytes_per_step) == (160_000_000, 240_000_000)
+    assert make(base, hosts=["laptop"]).sent_bytes_per_step == 0
+
+
+def test_the_plan_as_it_is_printed(base, golden_page):
+    """That of the recipe, and of others what is not as there."""
+    recipe, training = make(base, devices=[V100] * 4), base.training
+    other = dataclasses.replace(training, warmup_steps=2000, learning_rate=1.5, ema_decay=0.999)
+    others = {
+        "on two processors, with another schedule and an average": make(
+            dataclasses.replace(base, training=other), hosts=["a", "b"], steps_per_epoch=1000
+        ),
+        "on unlike devices": make(base, devices=[V100, V100, T4, CPU]),
+        "in one slice": dataclasses.replace(recipe, slices=1),
+        "with frozen weights, in slices": dataclasses.replace(recipe, frozen=20_880_896, slices=4),
+    }
+    text = "".join(f"{line}\n" for line in recipe.lines())
+    for name, plan in others.items():
+        text += f"\n{name}:\n"
+        text += "".join(f"{line}\n" for line in plan.lines() if line not in recipe.lines())
+    golden_page("plan.txt", text)
+
+
+def test_the_peak_is_that_of_the_runs_own_schedule(base, golden_page):
+    text = ""
+    for max_steps, warmup_steps, cooldown_steps in (
+        (600, 300, 0), (600, 300, 80), (600, 300, 900), (300, 300, 0), (60, 300, 0),
+        (320, 300, 80), (60, 300, 50), (60, 300, 500), (60, 300, 1), (1, 300, 0),
+    ):  # fmt: skip
+        numbers = {
+            "max_steps": max_steps, "warmup_steps": warmup_steps, "cooldown_steps": cooldown_steps,
+        }  # fmt: skip
+        config = dataclasses.replace(base, training=dataclasses.replace(base.training, **numbers))
+        rates = [Schedule.of(config).rate(step) for step in range(max_steps)]
+        (line,) = (line for line in make(config).lines() if line.startswith("rate"))
+        peak = rates.index(max(rates)) + 1  # steps are counted from 1
+        assert line.startswith(f"rate        rises to {max(rates):.2e} at step {peak:,} ")
+        text += f"{max_steps} steps, {warmup_steps} + {cooldown_steps}: {line}\n"
+    golden_page("plan-rates.txt", text)
 
 
 @pytest.fixture
@@ -32,15 +122,13 @@ def dataset(monkeypatch):
     return lambda steps: setup.dataset(run_setup, 7, steps), made
 
 
-def test_the_input_ends_with_the_last_step(dataset):
-    """So that no thread is inside of the generator when the iterator is destroyed."""
+def test_the_input_ends_with_the_last_step_and_its_iterator_at_once(dataset):
+    """No thread is inside of the generator when the iterator is destroyed.
+
+    With tf.data's autotuning one in ten took as long again as it had lived, up to a minute.
+    """
     make, made = dataset
-    found = [int(batch["source"][0, 0]) for batch in make(5)]
-    assert found == [1, 2, 3, 4, 5]
+    batches = make(5)
+    assert [int(batch["source"][0, 0]) for batch in batches] == [1, 2, 3, 4, 5]
     assert made == [7] * 5
-
-
-def test_an_iterator_is_destroyed_at_once(dataset):
-    """With tf.data's autotuning one in ten took as long again as it had lived, up to a minute."""
-    make, _ = dataset
-    assert make(5).options().autotune.enabled is False
+    assert batches.options().autotune.enabled is False
