@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvd_nmt.common import tensorflow_import
-from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.common.errors import ConfigError, RunError
+from hvd_nmt.common.units import count
 from hvd_nmt.config import command_line
 
 if TYPE_CHECKING:
@@ -52,22 +53,20 @@ class Options:
     """folder to make, by default that of the run with -average (or -raw) added"""
 
     def __post_init__(self) -> None:
-        names = [name for name in ("last", "best", "checkpoints") if getattr(self, name)]
-        if len(names) > 1:
-            raise ConfigError(f"--{names[0]} and --{names[1]} exclude each other: give one.")
-        for name in ("last", "best"):
-            value = getattr(self, name)
-            if value is not None and value < 2:
-                raise ConfigError(f"--{name} is {value}: a mean needs 2 checkpoints or more.")
+        names = ("last", "best", "checkpoints")
+        given = [name for name in names if getattr(self, name) not in (None, ())]
+        if len(given) > 1:
+            raise ConfigError(f"--{given[0]} and --{given[1]} exclude each other: give one.")
         if self.raw and (self.last or self.best or len(self.checkpoints) > 1):
             raise ConfigError("--raw takes one checkpoint: name it with --checkpoints, or none.")
-        if len(self.checkpoints) == 1 and not self.raw:
-            raise ConfigError("--checkpoints names one: a mean needs 2 checkpoints or more.")
+        if self.count < 2 and not self.raw:
+            raise ConfigError(f"--{given[0]} gives {self.count}: a mean needs 2 or more.")
 
     @property
     def count(self) -> int:
         """Checkpoints asked for."""
-        return 1 if self.raw else len(self.checkpoints) or self.best or self.last or 5
+        asked = self.best if self.last is None else self.last
+        return 1 if self.raw else len(self.checkpoints) or (5 if asked is None else asked)
 
     @property
     def target(self) -> Path:
@@ -87,45 +86,44 @@ def average(options: Options) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints import averaging
 
-    if options.checkpoints or options.raw:
-        names = options.checkpoints or ("latest",)
-        chosen = averaging.named(options.run, names)
-        _require_different(chosen)
-    elif options.best:
-        chosen = averaging.best(options.run, options.best)
-    else:
-        chosen = averaging.newest(options.run, options.count)
+    chosen = _chosen(options)
     print("the weights of" if options.raw else f"the mean of {len(chosen)} checkpoints:")
-    print("\n".join(_line(checkpoint) for checkpoint in chosen))
+    for checkpoint in chosen:
+        loss = checkpoint.manifest.val_loss
+        validated = "" if loss is None else f", validation loss {loss:.4f}"
+        print(f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}")
     if len(chosen) < options.count:
         print(
             f"hvd_nmt.average: {options.run} holds {len(chosen)} such checkpoints, not the "
             f"{options.count} asked for: the mean is that of {len(chosen)}.",
             file=sys.stderr,
         )
-    prefix = averaging.write(options.run, chosen, options.target)
+    print(f"written     {averaging.write(options.run, chosen, options.target)}")
     command = f"python -m hvd_nmt.translate --run {options.target}"
-    print(f"written     {prefix}")
     print(f"translate   {command} < in.txt > out.txt")
 
 
-def _require_different(chosen: "Sequence[Checkpoint]") -> None:
-    """See that no checkpoint goes in twice, by two names or one."""
-    known: dict[str, Path] = {}
-    for checkpoint in chosen:
-        sha256 = checkpoint.record()["sha256"]
-        if sha256 in known:
-            raise ConfigError(
-                f"--checkpoints names the same weights twice, {known[sha256]} and "
-                f"{checkpoint.prefix}: a mean takes each checkpoint once, leave one of them out."
-            )
-        known[sha256] = checkpoint.prefix
+def _chosen(options: Options) -> "list[Checkpoint]":
+    """The checkpoints that go in, each once; RunError if there are fewer than a mean needs."""
+    from hvd_nmt.checkpoints import find
+    from hvd_nmt.checkpoints.manifest import Checkpoint
 
-
-def _line(checkpoint: "Checkpoint") -> str:
-    loss = checkpoint.manifest.val_loss
-    validated = "" if loss is None else f", validation loss {loss:.4f}"
-    return f"  {checkpoint.prefix}  step {checkpoint.step:,}{validated}"
+    if options.checkpoints or options.raw:
+        names = options.checkpoints or ("latest",)
+        chosen = [Checkpoint.at(find.find(options.run, name)) for name in names]
+        if len({checkpoint.record()["sha256"] for checkpoint in chosen}) < len(names):
+            raise ConfigError("--checkpoints names the same weights twice: name each once.")
+        return chosen
+    find.find(options.run, "latest")  # or it is no run at all
+    found = find.best_first(options.run) if options.best else find.newest_first(options.run)
+    if len(found) < 2:
+        keep = "keep-best" if options.best else "keep"
+        raise RunError(
+            f"{options.run} holds {count(len(found), 'such checkpoint')}, and a mean needs 2 or "
+            f"more: let the run keep more of them (--checkpoints.{keep}), or name others with "
+            "--checkpoints."
+        )
+    return found[: options.count]
 
 
 if __name__ == "__main__":

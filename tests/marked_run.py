@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import newest_verified
+from hvd_nmt.checkpoints.find import newest_intact
 from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.names import OBJECT_GRAPH
 
@@ -43,4 +43,4 @@ def files_of(*prefixes: str) -> set[str]:
 
 def newest(run_dir: Path) -> tuple[Checkpoint | None, list[str]]:
     said: list[str] = []
-    return newest_verified(run_dir, said.append), said
+    return newest_intact(run_dir, said.append), said

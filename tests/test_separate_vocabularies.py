@@ -88,13 +88,15 @@ def test_another_kind_of_vocabulary_is_refused_by_its_name(run, toy_data, toy_co
 def test_a_run_directory_without_its_own_or_with_one_too_many(run, toy_run, tmp_path):
     copy, joint = (shutil.copytree(path, tmp_path / path.parent.name) for path in (run, toy_run))
     (copy / "spm.source.model").unlink()
-    with pytest.raises(RunError, match=r"has no spm\.source\.model"):
+    with pytest.raises(RunError, match=r"spm\.source\.model is missing, the vocabulary that"):
         weights.load_model(copy)
     shutil.copyfile(copy / "spm.model", copy / "spm.source.model")
     with pytest.raises(RunError, match=r"spm\.source\.model is not the vocabulary that"):
         ctranslate2.cached(copy, "latest")
     shutil.copyfile(joint / "spm.model", joint / "spm.source.model")
-    with pytest.raises(RunError, match="trained with one vocabulary for both languages: take"):
+    with pytest.raises(
+        RunError, match=r"spm\.source\.model is not the vocabulary .*: take it away"
+    ):
         weights.load_model(joint)
 
 

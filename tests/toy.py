@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,7 @@ SMALL = (
 )  # fmt: skip
 """options of a model of a few thousand parameters that logs every step"""
 
-EXCHANGES = {
-    "plain": Exchange(),
-    "float16": Exchange("float16"),
-}
+EXCHANGES = {"plain": Exchange(), "float16": Exchange("float16")}
 """ways to sum gradients over hosts"""
 _WORDS = {
     "the": "der", "man": "Mann", "dog": "Hund", "sees": "sieht", "eats": "isst", "red": "rot",
@@ -56,37 +53,22 @@ def toy_data(
     folder: Path, *, pairs: int = 400, seed: int = 1, vocabulary: Path | None = None,
     more: tuple[str, ...] = (),
 ) -> Path:  # fmt: skip
-    """Makes a tiny prepared data directory, word by word translations.
+    """Makes a tiny prepared data directory, word by word translations, with 24 dev pairs.
 
     Args:
-        folder: an existing folder; the data directory is made in it.
+        folder: the data directory is made in it.
         pairs: training pairs; about 9 target tokens each.
         seed: of the text, and so of the vocabulary.
         vocabulary: a SentencePiece model to take instead.
         more: options of `prepare`.
-
-    Returns:
-        The data directory, with 24 dev pairs.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    source = _sentences(pairs + DEV_PAIRS, seed)
-    target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
-    for name, lines in (("en", source), ("de", target)):
-        for part, kept in (("train", lines[DEV_PAIRS:]), ("dev", lines[:DEV_PAIRS])):
-            text = "".join(line + "\n" for line in kept)
-            (folder / f"{part}.{name}").write_text(text, encoding="utf-8")
-    out = folder / "data"
-    command = [sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(out)]
+    _write_text(folder, ("train.en", "train.de", "dev.en", "dev.de"), pairs, seed)
+    options = ["--vocabulary", os.fspath(vocabulary)] if vocabulary else [*_OWN_VOCABULARY]
     for part in ("train", "dev"):
-        command += [f"--{part}-source", os.fspath(folder / f"{part}.en")]
-        command += [f"--{part}-target", os.fspath(folder / f"{part}.de")]
-    command += ["--vocabulary", os.fspath(vocabulary)] if vocabulary else _OWN_VOCABULARY
-    command += ["--max-length", "32", *more]
-    done = subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return out
+        options += [f"--{part}-source", f"{folder / part}.en"]
+        options += [f"--{part}-target", f"{folder / part}.de"]
+    return _prepared(folder, *options, *more)
 
 
 def mixed_data(folder: Path, *more: str) -> Path:
@@ -96,32 +78,40 @@ def mixed_data(folder: Path, *more: str) -> Path:
         folder: an existing folder; the data directory is made in it.
         more: options of `prepare`.
     """
-    entries = []
-    for number, (name, pairs, tags) in enumerate(
-        (("clean", 200, "<2de>"), ("crawled", 320, "<2de>"), ("back", 90, "<2de>, <bt>"))
-    ):
-        source = _sentences(pairs + DEV_PAIRS, 7 + number)
-        target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
-        for side, lines in (("source", source), ("target", target)):
-            for part, kept in (("train", lines[DEV_PAIRS:]), ("dev", lines[:DEV_PAIRS])):
-                text = "".join(line + "\n" for line in kept)
-                (folder / f"{name}.{part}.{side}").write_text(text, encoding="utf-8")
-        dev = f"{{source: {name}.dev.source, target: {name}.dev.target}}"
-        entries.append(
-            f"  - {{name: {name}, source: {name}.train.source, target: {name}.train.target, "
-            f"tags: [{tags}]" + (f", dev: {dev}" if name != "back" else "") + "}\n"
+    lines, ends = ["corpora:"], ("train.source", "train.target", "dev.source", "dev.target")
+    for name, pairs, seed, tags in (
+        ("clean", 200, 7, "<2de>"), ("crawled", 320, 8, "<2de>"), ("back", 90, 9, "<2de>, <bt>")
+    ):  # fmt: skip
+        files = [f"{name}.{end}" for end in ends]
+        _write_text(folder, files, pairs, seed)
+        source, target, *dev = files
+        scored = "" if name == "back" else f", dev: {{source: {dev[0]}, target: {dev[1]}}}"
+        lines.append(
+            f"  - {{name: {name}, source: {source}, target: {target}, tags: [{tags}]{scored}}}"
         )
-    file = folder / "corpora.yaml"
-    file.write_text("corpora:\n" + "".join(entries), encoding="utf-8")
-    command = [
-        sys.executable, "-m", "hvd_nmt.prepare", "--out", os.fspath(folder / "data"),
-        "--corpora", os.fspath(file), "--max-length", "32", *_OWN_VOCABULARY, *more,
-    ]  # fmt: skip
+    corpora = folder / "corpora.yaml"
+    corpora.write_text("\n".join(lines), encoding="utf-8")
+    return _prepared(folder, "--corpora", os.fspath(corpora), *_OWN_VOCABULARY, *more)
+
+
+def _write_text(folder: Path, names: Sequence[str], pairs: int, seed: int) -> None:
+    """Source and target of the training pairs, and of 24 dev pairs, into files of these names."""
+    source = _sentences(pairs + DEV_PAIRS, seed)
+    target = [" ".join(_WORDS[word] for word in line.split()) for line in source]
+    parts = (source[DEV_PAIRS:], target[DEV_PAIRS:], source[:DEV_PAIRS], target[:DEV_PAIRS])
+    for name, lines in zip(names, parts, strict=True):
+        (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def _prepared(folder: Path, *options: str) -> Path:
+    """The data directory that `prepare` makes with these options."""
+    out = folder / "data"
     done = subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, timeout=600
-    )
+        [sys.executable, "-m", "hvd_nmt.prepare", "--out", out, "--max-length", "32", *options],
+        env=environment(folder), capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return folder / "data"
+    return out
 
 
 def train_options(data: Path, run_dir: Path | str, steps: int, *more: str) -> tuple[str, ...]:
@@ -218,9 +208,9 @@ class Run:
             self.process.args, self.process.returncode, self.stdout, self.stderr
         )
 
-    def wait_for(self, what: Callable[[], Any], timeout: float = 600.0) -> Any:
+    def wait_for(self, what: Callable[[], Any]) -> Any:
         """Waits until `what()` is true and returns it; fails when the command ends before."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + 600
         while not (found := what()):
             ended = self.process.poll() is not None
             if ended or time.monotonic() > deadline:
@@ -247,20 +237,15 @@ class Run:
             time.sleep(0.1)
         return alive
 
-    def ranks(self, script: str = "hvd_nmt.train", start_id: str = "") -> list[psutil.Process]:
-        """The training processes, in the order of their ranks.
-
-        Args:
-            script: what they run.
-            start_id: of which start, where `hvd_nmt.launch` has spares for the next one.
-        """
+    def ranks(self, start_id: str = "") -> list[psutil.Process]:
+        """The training processes, in the order of their ranks; of one start, where spares are."""
         ranks = {}
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 environment = process.environ()
                 if environment.get(START_ID, "") != start_id and start_id:
                     continue
-                if any(word.endswith(script) for word in process.cmdline()[1:3]):
+                if any(word.endswith("hvd_nmt.train") for word in process.cmdline()[1:3]):
                     ranks[int(environment.get("HOROVOD_RANK", 0))] = process
         return [ranks[rank] for rank in sorted(ranks)]
 

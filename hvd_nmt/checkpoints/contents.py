@@ -1,10 +1,9 @@
-"""What a checkpoint contains: its files, its variables, and what each byte is for."""
+"""What a checkpoint contains: its files, its variables, what each byte is for, and how many."""
 
 import collections
-import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,40 +11,39 @@ from typing import Any
 import numpy as np
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.size import predict
+from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.config import ModelConfig
+from hvd_nmt.config import freeze as parts
 
+FLOAT_BYTES = 4
+"""of a weight, its average, a moment of Adam or a gradient: float32, whatever the precision"""
 _PURPOSES = {
-    ".data-": "the values of every variable, one after the other, as raw little-endian numbers",
-    ".index": "a sorted table: for each variable its type, shape, place in the data file and CRC",
-    ".meta": "the graph (a MetaGraphDef), so that TensorFlow alone can run the model",
-    ".json": "our manifest: step, validation loss, sizes, and a SHA-256 of each file",
+    "{}.data-*": "the values of every variable, one after the other, as raw little-endian numbers",
+    "{}.index": "a sorted table: for each variable its type, shape, place in the data file and CRC",
+    "{}.meta": "the graph (a MetaGraphDef), so that TensorFlow alone can run the model",
+    "{}.json": "our manifest: step, validation loss, sizes, and a SHA-256 of each file",
+    names.POINTER: "TensorFlow's pointer to the newest checkpoint, a few lines of text",
 }
-_POINTER = "TensorFlow's pointer to the newest checkpoint, a few lines of text"
-
-# The first pattern found in a name decides. Ours first; then OpenSeq2Seq's, where it differs.
-_GROUPS = (
-    ("object graph", rf"^{names.OBJECT_GRAPH}$"),
-    ("moving average", rf"^{names.AVERAGE}/"),
-    ("step and loss scale", rf"^({names.STEP}|global_step)\b|loss_scale"),
-    ("Adam m", rf"^{names.OPTIMIZER}/m/|/Adam$"),
-    ("Adam v", rf"^{names.OPTIMIZER}/v/|/Adam_1$"),
-    ("optimizer scalars", rf"^{names.OPTIMIZER}/(_|iterations)|beta[12]_power$"),
-    ("layer norms", r"_norm/|layer_norm"),
-    ("encoder attention", r"encoder/.*attention/"),
-    ("encoder feed-forward", r"encoder/.*(feed_forward|ffn)/"),
-    ("cross-attention", r"decoder/.*(cross_attention|encdec_attention)/"),
-    ("decoder self-attention", r"decoder/.*attention/"),
-    ("decoder feed-forward", r"decoder/.*(feed_forward|ffn)/"),
-    ("embedding", r"model/((source_)?embedding|positions|logits_bias)\b|embedding_and_softmax"),
-)
-GROUPS = (
-    "embedding", "encoder attention", "encoder feed-forward", "decoder self-attention",
-    "cross-attention", "decoder feed-forward", "layer norms", "moving average",
-    "Adam m", "Adam v", "optimizer scalars", "step and loss scale", "object graph", "other",
-)  # fmt: skip
+"""of the files of a checkpoint; {} stands for its name"""
+_PATTERNS = {
+    "embedding": r"model/((source_)?embedding|positions|logits_bias)\b|embedding_and_softmax",
+    "encoder attention": r"encoder/.*attention/",
+    "encoder feed-forward": r"encoder/.*(feed_forward|ffn)/",
+    "decoder self-attention": r"decoder/.*attention/",
+    "cross-attention": r"decoder/.*(cross_attention|encdec_attention)/",
+    "decoder feed-forward": r"decoder/.*(feed_forward|ffn)/",
+    "layer norms": r"_norm/|layer_norm",
+    "moving average": rf"^{names.AVERAGE}/",
+    "Adam m": rf"^{names.OPTIMIZER}/m/|/Adam$",
+    "Adam v": rf"^{names.OPTIMIZER}/v/|/Adam_1$",
+    "optimizer scalars": rf"^{names.OPTIMIZER}/(_|iterations)|beta[12]_power$",
+    "step and loss scale": rf"^({names.STEP}|global_step)\b|loss_scale",
+    "object graph": rf"^{names.OBJECT_GRAPH}$",
+}
+"""of the names of a group's variables, ours and OpenSeq2Seq's; the last that fits decides"""
+GROUPS = (*_PATTERNS, "other")
 """of variables, in the order in which they are listed"""
 WEIGHTS = GROUPS[:7]
 """the groups that make the model"""
@@ -82,7 +80,8 @@ class Variable:
     @property
     def group(self) -> str:
         """One of `GROUPS`."""
-        return next((group for group, pattern in _GROUPS if re.search(pattern, self.name)), "other")
+        found = (group for group in reversed(_PATTERNS) if re.search(_PATTERNS[group], self.name))
+        return next(found, "other")
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Anatomy:
 
     prefix: Path
     step: int | None
-    """optimizer steps done; None where the checkpoint holds no step"""
+    """optimizer steps done, as far as manifest or name say"""
     files: tuple[File, ...]
     variables: tuple[Variable, ...]
     data_bytes: int
@@ -123,19 +122,13 @@ class Anatomy:
         of_model = (*WEIGHTS, AVERAGE, "Adam m", "Adam v")
         return sum(v.n_bytes for v in self.variables if v.group in of_model)
 
-    @property
-    def other_bytes(self) -> int:
-        """Bytes of the data file that belong to no variable: 0 in a sound checkpoint."""
-        return self.data_bytes - sum(variable.n_bytes for variable in self.variables)
-
     def groups(self) -> list[Group]:
         """Where each byte of the data file goes, in the order of `GROUPS`; only what there is."""
         found = []
         for name in GROUPS:
             members = [variable for variable in self.variables if variable.group == name]
             n_bytes = sum(variable.n_bytes for variable in members)
-            count = sum(variable.count for variable in members)
-            share = n_bytes / self.data_bytes if self.data_bytes else 0.0
+            count, share = sum(v.count for v in members), n_bytes / max(1, self.data_bytes)
             if members:
                 found.append(Group(name, len(members), count, n_bytes, share))
         return found
@@ -149,14 +142,8 @@ def prefixes(run_dir: Path) -> list[Path]:
     for pattern in (f"{names.NEWEST}*.index", f"{names.BEST_DIR}/*.index", "*.index"):
         found = [path.with_name(path.name.removesuffix(".index")) for path in run_dir.glob(pattern)]
         if found:
-            return sorted(found, key=lambda prefix: (_step_in_name(prefix) or 0, prefix.name))
+            return sorted(found, key=lambda prefix: (names.step_of(prefix) or 0, prefix.name))
     return []
-
-
-def latest(run_dir: Path) -> Path | None:
-    """The last of `prefixes`; None if the run has written no checkpoint yet."""
-    found = prefixes(run_dir)
-    return found[-1] if found else None
 
 
 def read(prefix: Path) -> Anatomy:
@@ -164,12 +151,15 @@ def read(prefix: Path) -> Anatomy:
     data = sorted(prefix.parent.glob(f"{prefix.name}.data-*"))
     if not data:
         raise RunError(f"{prefix}.data-* is missing: without it {prefix.name} holds no values.")
-    manifest = _manifest(prefix)
-    table = manifest.get("variables") or variable_table(prefix)
+    try:
+        manifest = read_manifest(names.manifest_file(prefix))
+    except RunError:
+        manifest = None  # of another program, or damaged
+    table = (manifest and manifest.variables) or variable_table(prefix)
     variables = tuple(Variable(name, tuple(shape), *rest) for name, shape, *rest in table)
     return Anatomy(
         prefix=prefix,
-        step=manifest.get("step", _step(variables, prefix)),
+        step=manifest.step if manifest else names.step_of(prefix),
         files=tuple(_files(prefix)),
         variables=variables,
         data_bytes=sum(path.stat().st_size for path in data),
@@ -213,74 +203,103 @@ def _reader(prefix: Path) -> Any:
 
 
 def changes(before: Path, after: Path) -> dict[str, float]:
-    """How far each group of variables moved between two checkpoints of one model.
+    """How far each group of weights moved between two checkpoints of one run.
 
-    Group -> norm of the difference over the norm before, all variables of the group taken as one
-    vector; inf where all was 0 before. Counters are left out.
+    Group -> norm of the difference over the norm before, all weights of the group as one vector.
     """
-    earlier, later = ({v.name: v for v in read(prefix).variables} for prefix in (before, after))
-    if {(v.name, v.shape) for v in earlier.values()} != {(v.name, v.shape) for v in later.values()}:
-        raise RunError(f"{before} and {after} hold different variables: they are not of one model.")
-    moved: dict[str, float] = collections.defaultdict(float)
-    size: dict[str, float] = collections.defaultdict(float)
     value_before, value_after = values(before), values(after)
-    for name, variable in earlier.items():
-        if variable.dtype.startswith("float"):
-            old, new = (read(name).astype(np.float64) for read in (value_before, value_after))
-            moved[variable.group] += float(np.sum((new - old) ** 2))
-            size[variable.group] += float(np.sum(old**2))
-    found = {}
-    for group in (name for name in GROUPS if name in size):
-        from_0 = math.inf if moved[group] else 0.0
-        found[group] = math.sqrt(moved[group] / size[group]) if size[group] else from_0
-    return found
+    squares: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(2))
+    for variable in read(before).variables:
+        if variable.group in WEIGHTS:
+            old, new = (of(variable.name).astype(np.float64) for of in (value_before, value_after))
+            squares[variable.group] += np.sum((new - old) ** 2), np.sum(old**2)
+    return {group: math.sqrt(moved / size) for group, (moved, size) in squares.items()}
 
 
-def _files(prefix: Path) -> Iterable[File]:
-    for ending, purpose in _PURPOSES.items():
-        for path in sorted(prefix.parent.iterdir()):
-            if path.name.startswith(prefix.name + ending):
+def _files(prefix: Path) -> Iterator[File]:
+    for pattern, purpose in _PURPOSES.items():
+        for path in sorted(prefix.parent.glob(pattern.format(prefix.name))):
+            if path.is_file():
                 yield File(path.name, path.stat().st_size, purpose)
-    pointer = prefix.parent / names.POINTER
-    if pointer.is_file():
-        yield File(pointer.name, pointer.stat().st_size, _POINTER)
 
 
-def _step(variables: Iterable[Variable], prefix: Path) -> int | None:
-    for variable in variables:
-        if variable.name.split("/")[0] in (names.STEP, "global_step") and variable.count == 1:
-            return int(values(prefix)(variable.name))
-    return _step_in_name(prefix)
-
-
-def _step_in_name(prefix: Path) -> int | None:
-    match = re.search(r"-(\d+)$", prefix.name)
-    return int(match[1]) if match else None
-
-
-def _predicted(manifest: dict[str, Any], variables: Iterable[Variable]) -> int | None:
+def _predicted(manifest: Manifest | None, variables: Iterable[Variable]) -> int | None:
     """What the manifest's configuration, or the recipe's formula, says of `model_bytes`."""
     groups = {variable.group for variable in variables}
     if "Adam v" not in groups:
         return None  # an average of checkpoints has no moments of Adam
-    if not manifest:  # OpenSeq2Seq: weights and two moments
-        weights = [variable for variable in variables if variable.group in WEIGHTS]
-        return 3 * sum(w.n_bytes for w in weights)
+    if manifest is None:  # OpenSeq2Seq: weights and two moments
+        return 3 * sum(v.n_bytes for v in variables if v.group in WEIGHTS)
     try:
         return predict(
-            ModelConfig(**manifest["model"]),
-            int(manifest["vocabulary_size"]),
-            freeze=str(manifest.get("freeze", "")),
-            averaged=AVERAGE in groups,
-            source_vocabulary_size=int(manifest.get("source_vocabulary_size", 0)),
-        ).n_bytes
-    except (UserError, KeyError, TypeError, ValueError):
+            ModelConfig(**manifest.model), manifest.vocabulary_size, freeze=manifest.freeze,
+            averaged=AVERAGE in groups, source_vocabulary_size=manifest.source_vocabulary_size,
+        ).n_bytes  # fmt: skip
+    except (UserError, TypeError, ValueError):
         return None
 
 
-def _manifest(prefix: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(names.manifest_file(prefix).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+@dataclass(frozen=True)
+class Prediction:
+    """A checkpoint of a run."""
+
+    parameters: int
+    """weights of the model"""
+    trained: int
+    """those that are not frozen, which have gradients and two moments of Adam"""
+    n_bytes: int
+    """of weights, their average and moments; counters and names come on top"""
+
+
+def predict(
+    model: ModelConfig,
+    vocabulary_size: int,
+    *,
+    freeze: str = "",
+    averaged: bool = False,
+    source_vocabulary_size: int = 0,
+) -> Prediction:
+    """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
+
+    Args:
+        vocabulary_size: rows of the shared matrix: pieces rounded up to a multiple of 8.
+        averaged: whether there is a moving average (`training.ema_decay`).
+        source_vocabulary_size: rows of the source's own matrix; 0: it has none.
+    """
+    weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
+    kept = parts.frozen(list(weights), freeze)
+    trained = sum(size for path, size in weights.items() if path not in kept)
+    parameters, copies = sum(weights.values()), 2 if averaged else 1
+    return Prediction(parameters, trained, FLOAT_BYTES * (copies * parameters + 2 * trained))
+
+
+def weight_sizes(model: ModelConfig, rows: int, source_rows: int = 0) -> dict[str, int]:
+    """The number of values of each weight of `model.transformer.Transformer`, by its path."""
+    width, hidden, biases = model.width, model.feed_forward_width, model.biases == "all"
+    norm = {"scale": width, "offset": width}
+    attention = {"qkv": 3 * width**2, "output_kernel": width**2}
+    cross = {"query": width**2, "key_value": 2 * width**2, "output_kernel": width**2}
+    if biases:
+        attention |= {"qkv_bias": 3 * width, "output_bias": width}
+        cross |= {"query_bias": width, "key_value_bias": 2 * width, "output_bias": width}
+    feed_forward = {"inner": width * hidden, "inner_bias": hidden}
+    feed_forward |= {"outer": hidden * width, "outer_bias": width}
+    encoder = {"attention": attention, "feed_forward": feed_forward}
+    stacks = ("encoder", model.encoder_layers, encoder), (
+        "decoder", model.decoder_layers, encoder | {"cross_attention": cross},
+    )  # fmt: skip
+    found = {"embedding": rows * width}
+    if source_rows:
+        found["source_embedding"] = source_rows * width
+    if model.positions == "learned":
+        found["positions"] = model.max_length * width
+    if biases:
+        found["logits_bias"] = rows
+    for stack, layers, sub_layers in stacks:
+        for layer in range(layers):
+            for name, weights in sub_layers.items():
+                for part, of_part in ((f"{name}_norm", norm), (name, weights)):
+                    found |= {f"{stack}/{layer}/{part}/{w}": n for w, n in of_part.items()}
+        if model.norm == "pre":
+            found |= {f"{stack}_norm/{weight}": n for weight, n in norm.items()}
+    return found

@@ -15,81 +15,41 @@ from hvd_nmt.checkpoints.names import BEST_DIR, DAMAGED_DIR
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together
 
-_NAMED = 4
-"""checkpoints that a message names, at most"""
 
-
-def newest_first(run_dir: Path, passed_over: type[RunError] = RunError) -> list[Checkpoint]:
+def newest_first(run_dir: Path) -> list[Checkpoint]:
     """The complete `model.ckpt-N` of a run, by step; only the manifests are read.
 
-    An error of the class `passed_over` in reading a manifest leaves it out; others are raised.
+    Damaged manifests are passed over; RunError if one cannot be read this time.
     """
-    return sorted(_complete(run_dir, names.NEWEST, passed_over), key=lambda c: -c.step)
+    return sorted(_complete(run_dir, names.NEWEST), key=lambda c: -c.step)
 
 
-def best_first(
-    run_dir: Path, passed_over: type[RunError] = RunError, data_hash: str | None = None,
-    best_by: str | None = None,
-) -> list[Checkpoint]:  # fmt: skip
-    """The complete `best_models/*` of a run, by `evaluation.best_by`, the best first.
+def best_first(run_dir: Path) -> list[Checkpoint]:
+    """The complete `best_models/*` of a run, the best first; errors as above.
 
-    Values on other data mean something else: best models from before a change of data are left out.
-    So are those without a value of the measure that now decides.
-
-    Args:
-        passed_over: as for `newest_first`.
-        data_hash: of the data; None: those of the newest `model.ckpt-N`, if there is one.
-        best_by: the measure; None: that of the newest checkpoint.
+    The newest checkpoint says by which measure (`evaluation.best_by`) and on which data: values on
+    other data mean something else, so best models from before a change of them are left out.
     """
-    found = list(_complete(run_dir / BEST_DIR, names.BEST, passed_over))
-    newest = newest_first(run_dir, passed_over)[:1] if None in (data_hash, best_by) else []
-    if data_hash is None and newest:
-        data_hash = newest[0].manifest.data_hash
-    if best_by is None:
-        last = newest or sorted(found, key=lambda checkpoint: -checkpoint.step)
-        best_by = last[0].manifest.best_by if last else "val_loss"
-    measure = best_by if best_by in names.DECIMALS else "val_loss"  # it was TER once
+    found = list(_complete(run_dir / BEST_DIR, names.BEST))
+    by_step = newest_first(run_dir) or sorted(found, key=lambda c: -c.step)
+    if not by_step:
+        return []
+    newest = by_step[0].manifest
+    measure = newest.best_by if newest.best_by in names.DECIMALS else "val_loss"  # it was TER once
 
     def order(checkpoint: Checkpoint) -> tuple[float, int]:
         value = getattr(checkpoint.manifest, measure)
         return math.inf if value is None else names.badness(measure, value), checkpoint.step
 
-    kept = (c for c in found if data_hash in (None, c.manifest.data_hash))
-    if measure != "val_loss":  # imported models have none of their validation losses
-        kept = (c for c in kept if getattr(c.manifest, measure) is not None)
-    return sorted(kept, key=order)
-
-
-def newest_verified(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """The newest checkpoint of which every byte is right; None in a fresh run directory.
-
-    Damaged ones are put aside, and `say` is told of each. One that cannot be read this time is not
-    damaged: neither is it moved nor another one taken.
-
-    Raises:
-        RunError: a checkpoint cannot be read this time; or there are, or were, checkpoints and none
-            can be used: starting from scratch here would bury them.
-    """
-    found = newest_intact(run_dir, say)
-    if found is not None:
-        return found
-    if signs := traces(run_dir):
-        raise RunError(
-            f"{run_dir} held checkpoints ({signs[0].relative_to(run_dir)} says so) and none "
-            "that is complete and undamaged is left: restore one from a copy, or choose another "
-            "--run-dir to start afresh."
-        )
-    return None
-
-
-def traces(run_dir: Path) -> list[Path]:
-    """What says that there were checkpoints."""
-    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
-    return [path for sign in signs for path in run_dir.glob(sign)]
+    return sorted((c for c in found if c.manifest.data_hash == newest.data_hash), key=order)
 
 
 def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """As `newest_verified`, but None also where there were checkpoints and none can be used."""
+    """The newest checkpoint of which every byte is right; None if there is none.
+
+    Damaged ones are put aside, and `say` is told of each. One that cannot be read this time is not
+    damaged: RunError, and neither is it moved nor another one taken.
+    """
     prefixes = [  # without killed saves
         prefix
         for folder in (run_dir, run_dir / BEST_DIR)
@@ -102,7 +62,7 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
             verify(candidate)
             return candidate
         except DamagedError as error:
-            _quarantine(prefix)
+            _put_aside(prefix)
             say(f"{error} It was moved to {prefix.parent / DAMAGED_DIR}; trying the one before.")
         except RunError as error:
             raise RunError(
@@ -110,6 +70,12 @@ def newest_intact(run_dir: Path, say: Callable[[str], None] = print) -> Checkpoi
                 f"mended, or move {prefix}.* away to go on from the checkpoint before it."
             ) from error
     return None
+
+
+def held_some(run_dir: Path) -> bool:
+    """Whether something says that there were checkpoints: a fresh start would bury them."""
+    signs = (f"{DAMAGED_DIR}/*", f"{BEST_DIR}/{DAMAGED_DIR}/*", names.POINTER)
+    return any(path for sign in signs for path in run_dir.glob(sign))
 
 
 def verify(checkpoint: Checkpoint) -> None:
@@ -161,59 +127,19 @@ def find(run_dir: Path, which: str) -> Path:
     Raises RunError if there is no such checkpoint, or it cannot be told which one it is.
     """
     if which in ("best", "latest"):
-        best, newest = (of(run_dir, DamagedError) for of in (best_first, newest_first))
+        best, newest = best_first(run_dir), newest_first(run_dir)
         found = (best if which == "best" else newest) or newest or best
         if not found:
-            missing = "is it a run directory of train?"
-            if not run_dir.exists():
-                missing = f"there is no directory {run_dir}."
-            raise RunError(f"{run_dir} holds no checkpoint: {missing}")
+            raise RunError(f"{run_dir} holds no checkpoint: is it a run directory of train?")
         return found[0].prefix
     name = names.without_suffix(which)
     for prefix in (Path(name), run_dir / name, run_dir / BEST_DIR / name):
         if names.file(prefix, ".index").exists():
             return prefix
-    raise RunError(
-        f"No checkpoint {which}: give best, latest, or the path of its .index file; "
-        f"{_holds(run_dir)}."
-    )
+    raise RunError(f"No checkpoint {which}: give best, latest, or the path of its .index file.")
 
 
-def _holds(run_dir: Path) -> str:
-    """Which checkpoints there are, for who has named another."""
-    if not run_dir.exists():
-        return f"there is no directory {run_dir}"
-    found = [c.prefix.name for c in (*newest_first(run_dir), *best_first(run_dir))]
-    if not found:
-        return f"{run_dir} holds none"
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{run_dir} holds {', '.join(found[:_NAMED])}{more}"
-
-
-@contextlib.contextmanager
-def another_advised(prefix: Path) -> Iterator[None]:
-    """Where reading a checkpoint fails, name an intact one of the same run, if there is one."""
-    try:
-        yield
-    except RunError as error:
-        run_dir = names.run_dir_of(prefix)
-        others = (*best_first(run_dir), *newest_first(run_dir))
-        intact = next((c for c in others if c.prefix != prefix and _is_intact(c)), None)
-        advice = f"no other checkpoint in {run_dir} is intact."
-        if intact is not None:
-            advice = f"another one of this run is intact: --checkpoint {intact.prefix}."
-        raise RunError(f"{str(error).removesuffix('.')}; {advice}") from error
-
-
-def _is_intact(checkpoint: Checkpoint) -> bool:
-    try:
-        verify(checkpoint)
-    except RunError:
-        return False
-    return True
-
-
-def _quarantine(prefix: Path) -> None:
+def _put_aside(prefix: Path) -> None:
     folder = prefix.parent / DAMAGED_DIR
     folder.mkdir(exist_ok=True)
     for suffix in names.ALL_SUFFIXES:
@@ -222,11 +148,9 @@ def _quarantine(prefix: Path) -> None:
             rename_together([(file, folder / file.name)])
 
 
-def _complete(
-    folder: Path, beginning: str | tuple[str, ...], passed_over: type[RunError]
-) -> Iterator[Checkpoint]:
+def _complete(folder: Path, beginning: str | tuple[str, ...]) -> Iterator[Checkpoint]:
     """The checkpoints whose names begin so and whose manifests are sound."""
     for path in folder.glob(f"*{names.MANIFEST_SUFFIX}"):
         if path.name.startswith(beginning):
-            with contextlib.suppress(passed_over):
+            with contextlib.suppress(DamagedError):
                 yield Checkpoint.at(path.with_suffix(""))

@@ -45,7 +45,7 @@ class Manifest:
     freeze: str = ""
     """`training.freeze`: weights without moments of Adam"""
     bleu: float | None = None
-    """BLEU of the dev sentences at this step; in best models alone, like chrF"""
+    """BLEU of the dev sentences at this step"""
     chrf: float | None = None
     best_by: str = "val_loss"
     """`evaluation.best_by`: what decides which of the run's models are the best"""
@@ -61,15 +61,12 @@ class Manifest:
 
     def facts(self) -> dict[str, Any]:
         """What other checkpoints of the run have in common with this one."""
-        content = dataclasses.asdict(self)
         own = ("step", "val_loss", "bleu", "chrf", "files", "variables")
-        return {name: content[name] for name in content if name not in own}
+        return {name: x for name, x in dataclasses.asdict(self).items() if name not in own}
 
     def text(self) -> str:
         """What the file holds."""
         content = dataclasses.asdict(self)
-        if not self.source_vocabulary_hash:  # as it was before a source could have its own
-            del content["source_vocabulary_hash"], content["source_vocabulary_size"]
         return json.dumps(content | {"sha256": _digest(content)}, indent=1) + "\n"
 
 

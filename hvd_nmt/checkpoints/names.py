@@ -8,7 +8,6 @@ model/encoder/0/attention/qkv/.ATTRIBUTES/VARIABLE_VALUE     key of a weight: WE
 
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
@@ -77,7 +76,7 @@ def without_suffix(name: str) -> str:
 
 
 def step_of(prefix: Path) -> int | None:
-    """The step in the name of a run's own checkpoint; None for any other name."""
+    """The step in a name as runs give them, OpenSeq2Seq's too; None for any other name."""
     match = _RUN_PREFIX.fullmatch(prefix.name)
     return int(match[1]) if match else None
 
@@ -102,18 +101,3 @@ def run_dir_of(prefix: Path) -> Path:
     """The run directory that a checkpoint is in."""
     folder = prefix.parent
     return folder.parent if folder.name == BEST_DIR else folder
-
-
-def weight_key(path: str) -> str:
-    """The key of a weight, such as encoder/0/attention/qkv."""
-    return f"{WEIGHTS}/{path}{VALUE}"
-
-
-def weight_path(key: str) -> str:
-    """The path of a weight in the model, of its key."""
-    return key.removeprefix(f"{WEIGHTS}/").removesuffix(VALUE)
-
-
-def holds_average(keys: Iterable[str]) -> bool:
-    """Whether the variables of a checkpoint include a moving average of the weights."""
-    return any(key.startswith(f"{AVERAGE}/") for key in keys)

@@ -1,19 +1,4 @@
-"""The files of a run directory, and where the data of its run are.
-
-config.yaml          every value that decided the run
-spm.model            the vocabulary that its checkpoints were trained with, joint or of the target
-spm.source.model     that of the source, if it has its own
-environment.json     versions, hosts and GPUs of the last start
-run.id               random letters, the same in all copies of the run
-command.txt          the command line of each start
-init_from.json       the checkpoint that the run began with, if any
-imported.json        what the run was made of, if another program trained it
-launch.jsonl         starts, ends and restarts, if hvd_nmt.launch started the run
-not_finite.jsonl     the sentences of the steps at which the run met NaN or Inf, if any
-.lock                held by the process that trains
-telemetry/HOST.jsonl samples of each host
-model.ckpt-*         checkpoints: see `names`; `telemetry.events` names the metrics
-"""
+"""The files of a run directory, and where the data of its run are; `names` has its checkpoints."""
 
 import dataclasses
 import json
@@ -28,19 +13,31 @@ from hvd_nmt.data import corpus
 from hvd_nmt.model.decoding import Decoding
 
 CONFIG = "config.yaml"
+"""every value that decided the run"""
 VOCABULARY = corpus.SPM_MODEL
+"""that its checkpoints were trained with, joint or of the target"""
 SOURCE_VOCABULARY = corpus.SPM_SOURCE_MODEL
+"""that of the source, if it has its own"""
 ENVIRONMENT = "environment.json"
+"""versions, hosts and GPUs of the last start"""
 RUN_ID = "run.id"
+"""random letters, the same in all copies of the run"""
 COMMANDS = "command.txt"
+"""the command line of each start"""
 ORIGIN = "init_from.json"
+"""the checkpoint that the run began with, if any"""
 IMPORTED = "imported.json"
-LAUNCHES = "launch.jsonl"
-NOT_FINITE = "not_finite.jsonl"
-LOCK = ".lock"
-TELEMETRY_DIR = "telemetry"
+"""what the run was made of, if another program trained it"""
 NORMALIZATION = "normalization"
 """key of `IMPORTED`: of `decoding.Decoding`"""
+LAUNCHES = "launch.jsonl"
+"""starts, ends and restarts, if hvd_nmt.launch started the run"""
+NOT_FINITE = "not_finite.jsonl"
+"""the sentences of the steps at which the run met NaN or Inf, if any"""
+LOCK = ".lock"
+"""held by the process that trains"""
+TELEMETRY_DIR = "telemetry"
+"""of samples, a file of each host"""
 
 
 def load_config(run_dir: Path) -> Config:
@@ -63,9 +60,12 @@ def decoding_of(run_dir: Path, decoding: Decoding) -> Decoding:
     """Options of a search with the normalization that suits the run, if they leave it open."""
     if decoding.normalization != "auto":
         return decoding
-    return dataclasses.replace(
-        decoding, normalization=_imported(run_dir).get(NORMALIZATION, "gnmt")
-    )
+    path = run_dir / IMPORTED
+    try:
+        record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return dataclasses.replace(decoding, normalization=record.get(NORMALIZATION, "gnmt"))
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
 
 
 def vocabularies(run_dir: Path) -> tuple[Path, Path]:
@@ -85,18 +85,6 @@ def prepare_options(run_dir: Path) -> str:
     """The options of `prepare` that take the vocabularies of a run."""
     source, target = vocabularies(run_dir)
     return f"--vocabulary {target}" + f" --source-vocabulary {source}" * (source != target)
-
-
-def _imported(run_dir: Path) -> dict[str, Any]:
-    """What is recorded of an imported run; nothing of others."""
-    path = run_dir / IMPORTED
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
-    return found if isinstance(found, dict) else {}
 
 
 def data_of_run(run_dir: Path, config: Config) -> tuple[Path, corpus.Manifest]:

@@ -1,19 +1,11 @@
 """Atomic, verified checkpoints that TensorFlow 1 and 2 can read.
 
-    model.ckpt-500.data-00000-of-00001   every tensor, one after the other
-    model.ckpt-500.index                 name, shape, place and CRC of each tensor
-    model.ckpt-500.meta                  the graph, for a process that has only TensorFlow
-    model.ckpt-500.json                  the manifest: written last, so it says "complete"
-    best_models/val_loss=1.5943-step-500.*
-    checkpoint                           TensorFlow's own pointer to the newest
-
 A checkpoint is written under a private name, synced, renamed, and only then gets its manifest, with
 a SHA-256 of each file. `find` compares these and TensorFlow's CRC of each tensor.
 """
 
 import contextlib
 import dataclasses
-import errno
 import json
 import math
 import os
@@ -24,12 +16,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import contents, meta_graph, names
+from hvd_nmt.checkpoints import contents, names
 from hvd_nmt.checkpoints.find import best_first, newest_first
 from hvd_nmt.checkpoints.manifest import Checkpoint, Manifest
-from hvd_nmt.checkpoints.names import BEST_DIR, SUFFIXES
+from hvd_nmt.checkpoints.names import BEST_DIR, STEP, SUFFIXES, VALUE
+from hvd_nmt.checkpoints.state import keyed_variables
 from hvd_nmt.common.errors import RunError, system_error
 from hvd_nmt.common.files import fingerprint, rename_together, replacing_file, sync
+from hvd_nmt.model.transformer import Transformer
 
 
 class Saver:
@@ -55,7 +49,7 @@ class Saver:
         self._facts = {**facts, "best_by": best_by}
         self._keep, self._keep_best = keep, keep_best
         # Now, not in the first save: tracing the model takes seconds, and a stop has few.
-        self._meta = meta_graph.export(getattr(state, names.AVERAGE, state.model), state)
+        self._meta = meta_graph(getattr(state, names.AVERAGE, state.model), state)
         sweep(run_dir)
 
     def save(self, step: int) -> Checkpoint:
@@ -64,90 +58,72 @@ class Saver:
         Raises RunError if the disk is full or the file system fails; what was there before is
         intact.
         """
-        with _explained(self._run_dir, self._run_dir / names.newest(step)) as prefix:
-            saved = self._write(prefix, step)
+        prefix = self._run_dir / names.newest(step)
+        with _explained(prefix):
+            with _drafted(prefix) as draft:
+                self._state.write(os.fspath(draft))
+                names.file(draft, ".meta").write_bytes(self._meta)
+                files = {}
+                for suffix in SUFFIXES:
+                    path = names.file(draft, suffix)
+                    files[suffix] = dataclasses.asdict(fingerprint(path))
+                    sync(path)
+                table = contents.variable_table(draft)
+                manifest = Manifest(
+                    step=step, val_loss=None, files=files, variables=table, **self._facts
+                )
+                _publish(draft, prefix, manifest)
             complete = newest_first(self._run_dir)
             _point_to(complete[: self._keep])
             for old in complete[self._keep :]:
                 remove(old.prefix)
-        return saved
+        return Checkpoint(prefix, manifest)
 
     def note(
         self, step: int, val_loss: float, bleu: float | None = None, chrf: float | None = None
-    ) -> Checkpoint | None:
-        """Note the scores of `model.ckpt-STEP`; if it is among the `keep_best` best, link it there.
+    ) -> None:
+        """Note the scores of `model.ckpt-STEP`, the newest; link it if it is among the best.
 
-        Its files get a second name, `best_models/val_loss=X-step-STEP` or the like. Returns the
-        best model; None if it is not among them, as is no value of NaN or Inf.
+        Its files get a second name, `best_models/val_loss=X-step-STEP` or the like, which the
+        `keep_best` best keep; a value of NaN or Inf is never among them.
 
         Raises RunError if there is no such checkpoint, and as `save` does.
         """
+        newest = self._run_dir / names.newest(step)
         scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
-        value, measure = scores[self._best_by], self._best_by
-        checkpoint = Checkpoint.at(self._run_dir / names.newest(step))
-        with _explained(self._run_dir, checkpoint.prefix) as prefix:
-            path = names.manifest_file(prefix)
-            manifest = dataclasses.replace(checkpoint.manifest, val_loss=val_loss)
-            with replacing_file(path, draft=names.private(path)) as draft:
-                draft.write_text(manifest.text(), encoding="utf-8")
+        manifest = dataclasses.replace(Checkpoint.at(newest).manifest, **scores)
+        path, value = names.manifest_file(newest), scores[self._best_by]
+        with _explained(newest), replacing_file(path, draft=names.private(path)) as draft:
+            draft.write_text(manifest.text(), encoding="utf-8")
         if value is None or not math.isfinite(value):
-            return None
-        best = self._best_first()
-        if len(best) >= self._keep_best:
-            worst = getattr(best[self._keep_best - 1].manifest, measure)
-            if worst is not None and names.badness(measure, value) >= names.badness(measure, worst):
-                return None
-        name = names.best(measure, value, step)
-        with _explained(self._run_dir, self._run_dir / BEST_DIR / name) as prefix:
-            manifest = dataclasses.replace(manifest, **scores)
-            with _drafted(prefix) as draft:
+            return
+        best = self._run_dir / BEST_DIR / names.best(self._best_by, value, step)
+        with _explained(best):
+            with _drafted(best) as draft:
                 for suffix in SUFFIXES:
-                    _link(names.file(checkpoint.prefix, suffix), names.file(draft, suffix))
-                publish(draft, prefix, manifest.text())
-            for old in self._best_first()[self._keep_best :]:
+                    _link(names.file(newest, suffix), names.file(draft, suffix))
+                _publish(draft, best, manifest)
+            for old in best_first(self._run_dir)[self._keep_best :]:
                 remove(old.prefix)
-        return Checkpoint(prefix, manifest)
-
-    def _best_first(self) -> list[Checkpoint]:
-        return best_first(self._run_dir, data_hash=self._facts["data_hash"], best_by=self._best_by)
-
-    def _write(self, prefix: Path, step: int) -> Checkpoint:
-        with _drafted(prefix) as draft:
-            self._state.write(os.fspath(draft))
-            names.file(draft, ".meta").write_bytes(self._meta)
-            files = {
-                suffix: dataclasses.asdict(fingerprint(names.file(draft, suffix)))
-                for suffix in SUFFIXES
-            }
-            for suffix in SUFFIXES:
-                sync(names.file(draft, suffix))
-            table = contents.variable_table(draft)
-            manifest = Manifest(
-                step=step, val_loss=None, files=files, variables=table, **self._facts
-            )
-            publish(draft, prefix, manifest.text())
-        return Checkpoint(prefix, manifest)
 
 
 def _link(file: Path, draft: Path) -> None:
     """Give a file a second name, or copy it where its file system knows no links."""
     try:
         os.link(file, draft)
-    except OSError as error:
-        if _is_full(error):
-            raise
+    except OSError:
         shutil.copyfile(file, draft)
         sync(draft)
 
 
-def publish(draft: Path, prefix: Path, manifest: str) -> None:
-    """Put files of a checkpoint, which are on the disk, in place: the manifest, a text, comes last.
+def _publish(draft: Path, prefix: Path, manifest: Manifest) -> None:
+    """Put files of a checkpoint, which are on the disk, in place: the manifest comes last.
 
     `draft` is their prefix in a folder of their own on the same file system; files with `prefix`
     are replaced.
     """
     draft_manifest = draft.parent / "manifest"
-    draft_manifest.write_text(manifest, encoding="utf-8")
+    draft_manifest.write_text(manifest.text(), encoding="utf-8")
     sync(draft_manifest)
     try:
         remove(prefix)  # a resumed run writes the same best model again
@@ -191,25 +167,15 @@ def remove(prefix: Path) -> None:
 
 
 @contextlib.contextmanager
-def _explained(run_dir: Path, prefix: Path) -> Iterator[Path]:
+def _explained(prefix: Path) -> Iterator[None]:
     try:
-        yield prefix
+        yield
     except (OSError, tf.errors.OpError) as error:
-        remedy = "make room" if _is_full(error) else "mend that"
-        earlier = newest_first(run_dir) or best_first(run_dir)
-        intact = (
-            "earlier checkpoints are intact" if earlier else "no other checkpoint was saved yet"
-        )
         reason = system_error(error) or "TensorFlow's writer failed"
         raise RunError(
-            f"The checkpoint {prefix} cannot be written ({reason}); {intact}: {remedy}, "
-            "then start the same command again."
+            f"The checkpoint {prefix} cannot be written ({reason}); earlier ones are intact: make "
+            "room or mend what failed, then start the same command again."
         ) from error
-
-
-def _is_full(error: Exception) -> bool:
-    full = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in full or any(os.strerror(n) in str(error) for n in full)
 
 
 def _point_to(kept: list[Checkpoint]) -> None:
@@ -219,3 +185,70 @@ def _point_to(kept: list[Checkpoint]) -> None:
     pointer = kept[0].prefix.parent / names.POINTER
     with replacing_file(pointer, draft=names.private(pointer)) as draft:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def meta_graph(model: Transformer, state: tf.train.Checkpoint) -> bytes:
+    """The graph of a model that `state` saves as `model` or `ema`, to be run by TensorFlow alone.
+
+        tf.compat.v1.disable_eager_execution()
+        saver = tf.compat.v1.train.import_meta_graph(prefix + ".meta")
+        with tf.compat.v1.Session() as session:
+            saver.restore(session, prefix)
+            session.run("logits:0", {"source:0": source_BxS, "target:0": target_BxT})
+
+    A serialised MetaGraphDef with placeholders `source` and `target` (int32 ids, BxS and BxT, each
+    row ending with eos and padded with 0), the result `logits` (float32 BxTxV), and a saver that
+    restores the weights and the step. Such a saver restores variables by the names it is given, so
+    it is given the keys of the object graph.
+    """
+    keys = {id(variable): key for key, variable in keyed_variables(state)}
+    traced = _traced(model)
+    owners = {id(variable.handle): variable for variable in model.variables}
+    with tf.Graph().as_default():
+        replaced = {
+            traced_input.name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
+            for traced_input, name in zip(traced.inputs[:2], ("source", "target"), strict=True)
+        }
+        variables = {STEP + VALUE: _variable(STEP, [], tf.int64)}
+        for handle, placeholder in traced.graph.captures:
+            original = owners[id(handle)]
+            key = keys[id(original)]
+            variables[key] = _variable(key, original.shape, original.dtype)
+            replaced[placeholder.name] = variables[key].handle
+        (logits,) = tf.graph_util.import_graph_def(
+            traced.graph.as_graph_def(),
+            input_map=replaced,
+            return_elements=[traced.outputs[0].name],
+            name="transformer",
+        )
+        tf.identity(logits, name="logits")
+        saver = tf.compat.v1.train.Saver(variables)
+        return tf.compat.v1.train.export_meta_graph(
+            saver_def=saver.as_saver_def(), clear_devices=True
+        ).SerializeToString()
+
+
+def _traced(model: Transformer) -> tf.types.experimental.ConcreteFunction:
+    """The model as a graph in float32, which every machine can run.
+
+    Keras layers cannot be made or called in a TensorFlow 1 graph without changing their classes
+    for the rest of the process; a traced function can be copied into one.
+    """
+    ids = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(autograph=False)
+    def logits(source: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        return model(source, target)
+
+    dtype, model.activation_dtype = model.activation_dtype, tf.float32
+    try:
+        return logits.get_concrete_function(ids, ids)
+    finally:
+        model.activation_dtype = dtype
+
+
+def _variable(name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
+    zeros = tf.zeros_initializer()
+    return tf.compat.v1.get_variable(
+        name.removesuffix(VALUE), shape, dtype, initializer=zeros, use_resource=True
+    )

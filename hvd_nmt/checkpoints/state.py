@@ -72,8 +72,7 @@ def adam_state(weights: Mapping[str, tf.Variable], iterations: int = 0) -> AdamS
 
 def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
     """The weights of a model by their paths, in the order of `trainable_variables`."""
-    keyed = keyed_variables(tf.train.Checkpoint(**{names.WEIGHTS: model}))
-    paths = {id(variable): names.weight_path(key) for key, variable in keyed}
+    paths = {id(weight): key.removesuffix(names.VALUE) for key, weight in keyed_variables(model)}
     return {paths[id(weight)]: weight for weight in model.trainable_variables}
 
 
@@ -84,11 +83,13 @@ def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
     return {path: weight for path, weight in weights.items() if path not in kept}
 
 
-def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variable]]:
-    """Each variable that a checkpoint saves, with its key: the shortest path to it."""
-    view = tf.train.TrackableView(state)
-    waiting: collections.deque[tuple[str, object]] = collections.deque([("", state)])
-    seen = {id(state)}
+def keyed_variables(
+    root: tf.train.Checkpoint | Transformer,
+) -> Iterator[tuple[str, tf.Variable]]:
+    """Each variable that a checkpoint of this saves, with its key: the shortest path to it."""
+    view = tf.train.TrackableView(root)
+    waiting: collections.deque[tuple[str, object]] = collections.deque([("", root)])
+    seen = {id(root)}
     while waiting:
         path, parent = waiting.popleft()
         for name, child in view.children(parent).items():
@@ -101,35 +102,6 @@ def keyed_variables(state: tf.train.Checkpoint) -> Iterator[tuple[str, tf.Variab
                 yield key + names.VALUE, child
             else:
                 waiting.append((key + "/", child))
-
-
-def with_loss_scale_of(
-    state: tf.train.Checkpoint, saved: Mapping[str, tf.DType]
-) -> tf.train.Checkpoint:
-    """The same variables of a run, with a loss scale only if a checkpoint has one.
-
-    The precision of a run follows the hardware, so a checkpoint of float16 may go on in another
-    one, or the other way round. TensorFlow wants a variable for all that a checkpoint holds: what
-    the run has no use for is read into one that nobody keeps.
-
-    `saved` are the dtypes of the checkpoint's variables by key. Returns `state` itself if both have
-    a loss scale, or neither.
-    """
-    children = tf.train.TrackableView.children
-    parts = children(state)
-    optimizer = dict(children(parts[names.OPTIMIZER])) if names.OPTIMIZER in parts else {}
-    beginning = f"{names.OPTIMIZER}/{names.LOSS_SCALE}/"
-    unused = {
-        key.removeprefix(beginning).removesuffix(names.VALUE): tf.Variable(0, dtype=dtype)
-        for key, dtype in saved.items()
-        if key.startswith(beginning)
-    }
-    if bool(unused) == (names.LOSS_SCALE in optimizer):
-        return state
-    optimizer.pop(names.LOSS_SCALE, None)
-    if unused:
-        optimizer[names.LOSS_SCALE] = tf.train.Checkpoint(**unused)
-    return tf.train.Checkpoint(**{**parts, names.OPTIMIZER: tf.train.Checkpoint(**optimizer)})
 
 
 def _nested(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size
 from hvd_nmt.config import Config, Precision
 from hvd_nmt.config.precision import pick
 from hvd_nmt.diagnosis.hosts import Answer
 from hvd_nmt.diagnosis.planned_run import PlannedRun
+from hvd_nmt.explain.exchange_cost import ring_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 Judgement = tuple[str, str, str]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hvd_nmt.checkpoints import size
-from hvd_nmt.checkpoints.size import bytes_of_gradients
+from hvd_nmt.checkpoints import contents
 from hvd_nmt.config import Config
 from hvd_nmt.diagnosis.hosts import Answer, Host
 from hvd_nmt.diagnosis.link import Links
@@ -48,10 +47,10 @@ class PlannedRun:
         return int(self._data.get("source_vocabulary_size") or 0)
 
     @cached_property
-    def checkpoint(self) -> size.Prediction:
+    def checkpoint(self) -> contents.Prediction:
         """What the run will save: its weights, their average, and moments of those it trains."""
         training = self.config.training
-        return size.predict(
+        return contents.predict(
             self.config.model, self.vocabulary_size,
             freeze=training.freeze, averaged=training.ema_decay > 0,
             source_vocabulary_size=self.source_vocabulary_size,
@@ -60,7 +59,7 @@ class PlannedRun:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of the gradients of a step; frozen values have none."""
-        return bytes_of_gradients(self.checkpoint.trained)
+        return contents.FLOAT_BYTES * self.checkpoint.trained
 
     @property
     def tokens_per_step(self) -> float:

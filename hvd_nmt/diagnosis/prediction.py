@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, duration, step_duration
 from hvd_nmt.config.exchange import Exchange
 from hvd_nmt.config.schema import AUTO
@@ -11,7 +10,7 @@ from hvd_nmt.diagnosis.measurement import Measurement
 from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK
-from hvd_nmt.explain.exchange_cost import Step
+from hvd_nmt.explain.exchange_cost import Step, ring_bytes
 
 
 @dataclass(frozen=True)

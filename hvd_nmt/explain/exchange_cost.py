@@ -7,7 +7,6 @@ crosses no network is taken to be free; so are the rare exchanges at checkpoints
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import percent, step_duration
 from hvd_nmt.config import TrainingConfig
 from hvd_nmt.config.exchange import PLAIN, Exchange
@@ -40,6 +39,15 @@ def sent_bytes_per_step(
     if exchange.kind == "float32":
         return ring_bytes(gradient_bytes, sum(ranks_by_host))
     return ring_bytes(gradient_bytes / 2, hosts) / exchange.sync_every
+
+
+def ring_bytes(gradient_bytes: float, ranks: int) -> float:
+    """Bytes each rank sends in one ring all-reduce: 2 (N-1)/N x the gradients.
+
+    Where a host holds neighbours of the ring, this is also what the host sends over its network.
+    Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms".
+    """
+    return 2 * (ranks - 1) / ranks * gradient_bytes
 
 
 def travelling_s(exchange: Exchange, exposed_s: float, compute_s: float) -> float:

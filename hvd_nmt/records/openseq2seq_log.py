@@ -21,7 +21,7 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto import event_pb2
 
-from hvd_nmt.checkpoints.size import bytes_of_gradients
+from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.common.errors import RunError
 from hvd_nmt.config.serialization import flat
 from hvd_nmt.records.record import Evaluation, Interval, Run
@@ -93,7 +93,7 @@ def read_log(log: Path) -> Run:
     return replace(
         told, hosts=hosts, max_steps=raw.get("max_steps"), config=_in_our_names(raw),
         # float32 on the wire, in mixed precision too (mp_wrapper.py)
-        gradient_bytes=bytes_of_gradients(told.parameters) if told.parameters else None,
+        gradient_bytes=FLOAT_BYTES * told.parameters if told.parameters else None,
         started_s=min(begun_s + times_s, default=None), ended_s=max(times_s, default=None),
         intervals=tuple(_with_events(interval, series) for interval in told.intervals),
         evaluations=tuple(_with_event(scores, series) for scores in told.evaluations),

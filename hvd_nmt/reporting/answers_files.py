@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hvd_nmt.checkpoints import contents
+from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.checkpoints.run_files import NOT_FINITE
 from hvd_nmt.common.units import count, data_size, percent
 from hvd_nmt.records.record import Run
@@ -10,8 +11,6 @@ from hvd_nmt.reporting.answer import Answer, Table
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
-
-_FLOAT_BYTES = 4
 
 
 def training_set(summary: "RunSummary") -> Answer:
@@ -122,7 +121,7 @@ def checkpoint_size(summary: "RunSummary") -> Answer:
     if isinstance(found, str):
         if parameters is None:
             return Answer(f"Not known: {found}", known=False)
-        whole = 3 * parameters * _FLOAT_BYTES
+        whole = 3 * parameters * FLOAT_BYTES
         return Answer(
             f"About {data_size(whole)}: (weights + Adam m + Adam v) x 4 bytes = 3 x {parameters:,} "
             f"x 4 = {whole:,} bytes, and a few counters. Not compared with a file: {found}",
@@ -147,9 +146,9 @@ def checkpoint_size(summary: "RunSummary") -> Answer:
             f"Predicted {found.predicted_bytes:,} bytes of weights and moments, found "
             f"{found.model_bytes:,}: {says}."
         )
-    trained = adam // (2 * _FLOAT_BYTES)
+    trained = adam // (2 * FLOAT_BYTES)
     evidence.append(
-        f"{found.parameters:,} weights x 4 bytes = {found.parameters * _FLOAT_BYTES:,} bytes; "
+        f"{found.parameters:,} weights x 4 bytes = {found.parameters * FLOAT_BYTES:,} bytes; "
         f"{trained:,} of them have two moments of the same size, which training needs."
     )
     rows = [
@@ -157,8 +156,8 @@ def checkpoint_size(summary: "RunSummary") -> Answer:
          percent(group.share))
         for group in groups
     ]  # fmt: skip
-    if found.other_bytes:
-        rows.append(("of no variable", "", "", f"{found.other_bytes:,}", ""))
+    if rest := found.data_bytes - sum(group.n_bytes for group in groups):
+        rows.append(("of no variable", "", "", f"{rest:,}", ""))
     rows.append(("sum", f"{len(found.variables):,}", "", f"{found.data_bytes:,}", "100 %"))
     head = ("group", "variables", "values", "bytes", "share")
     table = Table("Where each byte of the data file goes", head, tuple(rows))

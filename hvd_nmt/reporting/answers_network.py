@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Rare, Verdict
-from hvd_nmt.explain.exchange_cost import link_sentence, name_of
+from hvd_nmt.explain.exchange_cost import link_sentence, name_of, ring_bytes
 from hvd_nmt.explain.machines import Correlation
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run

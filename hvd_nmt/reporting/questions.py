@@ -42,7 +42,7 @@ class RunSummary:
     @property
     def checkpoints(self) -> tuple[Path, ...]:
         """Prefixes of the checkpoints in the run directory, oldest first; () for a log."""
-        return tuple(contents.prefixes(self.record.path)) if self.record.path.is_dir() else ()
+        return tuple(contents.prefixes(self.record.path))
 
     @cached_property
     def verdict(self) -> bottleneck.Verdict:
@@ -92,8 +92,8 @@ class RunSummary:
         folders = [path] if path.is_dir() else [path.parent, path.parent / "checkpoint"]
         for folder in folders:
             try:
-                if prefix := contents.latest(folder) if folder.is_dir() else None:
-                    return contents.read(prefix)
+                if prefixes := contents.prefixes(folder):
+                    return contents.read(prefixes[-1])
             except UserError as error:
                 return str(error)
             except OSError as error:  # a run that goes on removes its older checkpoints

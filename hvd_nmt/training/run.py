@@ -10,7 +10,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import weights
-from hvd_nmt.checkpoints.find import find, newest_verified
+from hvd_nmt.checkpoints.find import find
 from hvd_nmt.checkpoints.run_files import ORIGIN, TELEMETRY_DIR, write_record
 from hvd_nmt.checkpoints.saver import Saver
 from hvd_nmt.common.rank_environment import START_ID
@@ -33,7 +33,7 @@ from hvd_nmt.training import (
 )
 from hvd_nmt.training.evaluation import Evaluator
 from hvd_nmt.training.horovod import Rank
-from hvd_nmt.training.run_directory import Log
+from hvd_nmt.training.run_directory import HostDirectories, Log
 from hvd_nmt.training.save_and_evaluate import SaveAndEvaluate
 from hvd_nmt.training.setup import Plan, RunSetup
 from hvd_nmt.training.step import TrainingModel
@@ -88,7 +88,7 @@ def _set_up_and_fit(
 
     with horovod.raise_on_all_ranks():
         model, state, adam = setup.build(run_setup)
-    _restore(state, run_setup, directories.source)
+    _restore(state, run_setup, directories)
     if (step := int(model.step)) < config.training.max_steps:
         done = stop.ended_before(config, step)
     else:
@@ -119,7 +119,7 @@ def _set_up_and_fit(
         log(_where_things_are(config, step, time.monotonic() - started_s))
 
 
-def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, reader: int) -> None:
+def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, directories: HostDirectories) -> None:
     """Load the newest good checkpoint on one rank, or the weights to begin with; all get them.
 
     Everything is equal on all ranks before step 1: weights, Adam's moments, step and loss scale.
@@ -127,8 +127,8 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, reader: int) -> No
     config, precision = run_setup.config, run_setup.precision
     source = config.training.init_from
     with horovod.raise_on_all_ranks():
-        reads = run_setup.rank.index == reader
-        newest = newest_verified(config.run_dir, print) if reads else None
+        reads = run_setup.rank.index == directories.source
+        newest = directories.newest if reads else None
         if newest is not None:
             ignored = "; --init-from was for its beginning" if source else ""
             print(f"resuming    from {newest.prefix}{ignored}")
@@ -142,7 +142,7 @@ def _restore(state: tf.train.Checkpoint, run_setup: RunSetup, reader: int) -> No
             origin, said = weights.start_from(source, state, run_setup.data)
             write_record(config.run_dir / ORIGIN, origin.record())
             print(said)
-    horovod.broadcast(weights.variables(state), reader)
+    horovod.broadcast(weights.variables(state), directories.source)
 
 
 def _fit(

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names
-from hvd_nmt.checkpoints.find import newest_intact, traces
+from hvd_nmt.checkpoints.find import held_some, newest_intact
 from hvd_nmt.checkpoints.manifest import Checkpoint, newest_step
 from hvd_nmt.checkpoints.run_files import (
     COMMANDS,
@@ -101,8 +101,10 @@ class HostDirectories:
     """the one with the newest checkpoint, by which the run goes on"""
     run_id: str
     """see `run_files`"""
-    lock: TextIO | None = None
+    lock: TextIO | None
     """of this rank's directory, if it writes and is not rank 0; to be kept while it may write"""
+    newest: Checkpoint | None
+    """the newest that is intact of those in this rank's directory, if it writes"""
 
 
 def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
@@ -113,11 +115,11 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     """
     hosts = horovod.gather(rank.host)
     writers = _owners(run_dir, rank, hosts)
-    lock, mine = None, None
+    lock, newest_here, mine = None, None, None
     with horovod.raise_on_all_ranks():
         if rank.index in writers:
             lock = None if rank.is_first else _hold(run_dir, rank)
-            mine = _held(run_dir, len(writers) > 1)
+            newest_here, mine = _held(run_dir)
     by_rank = horovod.gather(mine)
     run_ids, held, intact, traced = zip(*(by_rank[index] for index in writers), strict=True)
     runs = [
@@ -146,23 +148,20 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
             log(f"found       the checkpoint of step {newest:,} on {hosts[writers[place]]}")
         behind = [index for index, step in zip(writers, held, strict=True) if step < newest]
         _share_metrics(run_dir, rank, writers[place], behind)
-    return HostDirectories(tuple(writers), writers[place], run_id, lock)
+    return HostDirectories(tuple(writers), writers[place], run_id, lock, newest_here)
 
 
-def _held(run_dir: Path, look: bool) -> tuple[str, int, int, bool]:
-    """The run's id, "" where there is none; its newest step, by manifests and undamaged; and
-    whether there are traces of checkpoints.
-
-    Both steps are -1 where there are no checkpoints, or this rank is not to `look`.
+def _held(run_dir: Path) -> tuple[Checkpoint | None, tuple[str, int, int, bool]]:
+    """The newest intact checkpoint; and for the other hosts: the run's id, "" where there is none,
+    its newest step by manifests and that of the intact one, -1 where there is none, and whether
+    there were checkpoints.
     """
     path = run_dir / RUN_ID
     run_id = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
-    if not look:
-        return run_id, -1, -1, False
-    by_manifest, intact = newest_step(run_dir), newest_intact(run_dir, print)
-    step = -1 if intact is None else intact.step
+    by_manifest, newest = newest_step(run_dir), newest_intact(run_dir, print)
+    step = -1 if newest is None else newest.step
     held = step if by_manifest is None else max(by_manifest, step)
-    return run_id, held, step, bool(traces(run_dir))
+    return newest, (run_id, held, step, held_some(run_dir))
 
 
 def _owners(run_dir: Path, rank: Rank, hosts: list[str]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_nmt.checkpoints.size import bytes_of_gradients, ring_bytes
+from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.checkpoints.state import AdamState, run_state, weights_to_train
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.common.units import data_size, step_duration
@@ -21,7 +21,7 @@ from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
 from hvd_nmt.data.corpus import DataDirectory
 from hvd_nmt.explain import machines
-from hvd_nmt.explain.exchange_cost import name_of, sent_bytes_per_step
+from hvd_nmt.explain.exchange_cost import name_of, ring_bytes, sent_bytes_per_step
 from hvd_nmt.model.transformer import Transformer, build_transformer
 from hvd_nmt.training import (
     cluster,
@@ -226,7 +226,7 @@ class Plan:
     @property
     def gradient_bytes(self) -> int:
         """Bytes of all gradients of a step."""
-        return bytes_of_gradients(self.parameters - self.frozen)
+        return FLOAT_BYTES * (self.parameters - self.frozen)
 
     @property
     def sent_bytes_per_step(self) -> float:

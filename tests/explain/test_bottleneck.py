@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_nmt.checkpoints.size import ring_bytes
 from hvd_nmt.explain import bottleneck, exchange_cost
+from hvd_nmt.explain.exchange_cost import ring_bytes
 from hvd_nmt.records.record import Interval, Run, Start
 from hvd_nmt.reporting.answers_network import sentence
 

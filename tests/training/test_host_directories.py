@@ -6,10 +6,9 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from hvd_nmt.checkpoints import meta_graph
+from hvd_nmt.checkpoints import saver
 from hvd_nmt.checkpoints.find import newest_first, verify
 from hvd_nmt.checkpoints.names import SUFFIXES
-from hvd_nmt.checkpoints.saver import Saver
 from marked_run import FACTS, mark
 
 CASES = ("buried", "fresh", "alike", "wiped", "older", "damaged", "damaged_copy", "another_run",
@@ -22,13 +21,13 @@ def run(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("made") / "run"
     run_dir.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meta_graph, "export", lambda *_: b"graph")
+        patch.setattr(saver, "meta_graph", lambda *_: b"graph")
         model = tf.train.Checkpoint(weight=tf.Variable(tf.zeros([9_000])))
         state = tf.train.Checkpoint(model=model)
-        saver = Saver(run_dir, state, FACTS, keep=3, keep_best=2)
+        writer = saver.Saver(run_dir, state, FACTS, keep=3, keep_best=2)
         for step in (10, 20, 30):
             mark(state, step)
-            saver.save(step)
+            writer.save(step)
     for name in ("config.yaml", "run.id", "command.txt", "metrics.jsonl"):
         (run_dir / name).write_text(f"{name} of the run\n", encoding="utf-8")
     return run_dir
