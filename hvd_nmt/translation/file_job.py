@@ -108,14 +108,12 @@ def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
 
 def _check_files(job: FileJob) -> None:
     """See before a model is loaded that files can be used."""
-    if job.input is None and sys.__stdin__ is None:
-        raise ConfigError("The standard input is closed: give --input.")
-    if job.output is None and sys.__stdout__ is None:
-        raise ConfigError("The standard output is closed: give --output.")
-    if job.input is not None and not job.input.exists():
+    if job.input is None:
+        return
+    if not job.input.exists():
         raise DataError(f"There is no file {job.input}.")
-    for written in _written_files(job.output) if job.input and job.output else ():
-        if written.exists() and written.samefile(str(job.input)):
+    for written in _written_files(job.output) if job.output else ():
+        if written.exists() and written.samefile(job.input):
             raise ConfigError(f"{written} is the input: give the output another name.")
 
 
