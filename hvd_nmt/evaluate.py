@@ -61,9 +61,6 @@ class Options:
             raise ConfigError("Hypotheses without --run need --reference, what they should say.")
         if self.source is not None and not self.reference:
             raise ConfigError("--source needs --reference, its right translation.")
-        for path in self.hypotheses:
-            if self.hypotheses.count(path) > 1:
-                raise ConfigError(f"--hypotheses {path} is given twice: give each file once.")
         for text in (*self.hypotheses, *self.reference, self.source):
             if self.keep and text and text.resolve().parent == self.keep.resolve():
                 raise ConfigError(f"--keep might write over {text}: give another folder.")

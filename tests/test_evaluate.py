@@ -117,7 +117,6 @@ FILES = ("--reference", "source", "--hypotheses")
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((*FILES, "theirs", "source", "theirs"), 2, "--hypotheses theirs is given twice"),
         ((*OURS, "copy", "--keep", "kept", "--hypotheses", "kept/copy.txt"), 2,
          "--keep might write over kept/copy.txt"),
         ((*FILES, "latin"), 3, "latin, line 1: byte 0xe4 at column 2 is not UTF-8"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hvd_nmt.checkpoints.run_files import data_of_run, load_config
-from hvd_nmt.common.errors import ConfigError, DataError, RunError
+from hvd_nmt.common.errors import DataError, RunError
 from hvd_nmt.common.progress import print_line, progress
 from hvd_nmt.data import corpus
 from hvd_nmt.data.text import read_lines
@@ -68,9 +68,7 @@ def translated(
 
     They are kept in the folder `keep`, unless it is None.
 
-    Raises:
-        ConfigError: a checkpoint is named twice.
-        RunError: a checkpoint cannot be used.
+    RunError: a checkpoint cannot be used.
     """
     # TensorFlow takes seconds to import: not for texts that are scored as they are.
     from hvd_nmt.checkpoints.find import find
@@ -105,8 +103,5 @@ def _data(run: Path) -> tuple[Path, corpus.Manifest]:
 
 def _names(prefixes: Sequence[Path]) -> dict[Path, str]:
     """Each checkpoint with its name: the last part of its prefix, or all where two share it."""
-    for prefix in prefixes:
-        if prefixes.count(prefix) > 1:
-            raise ConfigError(f"--checkpoint names {prefix} twice: give each checkpoint once.")
     short = [prefix.name for prefix in prefixes]
     return {p: p.name if short.count(p.name) == 1 else str(p) for p in prefixes}
