@@ -25,7 +25,7 @@ from hvd_nmt.common.errors import DataError, outliving_readers
 from hvd_nmt.common.files import exclusive, followed, replacing
 from hvd_nmt.config import command_line
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import quality, stages, subwords
+from hvd_nmt.preparation import quality, stages
 from hvd_nmt.preparation.options import Options, find_corpora, request
 
 
@@ -41,8 +41,6 @@ def prepare(options: Options) -> None:
     Raises:
         DataError: the inputs cannot be used, or another directory is in the way.
     """
-    for vocabulary in options.vocabularies:
-        subwords.require_special_ids(vocabulary)
     options = dataclasses.replace(options, out=followed(options.out))
     with exclusive(options.out):
         corpora = find_corpora(options)
@@ -51,9 +49,8 @@ def prepare(options: Options) -> None:
             print(f"{options.out} is already prepared with these settings.")
             return
         with replacing(options.out) as result:
-            seconds = stages.make(options, corpora, wanted, result)
-        pieces = options.source_vocabulary_size, options.vocabulary_size
-        print(quality.summary(options.out, pieces, seconds))
+            stages.make(options, corpora, wanted, result)
+        print(quality.summary(options.out, options.vocabulary_size))
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:

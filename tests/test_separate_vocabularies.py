@@ -62,18 +62,6 @@ def test_the_source_has_a_matrix_of_its_own_and_it_learns(run, model, data):
     assert (manifest.source_vocabulary_hash, manifest.source_vocabulary_size) == (spm, 64)
 
 
-@pytest.mark.long
-def test_it_resumes_to_the_bit(run, model, options, toy_commands, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    for path in copy.glob("model.ckpt-40.*"):
-        path.unlink()
-    done = toy_commands.train(*options, cwd=tmp_path, eager=True)
-    assert "model.ckpt-20" in done.stdout, done.stderr
-    again = weights.load_model(copy, "model.ckpt-40")[0]
-    for one, other in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_another_kind_of_vocabulary_is_refused_by_its_name(run, toy_data, toy_commands, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     for name, more, message in (

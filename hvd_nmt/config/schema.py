@@ -291,17 +291,17 @@ class Config:
     telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
 
     def __post_init__(self) -> None:
-        _require_limits(self)
+        require_limits(self)
         if not self.run_dir.name:
             raise ConfigError("run_dir is the working directory: give a directory of its own.")
 
 
-def _require_limits(config: Any, prefix: str = "") -> None:
+def require_limits(config: Any, prefix: str = "") -> None:
     """See that numbers are within the limits of their types; `prefix` is that of their names."""
     for name, hint in get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
         if dataclasses.is_dataclass(value):
-            _require_limits(value, f"{prefix}{name}.")
+            require_limits(value, f"{prefix}{name}.")
         for limit in getattr(hint, "__metadata__", ()):
             if not isinstance(limit, Limit) or value == AUTO:
                 continue

@@ -11,7 +11,7 @@ import numpy as np
 
 from hvd_nmt.config import PAD
 from hvd_nmt.data.batch_plan import BatchPlan, Position, cut, step_count
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 
 class PaddedBatch(NamedTuple):
@@ -67,8 +67,6 @@ def batches(
     while True:
         epoch_plan = plan.epoch(epoch)
         for at in range(step, epoch_plan.steps):
-            if at == max(step, epoch_plan.steps // 2):
-                plan.begin(epoch + 1)
             sentences = epoch_plan.sentences(at)
             tokens = int(epoch_plan.source_tokens[at]), int(epoch_plan.target_tokens[at])
             source_BxS, target_BxT, indices_B = _share(corpus, sentences, rank, size, rounded)

@@ -19,6 +19,7 @@ renames it. It can be copied anywhere; two hosts hold the same data iff `Manifes
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, final
@@ -28,15 +29,12 @@ import numpy as np
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.config.mixture import Weight
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.text import read_lines
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPM_MODEL = "spm.model"
 SPM_VOCAB = "spm.vocab"
-LANGUAGE_NAME = "[A-Za-z][A-Za-z0-9_-]*"
-"""what a language may be called, for it names files"""
 SPM_SOURCE_MODEL = "spm.source.model"
 SPM_SOURCE_VOCAB = "spm.source.vocab"
 
@@ -56,12 +54,8 @@ def load(directory: str | Path, verify: bool = False) -> "DataDirectory":
             n_bytes = (path / name).stat().st_size
         except OSError as error:
             raise DataError(f"{path / name} is missing ({error.strerror}): {_AGAIN}") from None
-        if n_bytes != file.n_bytes:
-            raise DataError(
-                f"{path / name} has {n_bytes} bytes instead of {file.n_bytes}: {_AGAIN}"
-            )
-        if verify and fingerprint(path / name) != file:
-            raise DataError(f"{path / name} is damaged (its sha256 has changed): {_AGAIN}")
+        if n_bytes != file.n_bytes or (verify and fingerprint(path / name) != file):
+            raise DataError(f"{path / name} is not the file that was prepared: {_AGAIN}")
     train, dev = (_parallel(path, manifest, part) for part in ("train", "dev"))
     copies = _parallel(path, manifest, "train", manifest.copies) if manifest.copies else None
     return DataDirectory(path, manifest, train, dev, copies)
@@ -80,14 +74,14 @@ class DataDirectory:
 
     path: Path
     manifest: "Manifest"
-    train: ParallelCorpus
-    dev: ParallelCorpus
-    copies: ParallelCorpus | None = None
+    train: "ParallelCorpus"
+    dev: "ParallelCorpus"
+    copies: "ParallelCorpus | None" = None
     """of each training pair, `Manifest.copies` one after the other, of which each epoch takes the
     next one; None: every epoch takes the pairs as they are"""
 
     @property
-    def epochs(self) -> ParallelCorpus:
+    def epochs(self) -> "ParallelCorpus":
         """What the epochs of a run take their pairs from."""
         return self.train if self.copies is None else self.copies
 
@@ -117,6 +111,54 @@ class DataDirectory:
             for language in (self.manifest.source_language, self.manifest.target_language)
         )
         return source, target
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """One side of a corpus, encoded: flat ids and where each sentence begins.
+
+    Attributes:
+        ids: uint16 or int32 [tokens], all sentences in a row, each ending with eos (1), no bos.
+        offsets: int64 [sentences + 1], sentence i is ids[offsets[i] : offsets[i + 1]].
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """The ids of one sentence, 0 <= index < len."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def part(self, pairs: range) -> "Sentences":
+        """Some sentences in a row."""
+        return Sentences(self.ids, self.offsets[pairs.start : pairs.stop + 1])
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int32 [sentences], tokens of each sentence, eos counted."""
+        return np.diff(self.offsets).astype(np.int32)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ParallelCorpus:
+    """Sentence pairs: source i belongs to target i."""
+
+    source: Sentences
+    target: Sentences
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def part(self, pairs: range) -> "ParallelCorpus":
+        """Some pairs in a row."""
+        return ParallelCorpus(self.source.part(pairs), self.target.part(pairs))
 
 
 @dataclass(frozen=True)
@@ -244,6 +286,14 @@ def read_manifest(directory: Path) -> Manifest:
     path = directory / MANIFEST
     try:
         raw = json.loads(path.read_bytes())
+        version = raw["format_version"]
+        if version != FORMAT_VERSION:
+            raise ValueError(f"format version {version!r}, this version reads {FORMAT_VERSION}")
+        parts = {name: _part(**part) for name, part in raw.pop("parts").items()}
+        files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
+        raw.pop("hash", None)
+        corpora = [MixedCorpus(**corpus) for corpus in raw.pop("corpora", [])]
+        return Manifest(parts=parts, files=files, corpora=corpora, **raw)
     except FileNotFoundError:
         state = "is not a prepared data directory" if directory.is_dir() else "does not exist"
         raise DataError(
@@ -251,28 +301,8 @@ def read_manifest(directory: Path) -> Manifest:
             "--train-source FILE --train-target FILE --dev-size 1000`, or with `--dataset` and "
             "multi30k-en-de, wmt16-en-de or embedded (the package's own text) instead of the files."
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path} cannot be read ({error}): {_AGAIN}") from None
-    version = raw.get("format_version") if isinstance(raw, dict) else None
-    if version != FORMAT_VERSION:
-        raise DataError(
-            f"{path} has format version {version!r}, this version reads {FORMAT_VERSION}: {_AGAIN}"
-        )
-    try:
-        parts = {name: _part(**part) for name, part in raw.pop("parts").items()}
-        files = {name: FileFacts(**file) for name, file in raw.pop("files").items()}
-        raw.pop("hash", None)
-        corpora = [MixedCorpus(**corpus) for corpus in raw.pop("corpora", [])]
-        manifest = Manifest(parts=parts, files=files, corpora=corpora, **raw)
-        models = {SPM_SOURCE_MODEL, SPM_MODEL} if manifest.source_has_own else {SPM_MODEL}
-        if not models <= set(files) or not {"train", "dev"} <= set(parts):
-            raise ValueError("files or parts are missing in it")
-        for part in ("train", "dev") if corpora else ():
-            if manifest.by_corpus(part)[corpora[-1].name].stop != parts[part].pairs:
-                raise ValueError(f"its corpora do not make up {part}")
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} is damaged ({error}): {_AGAIN}") from None
-    return manifest
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -318,3 +348,40 @@ def _sentences(stem: Path, pairs: int) -> Sentences:
     if offsets.shape != (pairs + 1,) or offsets[0] != 0 or offsets[-1] != len(ids):
         raise DataError(f"{stem}.ids.npy and {stem}.offsets.npy do not belong together: {_AGAIN}")
     return Sentences(ids, offsets)
+
+
+@final
+class SentencesWriter:
+    """Writes `<stem>.ids.npy` and `<stem>.offsets.npy` without holding the ids in memory.
+
+    `vocabulary_size` decides the type of the ids.
+    """
+
+    def __init__(self, stem: Path, vocabulary_size: int) -> None:
+        self._offsets_path = Path(f"{stem}.offsets.npy")
+        self._dtype = np.dtype(np.uint16 if vocabulary_size <= 2**16 else np.int32)
+        self._lengths: list[np.ndarray] = [np.zeros(1, np.int64)]
+        self.tokens = 0
+        self._stream = open(f"{stem}.ids.npy", "wb")  # noqa: SIM115 - closed in __exit__
+        self._write_header()
+
+    def append(self, ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Appends some sentences: all their ids with eos in a row, and the tokens of each."""
+        self._stream.write(ids.astype(self._dtype, copy=False).tobytes())
+        self._lengths.append(lengths.astype(np.int64))
+        self.tokens += len(ids)
+
+    def __enter__(self) -> "SentencesWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._stream.seek(0)
+            self._write_header()  # NumPy keeps room in it for the length to grow
+            np.save(self._offsets_path, np.cumsum(np.concatenate(self._lengths)))
+        self._stream.close()
+
+    def _write_header(self) -> None:
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self.tokens,)}
+        np.lib.format.write_array_header_1_0(self._stream, header)

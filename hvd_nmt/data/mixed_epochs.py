@@ -147,20 +147,16 @@ class MixedEpochs:
         stage, first_step, steps = self.place(epoch)
         sentences, passes = [], []
         for name in self.stages[stage].weights:
-            first = self._drawn(stage, name, first_step)
-            last = self._drawn(stage, name, first_step + steps)
+            first, last = (
+                self._drawn(stage, name, step) for step in (first_step, first_step + steps)
+            )
             before = sum(self._passes(earlier, name) for earlier in range(stage))
             pairs = len(self.ranges[name])
-            (number, begin), (last_number, end) = divmod(first, pairs), divmod(last, pairs)
-            if begin and number < last_number:  # the rest of a pass that was begun before
-                sentences.append(self._part(name, before + number, begin, pairs))
-                passes.append(np.full(pairs - begin, before + number))
-                number, begin = number + 1, 0
-            whole = np.arange(number, last_number, dtype=np.int32)
-            sentences.append(np.tile(self._part(name, 0, 0, pairs), len(whole)))
-            passes.append(np.repeat(before + whole, pairs))
-            sentences.append(self._part(name, before + last_number, begin, end))
-            passes.append(np.full(end - begin, before + last_number))
+            for number in range(first // pairs, last // pairs + 1):
+                begin, end = max(first - number * pairs, 0), min(last - number * pairs, pairs)
+                part = self._part(name, before + number, begin, end)
+                sentences.append(part)
+                passes.append(np.full(len(part), before + number))
         return Draw(np.concatenate(sentences), np.concatenate(passes, dtype=np.int32))
 
     def shares(self, stage: int) -> dict[str, Fraction]:

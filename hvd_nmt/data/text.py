@@ -11,13 +11,12 @@
   training lines that hold NUL, and each of the others is a line end or the mark of a file to some
   other reader of the files written from here.
 - Spaces stay as they are; SentencePiece collapses them.
-- A file that begins as one of gzip, bzip2 or xz does is unpacked; such a stream is refused.
+- A file named .gz, .bz2 or .xz is unpacked; what is compressed and not named so is refused.
 """
 
 import bz2
 import codecs
 import gzip
-import io
 import lzma
 import re
 import zlib
@@ -30,31 +29,24 @@ from hvd_nmt.common.errors import DataError
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_PACKED: dict[re.Pattern[bytes], Callable[..., Any]] = {
-    re.compile(rb"\x1f\x8b"): gzip.open,
-    # "BZh", a digit, and what a block or the end begins with: text may begin with "BZh", too
-    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): bz2.open,
-    re.compile(rb"\xfd7zXZ\x00"): lzma.open,
-}
-_BUFFER_BYTES = 1 << 18
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_PACKED = (b"\x1f\x8b", b"BZh91AY&SY", b"\xfd7zXZ\x00")
 _BLOCK_PAIRS = 20_000
-_BLOCK_BYTES = 8_000_000  # a side; lines of a megabyte must not fill the memory
+_BLOCK_BYTES = 16_000_000  # lines of a megabyte must not fill the memory
 
 
 class Block(NamedTuple):
-    """Some line pairs as they are in the files, line ends included."""
+    """Some line pairs as they are in the files, without their line feeds."""
 
-    source: bytes
-    target: bytes
+    lines: tuple[list[bytes], list[bytes]]
+    """of source and target"""
     first: int
     """number of its first line in the file, from 1"""
-    pairs: int
 
     @property
-    def lines(self) -> tuple[list[bytes], list[bytes]]:
-        """The source and target lines without their line feeds."""
-        source, target = (side.removesuffix(b"\n").split(b"\n") for side in self[:2])
-        return source, target
+    def pairs(self) -> int:
+        """How many pairs it has."""
+        return len(self.lines[0])
 
 
 def read_lines(
@@ -82,21 +74,19 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
             last is known only at the end: use nothing before.
     """
     paths = source_path, target_path
-    sides = [_raw_lines(path, str(path)) for path in paths]
     block: list[tuple[bytes, bytes]] = []
-    counts, room = [0, 0], _BLOCK_BYTES
-    for source, target in zip_longest(*sides):
+    counts, n_bytes = [0, 0], 0
+    for source, target in zip_longest(*(_raw_lines(path, str(path)) for path in paths)):
         counts[0] += source is not None
         counts[1] += target is not None
-        if source is None or target is None:
-            continue
-        block.append((source, target))
-        room -= max(len(source), len(target))
-        if len(block) == _BLOCK_PAIRS or room < 0:
-            yield _joined(block, counts[0])
-            block, room = [], _BLOCK_BYTES
+        if source is not None and target is not None:
+            block.append((source.removesuffix(b"\n"), target.removesuffix(b"\n")))
+            n_bytes += len(source) + len(target)
+        if len(block) == _BLOCK_PAIRS or n_bytes > _BLOCK_BYTES:
+            yield _block(block, min(counts))
+            block, n_bytes = [], 0
     if block:
-        yield _joined(block, min(counts))
+        yield _block(block, min(counts))
     for path, count in zip(paths, counts, strict=True):
         if not count:
             raise DataError(f"{path} is empty: it needs one sentence per line.")
@@ -137,9 +127,9 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
-def _joined(block: list[tuple[bytes, bytes]], last: int) -> Block:
-    source, target = (b"".join(side) for side in zip(*block, strict=True))
-    return Block(source, target, last - len(block) + 1, len(block))
+def _block(pairs: list[tuple[bytes, bytes]], last: int) -> Block:
+    source, target = map(list, zip(*pairs, strict=True))
+    return Block((source, target), last - len(pairs) + 1)
 
 
 def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[bytes]:
@@ -147,11 +137,10 @@ def _raw_lines(source: str | Path | Iterable[bytes], name: str) -> Iterator[byte
     if not isinstance(source, (str, Path)):
         yield from _of_bytes(source, name)
         return
+    opened = _OPENERS.get(Path(source).suffix.lower(), open)
     try:
-        with io.BufferedReader(io.FileIO(source), _BUFFER_BYTES) as file:
-            start = file.peek(16)
-            unpack = next((unpack for magic, unpack in _PACKED.items() if magic.match(start)), None)
-            yield from _of_bytes(unpack(file) if unpack else file, name)
+        with opened(source, "rb") as file:
+            yield from _of_bytes(file, name)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{name} cannot be read: {reason}.") from None
@@ -164,8 +153,8 @@ def _of_bytes(stream: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise DataError(
             f"{name} is UTF-16 and not UTF-8: convert it first with `iconv -f UTF-16 -t UTF-8`."
         )
-    if any(magic.match(first) for magic in _PACKED):
-        raise DataError(f"{name} is compressed: unpack it first, or give the file by its name.")
+    if first.startswith(_PACKED):
+        raise DataError(f"{name} is compressed: unpack it, or give a file named .gz, .bz2 or .xz.")
     # Nothing is left of a file that holds a byte order mark and nothing else.
     yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
 

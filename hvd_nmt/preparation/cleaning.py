@@ -21,6 +21,7 @@ import sentencepiece
 from babel.core import get_global, parse_locale
 
 from hvd_nmt.common.errors import ConfigError
+from hvd_nmt.config.schema import NaturalFloat, NaturalInt, PositiveInt, require_limits
 from hvd_nmt.data.sentencepiece_model import without_tags
 from hvd_nmt.data.text import is_blank, plain
 
@@ -57,17 +58,17 @@ class Rules:
     clean: Literal["auto", "moses", "none"] = "auto"
     """moses: the rules of clean-corpus-n as well; none: only empty sides and what is asked below;
     auto: moses for a --dataset, none for other text"""
-    min_words: int = 1
+    min_words: NaturalInt = 1
     """moses: fewest words of a side"""
-    max_words: int = 80
+    max_words: PositiveInt = 80
     """moses: most words of a side"""
-    max_word_ratio: float = 9.0
+    max_word_ratio: NaturalFloat = 9.0
     """moses: most words of one side for each word of the other; 0: any"""
-    longest_word: int = 1000
+    longest_word: NaturalInt = 1000
     """moses: most characters of a word; 0: any"""
-    max_character_ratio: float = 0.0
+    max_character_ratio: NaturalFloat = 0.0
     """most characters of one side for each character of the other; 0: any"""
-    min_script_share: float = 0.0
+    min_script_share: NaturalFloat = 0.0
     """least share of a side's letters, 0 to 1, in the script of its language; 0: any"""
     remove_copies: bool = False
     """remove pairs whose source and target are the same text"""
@@ -77,21 +78,7 @@ class Rules:
     """remove training pairs whose source or target is a sentence of dev or test"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_words <= self.max_words or not self.max_words:
-            raise ConfigError(
-                f"--min-words {self.min_words} and --max-words {self.max_words} let no pair "
-                "through: use for example 1 and 80."
-            )
-        ratios = {"word": self.max_word_ratio, "character": self.max_character_ratio}
-        for of, ratio in ratios.items():
-            if not (ratio == 0 or 1 <= ratio < float("inf")):
-                raise ConfigError(f"--max-{of}-ratio must be 0 (any) or at least 1, not {ratio:g}.")
-        if self.longest_word < 0:
-            raise ConfigError(f"--longest-word must be 0 (any) or more, not {self.longest_word}.")
-        if not 0 <= self.min_script_share <= 1:
-            raise ConfigError(
-                f"--min-script-share must be from 0 to 1, not {self.min_script_share:g}."
-            )
+        require_limits(self)
 
 
 @final
@@ -103,18 +90,12 @@ class Cleaner:
 
     def __init__(self, rules: Rules, languages: tuple[str, str]) -> None:
         self._rules = rules
-        self._scripts = (
-            tuple(_Script(language) for language in languages) if rules.min_script_share else None
-        )
+        self._own_letters = [*map(_letters_of, languages)] if rules.min_script_share else []
 
     def __call__(self, source: str, target: str) -> tuple[str | None, Pair]:
-        """Cleans a raw pair, control characters still in it.
-
-        Returns the name of the rule that removes the pair, None if it stays, and the pair as far as
-        cleaning has come.
-        """
+        """The rule that removes a raw pair (None: it stays), and the pair as far as cleaned."""
         rules = self._rules
-        if rules.clean == "none":
+        if rules.clean != "moses":
             source, target = plain(source), plain(target)
             rule = EMPTY if _is_empty(source) or _is_empty(target) else None
         else:
@@ -128,9 +109,10 @@ class Cleaner:
             rule = COPY
         if rule is None and _out_of(rules.max_character_ratio, len(source), len(target)):
             rule = CHARACTER_RATIO
-        if rule is None and self._scripts:
-            for line, script in zip((source, target), self._scripts, strict=True):
-                if script.share(line) < rules.min_script_share:
+        if rule is None:
+            for line, own in zip((source, target), self._own_letters, strict=False):
+                letters = len(_LETTER.findall(line))
+                if letters and len(own.findall(line)) / letters < rules.min_script_share:
                     rule = WRONG_SCRIPT
         return rule, (source, target)
 
@@ -153,24 +135,20 @@ class Cleaner:
         return None
 
 
-def repeated(
-    rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The pairs that go because of others, by the name of the rule: bool [pairs] for each.
+def repeated(rules: Rules, keys: np.ndarray, held_out: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The rules by which pairs go because of others: object [pairs], names, "" where a pair stays.
 
     Args:
         keys: of the pairs that no other rule removes.
         held_out: the `keys` of each other part, by its name.
     """
-    found: dict[str, np.ndarray] = {}
-    if rules.remove_leaks:
-        for part in reversed([*held_out]):
-            source, target = leaks(keys, held_out[part]).T
-            found[f"sentence of {part}"] = source | target
+    found = np.full(len(keys), "", object)
     if rules.remove_duplicates:
-        is_first = np.zeros(len(keys), bool)
-        is_first[np.unique(pair_keys(keys), return_index=True)[1]] = True
-        found[DUPLICATE] = ~is_first
+        found[:] = DUPLICATE
+        found[np.unique(pair_keys(keys), return_index=True)[1]] = ""
+    if rules.remove_leaks:
+        for part, of_part in held_out.items():
+            found[leaks(keys, of_part).any(axis=1)] = f"sentence of {part}"
     return found
 
 
@@ -199,21 +177,6 @@ def leaks(keys: np.ndarray, held_out: np.ndarray) -> np.ndarray:
     Returns bool [pairs, 2]: the source is one of its sources, the target one of its targets.
     """
     return np.stack([np.isin(keys[:, side], held_out[:, side]) for side in (0, 1)], axis=1)
-
-
-@final
-class _Script:
-    def __init__(self, language: str) -> None:
-        self._own = _letters_of(language)
-        self._harmless: set[str] = set()  # characters seen that are no letters of other scripts
-
-    def share(self, line: str) -> float:
-        """The share of a line's letters that are of the script, or of none; 1 without letters."""
-        if self._harmless.issuperset(line):
-            return 1.0
-        letters, own = _LETTER.findall(line), self._own.findall(line)
-        self._harmless.update(set(line).difference(letters), own)
-        return len(own) / len(letters) if letters else 1.0
 
 
 def _is_empty(line: str) -> bool:

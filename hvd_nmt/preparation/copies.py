@@ -2,7 +2,8 @@
 
 Each epoch of a run takes the next copy. BPE-dropout refuses every merge of two neighbours with one
 probability. Source: Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword
-Regularization". Noise changes characters, see `hvd_nmt.preparation.noise`.
+Regularization". Source of the kinds of noise and of their application to one side or both:
+OpusTrainer (Burchell et al. 2023), https://github.com/hplt-project/OpusTrainer.
 
 All lengths are known before a run begins, and the same seed gives the same bytes on every host, on
 any number of cores.
@@ -11,52 +12,84 @@ any number of cores.
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, pairwise, takewhile
 
 import numpy as np
 import sentencepiece
 
-from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.config import UNK
+from hvd_nmt.config.schema import PositiveInt, Share, require_limits
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.preparation import subwords
-from hvd_nmt.preparation.noise import ADDITIONS, Noise, noised
 
 Ids = tuple[np.ndarray, np.ndarray]
 """sentences: their ids [tokens], one after the other, each ending with eos, and lengths [pairs]"""
-
-
 _WAYS = 64
 """in which a word may be cut"""
+ADDITIONS = (
+    *"😀😂😊😍😢😎👍🙏🎉🔥💡⭐",
+    "https://www.example.com/", "http://example.org/news", "www.example.net",
+    "https://example.com/a?id=42", "info@example.org", "https://example.net/2024/report.html",
+)  # fmt: skip
+"""what may be put at an end of both sides"""
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_BESIDE = {key: row[max(i - 1, 0) : i] + row[i + 1 : i + 2] for row in _KEYS
+           for i, key in enumerate(row)}  # fmt: skip
+_ADDRESS = re.compile(r"[@/_]|\w[.!?…。！？]\w")
+_FINAL_MARK = re.compile(r"(?<=..)[.!?…。！？]$")
+_WORD = re.compile(r"([^\W\d_]{3,})[^\w\s]*")
 
-Sentences = list[list[int]]
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """How often which noise is in the copies of training pairs."""
+
+    upper_case: Share = 0.0
+    """share of the pairs that are written in capitals, on both sides"""
+    title_case: Share = 0.0
+    """share of the pairs in which each word gets a capital, on both sides"""
+    no_punctuation: Share = 0.0
+    """share of the pairs that lose their last punctuation mark, on both sides"""
+    typos: Share = 0.0
+    """share of the words of a source with a typing error: two letters change places, one is missing
+    or doubled, or is that of the key beside it"""
+    spaces: Share = 0.0
+    """share of the words of a source that are written as one with the word before, or as two"""
+    emoji: Share = 0.0
+    """share of the pairs that get an emoji or a web address at one end, the same on both sides, so
+    that the model learns to copy it"""
+
+    def __post_init__(self) -> None:
+        require_limits(self, "noise.")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any pair is changed."""
+        return any(dataclasses.astuple(self))
 
 
 @dataclasses.dataclass(frozen=True)
 class Copying:
     """How the copies differ from the text, and how many there are."""
 
-    bpe_dropout: float = 0.0
+    bpe_dropout: Share = 0.0
     """share of subword merges refused at random in training sentences: 0.1 is usual and makes them
     a third longer (BPE-dropout, Provilkov et al. 2020); 0: none"""
     noise: Noise = dataclasses.field(default_factory=Noise)
     """noise in the training sentences"""
-    copies: int = 8
+    copies: PositiveInt = 8
     """with --bpe-dropout or --noise: copies of the training sentences, each cut or spelled
     differently; an epoch of training takes the next one"""
     seed: int = 1
     """seed of --bpe-dropout and --noise"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.bpe_dropout < 1:
-            raise ConfigError(
-                f"--bpe-dropout is {self.bpe_dropout:g}: give a share of merges in [0, 1)."
-            )
-        if not 1 <= self.copies <= 1000:
-            raise ConfigError(f"--copies must be from 1 to 1,000, not {self.copies}.")
+        require_limits(self)
 
     @property
     def is_on(self) -> bool:
@@ -90,39 +123,31 @@ class Copier:
             numbers: of the pairs in the training text.
             plain: what SentencePiece makes of the text.
         """
-        own = [_sentences(side) for side in plain]
-        copies = [self._copy(pairs, numbers, own, copy) for copy in range(self._copying.copies)]
-        for i, (source, target) in enumerate(zip(*own, strict=True)):
-            for copy in copies:
-                sides = (copy[0][i], source), (copy[1][i], target)
+        made: tuple[list[list[int]], list[list[int]]] = ([], [])
+        for number, pair, *own in zip(numbers, pairs, *map(_sentences, plain), strict=True):
+            for copy in range(self._copying.copies):
+                sides = self._copy(pair, own, copy, number)
                 if any(len(new) > max_length or new.count(UNK) > old.count(UNK)
-                       for new, old in sides):  # fmt: skip
-                    copy[0][i], copy[1][i] = source, target
-        every = range(len(pairs))
-        source, target = (flat([copy[s][i] for i in every for copy in copies]) for s in (0, 1))
-        return source, target
+                       for new, old in zip(sides, own, strict=True)):  # fmt: skip
+                    sides = own
+                made[0].append(sides[0])
+                made[1].append(sides[1])
+        return flat(made[0]), flat(made[1])
 
     def _copy(
-        self, pairs: Sequence[tuple[str, str]], numbers: Sequence[int], own: Sequence[Sentences],
-        copy: int,
-    ) -> list[Sentences]:  # fmt: skip
-        noise, sides = self._copying.noise, [*own]
+        self, pair: tuple[str, str], own: list[list[int]], copy: int, number: int
+    ) -> list[list[int]]:
+        noise, sides = self._copying.noise, own
         if noise.is_on:
-            changed = [
-                noised(pair, noise, self._chance(copy, number), self._symbols, self._additions)
-                for number, pair in zip(numbers, pairs, strict=True)
-            ]
-            sides = [
-                subwords.encode_lines(model, [*lines])
-                for model, lines in zip(self._models, zip(*changed, strict=True), strict=True)
-            ]
+            lines = noised(pair, noise, self._chance(copy, number), self._symbols, self._additions)
+            both = zip(self._models, lines, strict=True)
+            sides = [model.encode(line, out_type=int, add_eos=True) for model, line in both]
         if self._copying.bpe_dropout:
-            for side, merges in enumerate(self._merges):
-                sides[side] = [
-                    merges.cut(ids, self._chance(copy, number, side))
-                    for number, ids in zip(numbers, sides[side], strict=True)
-                ]
-        return [[*side] for side in sides]
+            sides = [
+                merges.cut(ids, self._chance(copy, number, side))
+                for side, (merges, ids) in enumerate(zip(self._merges, sides, strict=True))
+            ]
+        return sides
 
     def _chance(self, *of: int) -> Callable[[], float]:
         """Draws from [0, 1). Python promises that they stay the same, see `random`."""
@@ -197,7 +222,7 @@ class Merges:
             del ends[at]
 
 
-def _sentences(side: Ids) -> Sentences:
+def _sentences(side: Ids) -> list[list[int]]:
     flat, ends = side[0].tolist(), np.cumsum(side[1]).tolist()
     return [flat[first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -206,3 +231,73 @@ def flat(sentences: list[list[int]]) -> Ids:
     """Sentences in a row."""
     lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
     return np.fromiter(chain.from_iterable(sentences), np.int32, int(lengths.sum())), lengths
+
+
+def noised(
+    pair: tuple[str, str], noise: Noise, draw: Callable[[], float],
+    symbols: Collection[str] = (), additions: Sequence[str] = ADDITIONS,
+) -> tuple[str, str]:  # fmt: skip
+    """A clean pair with noise.
+
+    Args:
+        draw: gives chance in [0, 1), always the same for the same copy of a pair.
+        symbols: pieces that a vocabulary cuts out of text, tags among them: words with one stay.
+        additions: some of `ADDITIONS`, those that the vocabularies can write.
+    """
+    case, loses_mark, adds = draw(), draw() < noise.no_punctuation, draw() < noise.emoji
+    which, in_front = int(draw() * len(additions)), draw() < 0.5
+    change: Callable[[str], str] = str
+    if case < noise.upper_case + noise.title_case:
+        change = str.upper if case < noise.upper_case else _titled
+    sides = []
+    for side, line in enumerate(pair):
+        words = (_FINAL_MARK.sub("", line) if loses_mark else line).split()
+        fixed = {word for word in words if any(symbol in word for symbol in symbols)}
+        if side == 0:
+            words = _misspelled(words, noise, draw, fixed)
+        words = [w if w in fixed or _ADDRESS.search(w) else change(w) for w in words]
+        if adds and additions:
+            tags = len(list(takewhile(symbols.__contains__, words)))
+            words.insert(tags if in_front else len(words), additions[which])
+        sides.append(" ".join(words))
+    return sides[0], sides[1]
+
+
+def _misspelled(
+    words: Sequence[str], noise: Noise, draw: Callable[[], float], fixed: Collection[str]
+) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        match = _WORD.fullmatch(word)
+        if not match or word in fixed:
+            found.append(word)
+            continue
+        letters = len(match[1])
+        if draw() < noise.typos:
+            word = _mistyped(word, int(draw() * (letters - 1)), draw)
+        if draw() >= noise.spaces:
+            found.append(word)
+        elif draw() < 0.5 and found and found[-1].isalpha() and found[-1] not in fixed:
+            found[-1] += word
+        else:
+            at = 1 + int(draw() * (letters - 2))
+            found += [word[:at], word[at:]]
+    return found
+
+
+def _mistyped(word: str, at: int, draw: Callable[[], float]) -> str:
+    """A word with an error at one of its letters, which is not the last one."""
+    before, letter, following, rest = word[:at], word[at], word[at + 1], word[at + 2 :]
+    kind = int(draw() * 4)
+    if kind == 0:
+        return before + following + letter + rest
+    if kind == 1:
+        return before + following + rest
+    if kind == 2:
+        return before + 2 * letter + following + rest
+    keys = _BESIDE.get(letter, letter)
+    return before + keys[int(draw() * len(keys))] + following + rest
+
+
+def _titled(word: str) -> str:
+    return word[:1].upper() + word[1:]

@@ -1,39 +1,78 @@
-"""Several corpora in one data directory: the YAML file of `prepare --corpora`.
+"""Corpora and their files: one of the command line, or several of the YAML file of `--corpora`.
 
-    corpora:
-      - name: clean                     # of which weights and reports speak
-        source: clean.en.gz             # a file, or a list of files
-        target: clean.de.gz
-        source_language: en             # where it is not --source-language
-        target_language: de
-        tags: [<2de>]                   # pieces in front of each source
-        weight: 3                       # share of an epoch's pairs, or "as is": each pair once
-        date: 2016-08                   # for the reader of the report
-        cleaning: {clean: moses, remove_duplicates: true}    # over the options of the command line
-        dev: {source: val.en, target: val.de}
-        test: {source: test.en, target: test.de}
-
-Paths are relative to the YAML file. At least one corpus brings dev files.
+The file's form is in docs/guide.md. Paths in it are relative to it.
 """
 
 import dataclasses
+import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.config.mixture import AS_IS, Weight, weight_of
-from hvd_nmt.config.serialization import nearest, read_yaml
-from hvd_nmt.data.corpus import LANGUAGE_NAME
+from hvd_nmt.config.serialization import from_plain, nearest, read_yaml
+from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation.cleaning import Rules
-from hvd_nmt.preparation.parts import Input
-from hvd_nmt.preparation.subwords import TAG
+from hvd_nmt.preparation.subwords import require_tags
 
 _SIDES = ("source", "target")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _HELD_OUT = ("dev", "test")
+
+Paths = tuple[Path, Path]
+"""a source file and its translation, line by line"""
+
+
+class Input(NamedTuple):
+    """The raw text of a part."""
+
+    paths: Sequence[Paths]
+    """files, one after the other"""
+    facts: Sequence[tuple[FileFacts, FileFacts]]
+    """what each of these files is"""
+
+    @classmethod
+    def of(cls, paths: Sequence[Paths]) -> "Input":
+        """Reads the files' digests; DataError: a file cannot be read, or not more than once."""
+        for path in (path for pair in paths for path in pair):
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise DataError(
+                    f"{path} is a pipe or a device, and the text is read more than once: give a "
+                    "file (.gz, .bz2 and .xz are read as they are)."
+                )
+        try:
+            return cls(paths, [(fingerprint(pair[0]), fingerprint(pair[1])) for pair in paths])
+        except OSError as error:
+            raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+    @property
+    def files(self) -> list[FileFacts]:
+        """What all sources and all targets are; of several files, the digest of their digests."""
+        return [*map(joined, zip(*self.facts, strict=True))]
+
+    def blocks(self) -> Iterator[tuple[Paths, int, Block]]:
+        """The line pairs, the files they are from, and how many pairs the files before have.
+
+        Raises DataError as `pair_blocks`.
+        """
+        before = 0
+        for paths in self.paths:
+            for block in pair_blocks(*paths):
+                yield paths, before, block
+            before += block.first + block.pairs - 1
+
+
+def joined(files: Sequence[FileFacts]) -> FileFacts:
+    """What one file after the other is: of several, the digest of their digests."""
+    if len(files) == 1:
+        return files[0]
+    digests = "".join(file.sha256 for file in files)
+    n_bytes = sum(file.n_bytes for file in files)
+    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -72,17 +111,12 @@ class CorpusFiles:
         }
 
 
-def languages(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
+def side_names(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
     """What the two sides are called in file names: source and target, if there are several."""
     of_side = [dict.fromkeys(each) for each in zip(*(c.languages for c in corpora), strict=True)]
     source, target = (next(iter(names)) for names in of_side)
     is_one_direction = len(of_side[0]) == len(of_side[1]) == 1 and source != target
-    return (source, target) if is_one_direction else ("source", "target")
-
-
-def tags(corpora: Iterable[CorpusFiles], more: Iterable[str] = ()) -> tuple[str, ...]:
-    """`more` tags and those of all corpora, each once."""
-    return tuple(dict.fromkeys((*more, *(tag for corpus in corpora for tag in corpus.tags))))
+    return (source, target) if is_one_direction else _SIDES
 
 
 def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFiles]:
@@ -97,10 +131,11 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
         DataError: a file of text cannot be read.
     """
     values = read_yaml(path)
-    if set(values) != {"corpora"} or not isinstance(values["corpora"], list):
+    entries = values.get("corpora")
+    if len(values) != 1 or not isinstance(entries, list):
         raise ConfigError(f"{path} must hold one list named corpora.")
     found: list[CorpusFiles] = []
-    for number, entry in enumerate(values["corpora"], start=1):
+    for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise ConfigError(f"{path}: corpus {number} must be a mapping with a name and files.")
         name = entry.get("name", f"number {number}")
@@ -118,33 +153,43 @@ def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFil
     return found
 
 
+def require_language(name: Any) -> None:
+    """See that a language can name files, or raise ConfigError."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", name):
+        raise ConfigError(f"{name!r} is no language name: use one like en or pt_BR.")
+
+
 def _corpus(
     entry: dict[str, Any], folder: Path, languages: Sequence[str], rules: Rules
 ) -> CorpusFiles:
     _require_known(entry, (*_SIDES, "name", "source_language", "target_language", "tags",
                            "weight", "date", "cleaning", *_HELD_OUT))  # fmt: skip
-    name = entry.get("name")
+    name, tags = entry.get("name"), entry.get("tags", [])
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"name {name!r}: use letters, digits, _ and -; numbers need quotes.")
-    source, target = (
-        entry.get(f"{side}_language", language)
-        for side, language in zip(_SIDES, languages, strict=True)
-    )
+    source = entry.get("source_language", languages[0])
+    target = entry.get("target_language", languages[1])
     for language in (source, target):
-        if not isinstance(language, str) or not re.fullmatch(LANGUAGE_NAME, language):
-            raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
-    cleaned, tags = _rules(entry.get("cleaning", {}), rules), _tags(entry.get("tags", []))
+        require_language(language)
+    if not isinstance(tags, list):
+        raise ConfigError("tags must be a list, such as [<2de>].")
+    require_tags(tags)
     weight = weight_of(entry.get("weight", AS_IS), "weight")
-    inputs = {"train": _input(entry, "train", folder)}  # reads the files, so it comes last
-    for part in _HELD_OUT:
-        if part in entry:
-            if not isinstance(entry[part], dict):
-                raise ConfigError(f"{part} must be a mapping with source and target.")
-            _require_known(entry[part], _SIDES)
-            inputs[part] = _input(entry[part], part, folder)
+    cleaned = from_plain(_mapping(entry, "cleaning"), "cleaning", rules)
+    parts = {"train": entry, **{part: _mapping(entry, part) for part in _HELD_OUT if part in entry}}
+    for part in parts.keys() - {"train"}:
+        _require_known(parts[part], _SIDES)
+    inputs = {part: _input(files, part, folder) for part, files in parts.items()}
     return CorpusFiles(
-        name, (source, target), inputs, cleaned, tags, weight, str(entry.get("date", ""))
+        name, (source, target), inputs, cleaned, tuple(tags), weight, str(entry.get("date", ""))
     )
+
+
+def _mapping(entry: dict[str, Any], name: str) -> dict[str, Any]:
+    value = entry.get(name, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} must be a mapping.")
+    return value
 
 
 def _input(files: dict[str, Any], part: str, folder: Path) -> Input:
@@ -158,29 +203,6 @@ def _input(files: dict[str, Any], part: str, folder: Path) -> Input:
     if len(sides[0]) != len(sides[1]):
         raise ConfigError(f"{part} has {len(sides[0])} source and {len(sides[1])} target files.")
     return Input.of(list(zip(*sides, strict=True)))
-
-
-def _rules(changes: Any, rules: Rules) -> Rules:
-    if not isinstance(changes, dict):
-        raise ConfigError("cleaning must be a mapping of rules to values.")
-    fields = {rule.name: type(getattr(rules, rule.name)) for rule in dataclasses.fields(rules)}
-    _require_known(changes, tuple(fields))
-    for name, value in changes.items():
-        fits = isinstance(value, fields[name]) and isinstance(value, bool) == (fields[name] is bool)
-        if not fits and not (fields[name] is float and type(value) is int):
-            raise ConfigError(f"{name} must be of type {fields[name].__name__}, not {value!r}.")
-    if changes.get("clean", "none") not in ("moses", "none"):
-        raise ConfigError(f"clean must be moses or none, not {changes['clean']!r}.")
-    return dataclasses.replace(rules, **changes)
-
-
-def _tags(tags: Any) -> tuple[str, ...]:
-    if not isinstance(tags, list):
-        raise ConfigError("tags must be a list, such as [<2de>].")
-    for tag in tags:
-        if not isinstance(tag, str) or not TAG.fullmatch(tag) or tags.count(tag) > 1:
-            raise ConfigError(f"tag {tag!r}: give each once, like <2de>, without spaces, in ASCII.")
-    return tuple(tags)
 
 
 def _require_known(values: dict[str, Any], known: Sequence[str]) -> None:

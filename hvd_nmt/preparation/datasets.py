@@ -12,13 +12,13 @@ import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pooch
 import requests
 
-from hvd_nmt.common.errors import ConfigError, DataError
+from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import exclusive
 from hvd_nmt.common.progress import progress
 
@@ -112,14 +112,12 @@ def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, lis
     Args:
         name: one of `NAMES`.
         cache: the files go into a folder of the data set's name in it.
-        mirror: an http(s) address or a folder in place of the hosts. Its files have the same
-            content and lie as on the hosts, or in a folder under their names alone.
+        mirror: an http(s) address in place of the hosts, with the same files and paths.
 
     Returns:
         For each part the source and target files, UTF-8, plain or .gz, to be joined in that order.
 
     Raises:
-        ConfigError: the mirror is none.
         DataError: a file cannot be had or is not what it should be.
     """
     folder = cache / name / "downloads"
@@ -144,19 +142,12 @@ def _files(corpus: Corpus, folder: Path, mirror: str | None) -> Files:
 def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     path = urlsplit(url).path
     name = path.rpartition("/")[2]
+    url = mirror.rstrip("/") + path if mirror else url
     downloader = pooch.HTTPDownloader(
         progressbar=progress(1, "B", name),  # pooch knows the size
         timeout=_SILENCE_S,
         headers={"Accept-Encoding": "identity"},  # what is called .gz stays compressed
     )
-    if mirror and urlsplit(mirror).scheme in ("http", "https"):
-        url = mirror.rstrip("/") + path
-    elif mirror:
-        if not Path(mirror).is_dir():
-            raise ConfigError(f"--mirror {mirror} is neither an http(s) address nor a folder.")
-        below = Path(mirror) / path.lstrip("/")
-        url = str(below if below.is_file() else Path(mirror) / name)
-        downloader = _copy
     pooch.get_logger().setLevel("ERROR")
     registry = pooch.create(
         folder, base_url="", registry={name: digest}, urls={name: url}, retry_if_failed=_RETRIES
@@ -166,28 +157,16 @@ def _fetched(url: str, digest: str, folder: Path, mirror: str | None) -> Path:
     try:
         return Path(registry.fetch(name, downloader=downloader))
     except requests.RequestException as error:
+        reason = str(error).partition(" for url: ")[0].rpartition(": ")[2].strip("')")
         raise DataError(
-            f"{shown} cannot be fetched: {_reason(error)}. Give the same command again later, name "
-            f"another place with --mirror, or put the file at {folder / name} yourself."
+            f"{shown} cannot be fetched: {reason}. Give the same command again later, name another "
+            f"place with --mirror, or put the file at {folder / name} yourself."
         ) from None
     except ValueError:  # pooch's word for a wrong digest
         raise DataError(
             f"{shown} is not the file it should be, of {digest}: try again later, or name another "
             "place with --mirror."
         ) from None
-
-
-def _copy(url: str, output_file: str, _: Any) -> None:
-    shutil.copyfile(url, output_file)
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause of a failed request, in a line."""
-    while True:
-        inner = getattr(error, "reason", None) or next(iter(error.args), None)
-        if not isinstance(inner, BaseException):
-            return " ".join(str(error).partition(" for url: ")[0].split()).rstrip(".")
-        error = inner
 
 
 def _unpacked(archive: Path, members: tuple[str, ...]) -> Files:

@@ -1,6 +1,6 @@
 """Text to ids with all cores: sentences in the order of the text, in bounded memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import compress
@@ -12,12 +12,13 @@ from sentencepiece import SentencePieceProcessor
 from hvd_nmt.common.progress import progress
 from hvd_nmt.config import UNK
 from hvd_nmt.data import corpus
-from hvd_nmt.data.parallel_corpus import SentencesWriter
+from hvd_nmt.data.corpus import SentencesWriter
 from hvd_nmt.data.text import Block, pair_blocks
 from hvd_nmt.preparation import subwords, workers
 from hvd_nmt.preparation.cleaning import EMPTY
 from hvd_nmt.preparation.copies import Copier, Copying, Ids, flat
-from hvd_nmt.preparation.parts import PartState, Paths
+from hvd_nmt.preparation.corpora import Paths
+from hvd_nmt.preparation.parts import PartState
 
 TOO_LONG = "too long"
 
@@ -83,8 +84,7 @@ def encode(
     lengths = np.concatenate([block.lengths for block in blocks], axis=1)
     kept = np.concatenate([block.kept for block in blocks])
     if is_train:
-        removed = left_out(lengths, limit).items()
-        part.removed.update({rule: int(pairs.sum()) for rule, pairs in removed if pairs.any()})
+        part.removed.update(filter(None, left_out(lengths, limit)))
     part.corpora = part.corpora[kept]
     part.truncated = int((lengths.max(axis=0)[kept] > limit.tokens).sum())
     part.kept_text_bytes = n_bytes.tolist()
@@ -92,29 +92,16 @@ def encode(
     return lengths
 
 
-def kept(text: Paths, chosen: np.ndarray, models: Models, limit: LengthLimit) -> np.ndarray:
-    """Which of the `chosen` pairs of clean training text `encode` would keep; both bool [pairs]."""
-
-    def jobs() -> Iterator[tuple[Block, np.ndarray]]:
-        for block in pair_blocks(*text):
-            yield block, chosen[block.first - 1 :][: block.pairs]
-
-    found = []
-    with progress(len(chosen), "pairs", "choosing pairs for the vocabulary") as bar:
-        for some in workers.in_order(partial(_kept, models, limit), jobs()):
-            found.append(some)
-            bar.update(len(some))
-    return np.concatenate(found)
-
-
-def left_out(lengths: np.ndarray, limit: LengthLimit) -> dict[str, np.ndarray]:
-    """The training pairs that their lengths leave out: bool [pairs] for each rule.
+def left_out(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
+    """The rules by which lengths leave training pairs out: object [pairs], names, "" if one stays.
 
     `lengths` are int [2, pairs], eos counted; 1: nothing is left of a side, as of U+200B alone.
     """
-    empty = lengths.min(axis=0) == 1
-    too_long = lengths.max(axis=0) > limit.tokens
-    return {EMPTY: empty, TOO_LONG: too_long & ~empty & limit.skip}
+    rules = np.full(lengths.shape[1], "", object)
+    if limit.skip:
+        rules[lengths.max(axis=0) > limit.tokens] = TOO_LONG
+    rules[lengths.min(axis=0) == 1] = EMPTY
+    return rules
 
 
 def _encode(
@@ -123,7 +110,7 @@ def _encode(
     """What a worker does with a block of clean text."""
     lines = block.lines
     ids, lengths = _encoded(models, lines, measured=is_train and limit.skip)
-    kept = _stay(lengths, limit) if is_train else np.ones(block.pairs, bool)
+    kept = left_out(lengths, limit) == "" if is_train else np.ones(block.pairs, bool)
     if not kept.all():
         ids = [(all_ids[np.repeat(kept, own)], own[kept]) for all_ids, own in ids]
         lines = list(compress(lines[0], kept)), list(compress(lines[1], kept))
@@ -134,19 +121,6 @@ def _encode(
         ids += copier.copies(pairs, numbers, (ids[0], ids[1]), limit.tokens)
     n_bytes = [sum(map(len, side)) + len(side) for side in lines]
     return EncodedBlock(kept, lengths, (n_bytes[0], n_bytes[1]), tuple(ids))
-
-
-def _kept(models: Models, limit: LengthLimit, job: tuple[Block, np.ndarray]) -> np.ndarray:
-    """What a worker does with a block of clean text and the choice of its pairs."""
-    block, chosen = job
-    lines = [list(compress(side, chosen)) for side in block.lines]
-    kept = chosen.copy()
-    kept[chosen] = _stay(_encoded(models, lines, measured=True)[1], limit)
-    return kept
-
-
-def _stay(lengths: np.ndarray, limit: LengthLimit) -> np.ndarray:
-    return ~np.logical_or.reduce([*left_out(lengths, limit).values()])
 
 
 def _encoded(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,20 +10,16 @@ import tyro
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.common.files import fingerprint
-from hvd_nmt.data.corpus import LANGUAGE_NAME, SPM_MODEL, SPM_SOURCE_MODEL
+from hvd_nmt.config.schema import NaturalInt, PositiveInt, require_limits
 from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
 from hvd_nmt.preparation.copies import Copying
-from hvd_nmt.preparation.corpora import CorpusFiles
-from hvd_nmt.preparation.parts import Input, Paths
+from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.subwords import Learning
 
+_OF_MOSES = ("min_words", "max_words", "max_word_ratio", "longest_word")
 SAMPLE = 1_000_000
 """training pairs that SentencePiece learns from unless the command says otherwise"""
-
-
-MOST = 10_000_000
-"""pieces of a vocabulary, and tokens of a sentence: SentencePiece and NumPy count with 32 bits"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Options:
     corpora: Path | None = None
     """YAML file that names several corpora instead, see docs/guide.md"""
     train_source: Path | None = None
-    """training text, one sentence per line, UTF-8, plain or of gzip, bzip2 or xz"""
+    """training text, one sentence per line, UTF-8, plain, .gz, .bz2 or .xz"""
     train_target: Path | None = None
     """translation of the training text, line by line"""
     dev_source: Path | None = None
@@ -50,14 +45,14 @@ class Options:
     """test text, kept as it is"""
     test_target: Path | None = None
     """translation of the test text"""
-    dev_size: int = 0
+    dev_size: NaturalInt = 0
     """without dev files: training pairs to hold out instead, evenly spread over the corpus"""
     source_language: str = "en"
     """name of the source language, used in file names"""
     target_language: str = "de"
     """name of the target language, used in file names"""
     mirror: str | None = None
-    """address or folder that has the files of the dataset, the very same ones"""
+    """address to download the same files of the dataset from"""
     cache: Path = dataclasses.field(default_factory=datasets.default_cache)
     """folder that keeps downloads"""
     rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
@@ -65,13 +60,13 @@ class Options:
     not_utf8: Literal["auto", "stop", "skip"] = "auto"
     """a training pair that is not UTF-8; stop: end with an error; skip: leave it out (dev and test
     keep it, with U+FFFD); auto: skip in a dataset, stop in your own text"""
-    vocabulary_size: int = 0
+    vocabulary_size: NaturalInt = 0
     """SentencePiece pieces, joint or of each side, rounded up to a multiple of 8; 0: 8,000 for
     files, 4,000 for the embedded corpus, 32,768 for wmt16-en-de"""
     separate_vocabularies: bool = False
     """learn a vocabulary from the source and another from the target, for languages that share few
     words, instead of a joint one"""
-    source_vocabulary_size: int = 0
+    source_vocabulary_size: NaturalInt = 0
     """with --separate-vocabularies: pieces of the source; 0: as many as of the target"""
     learning: Annotated[Learning, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=Learning
@@ -83,9 +78,9 @@ class Options:
     source_vocabulary: Path | None = None
     """SentencePiece model of the source, where --vocabulary is only that of the target, such as
     spm.source.model of a run that has one"""
-    vocabulary_sample: int = SAMPLE
+    vocabulary_sample: NaturalInt = SAMPLE
     """most training pairs that SentencePiece learns from, evenly spread; 0: all"""
-    max_length: int = 128
+    max_length: PositiveInt = 128
     """longest training sentence, subword tokens with eos"""
     too_long: Literal["skip", "truncate"] = "skip"
     """what becomes of a training pair with a longer sentence"""
@@ -95,30 +90,27 @@ class Options:
     """replace a directory that was prepared with other settings"""
 
     def __post_init__(self) -> None:
+        require_limits(self)
         if not self.out.name:
             raise ConfigError("--out is the working directory: give a directory of its own.")
         for part in ("train", "dev", "test"):
             if self._sides(part).count(None) == 1:
                 raise ConfigError(f"Give both --{part}-source and --{part}-target, or neither.")
         self._check_origin()
-        self._check_unused()
-        self._check_vocabularies()
+        changed = [name for name in _OF_MOSES if getattr(self.rules, name) != getattr(Rules, name)]
+        if changed and not self.corpora and self.cleaning.clean != "moses":
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+            raise ConfigError(f"{flags} would have no effect: these rules need --clean moses.")
+        if self.source_vocabulary_size and not self.separate_vocabularies:
+            raise ConfigError("--source-vocabulary-size needs --separate-vocabularies.")
+        if self.source_vocabulary and not self.vocabulary:
+            raise ConfigError(
+                "--source-vocabulary belongs to --vocabulary, that of the target: give both."
+            )
         for language in self.languages:
-            if not re.fullmatch(LANGUAGE_NAME, language):
-                raise ConfigError(f"{language!r} is no language name: use one like en or pt_BR.")
+            corpora.require_language(language)
         if self.source_language == self.target_language:
             raise ConfigError("The two languages name files: they must have different names.")
-        sizes = self.vocabulary_size, self.source_vocabulary_size, self.max_length
-        if self.max_length < 2 or min(*sizes, self.vocabulary_sample, self.dev_size) < 0:
-            raise ConfigError(
-                "--max-length must be at least 2; --vocabulary-size, --source-vocabulary-size, "
-                "--vocabulary-sample and --dev-size at least 0."
-            )
-        if max(sizes) > MOST:
-            raise ConfigError(
-                "--vocabulary-size, --source-vocabulary-size and --max-length must be at most "
-                f"{MOST:,}."
-            )
 
     def _check_origin(self) -> None:
         """Text comes from one place, with a dev part."""
@@ -141,50 +133,6 @@ class Options:
         if self.dataset and self.languages != datasets.TABLE[self.dataset].languages:
             source, target = datasets.TABLE[self.dataset].languages
             raise ConfigError(f"{self.dataset} is {source} to {target}: give no other languages.")
-
-    def _check_vocabularies(self) -> None:
-        """Models that are given are there, and both of them where there are two."""
-        given = {"--source-vocabulary": self.source_vocabulary, "--vocabulary": self.vocabulary}
-        for flag, path in given.items():
-            if path and not path.is_file():
-                raise ConfigError(f"{flag}: there is no file {path}: give a SentencePiece model.")
-        if self.source_vocabulary and not self.vocabulary:
-            raise ConfigError(
-                "--source-vocabulary belongs to --vocabulary, that of the target: give both."
-            )
-        if self.vocabulary and self.vocabulary.name == SPM_MODEL and not self.source_vocabulary:
-            beside = self.vocabulary.with_name(SPM_SOURCE_MODEL)
-            if beside.exists():
-                raise ConfigError(
-                    f"{self.vocabulary} is the vocabulary of the target alone: give that of the "
-                    f"source too, --source-vocabulary {beside}."
-                )
-
-    def _check_unused(self) -> None:
-        """Nothing was asked for that would be passed over without a word."""
-        given = {
-            f"--{field.name.replace('_', '-')}"
-            for options in (self, self.rules, self.learning, self.copying)
-            for field in dataclasses.fields(options)
-            if field.default not in (dataclasses.MISSING, getattr(options, field.name))
-        }
-        of_learning = {"--vocabulary-size", "--separate-vocabularies", "--source-vocabulary-size",
-                       "--vocabulary-sample", "--vocabulary-type", "--character-coverage",
-                       "--byte-fallback", "--user-defined-symbols", "--tags"}  # fmt: skip
-        of_moses = {"--min-words", "--max-words", "--max-word-ratio", "--longest-word"}
-        for flags, have_effect, why in (
-            ({"--copies", "--seed"}, self.copying.is_on,
-             "they are all the same without --bpe-dropout or --noise"),
-            (of_learning, not self.vocabulary, "--vocabulary is used as it is"),
-            ({"--source-vocabulary-size"}, self.separate_vocabularies,
-             "it needs --separate-vocabularies"),
-            (of_moses, self.corpora or self.cleaning.clean != "none",
-             "these rules need --clean moses"),
-            ({"--mirror"}, self.is_public, "only a public --dataset is downloaded"),
-        ):  # fmt: skip
-            if not have_effect and flags & given:
-                unused = ", ".join(sorted(flags & given))
-                raise ConfigError(f"{unused} would have no effect: {why}. Leave one out.")
 
     @property
     def is_public(self) -> bool:

@@ -5,100 +5,29 @@ duplicates and leaks are found.
 """
 
 import gzip
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress
+from itertools import compress, count
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from hvd_nmt.common.errors import DataError
-from hvd_nmt.common.files import FileFacts, fingerprint
+from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
-from hvd_nmt.data.text import Block, block_lines, pair_blocks, plain
+from hvd_nmt.data.text import Block, block_lines, plain
 from hvd_nmt.preparation import cleaning, workers
+from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
 
 NOT_UTF8 = "not UTF-8"
 HELD_OUT = "held out for dev"
 IN_DEV = "source is in dev"
 TARGET_IN_DEV = "target is in dev"
-
-Paths = tuple[Path, Path]
-"""a source file and its translation, line by line"""
-
-
-class Input(NamedTuple):
-    """The raw text of a part."""
-
-    paths: Sequence[Paths]
-    """files, one after the other"""
-    facts: Sequence[tuple[FileFacts, FileFacts]]
-    """what each of these files was when the command began"""
-
-    @classmethod
-    def of(cls, paths: Sequence[Paths]) -> "Input":
-        """Reads the files' digests; DataError: a file cannot be read, or not more than once."""
-        for path in (path for pair in paths for path in pair):
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise DataError(
-                    f"{path} is a pipe or a device, and the text is read more than once: give a "
-                    "file (one of gzip, bzip2 or xz is read as it is)."
-                )
-        try:
-            return cls(paths, [(fingerprint(pair[0]), fingerprint(pair[1])) for pair in paths])
-        except OSError as error:
-            raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
-
-    @property
-    def files(self) -> list[FileFacts]:
-        """What all sources and all targets are; of several files, the digest of their digests."""
-        return [*map(_joined, zip(*self.facts, strict=True))]
-
-    def blocks(self) -> Iterator[tuple[Paths, Block, int]]:
-        """The line pairs, the files they are from, and how many pairs the files before have.
-
-        Raises DataError as `pair_blocks`; at the end also if a file is no longer what it was.
-        """
-        before = 0
-        for paths, facts in zip(self.paths, self.facts, strict=True):
-            last = 0
-            for block in pair_blocks(*paths):
-                yield paths, block, before
-                last += block.pairs
-            before += last
-            for path, known in zip(paths, facts, strict=True):
-                if fingerprint(path) != known:
-                    raise DataError(
-                        f"{path} has changed while it was read: give the same command again when "
-                        "nobody writes to it."
-                    )
-
-
-@dataclass(frozen=True)
-class Source:
-    """One corpus of a part, and how its pairs are cleaned."""
-
-    raw: Input | None
-    """None: the corpus has no such part"""
-    cleaner: Callable[[str, str], tuple[str | None, cleaning.Pair]]
-    """tells of a raw pair which rule removes it (None: none) and gives it cleaned"""
-    wrong_bytes: str = "stop"
-    """stop: an error at the first line that is not UTF-8; skip: leave its pair out; keep: U+FFFD"""
-    tags: tuple[str, ...] = ()
-    """that are put in front of each source"""
-    known_tags: Sequence[str] = ()
-    """that make no other sentence of one"""
-    repeated: Callable[[np.ndarray], Mapping[str, np.ndarray]] = lambda keys: {}
-    """gives the pairs that go because of others, see `cleaning.repeated`"""
-    removed: Path | None = None
-    """file of removed pairs: rule, line number from 1, source and target with TAB between, those of
-    `repeated` last; wrong bytes are U+FFFD and controls are spaces. None: they are not kept"""
 
 
 @dataclass
@@ -115,15 +44,15 @@ class PartState:
     """int [pairs], number of the corpus that each kept pair is of"""
     pairs_read: int
     """pairs of the raw files"""
-    text_bytes: list[int]
+    text_bytes: Sequence[int]
     """bytes of the text read, cleaned, one byte per line end"""
     removed: Counter[str] = field(default_factory=Counter)
     """pairs removed by each rule"""
     truncated: int = 0
     """pairs kept with a side cut to the greatest length"""
-    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    tokens: Sequence[int] = (0, 0)
     """tokens of the pairs that are kept, eos counted, 0 before they are encoded"""
-    kept_text_bytes: list[int] = field(init=False)
+    kept_text_bytes: Sequence[int] = field(init=False)
     """bytes of the text of the pairs that are kept"""
 
     def __post_init__(self) -> None:
@@ -142,55 +71,66 @@ class PartState:
         return Part(self.pairs_read, self.pairs, removed, self.truncated, source, target)
 
 
-def keep_all(source: str, target: str) -> tuple[str | None, cleaning.Pair]:
-    """The cleaner of dev and test: every pair stays, for a score counts them all."""
-    return None, (plain(source), plain(target))
-
-
-def clean(sources: Sequence[Source], text: Paths) -> PartState:
+def clean(
+    part: str, corpora: Sequence[CorpusFiles], text: Paths, removed: Path, *,
+    wrong_bytes: str = "stop", known_tags: Sequence[str] = (),
+    held_out: Mapping[str, np.ndarray] | None = None,
+) -> PartState:  # fmt: skip
     """Reads a part's raw files, one corpus after the other, and writes its clean text.
 
-    Raises DataError as `Input.blocks` and `block_lines`.
+    All pairs of dev and test stay, for a score counts them all.
+
+    Args:
+        removed: folder for the pairs that are removed from train, in `removed.tsv.gz`, or of
+            several corpora `removed.NAME.tsv.gz`: rule, line number from 1, source and target with
+            TAB between, those that go because of others last.
+        wrong_bytes: stop: DataError at the first line that is not UTF-8; skip: a training pair with
+            one is removed, dev and test keep it, with U+FFFD.
+        known_tags: that make no other sentence of a source.
+        held_out: `cleaning.keys` of the parts with which train must not share sentences.
+
+    Raises:
+        DataError: as `pair_blocks` and `block_lines`.
     """
-    pairs_read, text_bytes, removed = 0, np.zeros(2, np.int64), Counter[str]()
-    keys, numbers = [np.zeros((0, 2), np.uint64)], [np.zeros(0, np.int64)]
-    sizes: list[int] = []
+    blocks: list[_Cleaned] = []
+    corpus_of: list[int] = []  # of each block
     with ExitStack() as stack:
-        notes = [stack.enter_context(_noting(source.removed)) for source in sources]
+        rows = [
+            stack.enter_context(_packed(removed, corpus.name))
+            for corpus in corpora
+            if part == "train"
+        ]
         with _writing(text) as write:
-            for source, write_row in zip(sources, notes, strict=True):
-                for cleaned in _cleaned(source):
-                    pairs_read += cleaned.pairs_read
-                    text_bytes += cleaned.text_bytes
-                    removed.update(rule for rule, *_ in cleaned.removed)
-                    keys.append(cleaned.keys)
-                    numbers.append(cleaned.numbers)
+            for number, corpus in enumerate(corpora):
+                for cleaned in _read(part, corpus, wrong_bytes == "skip", known_tags):
                     write(cleaned.kept)
-                    for row in cleaned.removed:
-                        write_row(*row)
-                sizes.append(sum(map(len, keys)) - sum(sizes))
-        inputs = [source.raw.files for source in sources if source.raw]
-        part = PartState(
-            text, [*map(_joined, zip(*inputs, strict=True))], np.concatenate(keys),
-            np.repeat(np.arange(len(sizes)), sizes), pairs_read, text_bytes.tolist(), removed,
-        )  # fmt: skip
-        rules: dict[str, np.ndarray] = {}
-        for number, source in enumerate(sources):
-            of_corpus = part.corpora == number
-            for rule, pairs in source.repeated(part.keys[of_corpus]).items():
-                rules.setdefault(rule, np.zeros(part.pairs, bool))[of_corpus] = pairs
-        if not any(pairs.any() for pairs in rules.values()):
-            return part
-        if cleaning.DUPLICATE in rules:  # it comes last, whichever corpus has named it first
-            rules[cleaning.DUPLICATE] = rules.pop(cleaning.DUPLICATE)
-        number_of = np.concatenate(numbers)
-
-        def note(index: int, rule: str, pair: tuple[bytes, bytes]) -> None:
-            of_corpus = notes[part.corpora[index]]
-            of_corpus(rule, number_of[index], (pair[0].decode(), pair[1].decode()))
-
-        left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
-        return without(part, left, rules, note)
+                    if rows:
+                        rows[number].write(cleaned.rows)
+                    blocks.append(cleaned._replace(kept=(b"", b""), rows=b""))
+                    corpus_of.append(number)
+        inputs = [corpus.inputs[part].files for corpus in corpora if part in corpus.inputs]
+        state = PartState(
+            text,
+            inputs=[*map(joined, zip(*inputs, strict=True))],
+            keys=np.concatenate([block.keys for block in blocks]),
+            corpora=np.repeat(corpus_of, [len(block.keys) for block in blocks]),
+            pairs_read=sum(block.pairs_read for block in blocks),
+            text_bytes=np.sum([block.text_bytes for block in blocks], axis=0).tolist(),
+            removed=sum((block.removed for block in blocks), Counter()),
+        )
+        if not rows:
+            return state
+        rules = np.full(state.pairs, "", object)
+        for number, corpus in enumerate(corpora):
+            own = state.corpora == number
+            rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
+        places = np.flatnonzero(rules)
+        numbers = np.concatenate([block.numbers for block in blocks])
+        for place, pair in zip(places, _chosen(text, rules != ""), strict=True):
+            row = _row(rules[place], numbers[place], *(side[:-1].decode() for side in pair))
+            rows[state.corpora[place]].write(row)
+    left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
+    return _without(state, left, rules) if len(places) else state
 
 
 def hold_out(
@@ -216,52 +156,35 @@ def hold_out(
         )
     chosen = np.zeros(train.pairs, bool)
     chosen[(2 * np.arange(pairs) + 1) * train.pairs // (2 * pairs)] = True
-    keys = train.keys[chosen]
-    shared = cleaning.leaks(train.keys, keys)
-    rules = {HELD_OUT: chosen, IN_DEV: shared[:, 0]}
+    dev = subset(train, dev_text, chosen)
+    dev = replace(dev, pairs_read=pairs, text_bytes=dev.kept_text_bytes, removed=Counter())
+    shared = cleaning.leaks(train.keys, dev.keys)
+    rules = np.full(train.pairs, "", object)
     if targets_too:
-        rules[TARGET_IN_DEV] = shared[:, 1]
-    with _writing(dev_text) as write:
-
-        def note(index: int, rule: str, pair: tuple[bytes, bytes]) -> None:
-            if rule == HELD_OUT:
-                write((pair[0] + b"\n", pair[1] + b"\n"))
-
-        left = without(train, rest, rules, note)
-    dev = PartState(dev_text, train.inputs, keys, train.corpora[chosen], pairs, [])
-    dev.text_bytes = dev.kept_text_bytes
-    return left, dev
+        rules[shared[:, 1]] = TARGET_IN_DEV
+    rules[shared[:, 0]] = IN_DEV
+    rules[chosen] = HELD_OUT
+    return _without(train, rest, rules), dev
 
 
-def without(
-    part: PartState, text: Paths, rules: Mapping[str, np.ndarray],
-    note: Callable[[int, str, tuple[bytes, bytes]], None],
-) -> PartState:  # fmt: skip
-    """Writes the pairs that no rule removes, and counts the others by the first one that does.
+def _without(part: PartState, text: Paths, rules: np.ndarray) -> PartState:
+    """What is left where `rules`, object [pairs], name for each pair the one that removes it."""
+    left = subset(part, text, rules == "")
+    return replace(left, removed=part.removed + Counter(filter(None, rules)))
 
-    Args:
-        text: where the text of the pairs that are left goes.
-        rules: bool [pairs] for each, the pairs that it removes.
-        note: is told of each removed pair: index, rule, source and target.
-    """
-    names, removed_by = list(rules), np.zeros(part.pairs, np.int64)
-    for number, pairs in reversed([*enumerate(rules.values(), start=1)]):
-        removed_by[pairs] = number
-    counts = np.bincount(removed_by, minlength=len(names) + 1)[1:].tolist()
-    with _writing(text) as write, progress(part.pairs, "pairs", f"writing {text[0].name}") as bar:
-        for block in pair_blocks(*part.text):
-            first, (sources, targets) = block.first - 1, block.lines
-            of_block = removed_by[first : first + block.pairs]
-            for i in np.flatnonzero(of_block).tolist():
-                note(first + i, names[of_block[i] - 1], (sources[i], targets[i]))
-            is_left = of_block == 0
-            write((_ended(compress(sources, is_left)), _ended(compress(targets, is_left))))
-            bar.update(block.pairs)
-    left = removed_by == 0
-    return replace(
-        part, text=text, keys=part.keys[left], corpora=part.corpora[left],
-        removed=part.removed + Counter(dict(zip(names, counts, strict=True))),
-    )  # fmt: skip
+
+def subset(part: PartState, text: Paths, which: np.ndarray) -> PartState:
+    """Some pairs of a part, bool [pairs], written to files of their own."""
+    with _writing(text) as write:
+        for pair in _chosen(part.text, which):
+            write(pair)
+    return replace(part, text=text, keys=part.keys[which], corpora=part.corpora[which])
+
+
+def _chosen(text: Paths, which: np.ndarray) -> Iterator[tuple[bytes, bytes]]:
+    """Some pairs of clean text, bool [pairs], with their line ends."""
+    with open(text[0], "rb") as source, open(text[1], "rb") as target:
+        yield from zip(compress(source, which), compress(target, which), strict=True)
 
 
 class _Cleaned(NamedTuple):
@@ -272,49 +195,55 @@ class _Cleaned(NamedTuple):
     """of the kept pairs"""
     numbers: np.ndarray
     """line numbers of the kept pairs"""
-    removed: list[tuple[str, int, cleaning.Pair]]
-    """rule, line number and text of the others"""
+    removed: Counter[str]
+    rows: bytes
+    """of `removed.tsv.gz`"""
 
 
-def _cleaned(source: Source) -> Iterator[_Cleaned]:
-    if source.raw is not None:
-        with progress(None, "pairs", f"reading {source.raw.paths[0][0].name}") as bar:
-            for cleaned in workers.in_order(partial(_clean, source), source.raw.blocks()):
-                bar.update(cleaned.pairs_read)
-                yield cleaned
+def _read(
+    part: str, corpus: CorpusFiles, lenient: bool, known_tags: Sequence[str]
+) -> Iterator[_Cleaned]:
+    if part not in corpus.inputs:
+        return
+    raw = corpus.inputs[part]
+    cleaner = cleaning.Cleaner(corpus.rules, corpus.languages) if part == "train" else None
+    work = partial(_clean, cleaner, lenient, corpus.tags, known_tags)
+    with progress(None, "pairs", f"reading {raw.paths[0][0].name}") as bar:
+        for cleaned in workers.in_order(work, raw.blocks()):
+            bar.update(cleaned.pairs_read)
+            yield cleaned
 
 
-def _clean(source: Source, job: tuple[Paths, Block, int]) -> _Cleaned:
-    """What a worker does with a block: decode, apply the rules, encode what stays."""
-    paths, block, before = job
-    names, wrong = (str(paths[0]), str(paths[1])), set()
-    try:
-        lines = block_lines(block, names)
-    except DataError:
-        if source.wrong_bytes == "stop":
-            raise
-        lines = block_lines(block, names, lenient=True)
-        if source.wrong_bytes == "skip":
-            raw = (enumerate(side) for side in block.lines)
-            wrong = {i for side in raw for i, line in side if not _is_utf8(line)}
+def _clean(
+    cleaner: cleaning.Cleaner | None, lenient: bool, tags: Sequence[str],
+    known_tags: Sequence[str], job: tuple[Paths, int, Block],
+) -> _Cleaned:  # fmt: skip
+    """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
+    paths, before, block = job
+    lines = block_lines(block, (str(paths[0]), str(paths[1])), lenient)
     kept: list[cleaning.Pair] = []
     numbers: list[int] = []
-    removed: list[tuple[str, int, cleaning.Pair]] = []
-    for i, pair in enumerate(zip(*lines, strict=True)):
-        rule, cleaned = source.cleaner(*pair)
-        number = before + block.first + i
-        if i in wrong or rule:
-            removed.append((NOT_UTF8 if i in wrong else str(rule), number, pair))
+    rows: list[bytes] = []
+    removed: Counter[str] = Counter()
+    pairs = zip(zip(*block.lines, strict=True), zip(*lines, strict=True), strict=True)
+    for number, (raw, pair) in zip(count(before + block.first), pairs, strict=False):
+        rule, cleaned = cleaner(*pair) if cleaner else ("", (plain(pair[0]), plain(pair[1])))
+        if cleaner and lenient and not all(map(_is_utf8, raw)):
+            rule = NOT_UTF8
+        if rule:
+            rows.append(_row(rule, number, *pair))
+            removed[rule] += 1
         else:
-            kept.append((" ".join((*source.tags, cleaned[0])), cleaned[1]))
+            kept.append((" ".join((*tags, cleaned[0])), cleaned[1]))
             numbers.append(number)
     return _Cleaned(
         pairs_read=block.pairs,
-        text_bytes=(_n_bytes(lines[0]), _n_bytes(lines[1])),
-        kept=(_ended(pair[0].encode() for pair in kept), _ended(pair[1].encode() for pair in kept)),
-        keys=cleaning.keys(kept, source.known_tags),
+        text_bytes=(len(_text(lines[0])), len(_text(lines[1]))),
+        kept=(_text(source for source, _ in kept), _text(target for _, target in kept)),
+        keys=cleaning.keys(kept, known_tags),
         numbers=np.array(numbers, np.int64),
         removed=removed,
+        rows=b"".join(rows),
     )
 
 
@@ -322,22 +251,12 @@ def _is_utf8(line: bytes) -> bool:
     return line.decode(errors="replace").encode() == line
 
 
-def _n_bytes(lines: Iterable[str]) -> int:
-    """Bytes of lines as they are used, one for each line's end."""
-    return sum(len(line if line.isascii() else plain(line).encode()) + 1 for line in lines)
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{plain(line)}\n" for line in lines).encode()
 
 
-def _ended(lines: Iterable[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
-
-
-def _joined(files: Sequence[FileFacts]) -> FileFacts:
-    """What one file after the other is: of several, the digest of their digests."""
-    if len(files) == 1:
-        return files[0]
-    digests = "".join(file.sha256 for file in files)
-    n_bytes = sum(file.n_bytes for file in files)
-    return FileFacts(n_bytes, hashlib.sha256(digests.encode()).hexdigest())
+def _row(rule: str, number: int, source: str, target: str) -> bytes:
+    return f"{rule}\t{number}\t{plain(source)}\t{plain(target)}\n".encode()
 
 
 @contextmanager
@@ -353,18 +272,12 @@ def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
 
 
 @contextmanager
-def _noting(path: Path | None) -> Iterator[Callable[[str, int, cleaning.Pair], None]]:
-    """Yields a function that writes rule, line number and text of a removed pair to a file."""
-    if path is None:
-        yield lambda *row: None
-        return
+def _packed(folder: Path, corpus: str) -> Iterator[gzip.GzipFile]:
+    """Yields the file of the pairs that are removed from a corpus."""
+    name = ".".join(filter(None, ("removed", corpus, "tsv.gz")))
     with (
-        open(path, "wb") as stream,
+        open(folder / name, "wb") as stream,
         # Without a name and a time, which gzip would put into the bytes.
         gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed,
     ):
-
-        def write_row(rule: str, number: int, pair: cleaning.Pair) -> None:
-            packed.write(("\t".join((rule, str(number), *map(plain, pair))) + "\n").encode())
-
-        yield write_row
+        yield packed

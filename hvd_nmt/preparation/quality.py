@@ -23,50 +23,35 @@ from hvd_nmt.data.corpus import Manifest, Part, Side
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
 
 REPORT = "quality.json"
-FORMAT_VERSION = 1
 LONGEST_COUNTED = 1024
 """tokens: the histograms count longer sentences as of this length"""
 SIDES = ("source", "target")
 
 
-def counted(
-    lengths: np.ndarray, keys: np.ndarray, held_out: Mapping[str, np.ndarray], max_length: int
-) -> dict[str, Any]:
-    """A part of `report`.
+def report(
+    languages: tuple[str, str], parts: Mapping[str, Part], lengths: np.ndarray, keys: np.ndarray,
+    held_out: Mapping[str, np.ndarray], max_length: int,
+) -> dict[str, Any]:  # fmt: skip
+    """All that is known of the data, as plain JSON values.
 
     Args:
+        parts: what the manifest records of "train", "dev" and "test".
         lengths: int [2, pairs], tokens of the sources and targets of training, not cut.
         keys: their `cleaning.keys`.
         held_out: those of each other part.
     """
     over = lengths > max_length
+    too_long = [int(which.sum()) for which in (*over, over.any(axis=0))]
     of_pairs = keys[:, 0], keys[:, 1], pair_keys(keys)
-    names = (*SIDES, "pairs")
-    repeated = (len(values) - len(np.unique(values)) for values in of_pairs)
-    too_long = (int(which.sum()) for which in (*over, over.any(axis=0)))
     return {
-        "max_length": max_length,
-        "over_max_length": _shares(dict(zip(names, too_long, strict=True)), len(keys)),
-        "lengths": {side: _lengths(of) for side, of in zip(SIDES, lengths, strict=True)},
-        "duplicates": _shares(dict(zip(names, repeated, strict=True)), len(keys)),
-        "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
-    }
-
-
-def report(
-    languages: tuple[str, str], parts: Mapping[str, Part], counted: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All that is known of the data, as plain JSON values.
-
-    Args:
-        parts: what the manifest records of "train", "dev" and "test".
-        counted: what `counted` gave.
-    """
-    return {
-        "format_version": FORMAT_VERSION,
+        "format_version": 1,
         "languages": dict(zip(SIDES, languages, strict=True)),
         "parts": {name: _part(part) for name, part in parts.items()},
-        **counted,
+        "max_length": max_length,
+        "over_max_length": _shares(too_long, len(keys)),
+        "lengths": {side: _lengths(of) for side, of in zip(SIDES, lengths, strict=True)},
+        "duplicates": _shares([len(keys) - len(np.unique(each)) for each in of_pairs], len(keys)),
+        "leakage": {part: _leakage(keys, held) for part, held in held_out.items()},
     }
 
 
@@ -76,13 +61,10 @@ def write(directory: Path, report: Mapping[str, Any]) -> None:
     (directory / REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def summary(out: Path, wanted: tuple[int, int], seconds: Mapping[str, float]) -> str:
+def summary(out: Path, wanted: int) -> str:
     """The lines that `prepare` prints when it is done.
 
-    Args:
-        wanted: pieces that were asked for of the source's and of the target's or joint vocabulary,
-            0: none in particular.
-        seconds: that each stage took.
+    `wanted` pieces of the target's or joint vocabulary were asked for, 0: none in particular.
     """
     manifest = corpus.load(out).manifest
     lines = [*table(json.loads((out / REPORT).read_text(encoding="utf-8")))]
@@ -96,9 +78,8 @@ def summary(out: Path, wanted: tuple[int, int], seconds: Mapping[str, float]) ->
         pairs = f"{each.pairs['train']:,} training pairs"
         words = ", ".join((each.direction, pairs, weight, *each.tags))
         lines.append(f"corpus {each.name}: {words}")
-    times = ", ".join(f"{name} {stage_s:.1f} s" for name, stage_s in seconds.items())
     hashes = f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}"
-    return "\n".join([*lines, *_vocabularies(manifest, wanted), f"time: {times}", hashes])
+    return "\n".join([*lines, *_vocabularies(manifest, wanted), hashes])
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
@@ -135,29 +116,19 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _vocabularies(manifest: Manifest, wanted: tuple[int, int]) -> Iterator[str]:
+def _vocabularies(manifest: Manifest, wanted: int) -> Iterator[str]:
     """A line of the joint vocabulary, or one of each side's."""
     pieces, rows = manifest.vocabulary_pieces, manifest.vocabulary_size
-    found = f"{rows:,} embedding rows{_another_size(pieces, wanted[1])}"
+    asked_for = f" ({wanted:,} pieces were asked for)" if wanted not in (0, pieces) else ""
     if not manifest.source_has_own:
-        yield f"vocabulary: {pieces:,} joint pieces, {found}"
+        yield f"vocabulary: {pieces:,} joint pieces, {rows:,} embedding rows{asked_for}"
         return
-    own, own_rows = manifest.source_vocabulary_pieces, manifest.source_vocabulary_size
-    of_source = f"{own_rows:,} embedding rows{_another_size(own, wanted[0] or wanted[1])}"
-    if not own_rows:
+    own = manifest.source_vocabulary_size
+    of_source = f"{own:,} embedding rows"
+    if not own:
         of_source = "each with the id that it has in the target: one embedding for both"
-    yield f"source vocabulary: {own:,} pieces, {of_source}"
-    yield f"target vocabulary: {pieces:,} pieces, {found}"
-
-
-def _another_size(pieces: int, wanted: int) -> str:
-    """Why there are not as many pieces as were asked for."""
-    if wanted in (0, pieces):
-        return ""
-    why = "the number is rounded up to a multiple of 8"
-    if pieces < wanted:
-        why = "the text gives no more"
-    return f" ({wanted:,} pieces were asked for; {why})"
+    yield f"source vocabulary: {manifest.source_vocabulary_pieces:,} pieces, {of_source}"
+    yield f"target vocabulary: {pieces:,} pieces, {rows:,} embedding rows{asked_for}"
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -205,8 +176,9 @@ def _leakage(train: np.ndarray, held_out: np.ndarray) -> dict[str, int]:
     }
 
 
-def _shares(counts: Mapping[str, int], of: int) -> dict[str, Any]:
-    return {**counts, "share_of_pairs": round(counts["pairs"] / max(1, of), 6), "of": of}
+def _shares(counts: list[int], of: int) -> dict[str, Any]:
+    names = dict(zip((*SIDES, "pairs"), counts, strict=True))
+    return {**names, "share_of_pairs": round(names["pairs"] / max(1, of), 6), "of": of}
 
 
 def _percent(count: int, of: int) -> str:

@@ -1,40 +1,34 @@
 """The stages of `prepare` in their order: raw text to a data directory."""
 
 import shutil
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import sentencepiece
+from sentencepiece import SentencePieceProcessor
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import fingerprint
 from hvd_nmt.common.version import __version__
 from hvd_nmt.data import corpus
-from hvd_nmt.preparation import (
-    cleaning,
-    corpora,
-    embedded,
-    encoding,
-    parts,
-    quality,
-    vocabularies,
-)
-from hvd_nmt.preparation.corpora import CorpusFiles
+from hvd_nmt.preparation import corpora, embedded, encoding, parts, quality, subwords
+from hvd_nmt.preparation.corpora import CorpusFiles, Input, Paths
 from hvd_nmt.preparation.encoding import LengthLimit
 from hvd_nmt.preparation.options import Options
-from hvd_nmt.preparation.parts import Input, PartState, Paths, Source
+from hvd_nmt.preparation.parts import PartState
+
+_ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
+"""by which training pairs are judged before the vocabulary is learned"""
 
 
 def make(
     options: Options, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
-) -> dict[str, float]:
-    """Fills a folder, which becomes the data directory; returns the seconds of each stage.
+) -> None:
+    """Fills a folder, which becomes the data directory.
 
     Args:
         found: the corpora with their files.
@@ -49,33 +43,31 @@ def make(
         raw = {part: Input.of([paths]) for part, paths in embedded.unpack(work).items()}
         found = [replace(found[0], inputs=raw)]
     build = _Build(options, found, result, work)
+    for number, path in enumerate(options.vocabularies):
+        subwords.require_fit(path, () if number else build.tags)  # tags are of sources
     made = _clean(build)
+    _require_pairs(made["train"])
     if options.dev_size:
-        texts = build.paths(result, "dev"), build.paths(work, "rest")
-        with build.stage("hold out"):
-            made["train"], made["dev"] = parts.hold_out(
-                made["train"], options.dev_size, *texts, options.rules.remove_leaks
-            )
-        _require_pairs(made["train"])
-    with build.stage("vocabulary"):
-        models = _vocabularies(build, made["train"], request)
-    with build.stage("encode train"):
-        lengths = encoding.encode(
-            made["train"], models, build.limit, build.paths(result, "train"), is_train=True,
-            copying=options.copying,
+        made["train"], made["dev"] = parts.hold_out(
+            made["train"], options.dev_size, build.paths(result, "dev"), build.paths(work, "rest"),
+            options.rules.remove_leaks,
         )  # fmt: skip
-        max_length, keys = build.limit.tokens, made["train"].keys
-        counted = quality.counted(lengths, keys, _held_out(made), max_length)
-    with build.stage("encode dev"):
-        stems = build.paths(result, "dev")
-        encoding.encode(made["dev"], models, build.limit, stems, is_train=False)
-    _require_pairs(made["train"], f" (--max-length {max_length})")
+    models = _vocabularies(build, made["train"])
+    lengths = encoding.encode(
+        made["train"], models, build.limit, build.paths(result, "train"), is_train=True,
+        copying=options.copying,
+    )  # fmt: skip
+    stems = build.paths(result, "dev")
+    encoding.encode(made["dev"], models, build.limit, stems, is_train=False)
+    _require_pairs(made["train"], f" (--max-length {options.max_length})")
     shutil.rmtree(work)
-    with build.stage("check sums"):
-        manifest = _manifest(build, made, request, vocabularies.sizes(*models))
-        corpus.write_manifest(result, manifest)
-        quality.write(result, quality.report(build.languages, manifest.parts, counted))
-    return build.seconds
+    manifest = _manifest(build, made, request, *models)
+    corpus.write_manifest(result, manifest)
+    report = quality.report(
+        build.languages, manifest.parts, lengths, made["train"].keys, _held_out(made),
+        options.max_length,
+    )  # fmt: skip
+    quality.write(result, report)
 
 
 @final
@@ -87,17 +79,10 @@ class _Build:
     ) -> None:
         self.options, self.corpora = options, found
         self.result, self.work = result, work
-        self.languages = corpora.languages(found)
-        self.tags = corpora.tags(found, options.learning.tags)
+        self.languages = corpora.side_names(found)
+        tags = (*options.learning.tags, *(tag for each in found for tag in each.tags))
+        self.tags = tuple(dict.fromkeys(tags))
         self.limit = LengthLimit(options.max_length, skip=options.too_long == "skip")
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Keeps the time that a stage takes."""
-        begun_s = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - begun_s
 
     def paths(self, folder: Path, name: str) -> Paths:
         """A source and a target path, such as `folder/name.en` and `folder/name.de`."""
@@ -107,32 +92,17 @@ class _Build:
 def _clean(build: _Build) -> dict[str, PartState]:
     """Writes the clean text of all parts; how each came out, by its name.
 
-    Dev and test come first and stay whole: what they hold is then taken out of train.
+    Dev and test come first: what they hold is then taken out of train.
     """
     made: dict[str, PartState] = {}
     for part in ("dev", "test", "train"):
         if any(part in each.inputs for each in build.corpora):
             text = build.paths(build.work if part == "train" else build.result, part)
-            sources = [_source(build, each, part, _held_out(made)) for each in build.corpora]
-            with build.stage(f"read {part}"):
-                made[part] = parts.clean(sources, text)
-    _require_pairs(made["train"])
+            made[part] = parts.clean(
+                part, build.corpora, text, build.result, wrong_bytes=build.options.wrong_bytes,
+                known_tags=build.tags, held_out=_held_out(made),
+            )  # fmt: skip
     return made
-
-
-def _source(
-    build: _Build, of: CorpusFiles, part: str, held_out: Mapping[str, np.ndarray]
-) -> Source:
-    """How a part of a corpus is cleaned; all pairs of dev and test stay, for a score counts all."""
-    raw, wrong_bytes = of.inputs.get(part), build.options.wrong_bytes
-    if part != "train":
-        wrong_bytes = "stop" if wrong_bytes == "stop" else "keep"
-        return Source(raw, parts.keep_all, wrong_bytes, of.tags, build.tags)
-    return Source(
-        raw, cleaning.Cleaner(of.rules, of.languages), wrong_bytes, of.tags, build.tags,
-        partial(cleaning.repeated, of.rules, held_out=held_out),
-        build.result / ".".join(filter(None, ("removed", of.name, "tsv.gz"))),
-    )  # fmt: skip
 
 
 def _held_out(made: Mapping[str, PartState]) -> dict[str, np.ndarray]:
@@ -140,29 +110,82 @@ def _held_out(made: Mapping[str, PartState]) -> dict[str, np.ndarray]:
     return {name: made[name].keys for name in ("dev", "test") if name in made}
 
 
-def _vocabularies(build: _Build, train: PartState, request: Mapping[str, Any]) -> encoding.Models:
-    options = build.options
-    if options.vocabularies:
-        keys = ("source_vocabulary", "vocabulary")[-len(options.vocabularies) :]
-        digests = [request[key] for key in keys]
-        given = list(zip(options.vocabularies, digests, strict=True))
-        vocabularies.take(build.result, given, build.tags)
+def _vocabularies(build: _Build, train: PartState) -> encoding.Models:
+    """Those of source and target, learned or taken as they are; the same where it is joint."""
+    given = build.options.vocabularies
+    learned = [path.read_bytes() for path in given] if given else _learned(build, train)
+    names = (
+        (corpus.SPM_SOURCE_MODEL, corpus.SPM_SOURCE_VOCAB), (corpus.SPM_MODEL, corpus.SPM_VOCAB),
+    )  # fmt: skip
+    models = []
+    for (name, as_text), content in zip(names[-len(learned) :], learned, strict=True):
+        # Byte for byte, for checkpoints are bound to their hashes.
+        (build.result / name).write_bytes(content)
+        models.append(model := subwords.load(content))
+        lines = (
+            f"{piece}\t{model.get_score(i):g}\n" for i, piece in enumerate(subwords.pieces(model))
+        )
+        (build.result / as_text).write_text("".join(lines), encoding="utf-8", newline="\n")
+    return models[0], models[-1]
+
+
+def _learned(build: _Build, train: PartState) -> list[bytes]:
+    """Vocabularies of the pairs that encoding keeps, which depends on vocabularies.
+
+    So rough ones without rare characters tell first which pairs those are: a line of noise may have
+    thousands of characters that are nowhere else, each of which would get a piece.
+    """
+    most = build.options.vocabulary_sample
+    chosen = subwords.spread(train.pairs, most)
+    sample = parts.subset(train, build.paths(build.work, "sample"), chosen)
+    some = subwords.spread(train.pairs, min(most or _ROUGH_PAIRS, _ROUGH_PAIRS))
+    try:
+        rough = [*map(subwords.load, _trained(build, train.text, some, _ROUGH_COVERAGE))]
+    except DataError:  # the real ones, which have more characters, say what is wrong
+        kept = np.ones(sample.pairs, bool)
     else:
-        learning = replace(options.learning, tags=build.tags)
-        sample = options.vocabulary_sample
-        vocabularies.learn(build.result, train, options.pieces, sample, learning, build.limit)
-    return vocabularies.models(build.result)
+        lengths = encoding.encode(
+            replace(sample, removed=Counter()), (rough[0], rough[-1]), build.limit,
+            build.paths(build.work, "rough"), is_train=True,
+        )  # fmt: skip
+        kept = encoding.left_out(lengths, build.limit) == ""
+    # The end says of how many pairs none is left.
+    return _trained(build, sample.text, kept if kept.any() else ~kept)
+
+
+def _trained(build: _Build, text: Paths, chosen: np.ndarray, coverage: float = 1.0) -> list[bytes]:
+    """Models of the chosen pairs, bool [pairs]: a joint one, or those of source and target."""
+    options = build.options
+    coverage = min(options.learning.character_coverage, coverage)
+    learning = replace(options.learning, tags=build.tags, character_coverage=coverage)
+    sides: list[tuple[Sequence[Path], subwords.Learning, str]]
+    sides = [(text, learning, "--vocabulary-size")]
+    if options.separate_vocabularies:
+        sides = [
+            (text[:1], learning, "--source-vocabulary-size"),
+            (text[1:], replace(learning, tags=()), "--vocabulary-size"),
+        ]
+    return [
+        subwords.train(subwords.sample(paths, chosen), pieces, own, flag)
+        for (paths, own, flag), pieces in zip(sides, options.pieces, strict=True)
+    ]
 
 
 def _manifest(
-    build: _Build, made: Mapping[str, PartState], request: dict[str, Any], sizes: dict[str, int]
-) -> corpus.Manifest:
+    build: _Build, made: Mapping[str, PartState], request: dict[str, Any],
+    source: SentencePieceProcessor, target: SentencePieceProcessor,
+) -> corpus.Manifest:  # fmt: skip
     paths = [p for p in sorted(build.result.iterdir()) if not p.name.startswith("removed.")]
-    copying = build.options.copying
+    pieces, copying = subwords.pieces(source), build.options.copying
+    has_own = source is not target
+    # Where two models give each piece the same id, as in OPUS-MT, one matrix serves both sides.
+    has_own_rows = has_own and pieces != subwords.pieces(target)
     return corpus.Manifest(
         format_version=corpus.FORMAT_VERSION,
         source_language=build.languages[0],
         target_language=build.languages[1],
+        vocabulary_pieces=target.get_piece_size(),
+        vocabulary_size=subwords.rounded_up(target.get_piece_size()),
         max_length=build.limit.tokens,
         request=request,
         versions={"hvd_nmt": __version__, "sentencepiece": sentencepiece.__version__},
@@ -170,7 +193,8 @@ def _manifest(
         files={path.name: fingerprint(path) for path in paths},
         corpora=_records(build.corpora, made),
         copies=copying.copies if copying.is_on else 0,
-        **sizes,
+        source_vocabulary_pieces=len(pieces) if has_own else 0,
+        source_vocabulary_size=subwords.rounded_up(len(pieces)) if has_own_rows else 0,
     )
 
 

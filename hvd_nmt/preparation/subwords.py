@@ -3,10 +3,8 @@
 This module never imports TensorFlow: SentencePiece and TensorFlow in one process have crashed by
 import order. Graphs use tensorflow_text with the same model file.
 
-Encoding then decoding is not the identity. SentencePiece's `nmt_nfkc` rule, which the recipe uses,
-normalises text: NFKC (ligatures, full-width letters, "½", NBSP), white space collapsed to single
-spaces and stripped at both ends, zero-width and direction marks and U+2581 made spaces, and control
-characters dropped. A character that the training text did not hold comes back as " ⁇ ".
+Encoding then decoding is not the identity: SentencePiece's rule `nmt_nfkc` normalises text (NFKC,
+white space, zero-width marks), and a character without a piece comes back as " ⁇ ".
 """
 
 import ctypes
@@ -17,25 +15,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import sentencepiece
 
 from hvd_nmt.common.errors import ConfigError, DataError
 from hvd_nmt.config import BOS, EOS, PAD, UNK
+from hvd_nmt.config.schema import Limit, require_limits
 from hvd_nmt.data import sentencepiece_model
 from hvd_nmt.data.sentencepiece_model import SPACE
 from hvd_nmt.data.text import read_lines
 
-# Names of SentencePiece's own pieces, and what text does not hold when it is cut into pieces.
-_NO_SYMBOL = re.compile(
-    r"|<pad>|</s>|<s>|<unk>|<0x[0-9A-F]{2}>|.*[\s\u2581\x00-\x1f\x7f-\x9f].*", re.DOTALL
-)
+_TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")  # no word of text, for text may stand behind it
 
 
-TAG = re.compile(r"[<>\[{@#|][!-~]*[>\]}@#|]")
-"""no word of text, for text may stand behind it"""
+def require_tags(tags: Sequence[Any]) -> None:
+    """See that tags can stand in front of text, or raise ConfigError."""
+    for tag in tags:
+        if not isinstance(tag, str) or not _TAG.fullmatch(tag) or tags.count(tag) > 1:
+            raise ConfigError(f"tag {tag!r}: give each once, like <2de>, without spaces, in ASCII.")
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,9 @@ class Learning:
     vocabulary_type: Literal["bpe", "unigram"] = "bpe"
     """bpe: byte-pair encoding; unigram: a language model of pieces, without BPE-dropout;
     SentencePiece's model_type"""
-    character_coverage: float = 1.0
+    character_coverage: Annotated[
+        float, Limit(lambda share: 0.98 <= share <= 1, "give a share from 0.98 to 1")
+    ] = 1.0
     """share of the text, 0.98 to 1, whose characters get pieces; the rarest others are unknown;
     0.9995 is usual for thousands of characters, as in Chinese and Japanese"""
     byte_fallback: bool = False
@@ -58,31 +59,8 @@ class Learning:
     are known"""
 
     def __post_init__(self) -> None:
-        if not 0.98 <= self.character_coverage <= 1:
-            raise ConfigError(
-                f"--character-coverage must be from 0.98 to 1, not {self.character_coverage:g}."
-            )
-        for tag in self.tags:
-            if not TAG.fullmatch(tag) or self.tags.count(tag) > 1:
-                raise ConfigError(
-                    f"--tags {tag!r}: give each once, like <2de>, in ASCII and without spaces."
-                )
-        symbols = (*self.user_defined_symbols, *self.tags)
-        for symbol in symbols:
-            if _NO_SYMBOL.fullmatch(symbol) or symbols.count(symbol) > 1:
-                raise ConfigError(
-                    f"--user-defined-symbols {symbol!r}: give each once, without white space and "
-                    "control characters, and none that SentencePiece has itself."
-                )
-
-
-class TooFewPiecesError(DataError):
-    """A vocabulary is too small for the characters of its text."""
-
-    def __init__(self, message: str, least: int) -> None:
-        super().__init__(message)
-        self.least = least
-        """pieces that the characters need, 0: not known"""
+        require_limits(self)
+        require_tags(self.tags)
 
 
 def train(
@@ -97,8 +75,7 @@ def train(
     SentencePiece's limit, do not take part. `size_option` is what an error names to ask for more.
 
     Raises:
-        TooFewPiecesError: the vocabulary is too small for the characters of the text.
-        DataError: there is no text.
+        DataError: there is no text, or it has more characters than the vocabulary pieces.
     """
     model = io.BytesIO()
     more: dict[str, Any] = {}  # what is said at all is written into the model
@@ -129,16 +106,6 @@ def train(
     return _with_space_before(model.getvalue(), learning.tags)
 
 
-def require_tags(model: sentencepiece.SentencePieceProcessor, tags: Iterable[str]) -> None:
-    """See that a model of another origin has these tags; DataError: it lacks one."""
-    for tag in tags:
-        if model.encode(tag, out_type=str) != [SPACE + tag]:
-            raise DataError(
-                f"The vocabulary that was given has no piece for the tag {tag}: let prepare learn "
-                "one from these corpora, or use tags that it has."
-            )
-
-
 def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
     """Make the space before a tag part of its piece; SentencePiece would give it one of its own."""
     if not tags:
@@ -147,7 +114,7 @@ def _with_space_before(model: bytes, tags: Sequence[str]) -> bytes:
     for piece in parsed.pieces:
         if piece.type == sentencepiece_model.USER_DEFINED and piece.piece in tags:
             piece.piece = SPACE + piece.piece
-    return bytes(parsed.SerializeToString())
+    return bytes(load(parsed.SerializeToString()).serialized_model_proto())
 
 
 def spread(pairs: int, most: int) -> np.ndarray:
@@ -203,8 +170,12 @@ def read(path: Path) -> sentencepiece.SentencePieceProcessor:
         ) from None
 
 
-def require_special_ids(path: Path) -> None:
-    """See that a model of another origin has this package's ids; DataError: it has not."""
+def require_fit(path: Path, tags: Iterable[str]) -> None:
+    """See that a model of another origin has this package's ids, and the tags.
+
+    Raises:
+        DataError: it has not, or cannot be read.
+    """
     model = read(path)
     if (model.pad_id(), model.eos_id(), model.bos_id(), model.unk_id()) != (PAD, EOS, BOS, UNK):
         raise DataError(
@@ -212,6 +183,12 @@ def require_special_ids(path: Path) -> None:
             f"train it with --pad_id={PAD} --eos_id={EOS} --bos_id={BOS} --unk_id={UNK}, or let "
             "prepare train one."
         )
+    for tag in tags:
+        if model.encode(tag, out_type=str) != [SPACE + tag]:
+            raise DataError(
+                f"{path} has no piece for the tag {tag}: let prepare learn a vocabulary from these "
+                "corpora, or use tags that it has."
+            )
 
 
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
@@ -225,13 +202,9 @@ def _explained(message: str, vocabulary_size: int, size_option: str) -> DataErro
             "There is no text to make a vocabulary from: the training files hold no line with "
             "text of at most 4,192 bytes."
         )
-    if "required_chars" in message or "smaller than" in message:
-        numbers = re.search(r"\d+ vs (\d+)", message)
-        least = rounded_up(int(numbers[1])) if numbers else 0
-        return TooFewPiecesError(
+    if least := re.search(r"\d+ vs (\d+)", message):
+        return DataError(
             f"A vocabulary of {vocabulary_size} pieces is too small for the different characters "
-            f"of the text: ask for more{f' (at least {least})' * bool(least)} with "
-            f"{size_option}.",
-            least,
+            f"of the text: ask for more (at least {rounded_up(int(least[1]))}) with {size_option}."
         )
     return DataError(f"SentencePiece cannot make a vocabulary from the text: {message.strip()}")

@@ -1,8 +1,6 @@
 """The four properties that the training loop stands on, and the plan's promises about tokens."""
 
 import itertools
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import Batch, PaddedBatch, batches, evaluation_batches
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 
 property_test = settings(deadline=None, max_examples=100)
 
@@ -198,26 +196,18 @@ def realistic_lengths(n_pairs, seed=0):
     return source.astype(np.int32), target.astype(np.int32)
 
 
-def test_epochs_and_seeds_differ_and_are_reproducible():
-    source, target = realistic_lengths(3000)
-    plan = BatchPlan(source, target, 1000, seed=1)
-    same = BatchPlan(source.astype(np.int64), target.astype(np.int64), 1000, seed=1)
-    other = BatchPlan(source, target, 1000, seed=2)
-    np.testing.assert_array_equal(plan.epoch(3).order, same.epoch(3).order)
-    np.testing.assert_array_equal(plan.epoch(3).first, same.epoch(3).first)
-    assert (plan.epoch(3).order != plan.epoch(4).order).any()
-    assert (plan.epoch(3).order != other.epoch(3).order).any()
-    # Steps come in random order, not from short to long.
-    means = [target[plan.epoch(0).sentences(step)].mean() for step in range(plan.steps_per_epoch)]
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.4
-
-
 def test_golden_order():
     """The plan must never change unnoticed: a resumed run would see other sentences."""
     source, target = np.arange(1, 13) % 5 + 1, np.arange(1, 13) % 4 + 1
     epoch = BatchPlan(source, target, 10, seed=7).epoch(2)
     steps = [epoch.sentences(step).tolist() for step in range(epoch.steps)]
     assert steps == [[11, 7, 3, 8, 1, 0], [6, 2], [5, 9, 4, 10]]
+    lengths = realistic_lengths(300)
+    one, *others = (
+        BatchPlan(*lengths, 100, seed).epoch(number).order
+        for seed, number in ((7, 2), (7, 3), (8, 2))
+    )
+    assert all((one != other).any() for other in others)
 
 
 def test_little_padding_and_other_company_in_the_next_epoch():
@@ -239,70 +229,9 @@ def test_little_padding_and_other_company_in_the_next_epoch():
     assert max(share[1:]) < 0.8 * share[0]
 
 
-@pytest.fixture
-def counted_plan(monkeypatch):
-    """Gives a plan, the epochs that it was made for, and a gate that their making waits at."""
-    made = BatchPlan._made
-
-    def plan(fails=()):
-        asked, gate = [], threading.Event()
-
-        def making(self, epoch):
-            asked.append(epoch)
-            assert gate.wait(600)
-            if epoch in fails:
-                raise MemoryError(f"epoch {epoch}")
-            return made(self, epoch)
-
-        monkeypatch.setattr(BatchPlan, "_made", making)
-        corpus = corpus_of([(5, 7), (3, 4), (9, 8), (2, 2)] * 5)
-        return corpus, BatchPlan.of(corpus, 20, 1), asked, gate
-
-    return plan
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
-def test_the_plan_of_the_next_epoch_is_made_beside_the_second_half_of_one(counted_plan):
-    corpus, plan, asked, gate = counted_plan()
-    gate.set()
-    steps = plan.steps_per_epoch
-    made = batches(corpus, plan, Position(), 0, 1)
-    for _ in range(steps // 2):
-        next(made)
-    assert asked == [0]
-    next(made)
-    wait_until(lambda: asked == [0, 1])
-    for _ in range(steps // 2, 2 * steps):
-        next(made)
-    assert asked == [0, 1, 2]  # each once
-
-
-def test_who_asks_for_a_plan_in_the_making_gets_that_one(counted_plan):
-    _, plan, asked, gate = counted_plan(fails=[1])
-    for epoch in (0, 0, 0, 1, 1):
-        plan.begin(epoch)
-    gate.set()
-    assert plan.epoch(0) is plan.epoch(0)
-    with pytest.raises(MemoryError, match="epoch 1"):
-        plan.epoch(1)
-    for epoch in (2, 3, 0):  # two are kept
-        plan.epoch(epoch)
-    assert asked == [0, 1, 2, 3, 0]
-
-
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match=r"tokens_per_step is 9, but the longest .* 10 tokens"):
         BatchPlan(np.array([3]), np.array([10]), 9, seed=0)
-    with pytest.raises(ConfigError, match="no sentence pair"):
-        BatchPlan(np.zeros(0, int), np.zeros(0, int), 9, seed=0)
-    with pytest.raises(ConfigError, match="seed is -1"):
-        BatchPlan(np.array([3]), np.array([3]), 9, seed=-1)
     corpus = corpus_of([(3, 3)])
     with pytest.raises(ValueError, match="rank 2 of 2"):
         next(batches(corpus, BatchPlan.of(corpus, 9, 0), Position(), 2, 2))

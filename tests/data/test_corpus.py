@@ -9,8 +9,7 @@ import pytest
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts, fingerprint
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Manifest, Part, Side
-from hvd_nmt.data.parallel_corpus import SentencesWriter
+from hvd_nmt.data.corpus import Manifest, Part, SentencesWriter, Side
 
 TRAIN = ([[5, 6, 1], [1], [7, 1]], [[8, 1], [9, 9, 9, 1], [1]])
 DEV = ([[5, 1]], [[6, 1]])
@@ -80,10 +79,10 @@ def test_the_hash_follows_names_and_contents(directory):
 def test_a_missing_torn_or_changed_file_is_named(directory, name):
     raw = (directory / name).read_bytes()
     (directory / name).write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    with pytest.raises(DataError, match=f"{name} is damaged"):
+    with pytest.raises(DataError, match=f"{name} is not the file that was prepared"):
         corpus.load(directory, verify=True)
     (directory / name).write_bytes(raw[:-1])
-    with pytest.raises(DataError, match=f"{name} has {len(raw) - 1} bytes instead of {len(raw)}"):
+    with pytest.raises(DataError, match=f"{name} is not the file that was prepared"):
         corpus.load(directory)
     (directory / name).unlink()
     with pytest.raises(DataError, match=f"{name} is missing"):
@@ -100,14 +99,14 @@ def test_a_missing_directory_is_named_with_the_command_that_makes_it(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "has format version 2, this version reads 1"),
-        ({"max_length": ...}, "is damaged"),
-        ({"parts": [1]}, "is damaged"),
-        ({"files": {"spm.model": 3}}, "is damaged"),
-        ({"unheard_of": 1}, "is damaged"),
-        (b"\xff", r"manifest\.json cannot be read"),
-        (b"[" * 100_000, r"manifest\.json cannot be read"),
-        (b"[{}]", "has format version None"),
+        ({"format_version": 2}, "format version 2, this version reads 1"),
+        ({"max_length": ...}, "max_length"),
+        ({"parts": [1]}, ""),
+        ({"files": {"spm.model": 3}}, ""),
+        ({"unheard_of": 1}, "unheard_of"),
+        (b"\xff", ""),
+        (b"[" * 100_000, ""),
+        (b"[{}]", ""),
     ],
 )
 def test_a_wrong_manifest_is_named(directory, change, message):
@@ -116,7 +115,7 @@ def test_a_wrong_manifest_is_named(directory, change, message):
         raw = json.loads(path.read_text()) | change
         change = json.dumps({key: value for key, value in raw.items() if value is not ...}).encode()
     path.write_bytes(change)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=rf"manifest\.json cannot be read .*{message}"):
         corpus.load(directory)
 
 

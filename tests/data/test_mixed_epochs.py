@@ -13,8 +13,8 @@ from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.mixture import AS_IS, END, Stage
 from hvd_nmt.data.batch_plan import BatchPlan, Position
 from hvd_nmt.data.batches import batches
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.data.mixed_epochs import MixedEpochs
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
 
 property_test = settings(deadline=None, max_examples=100)
 NAMES = ("clean", "crawled", "back")

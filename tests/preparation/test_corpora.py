@@ -152,14 +152,6 @@ def test_what_the_file_cannot_say(files, change, said):
     assert str(raised.value).startswith(str(path))
 
 
-def test_a_list_of_one(files):
-    first = YAML[: YAML.index("  - {name: crawled")]
-    assert prepared(files, first) == 0
-    manifest = corpus.load(files / "out", verify=True).manifest
-    assert (manifest.source_language, manifest.target_language) == ("en", "de")
-    assert [each.pairs for each in manifest.corpora] == [{"dev": 6, "train": 100}]
-
-
 def test_a_tag_hides_no_leak(files):
     write(files, "mono.s", [line(0), DEV[1], line(2)])
     write(files, "mono.t", ["a b", "c d", "e f"])

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hvd_nmt.data import text
 from hvd_nmt.preparation import encoding, parts, subwords
-from hvd_nmt.preparation.cleaning import Cleaner, Rules
+from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.corpora import CorpusFiles, Input
 from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.parts import Input, Source
 
 LINES = 250  # for each of 100 examples
 BOM = b"\xef\xbb\xbf"
@@ -69,13 +69,13 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
         lines[0] = b"x" + lines[0]
     names = ("en", "de")
     inputs = [tuple(file_of(directory, *side, chance) for side in zip(names, sides, strict=True))]
-    cleaner = Cleaner(Rules(clean="none"), ("en", "de"))
     out = directory / "text.en", directory / "text.de"
-    part = parts.clean([Source(Input.of(inputs), cleaner, "skip")], out)
+    files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, Rules())
+    part = parts.clean("train", [files], out, directory, wrong_bytes="skip")
     stems = directory / "ids.en", directory / "ids.de"
     limit = LengthLimit(20, skip=False)
     with mock.patch.object(text, "_BLOCK_PAIRS", block_pairs):
-        encoding.encode(part, (model(), model()), limit, stems, is_train=False)
+        lengths = encoding.encode(part, (model(), model()), limit, stems, is_train=False)
 
     expected = [tuple(map(meant, pair)) for pair in zip(*sides, strict=True)]
     whole = [pair for pair in expected if None not in pair]
@@ -88,6 +88,7 @@ def test_pairs_stay_pairs(tmp_path_factory, seed, block_pairs):
     for stem, lines in zip(stems, zip(*kept, strict=True), strict=True):
         ids, offsets = (np.load(f"{stem}.{kind}.npy") for kind in ("ids", "offsets"))
         alone = subwords.encode_lines(model(), list(lines))
+        assert lengths[stems.index(stem)].tolist() == [*map(len, alone)]
         cut = [sentence if len(sentence) <= 20 else [*sentence[:19], 1] for sentence in alone]
         assert [ids[a:b].tolist() for a, b in pairwise(offsets)] == cut
 
@@ -99,7 +100,8 @@ def test_lines_of_a_megabyte_and_dev_that_is_not_utf8(tmp_path):
     for path in paths:
         path.write_bytes(b"\n".join(lines))
     out = tmp_path / "text.en", tmp_path / "text.de"
-    part = parts.clean([Source(Input.of([paths]), parts.keep_all, "keep")], out)
+    files = CorpusFiles("", ("en", "de"), {"dev": Input.of([paths])}, Rules())
+    part = parts.clean("dev", [files], out, tmp_path, wrong_bytes="skip")
     assert part.pairs == 6
     kept = list(text.read_lines(out[0]))
     assert kept == ["word", "word " * 200_000, "\ufffd" * 1_000_000, " " * 1_000_000, "", "Wort"]

@@ -1,23 +1,19 @@
 """Chunks leave no seam, in whatever number of processes; what is removed is counted and named."""
 
-import functools
 import gzip
 import os
 import signal
 from collections import Counter
-from itertools import islice, pairwise
+from itertools import islice
 
-import numpy as np
 import pytest
 
 from hvd_nmt.common.errors import DataError
 from hvd_nmt.data import text
-from hvd_nmt.preparation import cleaning, encoding, parts, subwords, workers
-from hvd_nmt.preparation.cleaning import Cleaner, Rules
-from hvd_nmt.preparation.encoding import LengthLimit
-from hvd_nmt.preparation.parts import Input, Source
+from hvd_nmt.preparation import cleaning, parts, workers
+from hvd_nmt.preparation.cleaning import Rules
+from hvd_nmt.preparation.corpora import CorpusFiles, Input
 
-LINES = [f"number {i} of many lines" for i in range(50)]
 RULES = Rules(clean="none", remove_duplicates=True, remove_leaks=True)
 
 
@@ -30,36 +26,19 @@ def read(directory, source, target, n_files=1, **how):
             path.write_bytes(b"".join(line + b"\n" for line in side[at : at + size]))
         inputs.append(paths)
     out = directory / "text.en", directory / "text.de"
-    part = parts.clean([Source(Input.of(inputs), Cleaner(RULES, ("en", "de")), **how)], out)
+    files = CorpusFiles("", ("en", "de"), {"train": Input.of(inputs)}, RULES)
+    part = parts.clean("train", [files], out, directory, **how)
     return part, [path.read_bytes().split(b"\n")[:-1] for path in part.text]
-
-
-@pytest.mark.parametrize("at_once", [7, 50])
-def test_chunks_leave_no_seam(tmp_path, monkeypatch, at_once):
-    monkeypatch.setattr(text, "_BLOCK_PAIRS", at_once)
-    raw = [line.encode() for line in LINES]
-    part, model = read(tmp_path, raw, raw)[0], subwords.load(subwords.train(LINES, 64))
-    stems = tmp_path / "en", tmp_path / "de"
-    lengths = encoding.encode(part, (model, model), LengthLimit(32, True), stems, is_train=True)
-    ids, offsets = (np.load(f"{stems[0]}.{kind}.npy") for kind in ("ids", "offsets"))
-    written = [ids[a:b].tolist() for a, b in pairwise(offsets)]
-    assert written == subwords.encode_lines(model, LINES)
-    assert part.pairs == 50
-    assert part.tokens == [sum(map(len, written))] * 2
-    assert lengths.tolist() == [[*map(len, written)]] * 2
 
 
 @pytest.mark.parametrize(("n_files", "at_once"), [(1, 7), (3, 1000)])
 def test_what_is_removed_is_counted_and_named_by_its_line(tmp_path, monkeypatch, n_files, at_once):
-    monkeypatch.setattr(text, "_BLOCK_BYTES", 20 * at_once)
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 30 * at_once)
     source = [b"one", b"", b"two", b"one", b"thr\x00ee", b"f\xfcnf", b"leak"] * 4
     target = [b"eins", b"x", b"zwei", b"eins", b"drei", b"5", b"Leck"] * 4
     held_out = {"dev": cleaning.keys([("leak", "x")])}
+    part, kept = read(tmp_path, source, target, n_files, wrong_bytes="skip", held_out=held_out)
     removed = tmp_path / "removed.tsv.gz"
-    part, kept = read(
-        tmp_path, source, target, n_files, wrong_bytes="skip", removed=removed,
-        repeated=functools.partial(cleaning.repeated, RULES, held_out=held_out),
-    )  # fmt: skip
     assert kept == [[b"one", b"two", b"thr ee"], [b"eins", b"zwei", b"drei"]]
     names = {1: "a side is empty", 5: parts.NOT_UTF8, 6: "sentence of dev"}
     rows = [row.split("\t") for row in gzip.decompress(removed.read_bytes()).decode().splitlines()]

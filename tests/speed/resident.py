@@ -29,7 +29,7 @@ import tensorflow as tf  # noqa: E402
 from hvd_nmt.config.presets import presets  # noqa: E402
 from hvd_nmt.data.batch_plan import BatchPlan, Position  # noqa: E402
 from hvd_nmt.data.batches import batches  # noqa: E402
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences  # noqa: E402
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences  # noqa: E402
 from hvd_nmt.model.decoding import Decoding  # noqa: E402
 from hvd_nmt.model.scorer import Scorer  # noqa: E402
 from hvd_nmt.model.transformer import Transformer  # noqa: E402

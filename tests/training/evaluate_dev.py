@@ -16,7 +16,7 @@ import hvd_nmt  # noqa: F401 - first: picks tf_keras
 import numpy as np
 
 from hvd_nmt.config import EOS, Config, EvaluationConfig, ModelConfig, TrainingConfig
-from hvd_nmt.data import corpus, parallel_corpus
+from hvd_nmt.data import corpus
 from hvd_nmt.model.decoding import Decoding
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.model.translator import Translator
@@ -74,8 +74,8 @@ def data_of(path):
         ids[index % 4 :: 4] = 4 + index
         targets.append(np.append(ids[ids != EOS], EOS))
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in targets])])
-    target = parallel_corpus.Sentences(np.concatenate(targets).astype(np.int32), offsets)
-    dev = parallel_corpus.ParallelCorpus(directory.dev.source, target)
+    target = corpus.Sentences(np.concatenate(targets).astype(np.int32), offsets)
+    dev = corpus.ParallelCorpus(directory.dev.source, target)
     return dataclasses.replace(directory, dev=dev)
 
 

@@ -14,7 +14,7 @@ import toy
 from hvd_nmt.config import ModelConfig, TrainingConfig
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import PaddedBatch
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model import device
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, micro_batches, optimizer

@@ -17,7 +17,7 @@ from hvd_nmt.config import Config, ModelConfig, TrainingConfig
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.data.batch_plan import BatchPlan
 from hvd_nmt.data.batches import batches
-from hvd_nmt.data.parallel_corpus import ParallelCorpus, Sentences
+from hvd_nmt.data.corpus import ParallelCorpus, Sentences
 from hvd_nmt.model import loss
 from hvd_nmt.model.transformer import Transformer
 from hvd_nmt.training import horovod, optimizer
