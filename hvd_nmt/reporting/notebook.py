@@ -1,7 +1,5 @@
 """What the notebooks show: answers, tables, figures, translated sentences, where a model looks."""
 
-import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 END = "(end)"
 """how the end of a sentence is shown"""
-_LENGTHS = (1, 6, 11, 16, 21, 31)
-"""first number of words of each class of source lengths; the last has no upper limit"""
 
 
 def figures(*drawn: str) -> HTML:
@@ -92,23 +88,6 @@ def read_sentences(run: Run) -> list[Sentence]:
                  chrf.sentence_score(hypothesis, [references[index]]).score)
         for index, hypothesis in zip(translated, hypotheses, strict=True)
     ]  # fmt: skip
-
-
-def bleu_by_length(sentences: Sequence[Sentence]) -> list[tuple[str, int, float]]:
-    """Short and long sentences apart, by words of the source, such as 6-10; shortest first.
-
-    Returns the name of each class that has a sentence, how many it has, and their sacreBLEU as a
-    corpus, 0 to 100.
-    """
-    found = []
-    for first, after in itertools.pairwise((*_LENGTHS, math.inf)):
-        members = [each for each in sentences if first <= len(each.source.split()) < after]
-        if members:
-            name = f"{first}+" if after == math.inf else f"{first}-{after - 1}"
-            translated = [each.hypothesis for each in members]
-            bleu = sacrebleu.corpus_bleu(translated, [[each.reference for each in members]])
-            found.append((name, len(members), bleu.score))
-    return found
 
 
 @dataclass(frozen=True, eq=False)

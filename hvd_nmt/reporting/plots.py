@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -20,7 +19,7 @@ from matplotlib.figure import Figure
 
 from hvd_nmt.explain import between_hosts, learning, machines
 from hvd_nmt.explain.intervals import PARTS, settled
-from hvd_nmt.records.record import HostSamples, Interval, Run
+from hvd_nmt.records.record import HostSamples, Run
 
 if TYPE_CHECKING:
     from hvd_nmt.reporting.questions import RunSummary
@@ -138,7 +137,7 @@ def learning_rate(summary: "RunSummary") -> str:
 def step_time(summary: "RunSummary") -> str:
     """Wall time of a step over steps."""
     timed = settled([i for i in summary.intervals if i.step_s is not None])
-    curve = Curve(_line([i.step for i in timed], timed, "step_s"))
+    curve = Curve(_points(timed, "step_s"))
     return draw("Mean of each logged interval.", [Panel("seconds per step", [curve])])
 
 
@@ -156,7 +155,7 @@ def step_parts(summary: "RunSummary") -> str:
             for i, own_s in zip(split, exchanges_s, strict=True)
         ]
     curves = [
-        Curve(_line([i.step for i in split], split, name), part, colour=colour)
+        Curve([(i.step, getattr(i, name)) for i in split], part, colour=colour)
         for (name, part), colour in zip(parts.items(), _PART_COLOURS, strict=False)
     ]
     caption = "Means of all ranks; the parts add up to the step."
@@ -187,8 +186,8 @@ def _host(run: Run, host: HostSamples) -> str:
         ]  # fmt: skip
 
     timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
-    ends = [((i.time_s or 0.0) - began_s) / unit_s for i in timed]
-    panels = [Panel("s per step", [Curve(_line(ends, timed, "step_s"))])]
+    step_times = [(((i.time_s or 0.0) - began_s) / unit_s, i.step_s) for i in timed]
+    panels = [Panel("s per step", [Curve(step_times)])]
     if indices:
         share = of_gpus("utilisation_percent", " busy")
         share += of_gpus("memory_activity_percent", " memory", ":")
@@ -249,16 +248,6 @@ def _points(rows: Iterable[Any], field: str) -> list[tuple[int, float]]:
     return [(row.step, value) for row in rows if (value := getattr(row, field)) is not None]
 
 
-def _line(x: Sequence[float], intervals: Sequence[Interval], name: str) -> Points:
-    """A field of the intervals as a line that is broken between two starts of the run."""
-    points: list[tuple[float, float | None]] = []
-    for number, interval in enumerate(intervals):
-        if number and interval.start != intervals[number - 1].start:
-            points.append((points[-1][0], None))
-        points.append((x[number], getattr(interval, name)))
-    return points
-
-
 def draw(caption: str, panels: Sequence[Panel], label: str = "step") -> str:
     """Panels one above the other on one horizontal axis, as HTML; "" where nothing is in them.
 
@@ -306,13 +295,11 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 def averaged(points: Points) -> np.ndarray:
     """Points x 2: means of at most MOST_POINTS groups of neighbours; NaN where no y is known."""
-    if len(points) <= MOST_POINTS:
-        return np.array(points, float)
-    means = []
-    for group in np.array_split(np.arange(len(points)), MOST_POINTS):
-        known = [y for _, y in (points[n] for n in group) if y is not None]
-        means.append((fmean(points[n][0] for n in group), fmean(known) if known else np.nan))
-    return np.array(means)
+    values = np.array(points, float)
+    if len(values) <= MOST_POINTS:
+        return values
+    groups = np.array_split(np.ma.masked_invalid(values), MOST_POINTS)
+    return np.array([group.mean(0).filled(np.nan) for group in groups])
 
 
 def _inline(svg: str, label: str) -> str:

@@ -80,15 +80,3 @@ def test_what_is_missing_is_said(run: Run, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "hypotheses")
     with pytest.raises(RunError, match="was not evaluated"):
         notebook.read_sentences(run)
-
-
-def pair(words: int, right: bool) -> notebook.Sentence:
-    text = " ".join(f"w{n}" for n in range(words))
-    return notebook.Sentence(1, text, text, text if right else "nothing of it is the same", 50.0)
-
-
-def test_bleu_by_length_of_the_source() -> None:
-    lengths = {4: True, 5: True, 6: False, 8: False, 40: True}
-    found = notebook.bleu_by_length([pair(words, right) for words, right in lengths.items()])
-    assert [(name, number) for name, number, _ in found] == [("1-5", 2), ("6-10", 2), ("31+", 1)]
-    assert [bleu for *_, bleu in found] == pytest.approx([100, 0, 100], abs=4)
