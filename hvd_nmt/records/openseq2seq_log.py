@@ -23,7 +23,6 @@ from tensorboard.compat.proto import event_pb2
 
 from hvd_nmt.checkpoints.contents import FLOAT_BYTES
 from hvd_nmt.common.errors import RunError
-from hvd_nmt.config.serialization import flat
 from hvd_nmt.records.record import Evaluation, Interval, Run
 
 UNKNOWN_HOST = "unknown"
@@ -46,21 +45,6 @@ _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
 _TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
 _PLACES = 1e-4
 """the last decimal of a logged loss"""
-_NAMES = {
-    "model.encoder_layers": "encoder_params.encoder_layers",
-    "model.decoder_layers": "decoder_params.num_hidden_layers",
-    "model.width": "decoder_params.hidden_size",
-    "model.heads": "decoder_params.num_heads",
-    "model.feed_forward_width": "decoder_params.filter_size",
-    "training.max_steps": "max_steps",
-    "training.learning_rate": "lr_policy_params.learning_rate",
-    "training.warmup_steps": "lr_policy_params.warmup_steps",
-    "training.max_learning_rate": "lr_policy_params.max_lr",
-    "training.schedule_width": "lr_policy_params.d_model",
-    "evaluation.every_steps": "eval_steps",
-}
-"""names in this package's configuration -> where OpenSeq2Seq's has the same"""
-
 Series = dict[int, tuple[float, float]]
 """step -> (unix time, value)"""
 
@@ -71,9 +55,9 @@ def read_log(log: Path) -> Run:
     Event files are looked for beside the log and in the folder of the configured logdir's name
     beside it; those of another run are not used.
 
-    Returns a run whose `config` has everything under `openseq2seq`, and in `training`, `model` and
-    `evaluation` what this package has, too. `environment` has `average_tokens_per_s` (of all ranks,
-    both sides) if it is told.
+    Returns a run whose `config` has everything under `openseq2seq`, and in `training` and `model`
+    what explains its schedule. `environment` has `average_tokens_per_s` (of all ranks, both sides)
+    if it is told.
 
     Raises RunError if the file is no such log.
     """
@@ -271,22 +255,24 @@ def _hosts(
 
 
 def _in_our_names(raw: dict[str, Any]) -> dict[str, Any]:
-    """The configuration under the names of this package's, and as it was."""
+    """The configuration as it was, and what explains the schedule under this package's names."""
     if not raw:
         return {}
-    known = dict(flat(raw))
-    config: dict[str, dict[str, Any]] = {"openseq2seq": raw}
     # The parameters of another schedule mean something else.
     is_ours = "transformer_policy" in str(raw.get("lr_policy"))
-    for ours, theirs in _NAMES.items():
-        group, name = ours.split(".")
-        values = config.setdefault(group, {})
-        is_meant = is_ours or not theirs.startswith("lr_policy_params.")
-        if is_meant and isinstance(known.get(theirs), int | float):
-            values[name] = known[theirs]
-    if "learning_rate" in config["training"]:
-        config["training"]["learning_rate"] *= known.get("lr_policy_params.coefficient", 1.0)
-    return config
+    rates = raw.get("lr_policy_params", {}) if is_ours else {}
+    named = {
+        "max_steps": raw.get("max_steps"),
+        "learning_rate": rates.get("learning_rate"),
+        "warmup_steps": rates.get("warmup_steps"),
+        "max_learning_rate": rates.get("max_lr"),
+        "schedule_width": rates.get("d_model"),
+    }
+    training = {name: value for name, value in named.items() if isinstance(value, int | float)}
+    if "learning_rate" in training:
+        training["learning_rate"] *= rates.get("coefficient", 1.0)
+    width = raw.get("decoder_params", {}).get("hidden_size")
+    return {"openseq2seq": raw, "model": {"width": width}, "training": training}
 
 
 def _problems(
