@@ -45,6 +45,7 @@ _PARAMETERS = re.compile(r"\*\*\* Total trainable parameters: (\d+)")
 _TOKENS_PER_S = re.compile(r"\*\*\* Avg objects per second: ([\d.]+)")
 _PLACES = 1e-4
 """the last decimal of a logged loss"""
+
 Series = dict[int, tuple[float, float]]
 """step -> (unix time, value)"""
 
