@@ -24,7 +24,7 @@ import tensorflow as tf
 from hvd_nmt import config as configuration
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import held_some, newest_intact
-from hvd_nmt.checkpoints.manifest import Checkpoint, newest_step
+from hvd_nmt.checkpoints.manifest import Checkpoint
 from hvd_nmt.checkpoints.run_files import (
     COMMANDS,
     CONFIG,
@@ -119,13 +119,16 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
     with horovod.raise_on_all_ranks():
         if rank.index in writers:
             lock = None if rank.is_first else _hold(run_dir, rank)
-            newest_here, mine = _held(run_dir)
+            path, newest_here = run_dir / RUN_ID, newest_intact(run_dir, print)
+            run_id = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+            step = -1 if newest_here is None else newest_here.step
+            mine = run_id.strip(), step, held_some(run_dir)
     by_rank = horovod.gather(mine)
-    run_ids, held, intact, traced = zip(*(by_rank[index] for index in writers), strict=True)
+    run_ids, steps, held = zip(*(by_rank[index] for index in writers), strict=True)
     runs = [
         (hosts[index], run_id)
-        for index, run_id, step in zip(writers, run_ids, held, strict=True)
-        if step >= 0
+        for index, run_id, step, some in zip(writers, run_ids, steps, held, strict=True)
+        if step >= 0 or some
     ]
     for host, run_id in runs:
         if run_id != runs[0][1]:
@@ -133,35 +136,22 @@ def agree(run_dir: Path, rank: Rank, log: Log) -> HostDirectories:
                 f"{run_dir} holds another run on {host} than on {runs[0][0]}: move the one away "
                 "that is not to go on, or give another --run-dir."
             ).of_all_ranks()
-    newest = max(intact)
-    if newest < 0 and any(traced):
-        host = hosts[writers[traced.index(True)]]
+    newest = max(steps)
+    if newest < 0 and any(held):
+        host = hosts[writers[held.index(True)]]
         raise RunError(
             f"{run_dir} on {host} held checkpoints and none that is complete and undamaged is "
             "left: restore one from a copy, or choose another --run-dir to start afresh."
         ).of_all_ranks()
-    place = intact.index(newest)
+    place = steps.index(newest)
     run_id = horovod.gather(run_ids[place] or secrets.token_hex(8))[0]
     if len(writers) > 1:
         log(f"directories each of {', '.join(hosts[index] for index in writers)} has its own")
         if place:
             log(f"found       the checkpoint of step {newest:,} on {hosts[writers[place]]}")
-        behind = [index for index, step in zip(writers, held, strict=True) if step < newest]
+        behind = [index for index, step in zip(writers, steps, strict=True) if step < newest]
         _share_metrics(run_dir, rank, writers[place], behind)
     return HostDirectories(tuple(writers), writers[place], run_id, lock, newest_here)
-
-
-def _held(run_dir: Path) -> tuple[Checkpoint | None, tuple[str, int, int, bool]]:
-    """The newest intact checkpoint; and for the other hosts: the run's id, "" where there is none,
-    its newest step by manifests and that of the intact one, -1 where there is none, and whether
-    there were checkpoints.
-    """
-    path = run_dir / RUN_ID
-    run_id = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
-    by_manifest, newest = newest_step(run_dir), newest_intact(run_dir, print)
-    step = -1 if newest is None else newest.step
-    held = step if by_manifest is None else max(by_manifest, step)
-    return newest, (run_id, held, step, held_some(run_dir))
 
 
 def _owners(run_dir: Path, rank: Rank, hosts: list[str]) -> list[int]:
