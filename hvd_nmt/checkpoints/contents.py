@@ -15,7 +15,6 @@ from hvd_nmt.checkpoints.manifest import Manifest, read_manifest
 from hvd_nmt.common import tensorflow_import
 from hvd_nmt.common.errors import RunError, UserError
 from hvd_nmt.config import ModelConfig
-from hvd_nmt.config import freeze as parts
 
 FLOAT_BYTES = 4
 """of a weight, its average, a moment of Adam or a gradient: float32, whatever the precision"""
@@ -267,7 +266,7 @@ def predict(
         source_vocabulary_size: rows of the source's own matrix; 0: it has none.
     """
     weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
-    kept = parts.frozen(list(weights), freeze)
+    kept = names.frozen(list(weights), freeze)
     trained = sum(size for path, size in weights.items() if path not in kept)
     parameters, copies = sum(weights.values()), 2 if averaged else 1
     return Prediction(parameters, trained, FLOAT_BYTES * (copies * parameters + 2 * trained))

@@ -6,9 +6,13 @@ model/encoder/0/attention/qkv/.ATTRIBUTES/VARIABLE_VALUE     key of a weight: WE
                                                              of the weight in the model + VALUE
 """
 
+import fnmatch
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from hvd_nmt.common.errors import ConfigError
 
 SUFFIXES = (".data-00000-of-00001", ".meta", ".index")
 """of the files of a checkpoint that TensorFlow reads, the data file first"""
@@ -36,6 +40,11 @@ LOSS_SCALE = "loss_scale"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """key of the text in which TensorFlow 2 describes the Python objects that were saved"""
 
+# A stack ends with a layer normalisation of its own, which is of no use without it.
+_STACKS = {
+    "encoder": ("encoder", "encoder_norm"), "decoder": ("decoder", "decoder_norm"),
+    "embedding": ("embedding", "source_embedding"),
+}  # fmt: skip
 _RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(BEST)})[\d.]+-step)-(\d+)")
 _ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
 
@@ -101,3 +110,31 @@ def run_dir_of(prefix: Path) -> Path:
     """The run directory that a checkpoint is in."""
     folder = prefix.parent
     return folder.parent if folder.name == BEST_DIR else folder
+
+
+def frozen(paths: Sequence[str], patterns: str) -> set[str]:
+    """The paths, of those of all weights of a model, that stay as they are.
+
+    `patterns` is `training.freeze`: separated by commas or spaces, each is a glob in which `*` also
+    stands for slashes, and names what is below it too. `encoder` and `decoder` include their last
+    normalisation, `embedding` the source's own matrix, if there is one.
+
+    Raises:
+        ConfigError: a pattern names no weight, or together they leave none to train.
+    """
+    found: set[str] = set()
+    for pattern in patterns.replace(",", " ").split():
+        globs = [glob for part in _STACKS.get(pattern, (pattern,)) for glob in (part, f"{part}/*")]
+        named = {path for path in paths for glob in globs if fnmatch.fnmatchcase(path, glob)}
+        if not named:
+            kinds = dict.fromkeys(re.sub(r"/\d+/", "/*/", path) for path in paths)
+            raise ConfigError(
+                f"training.freeze: no weight is called {pattern!r}; the weights are "
+                f"{', '.join(kinds)}."
+            )
+        found |= named
+    if len(found) == len(paths):
+        raise ConfigError(
+            f"training.freeze {patterns!r} leaves no weight to train: name fewer of them."
+        )
+    return found

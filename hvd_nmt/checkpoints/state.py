@@ -20,7 +20,6 @@ from typing import Any
 import tensorflow as tf
 
 from hvd_nmt.checkpoints import names
-from hvd_nmt.config import freeze as parts
 from hvd_nmt.model.transformer import Transformer
 
 
@@ -79,7 +78,7 @@ def weights_by_path(model: Transformer) -> dict[str, tf.Variable]:
 def weights_to_train(model: Transformer, freeze: str) -> dict[str, tf.Variable]:
     """The weights that are not frozen, by path, in the order of `trainable_variables`."""
     weights = weights_by_path(model)
-    kept = parts.frozen(list(weights), freeze) if freeze else ()
+    kept = names.frozen(list(weights), freeze) if freeze else ()
     return {path: weight for path, weight in weights.items() if path not in kept}
 
 
