@@ -48,7 +48,7 @@ def bench(config: BenchConfig) -> None:
     tensorflow_import.import_tensorflow()
     from hvd_nmt.training import benchmark
 
-    lines = benchmark.measure(config, config.steps)
+    lines = benchmark.measure(config, config.steps, benchmark.lines)
     if lines is not None:  # on rank 0
         print("\n".join(lines))
 

@@ -18,17 +18,16 @@ from typing import Annotated
 import tyro
 
 from hvd_nmt.common.errors import ClusterError, ConfigError
-from hvd_nmt.common.units import count, data_size
+from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schema import PositiveFloat
-from hvd_nmt.diagnosis import checks, hosts, measurement, planned_run
-from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check
+from hvd_nmt.diagnosis import checks, hosts, prediction
+from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, PlannedRun
 from hvd_nmt.diagnosis.link import Links
-from hvd_nmt.diagnosis.planned_run import PlannedRun
 from hvd_nmt.diagnosis.prediction import Prediction
 
-_STOP_A_MEASUREMENT = ("ssh", "names", "versions", "packages", "Horovod", "GPUs")
-"""checks after whose failure horovodrun could not even start"""
+_NO_MATTER_TO_A_MEASUREMENT = ("disk", "run directory")
+"""checks without which some steps can be measured"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +39,7 @@ class DoctorConfig(Config):
     hostfile: Path | None = None
     """file with lines NAME slots=RANKS, in place of -H"""
     measure: bool = True
-    """measure between several ranks what a step will take: its computing, and an all-reduce of the
-    gradients"""
+    """measure between several ranks what a step will take, by some steps on the data"""
     timeout_s: PositiveFloat = 20.0
     """seconds that each host has to answer"""
 
@@ -58,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def doctor(config: DoctorConfig) -> int:
     """Prints what was found; returns the exit code."""
-    found, prediction = diagnose(config)
+    found, predicted = diagnose(config)
     statuses = collections.Counter(check.status for check in found)
     parts = [checks.table(found)]
-    if prediction is not None:
-        parts.append("\n".join(prediction.lines()))
+    if predicted is not None:
+        parts.append("\n".join(predicted.lines()))
     verdict = "a run would not start or not be right" if statuses[FAIL] else "a run will start"
     parts.append(
         f"{statuses[OK]} ok, {count(statuses[WARN], 'warning')}, "
@@ -84,27 +82,28 @@ def diagnose(config: DoctorConfig) -> tuple[list[Check], Prediction | None]:
         wanted = hosts.parse(config.hosts or f"{socket.gethostname()}:1")
     _say(f"asking {', '.join(host.name for host in wanted)} ...")
     with Links(config.timeout_s) as links:
-        run = planned_run.ask(config, wanted, links)
+        run = checks.ask(config, wanted, links)
         found = checks.examine(run)
     if run.ranks == 1 or not config.measure:
         return found, None
-    more, prediction = _measure(run, found)
-    return [*found, *more], prediction
+    check, predicted = _measure(run, found)
+    return [*found, check], predicted
 
 
-def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[list[Check], Prediction | None]:
+def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction | None]:
     """Time what a step consists of and say what it means."""
-    hindered = [c for c in found if c.status == FAIL and c.name in _STOP_A_MEASUREMENT]
+    failures = [check for check in found if check.status == FAIL]
+    hindered = [each for each in failures if each.name not in _NO_MATTER_TO_A_MEASUREMENT]
     if hindered:
-        why = f"not measured: {hindered[0].name} of {hindered[0].host} fails"
-        return [Check("all-reduce", "", WARN, why, "mend the failures, then run this again")], None
-    _say(f"a step, and an all-reduce of {data_size(run.gradient_bytes)}, of {run.ranks} ranks ...")
+        where = f" of {hindered[0].host}" if hindered[0].host else ""
+        why = f"not measured: {hindered[0].name}{where} fails"
+        return Check("all-reduce", "", WARN, why, "mend the failures, then run this again"), None
+    _say(f"some steps of {run.ranks} ranks ...")
     try:
-        prediction = Prediction(run, measurement.measure(run))
+        predicted = Prediction(run, prediction.measure(run))
     except ClusterError as error:
-        remedy = "see what horovodrun says: horovodrun --verbose -np 2 -H ... true"
-        return [Check("all-reduce", "", FAIL, str(error), remedy)], None
-    return prediction.checks(), prediction
+        return Check("all-reduce", "", FAIL, str(error), "python -m hvd_nmt.bench says more"), None
+    return predicted.check(), predicted
 
 
 def _say(text: str) -> None:

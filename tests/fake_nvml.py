@@ -34,9 +34,8 @@ class FakeNvml:
         answers: dict[str, Callable[[int], Any]] = {
             "UUID": _UUID.format,
             "Name": lambda gpu: NAME,
-            "CudaComputeCapability": lambda gpu: (7, 0),
             "UtilizationRates": lambda gpu: SimpleNamespace(gpu=97 + gpu, memory=40 + gpu),
-            "MemoryInfo": lambda gpu: SimpleNamespace(total=16 << 30, used=10 << 30),
+            "MemoryInfo": lambda gpu: SimpleNamespace(used=10 << 30),
             "PowerUsage": lambda gpu: 250_500 + gpu,
             "EnforcedPowerLimit": lambda gpu: 300_000,
             "TotalEnergyConsumption": lambda gpu: 7_250_500,
@@ -49,10 +48,8 @@ class FakeNvml:
             monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}", ask)
         monkeypatch.setattr(pynvml, "nvmlInit", self._start)
         monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
-        monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: "535.161.08")
         monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: self.gpus)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", self._handle)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: int(uuid[-12:]))
 
     def _start(self) -> None:
         if self.init is not None:

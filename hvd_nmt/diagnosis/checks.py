@@ -4,37 +4,42 @@ import dataclasses
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+from hvd_nmt.checkpoints import contents
 from hvd_nmt.common.units import count, data_size
-from hvd_nmt.config import Config, Precision
-from hvd_nmt.config.precision import pick
-from hvd_nmt.diagnosis.hosts import Answer
-from hvd_nmt.diagnosis.planned_run import PlannedRun
+from hvd_nmt.config import Config
+from hvd_nmt.diagnosis.hosts import Answer, Host
+from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.explain.exchange_cost import ring_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 Judgement = tuple[str, str, str]
 """of a check: status, what was found ("": nothing worth a line), remedy"""
-NEEDED = ("Python", "tensorflow", "tensorflow-text", "tf-keras", "horovod")
-"""without which, or with different versions of which, a run refuses to start"""
 CLOCK_TOLERANCE_S = 1.0
 SLOW_LINK_MBIT_PER_S = 1000
 LOGS_BYTES = 200_000_000
 """beside the checkpoints: logs and telemetry"""
-CHECKPOINT_EXTRA_BYTES = 1_000_000
-"""index, meta graph and manifest beside the data file of a checkpoint, about"""
 _MOST_HOSTS = 24
 """characters of the column with host names"""
 _VIRTUAL_NICS = ("docker", "veth", "br-", "virbr", "tun", "tap", "cni", "flannel", "cali")
-_INSTALL = "install the same versions on every host: make install there, from the same checkout"
+_MUST_BE_EQUAL = {
+    "versions": "install the same on every host: make install there, from the same checkout",
+    "code of hvd_nmt": "copy the same checkout to every host (git status, git log -1)",
+    "data hash": "copy the data from one host to the others (rsync -a), whole",
+}
+"""name -> remedy where it differs"""
 _SSH_REMEDIES = {
     "permission denied": "give it your key: ssh-copy-id {host}",
     "host key verification": "accept its key once, by hand: ssh {host}",
     "resolve": "add {host} to /etc/hosts of every host, or to the name server",
     "refused": "start sshd on {host}",
 }
-_SSH_REMEDY = "see that {host} is on and that a firewall lets ssh through: ssh -v {host}"
+_SSH_REMEDY = (
+    "see that {host} is on and ssh -v {host} gets through; that checkout and .venv are there under "
+    "the same path as here; that name server, file systems and GPU driver answer there"
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,50 @@ class Check:
     """what to do; "" where nothing has to be done"""
 
 
+@dataclass(frozen=True)
+class PlannedRun:
+    """The run to come, on hosts that have been asked."""
+
+    config: Config
+    """all settings of the run"""
+    answers: Sequence[Answer]
+    """one of each host, in the order of their ranks"""
+
+    @property
+    def ranks(self) -> int:
+        """Slots of all hosts."""
+        return sum(answer.host.slots for answer in self.answers)
+
+    @cached_property
+    def checkpoint(self) -> contents.Prediction:
+        """What the run will save: its weights, their average, and moments of those it trains.
+
+        Of a vocabulary as in the data if a host has them, else as configured.
+        """
+        found = (answer.facts.get("data", {}) for answer in self.answers)
+        data: dict[str, Any] = next((data for data in found if data.get("hash")), {})
+        config, training = self.config, self.config.training
+        return contents.predict(
+            config.model, data.get("vocabulary_size", -(-config.data.vocabulary_size // 8) * 8),
+            freeze=training.freeze, averaged=training.ema_decay > 0,
+            source_vocabulary_size=data.get("source_vocabulary_size") or 0,
+        )  # fmt: skip
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients of a step; frozen values have none."""
+        return contents.FLOAT_BYTES * self.checkpoint.trained
+
+
+def ask(config: Config, hosts: Sequence[Host], links: Links) -> PlannedRun:
+    """Ask the hosts of a run that is to come."""
+    request = {
+        "run_dir": str(config.run_dir), "data": str(config.data.directory),
+        "device": config.training.device,
+    }  # fmt: skip
+    return PlannedRun(config, links.ask(hosts, request))
+
+
 def examine(run: PlannedRun) -> list[Check]:
     """Every check of every host, in the order in which one would mend them."""
     checks = [reached(answer) for answer in run.answers]
@@ -61,16 +110,9 @@ def examine(run: PlannedRun) -> list[Check]:
         found = f"{count(run.ranks, 'slot')}, but the configuration wants {wanted}"
         checks.append(Check("ranks", "", FAIL, found, "make slots and --ranks agree"))
     for name in _MUST_BE_EQUAL:
-        checks += _compare(name, known, run.config)
-    for name, facts, judge in _JUDGES:
-        for answer in known:
-            lacking = [fact for fact in facts if answer.facts.get(fact) is None]
-            if lacking:
-                why = answer.facts["problems"].get(lacking[0], "no reason given")
-                judged = WARN, f"not found out: {why}", "mend what hinders the question"
-            else:
-                judged = judge(answer, run)
-            checks.append(Check(name, answer.host.name, *judged))
+        checks += _compare(name, known)
+    for name, judge in _JUDGES.items():
+        checks += [Check(name, answer.host.name, *judge(answer, run)) for answer in known]
     return [check for check in checks if check.found]
 
 
@@ -78,10 +120,7 @@ def reached(answer: Answer) -> Check:
     """Whether a host answers."""
     host, error = answer.host.name, answer.error
     if error is None:
-        return Check("ssh", host, OK, f"answered in {answer.seconds:.1f} s")
-    if answer.reached:
-        remedy = "put checkout and .venv under the same path as here, start from the same folder"
-        return Check("ssh", host, FAIL, f"the package does not run there: {error}", remedy)
+        return Check("ssh", host, OK, "answers")
     signs = (text for sign, text in _SSH_REMEDIES.items() if sign in error.lower())
     return Check("ssh", host, FAIL, error, next(signs, _SSH_REMEDY).format(host=host))
 
@@ -106,85 +145,48 @@ def table(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-Values = dict[str, str | None]
-"""what is compared, by name; None: the host has none"""
-_MUST_BE_EQUAL = {
-    "versions": (FAIL, _INSTALL),
-    "other versions": (WARN, _INSTALL),
-    "Horovod build": (FAIL, "build Horovod alike on all hosts"),
-    "code of hvd_nmt": (FAIL, "copy the same checkout to every host (git status, git log -1)"),
-    "precision": (
-        FAIL, "give one for all hosts: --training.precision float32 (or bfloat16, float16)"
-    ),
-    "data hash": (FAIL, "copy the data from one host to the others (rsync -a), whole"),
-}  # fmt: skip
-"""name -> status where it differs, remedy"""
-
-
-def _compared(facts: dict[str, Any], config: Config) -> dict[str, Values | None]:
-    """What a host has of `_MUST_BE_EQUAL`; None: it was not found out."""
-    packages, gpu = facts["packages"], facts["gpu"] or {}
-    others = {name: packages[name] for name in packages or () if name not in NEEDED}
-    built, data = facts["horovod"], facts["data"] or {}
-    picked = _precision(facts, config.training.precision)
-    return {
-        "versions": packages and {name: packages[name] for name in NEEDED},
-        "other versions": others | ({"NVIDIA driver": gpu["driver"]} if gpu else {}),
-        "Horovod build": built and {"": ", ".join(name for name in built if built[name])},
-        "code of hvd_nmt": facts["code"] and {"": facts["code"][:12]},
-        "precision": None if picked is None else {"": picked},
-        "data hash": {"": data["hash"][:12]} if data.get("hash") else {},
-    }
-
-
-def _precision(facts: dict[str, Any], wanted: Precision) -> str | None:
-    """What a run on a host will pick; None where it is not known."""
-    gpus, cpu = (facts["gpu"] or {}).get("gpus", []), facts["cpu"]
-    capability = tuple(gpus[0]["capability"] or ()) if gpus else None
-    if wanted == "auto" and (capability == () or (capability is None and cpu is None)):
-        return None
-    return pick(wanted, capability, bool(cpu and cpu["bfloat16"]))
-
-
-def _compare(name: str, answers: Sequence[Answer], config: Config) -> Iterator[Check]:
+def _compare(name: str, answers: Sequence[Answer]) -> Iterator[Check]:
     """A check per host: the values of most hosts are right, or else those of the first."""
-    status, remedy = _MUST_BE_EQUAL[name]
-    values = {answer.host.name: _compared(answer.facts, config)[name] for answer in answers}
+    values = {answer.host.name: _compared(answer.facts)[name] for answer in answers}
     known = [value for value in values.values() if value]
     common = max(known, key=known.count, default={})
     holder = next((host for host, value in values.items() if value == common), "")
     for host, value in values.items():
-        if value is None:
-            yield Check(name, host, WARN, "not found out", "see the other checks of this host")
-        elif differing := [key for key in value if value[key] != common.get(key)]:
+        if differing := [key for key in value if value[key] != common.get(key)]:
             found = f"{_listed(value, differing)}, but {_listed(common, differing)} on {holder}"
-            yield Check(name, host, status, found, remedy)
+            yield Check(name, host, FAIL, found, _MUST_BE_EQUAL[name])
         else:
             yield Check(name, host, OK, _listed(value, value))
 
 
-def _listed(values: Values, names: Iterable[str]) -> str:
+def _compared(facts: dict[str, Any]) -> dict[str, dict[str, str | None]]:
+    """What a host has of `_MUST_BE_EQUAL`, each by names; None: nothing of that name."""
+    built, data = facts["horovod"], facts["data"]
+    built_with = ", ".join(name for name in built if built[name])
+    return {
+        "versions": facts["packages"] | {"Horovod with": built_with},
+        "code of hvd_nmt": {"": facts["code"][:12]},
+        "data hash": {"": data["hash"][:12]} if data.get("hash") else {},
+    }
+
+
+def _listed(values: dict[str, str | None], names: Iterable[str]) -> str:
     return ", ".join(f"{name} {values.get(name) or 'none'}".lstrip() for name in names)
 
 
 def _names(answer: Answer, run: PlannedRun) -> Judgement:
-    """Every host's name must lead to it, and its own not back into itself."""
+    """Every host's name must lead to it, and that of another not back to this one."""
     if len(run.answers) == 1:
         return OK, "", ""
-    names, own = answer.facts["names"], answer.facts["host"]
-    of_the_run = {own, *(each.host.name for each in run.answers)}
-    unknown = [name for name in names if name in of_the_run and not names[name]]
+    addresses, own = answer.facts["names"], answer.facts["host"]
+    others = [other.host.name for other in run.answers if other is not answer]
+    unknown = [name for name in (*others, own) if not addresses[name]]
     remedy = "write the address of the fast network card into /etc/hosts of every host"
     if unknown:
         return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
-    others = [other.host.name for other in run.answers if other is not answer]
-    inward = [name for name in others if all(map(_is_loopback, names[name]))]
-    if inward:
-        return FAIL, f"takes {inward[0]} for itself ({names[inward[0]][0]})", remedy
-    if all(map(_is_loopback, names[own])):
-        found = f"its own name {own} leads to {names[own][0]}, which others cannot reach"
-        remedy = f"let {own} stand for the address of its network card in its own /etc/hosts"
-        return WARN, found, remedy
+    for name in others:
+        if all(map(_is_loopback, addresses[name])):
+            return FAIL, f"takes {name} for itself ({addresses[name][0]})", remedy
     return OK, "all hosts resolve", ""
 
 
@@ -199,16 +201,11 @@ def _clock(answer: Answer, run: PlannedRun) -> Judgement:
     return OK, "as ours", ""
 
 
-def _packages(answer: Answer, run: PlannedRun) -> Judgement:
-    lacking = [name for name in NEEDED if answer.facts["packages"][name] is None]
-    return (FAIL, f"no {', '.join(lacking)}", "make install there") if lacking else (OK, "", "")
-
-
 def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
-    built, gpu = answer.facts["horovod"], answer.facts["gpu"] or {}
+    built = answer.facts["horovod"]
     if not built["tensorflow"]:
         return FAIL, "it is missing or was built without TensorFlow", "make install there"
-    if gpu.get("gpus") and not built["nccl"]:
+    if answer.facts["gpu"]["gpus"] and not built["nccl"]:
         why = "without NCCL every gradient passes through the host's memory"
         return WARN, "there are GPUs, but it has no NCCL", f"GPU=1 make install there: {why}"
     return OK, "", ""
@@ -216,8 +213,8 @@ def _horovod(answer: Answer, run: PlannedRun) -> Judgement:
 
 def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
     gpu, slots, host = answer.facts["gpu"], answer.host.slots, answer.host.name
-    visible, cores = visible_gpus(gpu), answer.facts["cpu"]["cores"]
-    broken = [*gpu["problems"], *(f"GPU {g['index']}: {g['error']}" for g in visible if g["error"])]
+    visible, cores = visible_gpus(gpu), answer.facts["cores"]
+    broken = [f"GPU {each['index']}: {each['error']}" for each in visible if each["error"]]
     if broken:
         return FAIL, "; ".join(broken), "reset or replace the GPU (nvidia-smi, dmesg), or reboot"
     if gpu["gpus"]:
@@ -229,7 +226,7 @@ def _gpus(answer: Answer, run: PlannedRun) -> Judgement:
         if len(visible) > slots:
             return WARN, found, f"{host}:{len(visible)} would use all of them"
         return OK, found, ""
-    if any((other.facts.get("gpu") or {}).get("gpus") for other in run.answers):
+    if any(other.facts and other.facts["gpu"]["gpus"] for other in run.answers):
         found = f"no GPU ({gpu['unavailable'] or 'NVML shows none'}), other hosts have some"
         return FAIL, found, f"install the NVIDIA driver on {host}, or leave it out"
     found = f"no GPU: {count(slots, 'slot')} on {count(cores, 'core')}"
@@ -263,14 +260,14 @@ def _network(answer: Answer, run: PlannedRun) -> Judgement:
     if lost:
         return FAIL, f"no route to {', '.join(lost)}", "give the hosts addresses in one network"
     names = sorted(_nics_to_others(answer, run.answers))
-    speed = (nics.get(names[0]) or {}).get("link_mbit_per_s")
+    speed = nics.get(names[0], {}).get("link_mbit_per_s")
     found = f"{', '.join(names)} to the others, " + _speed_words(speed, run)
     if used_nic(run.answers) is None:
-        remedy = "horovodrun takes one interface name for all hosts: rename the cards alike"
+        remedy = "Horovod takes one interface name for all hosts: rename the cards alike"
         return FAIL, found + "; the other hosts use a card of another name", remedy
     faster = {
         name: nic["link_mbit_per_s"] for name, nic in nics.items()
-        if nic["is_up"] and not nic["is_loopback"] and not name.startswith(_VIRTUAL_NICS)
+        if nic["is_up"] and not name.startswith(_VIRTUAL_NICS)
         and speed and (nic["link_mbit_per_s"] or 0) > 1.5 * speed
     }  # fmt: skip
     if faster:
@@ -291,7 +288,7 @@ def _speed_words(speed_mbit_per_s: int | None, run: PlannedRun) -> str:
 
 
 def _nics_to_others(answer: Answer, answers: Sequence[Answer]) -> set[str]:
-    routes = answer.facts.get("routes") or {}
+    routes = answer.facts.get("routes", {})
     found = {routes.get(other.host.name) for other in answers if other.host != answer.host}
     return {name for name in found if name}
 
@@ -304,15 +301,13 @@ def used_nic(answers: Sequence[Answer]) -> str | None:
 
 def _disk(answer: Answer, run: PlannedRun) -> Judgement:
     """Room for the checkpoints, which each host keeps that shares no file system with others."""
-    disk, kept = answer.facts["disk"], run.config.checkpoints
+    run_dir, kept = answer.facts["run_dir"], run.config.checkpoints
     number = kept.keep + 1 + kept.keep_best  # one is written before the oldest is removed
-    held = (answer.facts["run_dir"] or {}).get("held_bytes", 0)
-    each = run.checkpoint.n_bytes + CHECKPOINT_EXTRA_BYTES
-    needed = LOGS_BYTES + max(0, number * each - held)
+    needed = LOGS_BYTES + max(0, number * run.checkpoint.n_bytes - run_dir["held_bytes"])
     what = count(number, "checkpoint")
-    found = f"{data_size(disk['free_bytes'])} free, {what} need {data_size(needed)}"
-    if disk["free_bytes"] < needed:
-        return FAIL, found, f"free some on {disk['path']}, or lower --checkpoints.keep-best"
+    found = f"{data_size(run_dir['free_bytes'])} free, {what} need {data_size(needed)}"
+    if run_dir["free_bytes"] < needed:
+        return FAIL, found, f"free some for {run_dir['path']}, or lower --checkpoints.keep-best"
     return OK, found, ""
 
 
@@ -332,18 +327,10 @@ def _data(answer: Answer, run: PlannedRun) -> Judgement:
         return OK, f"{config.directory} will be prepared at the start", ""
     if data["error"]:
         return FAIL, data["error"], "prepare it there, or copy the directory from another host"
-    read = "every byte as prepared" if data["verified"] else "sizes as prepared, bytes not read"
-    return OK, f"{config.directory}: {data['pairs']:,} pairs, {read}", ""
+    return OK, f"{config.directory}: {data['pairs']:,} pairs", ""
 
 
-_JUDGES: tuple[tuple[str, tuple[str, ...], Callable[[Answer, PlannedRun], Judgement]], ...] = (
-    ("names", ("names", "host"), _names),
-    ("clock", (), _clock),
-    ("packages", ("packages",), _packages),
-    ("Horovod", ("horovod",), _horovod),
-    ("GPUs", ("gpu", "cpu"), _gpus),
-    ("network", ("routes", "nics"), _network),
-    ("disk", ("disk",), _disk),
-    ("run directory", ("run_dir",), _run_dir),
-    ("data", ("data",), _data),
-)
+_JUDGES: dict[str, Callable[[Answer, PlannedRun], Judgement]] = {
+    "names": _names, "clock": _clock, "Horovod": _horovod, "GPUs": _gpus, "network": _network,
+    "disk": _disk, "run directory": _run_dir, "data": _data,
+}  # fmt: skip

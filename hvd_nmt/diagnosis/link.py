@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import IO, Any
 
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.rank_environment import gpus_of_all_hosts, passed
 from hvd_nmt.common.signals import signal_name
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
@@ -100,10 +101,6 @@ class Channel:
 class LinkError(Exception):
     """No answer, and why."""
 
-    def __init__(self, why: str, reached: bool) -> None:
-        super().__init__(why)
-        self.reached = reached
-
 
 class Link:
     """An agent on a host, from now until `close`; ssh has `timeout_s` to connect.
@@ -119,7 +116,6 @@ class Link:
         """when it last told anything"""
         self.why_ended = ""
         """in words, once it has"""
-        self._reached = True
         self._hear = hear
         self._numbers = itertools.count()
         self._unanswered: dict[int, Future[Message]] = {}
@@ -132,8 +128,7 @@ class Link:
                 stderr=self._errors, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            self._errors.close()
-            raise LinkError(f"{words[0]}: {error.strerror}", reached=False) from None
+            raise ClusterError(f"{words[0]} cannot be started: {error.strerror}.") from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._channel = Channel(self._process.stdout, self._process.stdin, self._receive)
@@ -181,7 +176,6 @@ class Link:
         except subprocess.TimeoutExpired:
             self.why_ended = "the connection was closed"
             return
-        self._reached = code != _SSH_FAILED
         self._errors.seek(0)
         said = self._errors.read().decode(errors="backslashreplace").strip().splitlines()
         of_ssh = self.is_remote and (code < 0 or code == _SSH_FAILED)
@@ -199,7 +193,7 @@ class Link:
         elif "id" in message:
             answer = self._unanswered.pop(message["id"], None)
             if answer is not None:
-                answer.set_result(message | {"heard_s": self.heard_s})
+                answer.set_result(message | {"heard_at_s": time.time()})
             return
         self._hear(self, message)
 
@@ -207,7 +201,7 @@ class Link:
         while self._unanswered:
             with contextlib.suppress(KeyError):  # another thread does the same
                 _, answer = self._unanswered.popitem()
-                answer.set_exception(LinkError(self.why_ended, self._reached))
+                answer.set_exception(LinkError(self.why_ended))
 
 
 class Links:
@@ -233,11 +227,7 @@ class Links:
             link.close()
 
     def to(self, host: Host) -> Link:
-        """The agent of a host.
-
-        Raises:
-            LinkError: it cannot be started.
-        """
+        """The agent of a host; ClusterError: there is no ssh here."""
         link = self._links.get(host.name)
         if link is None or not link.is_open:
             link = self._links[host.name] = Link(host, self.timeout_s, self._hear)
@@ -251,28 +241,24 @@ class Links:
 
     def ask(self, hosts: Sequence[Host], request: dict[str, Any]) -> list[Answer]:
         """Ask all hosts at once: an answer per host, in their order, with an error if it hangs."""
-        began_s, limit_s = time.monotonic(), self.timeout_s
-        request = request | {"hosts": [host.name for host in hosts], "deadline_s": 0.7 * limit_s}
-        replies = [self._request_facts(host, request) for host in hosts]
-        answers = []
-        for host, reply in zip(hosts, replies, strict=True):
-            try:
-                left_s = max(0.0, began_s + limit_s - time.monotonic())
-                answers.append(_answer(host, reply.result(left_s), began_s))
-            except (LinkError, TimeoutError) as error:
-                why = str(error) or f"no answer within {limit_s:g} s"
-                reached = isinstance(error, LinkError) and error.reached
-                answers.append(Answer(host, {}, why, reached, time.monotonic() - began_s))
-                self.drop(host.name)
-        return answers
+        until_s = time.monotonic() + self.timeout_s
+        names = [host.name for host in hosts]
+        request = request | {"hosts": names, "deadline_s": 0.7 * self.timeout_s}
+        replies = [self.to(host).request("facts", request=request) for host in hosts]
+        return [
+            self._answer(host, reply, until_s) for host, reply in zip(hosts, replies, strict=True)
+        ]
 
-    def _request_facts(self, host: Host, request: dict[str, Any]) -> Future[Message]:
+    def _answer(self, host: Host, reply: Future[Message], until_s: float) -> Answer:
         try:
-            return self.to(host).request("facts", request=request)
-        except LinkError as error:
-            failed: Future[Message] = Future()
-            failed.set_exception(error)
-            return failed
+            message = reply.result(max(0.0, until_s - time.monotonic()))
+            facts = message["facts"]
+            if "error" in facts:
+                raise LinkError(facts["error"])
+        except (LinkError, TimeoutError) as error:
+            self.drop(host.name)
+            return Answer(host, {}, str(error) or f"no answer within {self.timeout_s:g} s")
+        return Answer(host, facts, clock_differs_s=abs(message["heard_at_s"] - facts["time_s"]))
 
     def _keep_in_touch(self) -> None:
         """In a thread: an agent that hears nothing counts its launcher as lost."""
@@ -280,14 +266,6 @@ class Links:
             for link in list(self._links.values()):
                 if link.is_remote:
                     link.tell("alive", limit_s=SILENCE_S)
-
-
-def _answer(host: Host, reply: Message, began_s: float) -> Answer:
-    heard_s = reply["heard_s"]
-    clock_s = time.time() - (time.monotonic() - heard_s)  # ours, when the answer came
-    facts = reply["facts"]
-    differs_s = abs(clock_s - facts["time_s"])
-    return Answer(host, facts, None, True, heard_s - began_s, differs_s)
 
 
 def _words(name: str, timeout_s: float) -> list[str]:

@@ -1,16 +1,123 @@
-"""From a measured all-reduce and a measured step to step time, run time, verdict and advice."""
+"""Some steps measured on all ranks of a run to come: step time, run time, verdict and advice.
 
+    python -m hvd_nmt.launch -H v100a:2,v100b:2 -- python -m hvd_nmt.diagnosis.prediction JSON
+
+`measure` starts that and reads the line of JSON that rank 0 prints.
+"""
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from hvd_nmt.common.units import count, data_size, duration, step_duration
+from hvd_nmt.common.errors import ClusterError, reported, speak_utf8
+from hvd_nmt.common.units import data_size, duration, step_duration
+from hvd_nmt.config import Config, as_plain
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.config.schema import AUTO
-from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, Judgement, used_nic
-from hvd_nmt.diagnosis.measurement import Measurement
-from hvd_nmt.diagnosis.planned_run import PlannedRun
+from hvd_nmt.config.serialization import from_plain
+from hvd_nmt.diagnosis.checks import OK, WARN, Check, PlannedRun, used_nic
 from hvd_nmt.explain import exchange_cost
 from hvd_nmt.explain.bottleneck import BINDING_SHARE, COMPUTE, LOCAL, NETWORK
 from hvd_nmt.explain.exchange_cost import Step, ring_bytes
+
+if TYPE_CHECKING:  # TensorFlow
+    from hvd_nmt.training.setup import Plan
+
+MARK = "hvd_nmt.measurement "
+_OF_RANKS = "hvd_nmt.bench: "
+"""before what they say of an error: they do what the benchmark does"""
+_TIMEOUT_S = 600.0
+"""for all of it, start included"""
+_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured."""
+
+    all_reduce_s: float
+    """of all gradients in float32"""
+    latency_s: float
+    """of one number"""
+    compute_s: float
+    """of a step, the median"""
+    tokens_per_step: float
+    """source and target tokens, the mean"""
+
+
+def measure(run: PlannedRun) -> Measurement:
+    """Measure on all slots of the hosts of a run.
+
+    Raises:
+        ClusterError: it did not come to an end, or not in time; with the reason of a rank.
+    """
+    try:
+        done = subprocess.run(
+            _launch_command(run), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"The measurement did not end within {_TIMEOUT_S:g} s: see whether a firewall lets the "
+            "hosts connect to each other's ports from 1024 on."
+        ) from None
+    return _result(done.stdout, done.returncode)
+
+
+def _launch_command(run: PlannedRun) -> list[str]:
+    """The words of a launcher for one rank per slot."""
+    config = as_plain(run.config)
+    request = {field.name: config[field.name] for field in dataclasses.fields(Config)}
+    hosts = ",".join(f"{answer.host.name}:{answer.host.slots}" for answer in run.answers)
+    return [
+        sys.executable, "-m", "hvd_nmt.launch", "-H", hosts, "--restarts-per-hour", "0", "--",
+        sys.executable, "-m", "hvd_nmt.diagnosis.prediction", json.dumps(request),
+    ]  # fmt: skip
+
+
+def _result(output: str, exit_code: int) -> Measurement:
+    """The result among the lines of all ranks.
+
+    Raises:
+        ClusterError: there is none; says what a rank or else the launcher said last.
+    """
+    lines = [line for line in output.splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith(MARK):
+            return Measurement(**json.loads(line.removeprefix(MARK)))
+    sentences = [line.partition(_OF_RANKS)[2] for line in lines if _OF_RANKS in line]
+    reason = [*sentences, *reversed(lines), "it said nothing"][0].strip()
+    raise ClusterError(f"The measurement failed (exit code {exit_code}): {reason}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Take part as one rank; rank 0 prints the result. Returns the exit code."""
+    speak_utf8()
+    (word,) = sys.argv[1:] if argv is None else argv
+    with reported(_OF_RANKS.removesuffix(": ")) as outcome:
+        from hvd_nmt.common import tensorflow_import
+
+        tensorflow_import.import_tensorflow()
+        from hvd_nmt.training import benchmark
+
+        config = from_plain(json.loads(word), "the request", Config())
+        found = benchmark.measure(config, _STEPS, _measurement)
+        if found is not None:  # on rank 0
+            print(MARK + json.dumps(dataclasses.asdict(found)), flush=True)
+    return outcome.exit_code
+
+
+def _measurement(plan: "Plan", steps: Sequence[dict[str, Any]]) -> Measurement:
+    """Of some steps, by their logs."""
+    return Measurement(
+        plan.all_reduce_s, plan.latency_s,
+        statistics.median(step["step_time"].compute_s for step in steps),
+        statistics.fmean(step["source_tokens"] + step["target_tokens"] for step in steps),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,11 +131,6 @@ class Prediction:
     def ranks_by_host(self) -> tuple[int, ...]:
         """Number of ranks on each host."""
         return tuple(answer.host.slots for answer in self.run.answers)
-
-    @property
-    def crosses_network(self) -> bool:
-        """Whether there are several hosts."""
-        return len(self.ranks_by_host) > 1
 
     @property
     def sent_bytes(self) -> float:
@@ -55,30 +157,29 @@ class Prediction:
         """network-bound (communication-bound on one host) or compute-bound."""
         if self.step.exposed_s / self.step.total_s <= BINDING_SHARE:
             return COMPUTE
-        return NETWORK if self.crosses_network else LOCAL
+        return NETWORK if self.step.crosses_network else LOCAL
 
     def lines(self) -> list[str]:
         """For a reader."""
         found, step, training = self.measured, self.step, self.run.config.training
-        way = "" if self.crosses_network else ", between the ranks of one host"
         exchange = []
-        if self.crosses_network:
+        if step.crosses_network:
             said = exchange_cost.link_sentence(step, training.sync_every)
             way_between = exchange_cost.name_of(step.exchange)
             exchange = [f"exchange    {way_between}", f"link        {said}"]
         return [
-            f"all-reduce  {data_size(self.run.gradient_bytes)} of gradients{way}: "
+            f"all-reduce  {data_size(self.run.gradient_bytes)} of gradients: "
             f"{step_duration(found.all_reduce_s)}; {data_size(self.sent_bytes)} sent by each "
             f"rank at {self.bandwidth_MB_per_s:.1f} MB/s; one number takes "
             f"{step_duration(found.latency_s)}",
             *exchange,
             f"step        {step_duration(step.total_s)}, of which a rank computes "
-            f"{step_duration(found.compute_s)}; {self.run.tokens_per_step / step.total_s:,.0f} "
+            f"{step_duration(found.compute_s)}; {found.tokens_per_step / step.total_s:,.0f} "
             "source and target tokens/s",
             f"run         {training.max_steps:,} steps: "
             f"{duration(step.total_s * training.max_steps)}",
             f"verdict     {self.verdict}: {step.exposed_s:.2f} of {step.total_s:.2f} s is exposed "
-            "communication" + ("" if self.crosses_network else ", which crosses no network"),
+            "communication" + ("" if step.crosses_network else ", which crosses no network"),
             *(
                 f"advice      {advice.what}: {step_duration(advice.predicted_step_s)} "
                 f"({advice.why})"
@@ -86,38 +187,20 @@ class Prediction:
             ),
         ]
 
-    def checks(self) -> list[Check]:
-        """What the measurement says of the network and of the GPUs' memory."""
-        checks = [Check("all-reduce", "", *self._judge_all_reduce())]
-        if self.measured.slices is not None:
-            checks.append(Check("memory", "", *self._judge_memory(self.measured.slices)))
-        return checks
-
-    def _judge_all_reduce(self) -> Judgement:
-        found = (
-            f"{data_size(self.run.gradient_bytes)} in {step_duration(self.measured.all_reduce_s)}, "
-            f"{self.bandwidth_MB_per_s:.1f} MB/s, {step_duration(self.measured.latency_s)} latency"
-        )
-        nic = used_nic(self.run.answers)
-        nics = [(answer.facts.get("nics") or {}).get(nic, {}) for answer in self.run.answers]
+    def check(self) -> Check:
+        """What the measurement says of the network."""
+        found, nic = f"{self.bandwidth_MB_per_s:.1f} MB/s", used_nic(self.run.answers)
+        nics = [answer.facts.get("nics", {}).get(nic, {}) for answer in self.run.answers]
         speeds = [card["link_mbit_per_s"] for card in nics if card.get("link_mbit_per_s")]
         if speeds and self.bandwidth_MB_per_s < 0.5 * min(speeds) / 8:
             found += f" where {nic} allows {min(speeds) / 8:,.0f}"
             others = "look for other traffic, a slower switch on the way, or a limit of the cloud"
-            return WARN, found, f"{others}; compare with iperf3"
+            return Check("all-reduce", "", WARN, found, f"{others}; compare with iperf3")
         if self.verdict == COMPUTE:
-            return OK, found, ""
-        local = "the exchange between the ranks of this host"
-        what = "the network" if self.crosses_network else local
-        return WARN, found, f"see the advice below: {what} will decide the speed"
+            return Check("all-reduce", "", OK, found)
+        remedy = "see the advice below: this exchange will decide the speed"
+        return Check("all-reduce", "", WARN, found, remedy)
 
-    def _judge_memory(self, slices: int) -> Judgement:
-        """What the trial of the widest step says."""
-        asked = self.run.config.training.micro_batches
-        if not slices:
-            found = "the GPUs have too little for a single sentence of this length"
-            return FAIL, found, "end other programs there, or take a smaller model"
-        found = f"the widest step fits in {count(slices, 'slice')}"
-        if asked != AUTO and slices > int(asked):
-            return WARN, found, f"set --training.micro-batches {slices}, or auto"
-        return OK, found, ""
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,4 @@
-"""What one host says about itself, in its agent; without TensorFlow.
-
-Every fact is found in a thread of its own with a time limit: a lost file server, say, stops no
-other fact.
-"""
+"""What one host says about itself, in its agent; without TensorFlow."""
 
 import contextlib
 import dataclasses
@@ -20,40 +16,31 @@ from typing import Any
 
 from hvd_nmt.common.version import code_hash, horovod_built_with
 
-PACKAGES = (
-    "tensorflow", "tensorflow-text", "tf-keras", "horovod", "numpy", "protobuf", "sentencepiece",
-    "sacrebleu", "psutil", "nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-cudnn-cu12",
-)  # fmt: skip
-"""whose versions are compared between hosts"""
-VERIFY_BYTES = 1_000_000_000
-"""data of at most this size are read in full and compared with their sha256"""
+PACKAGES = ("tensorflow", "tensorflow-text", "tf-keras", "horovod")
+"""which with different versions a run refuses to start"""
 
 
 def facts(request: dict[str, Any]) -> dict[str, Any]:
     """Everything this host knows about itself.
 
     Args:
-        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory),
-            `deadline_s`.
+        request: any of `hosts` (names of all hosts), `run_dir`, `data` (directory), `device`
+            (`training.device`), `deadline_s`.
 
     Returns:
-        The values of `_QUESTIONS` by name, None if not found out; `problems`: name -> why; and
-        `time_s`, by this host's clock at the end.
+        The values of `_QUESTIONS` by name, and `time_s`, by this host's clock at the end; or
+        `error`: which question was not answered, and why. A lost file server, say, answers none.
     """
     limit_s = request.get("deadline_s", 10.0)
     pool = ThreadPoolExecutor(len(_QUESTIONS))
     answers = {name: pool.submit(question, request) for name, question in _QUESTIONS.items()}
     wait(answers.values(), limit_s)
-    found: dict[str, Any] = dict.fromkeys(_QUESTIONS)
-    problems = {}
     for name, answer in answers.items():
         if not answer.done():
-            problems[name] = f"no answer within {limit_s:g} s"
-        elif error := answer.exception():  # whatever it is, the other facts are still wanted
-            problems[name] = f"{type(error).__name__}: {error}"
-        else:
-            found[name] = answer.result()
-    return found | {"problems": problems, "time_s": time.time()}
+            return {"error": f"{name}: no answer within {limit_s:g} s"}
+        if error := answer.exception():
+            return {"error": f"{name}: {type(error).__name__}: {error}"}
+    return {name: answer.result() for name, answer in answers.items()} | {"time_s": time.time()}
 
 
 def _packages(request: dict[str, Any]) -> dict[str, str | None]:
@@ -65,44 +52,31 @@ def _packages(request: dict[str, Any]) -> dict[str, str | None]:
 
 
 def gpu(request: dict[str, Any]) -> dict[str, Any]:
-    """The GPUs of this host, and CUDA_VISIBLE_DEVICES."""
-    import pynvml
-
+    """The GPUs of this host, and CUDA_VISIBLE_DEVICES; for a run on processors none."""
+    if request.get("device") == "cpu":
+        return {"gpus": [], "unavailable": "training.device is cpu", "visible_devices": None}
     from hvd_nmt.telemetry.gpu import GpuProbe
 
     with contextlib.closing(GpuProbe()) as probe:
         samples = probe.sample()
-        gpus = []
-        for gpu, sample in zip(probe.gpus, samples, strict=True):
-            capability = None
-            with contextlib.suppress(pynvml.NVMLError):
-                handle = pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
-                capability = list(pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-            gpus.append({
-                "index": gpu.index, "name": gpu.name, "uuid": gpu.uuid, "capability": capability,
-                "error": sample.error,
-            })  # fmt: skip
         return {
-            "gpus": gpus,
-            "driver": probe.driver_version,
+            "gpus": [
+                dataclasses.asdict(gpu) | {"error": sample.error}
+                for gpu, sample in zip(probe.gpus, samples, strict=True)
+            ],
             "unavailable": probe.unavailable,
-            "problems": probe.problems,
             "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
 
 
-def _cpu(request: dict[str, Any]) -> dict[str, Any]:
-    from hvd_nmt.config.precision import cpu_has_bfloat16
-    from hvd_nmt.telemetry.host import cpu_flags
-
-    cores = len(os.sched_getaffinity(0))
-    return {"cores": cores, "bfloat16": cpu_has_bfloat16(cpu_flags())}
-
-
 def _nics(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    from hvd_nmt.telemetry.host import nics
+    """Of each network card whether it is up, and the speed of its link, None if not known."""
+    import psutil
 
-    return {name: dataclasses.asdict(nic) for name, nic in nics().items()}
+    return {
+        name: {"is_up": state.isup, "link_mbit_per_s": state.speed or None}
+        for name, state in psutil.net_if_stats().items()
+    }
 
 
 def _names(request: dict[str, Any]) -> dict[str, list[str]]:
@@ -140,20 +114,18 @@ def routes(request: dict[str, Any]) -> dict[str, str | None]:
     return found
 
 
-def _disk(request: dict[str, Any]) -> dict[str, Any]:
-    folder = _nearest_folder(Path(request.get("run_dir", ".")))
-    return {"free_bytes": shutil.disk_usage(folder).free, "path": str(folder)}
-
-
 def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
-    """Whether the run directory, or the folder it is to be made in, can be written to."""
+    """The run directory, or the folder it is to be made in: its room, and who may write to it."""
     from hvd_nmt.checkpoints import manifest, names, run_files
     from hvd_nmt.common.files import is_locked
 
     path = Path(request.get("run_dir", "."))
-    result: dict[str, Any] = {"path": str(path), "error": None, "held_by": None, "held_bytes": 0}
-    result["saved_step"] = manifest.newest_step(path)
     folder = _nearest_folder(path)
+    files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]
+    result: dict[str, Any] = {
+        "path": str(path), "free_bytes": shutil.disk_usage(folder).free, "error": None,
+        "held_by": None, "held_bytes": 0, "saved_step": manifest.newest_step(path),
+    }  # fmt: skip
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
@@ -162,7 +134,6 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(OSError), (path / run_files.LOCK).open("r", encoding="utf-8") as lock:
         if is_locked(lock):
             result["held_by"] = lock.read().strip() or "unknown"
-    files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]
     with contextlib.suppress(OSError):
         result["held_bytes"] = sum(file.stat().st_size for file in files)
     return result
@@ -173,34 +144,29 @@ def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _data(request: dict[str, Any]) -> dict[str, Any] | None:
+def _data(request: dict[str, Any]) -> dict[str, Any]:
     """What the prepared data directory holds; `error` where it cannot be used."""
     from hvd_nmt.common.errors import DataError
     from hvd_nmt.data import corpus
 
-    if "data" not in request:
-        return None
-    path = Path(request["data"])
+    path = Path(request.get("data", "."))
     try:
-        manifest = corpus.read_manifest(path)
-        small = sum(file.n_bytes for file in manifest.files.values()) <= VERIFY_BYTES
-        corpus.load(path, verify=small)
+        manifest = corpus.load(path).manifest
     except DataError as error:
         return {"error": str(error), "exists": (path / corpus.MANIFEST).exists()}
-    train = manifest.parts["train"]
     return {
-        "error": None, "exists": True, "verified": small, "hash": manifest.hash,
+        "error": None, "exists": True, "hash": manifest.hash,
         "vocabulary_size": manifest.vocabulary_size,
         "source_vocabulary_size": manifest.source_vocabulary_size,
-        "pairs": train.pairs, "source_tokens": train.source.tokens,
-        "target_tokens": train.target.tokens,
+        "pairs": manifest.parts["train"].pairs,
     }  # fmt: skip
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "host": lambda request: socket.gethostname(),
     "code": lambda request: code_hash(),
+    "cores": lambda request: len(os.sched_getaffinity(0)),
     "horovod": lambda request: horovod_built_with(),
-    "packages": _packages, "gpu": gpu, "cpu": _cpu, "nics": _nics, "names": _names,
-    "routes": routes, "disk": _disk, "run_dir": _run_dir, "data": _data,
+    "packages": _packages, "gpu": gpu, "nics": _nics, "names": _names, "routes": routes,
+    "run_dir": _run_dir, "data": _data,
 }  # fmt: skip

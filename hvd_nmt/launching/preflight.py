@@ -10,16 +10,14 @@ import psutil
 
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config
-from hvd_nmt.diagnosis import checks, planned_run, probe
-from hvd_nmt.diagnosis.checks import FAIL, WARN, Check
+from hvd_nmt.diagnosis import checks, probe
+from hvd_nmt.diagnosis.checks import FAIL, WARN, Check, PlannedRun
 from hvd_nmt.diagnosis.hosts import Answer, Host, is_here
 from hvd_nmt.diagnosis.link import Links
-from hvd_nmt.diagnosis.planned_run import PlannedRun
 
 _NETWORK = "network"
 _OF_ANY_COMMAND = (
-    "ssh", "names", "clock", "versions", "other versions", "packages", "code of hvd_nmt", "Horovod",
-    "Horovod build", "GPUs", _NETWORK,
+    "ssh", "names", "clock", "versions", "code of hvd_nmt", "Horovod", "GPUs", _NETWORK,
 )  # fmt: skip
 """checks of `doctor` that have nothing to do with a run of hvd_nmt.train"""
 _OF_THE_RUN = ("run directory",)
@@ -81,7 +79,7 @@ def look(job: Job, links: Links, known_step: int = -1, is_restart: bool = False)
     `known_step`: of the newest checkpoint known; -1: none. A restart also leaves out hosts that
     answer but on which a rank would fail; before the first start these are hindrances.
     """
-    asked = planned_run.ask(job.config or Config(), job.hosts, links)
+    asked = checks.ask(job.config or Config(), job.hosts, links)
     reached = [checks.reached(answer) for answer in asked.answers]
     out = {check.host: sentence(check) for check in reached if check.status == FAIL}
     hosts, nic, found = _judged(job, asked, out)
@@ -154,7 +152,7 @@ def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
     """The card must be there on every host, and here, where all ranks meet at first."""
     cards_of: dict[str, dict[str, Any]] = {
         answer.host.name: {
-            name: fact["is_up"] for name, fact in (answer.facts.get("nics") or {}).items()
+            name: fact["is_up"] for name, fact in answer.facts.get("nics", {}).items()
         }
         for answer in answers
     }
@@ -169,5 +167,5 @@ def _card_checks(answers: Sequence[Answer], nic: str | None) -> list[Check]:
 
 
 def _saved_step(answer: Answer) -> int:
-    step = (answer.facts.get("run_dir") or {}).get("saved_step")
+    step = answer.facts.get("run_dir", {}).get("saved_step")
     return -1 if step is None else int(step)

@@ -200,11 +200,7 @@ class Start:
         for host in plan.hosts:
             placed = list(enumerate(variables_of[host.name], len(self._hosts)))
             self._hosts |= {rank: host.name for rank, _ in placed}
-            try:
-                link = self._open[host.name] = self._links.to(host)
-            except LinkError as error:
-                self._lost_hosts[host.name] = str(error)
-                continue
+            link = self._open[host.name] = self._links.to(host)
             answers[host.name] = link.request(
                 "start", words=plan.words, ranks=placed, variables=variables,
                 start_id=plan.start_id, next_start_id=plan.next_start_id, imports_s=plan.imports_s,

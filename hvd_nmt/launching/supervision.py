@@ -14,7 +14,7 @@ from hvd_nmt.common.errors import ClusterError, Preempted
 from hvd_nmt.common.rank_environment import START_ID, rank_environment
 from hvd_nmt.common.units import count, duration
 from hvd_nmt.diagnosis.hosts import Host
-from hvd_nmt.diagnosis.link import Link, LinkError, Links, Message
+from hvd_nmt.diagnosis.link import Link, Links, Message
 from hvd_nmt.launching import policy, preflight
 from hvd_nmt.launching.policy import Decision, End
 from hvd_nmt.launching.preflight import Job, Outlook
@@ -138,8 +138,7 @@ class _Supervision:
         failures, waited_from_s = 0, time.monotonic()
         while True:
             for host in self._job.hosts:
-                with contextlib.suppress(LinkError):
-                    self._links.to(host).tell("clear", launch_id=self._id)
+                self._links.to(host).tell("clear", launch_id=self._id)
             outlook = preflight.look(self._job, self._links, self._saved_step, is_restart=True)
             self._note_saved(outlook.saved_step)
             for text in (*outlook.warnings, *outlook.hindrances):

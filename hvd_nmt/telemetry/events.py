@@ -104,23 +104,24 @@ class EventStore:
         """
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
-        line = {"step": int(step), "time_s": time_s, "kind": kind, **floats, **(more or {})}
         with self._explained():
-            self._file.append(line)
+            self._append(kind, {"step": int(step), **floats, **(more or {})}, time_s)
             self._events.scalars(step, floats, time_s)
         self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
-        time_s = time.time()
         with self._explained():
-            self._file.append({"step": int(step), "time_s": time_s, "kind": "text", tag: markdown})
-            self._events.summary(step, text_pb(tag, markdown), time_s)
+            self._append("text", {"step": int(step), tag: markdown}, time.time())
+            self._events.add(step=int(step), summary=text_pb(tag, markdown))
 
     def record(self, kind: str, values: Mapping[str, Any]) -> None:
         """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
         with self._explained():
-            self._file.append({"time_s": time.time(), "kind": kind, **values})
+            self._append(kind, values, time.time())
+
+    def _append(self, kind: str, values: Mapping[str, Any], time_s: float) -> None:
+        self._file.append({"time_s": time_s, "kind": kind, **values})
 
     def close(self) -> None:
         """Closes the files."""
@@ -158,32 +159,27 @@ class EventWriter:
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._file = (logdir / name).open("xb")
         self._records = RecordWriter(self._file)
-        self._add(file_version="brain.Event:2")
+        self.add(file_version="brain.Event:2")
         if is_first:
             # Readers take a folder's first START for its beginning and only the next for a restart.
             self.restart(0)
 
     def scalars(self, step: int, values: Mapping[str, float], time_s: float) -> None:
         """Writes a step's scalars by tag at unix time `time_s`; steps must grow."""
-        summary = summary_pb2.Summary()
-        for tag, value in values.items():
-            summary.value.add(tag=tag, simple_value=value)
-        self.summary(step, summary, time_s)
-
-    def summary(self, step: int, summary: summary_pb2.Summary, time_s: float) -> None:
-        """Writes TensorBoard's summary as it is."""
-        self._add(step=int(step), summary=summary, wall_time=time_s)
+        found = [summary_pb2.Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()]
+        self.add(step=int(step), summary=summary_pb2.Summary(value=found), wall_time=time_s)
 
     def restart(self, step: int) -> None:
         """Tells readers to drop everything from a step on; see `EventStore`."""
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(step=step, session_log=start)
+        self.add(step=step, session_log=start)
+
+    def add(self, **fields: Any) -> None:
+        """Writes an event of TensorBoard by its fields; its time is now unless they say so."""
+        event = event_pb2.Event(**{"wall_time": time.time(), **fields})
+        self._records.write(event.SerializeToString())
+        self._file.flush()  # events are rare; a crash then loses none
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
-
-    def _add(self, **fields: Any) -> None:
-        event = event_pb2.Event(**{"wall_time": time.time(), **fields})
-        self._records.write(event.SerializeToString())
-        self._file.flush()  # events are rare; a crash then loses none

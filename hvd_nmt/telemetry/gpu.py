@@ -20,14 +20,13 @@ SPINNING_POWER_SHARE = 0.55
 SPINNING_MEMORY_ACTIVITY_PERCENT = 10
 """and reads or writes its memory for less than this share of the time"""
 
-# What a GPU of a kind cannot tell at all (MIG mode, consumer cards, old drivers), as against a
-# GPU that no longer answers.
 _UNSUPPORTED = {
     pynvml.NVML_ERROR_NOT_SUPPORTED,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     pynvml.NVML_ERROR_NO_PERMISSION,
     pynvml.NVML_ERROR_DEPRECATED,
 }
+"""of MIG mode, consumer cards, old drivers, as against a GPU that no longer answers"""
 # NVML's bits in words. 0x1, "idle", is left out: an idle GPU lowers its clocks and nothing waits.
 _THROTTLE_REASONS = {
     0x2: "application clocks",
@@ -80,11 +79,9 @@ class Gpu:
     index: int
     """NVML's number of the GPU at this start; in the order of the PCI bus, not of any rank"""
     uuid: str
-    """name of the card for life, beginning with GPU-"""
+    """name of the card for life, beginning with GPU-; "" where it does not answer"""
     name: str
-    """model of the card"""
-    memory_total_bytes: int | None
-    """memory on the card; None where it does not tell"""
+    """model of the card; "GPU" where it does not answer"""
 
 
 @final
@@ -120,54 +117,52 @@ class GpuProbe:
         """Starts NVML and finds the GPUs; takes a second or more where persistence mode is off."""
         self.unavailable: str | None = None
         """why there are no GPUs, such as "no NVML: Driver Not Loaded"; None where NVML works"""
-        self.driver_version: str | None = None
-        """version of the kernel driver"""
-        self.problems: list[str] = []
-        """GPUs that NVML counts but that did not answer from the start, in words"""
-        self._gpus: list[tuple[Gpu, Any]] = []
-        """with their handles"""
+        self.gpus: list[Gpu] = []
+        """those that are sampled"""
         try:
             pynvml.nvmlInit()
-            count = pynvml.nvmlDeviceGetCount()
+            self.gpus = [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self.unavailable = f"no NVML: {error}"
-            return
-        self.driver_version = _optional(pynvml.nvmlSystemGetDriverVersion)
-        for index in range(count):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-            except pynvml.NVMLError as error:
-                self.problems.append(f"GPU {index} does not answer: {error}")
-                continue
-            memory = _optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
-            self._gpus.append((Gpu(index, uuid, name, memory and memory.total), handle))
-
-    @property
-    def gpus(self) -> list[Gpu]:
-        """The GPUs that are sampled."""
-        return [gpu for gpu, _ in self._gpus]
 
     def sample(self) -> list[GpuSample]:
         """Asks every GPU, in the order of `gpus`; one that fails has its `error` set."""
-        return [_sample(gpu.index, handle) for gpu, handle in self._gpus]
+        return [_sample(gpu.index) for gpu in self.gpus]
 
     def close(self) -> None:
         """Ends NVML for this probe, which can be asked nothing more."""
-        if self.unavailable is None:
-            _optional(pynvml.nvmlShutdown)
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
 
-def _sample(index: int, handle: Any) -> GpuSample:
+def _gpu(index: int) -> Gpu:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        return Gpu(index, pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle))
+    except pynvml.NVMLError:  # its samples say why
+        return Gpu(index, "", "GPU")
+
+
+def _sample(index: int) -> GpuSample:
     values: dict[str, Any] = {}
-    for field, read in _READ.items():
-        try:
-            values[field] = read(handle)
-        except pynvml.NVMLError as error:
-            if error.value not in _UNSUPPORTED:
-                # Each further question to a lost GPU could hang in the driver for seconds.
-                return GpuSample(index, **values, error=str(error))
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for field, read in _READ.items():
+            values[field] = _told(read, handle)
+    except pynvml.NVMLError as error:
+        # Each further question to a lost GPU could hang in the driver for seconds.
+        return GpuSample(index, **values, error=str(error))
     return GpuSample(index, **values)
+
+
+def _told(read: Callable[[Any], Any], handle: Any) -> Any:
+    """What a GPU tells; None where one of its kind cannot."""
+    try:
+        return read(handle)
+    except pynvml.NVMLError as error:
+        if error.value not in _UNSUPPORTED:
+            raise
+        return None
 
 
 def _throttle_reasons(handle: Any) -> list[str]:
@@ -188,11 +183,3 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "throttle_reasons": _throttle_reasons,
 }
 """field of a `GpuSample` -> how a GPU tells it, by its handle"""
-
-
-def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives; None where NVML answers with an error, whatever it is."""
-    try:
-        return function(*arguments)
-    except pynvml.NVMLError:
-        return None

@@ -36,26 +36,13 @@ def cpu_flags() -> set[str]:
 
 @final
 @dataclass(frozen=True)
-class Nic:
-    """What a network interface is."""
-
-    is_up: bool
-    """it is switched on and, where it has a cable, sees the other end"""
-    is_loopback: bool
-    """it leads back to this host, so its bytes cross no network"""
-    link_mbit_per_s: int | None
-    """speed of the link in Mbit/s; None where the driver does not tell"""
-
-
-@final
-@dataclass(frozen=True)
 class NicSample:
     """What a network interface did since the sample before."""
 
     is_loopback: bool
-    """as in `Nic`"""
+    """it leads back to this host, so its bytes cross no network"""
     link_mbit_per_s: int | None
-    """as in `Nic`"""
+    """speed of the link in Mbit/s; None where the driver does not tell"""
     sent_MB_per_s: float | None
     """mean rate out, MB/s (1e6 bytes); None in its first sample and where its counter went back"""
     received_MB_per_s: float | None
@@ -64,19 +51,6 @@ class NicSample:
     """bytes out since this probe first saw it"""
     received_bytes_total: int
     """bytes in since this probe first saw it"""
-
-
-def nics() -> dict[str, Nic]:
-    """The interfaces of this host at this moment, loopback included, by name; may raise OSError."""
-    return {
-        name: Nic(
-            is_up=stats.isup,
-            is_loopback="loopback" in stats.flags.split(",") or name == "lo",
-            # psutil says 0 where the driver does not tell (virtio, loopback, a link that is down).
-            link_mbit_per_s=stats.speed or None,
-        )
-        for name, stats in psutil.net_if_stats().items()
-    }
 
 
 @final
@@ -92,22 +66,24 @@ class NetworkProbe:
 
         Those that are down and never carried a byte are left out: a host with containers has many.
         """
-        states = nics()
+        states = psutil.net_if_stats()
         now, time_s = _counts(), time.monotonic()
         before, elapsed_s = self._before, time_s - self._time_s
         self._before, self._time_s = now, time_s
         samples = {}
         for name, counts in now.items():
             state, first = states.get(name), self._first.setdefault(name, counts)
-            if state is None or not (state.is_up or any(counts)):
+            if state is None or not (state.isup or any(counts)):
                 continue  # the first: it came between the two questions
             rates = [
                 round((new - old) / elapsed_s / _BYTES_PER_MB, 6) if new >= old else None
                 for new, old in zip(counts, before.get(name, ()), strict=False)
             ]
             totals = (new - old for new, old in zip(counts, first, strict=True))
+            is_loopback = "loopback" in state.flags.split(",") or name == "lo"
+            # psutil says 0 where the driver does not tell (virtio, loopback, a link that is down).
             samples[name] = NicSample(
-                state.is_loopback, state.link_mbit_per_s, *(rates or (None, None)), *totals
+                is_loopback, state.speed or None, *(rates or (None, None)), *totals
             )
         return samples
 

@@ -1,8 +1,7 @@
 """A thread per host that writes one sample of GPUs, network, CPU and memory per interval.
 
 Its file `telemetry/<host>.jsonl` has two kinds of lines: "host", once per start, says what the host
-is; "sample" says what it did since the sample before. No collectives, nothing over the network, and
-nothing that goes wrong here stops the training.
+is; "sample" says what it did since the sample before. Nothing goes over the network.
 """
 
 import contextlib
@@ -10,9 +9,8 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 from hvd_nmt.telemetry import jsonl
 from hvd_nmt.telemetry.events import EventWriter
@@ -22,20 +20,13 @@ from hvd_nmt.telemetry.host import NetworkProbe, host_sample
 _log = logging.getLogger(__name__)
 _STOP_TIMEOUT_S = 5.0
 _BYTES_PER_GB = 1e9
-Answer = TypeVar("Answer")
 
 
 @final
 class Sampler:
-    """Samples this host, all its GPUs and interfaces, until it is stopped."""
+    """Samples this host, all its GPUs and interfaces; what goes wrong never stops the training."""
 
-    def __init__(
-        self,
-        path: Path,
-        event_dir: Path,
-        interval_s: float = 1.0,
-        stopping: threading.Event | None = None,
-    ) -> None:
+    def __init__(self, path: Path, event_dir: Path, interval_s: float = 1.0) -> None:
         """Sets the sampler up; nothing is opened before `start`.
 
         Args:
@@ -43,17 +34,15 @@ class Sampler:
             event_dir: for TensorBoard's scalars, at most one set per second; their step is seconds
                 since the file began.
             interval_s: seconds from sample to sample, above 0.
-            stopping: is waited on between samples, and ends them when it is set.
         """
-        self.host = path.stem
         self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
-        self._stopping = stopping or threading.Event()
+        self._stopping = threading.Event()
         # A daemon, so that a GPU driver that hangs cannot keep a finished training from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._warned: set[str] = set()
+        self._lost_gpus: set[int] = set()
 
     def start(self) -> None:
-        """Starts the thread and returns at once; RuntimeError: it was started before."""
+        """Starts the thread and returns at once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -62,7 +51,7 @@ class Sampler:
         if self._thread.is_alive():
             self._thread.join(_STOP_TIMEOUT_S)
         if self._thread.is_alive():
-            _log.warning("%s: a probe hangs (a GPU driver?); telemetry ends unfinished.", self.host)
+            self._warn("a probe hangs (a GPU driver?); telemetry ends unfinished.")
 
     def _run(self) -> None:
         try:
@@ -72,17 +61,15 @@ class Sampler:
                 contextlib.closing(GpuProbe()) as gpus,
             ):
                 self._sample_until_stopped(file, events, gpus)
-        except OSError as error:
-            where, why = error.filename or self._path, error.strerror or error
-            stops = f"Telemetry of {self.host} stops, the training goes on"
-            _log.warning("%s: %s cannot be written (%s).", stops, where, why)
+        except Exception as error:  # a full disk, or what the system does not tell
+            self._warn(f"telemetry stops ({error}), the training goes on.")
 
     def _sample_until_stopped(
         self, file: jsonl.JsonlFile, events: EventWriter, gpus: GpuProbe
     ) -> None:
-        # The probes take their first reading now, so the first sample covers a whole interval.
-        self._ask("host", host_sample)
-        network = self._ask("network", NetworkProbe)
+        # The first readings are taken now, so the first sample covers a whole interval.
+        host_sample()
+        network = NetworkProbe()
         file.append(self._header(gpus))
         begun_s = next(jsonl.read(self._path))["time_s"]
         written_step = -1
@@ -96,46 +83,34 @@ class Sampler:
                 written_step = step
 
     def _header(self, gpus: GpuProbe) -> dict[str, Any]:
-        if gpus.unavailable:
-            _log.info("%s samples no GPU: %s", self.host, gpus.unavailable)
-        for problem in gpus.problems:
-            _log.warning("%s: %s", self.host, problem)
+        names = ", ".join(gpu.name for gpu in gpus.gpus) or f"no GPU ({gpus.unavailable})"
+        print(f"telemetry   {self._path.stem}: {names}; network, CPU, memory", flush=True)
         return {
             "kind": "host",
             "time_s": time.time(),
-            "host": self.host,
+            "host": self._path.stem,
             "interval_s": self._interval_s,
             "gpus": [dataclasses.asdict(gpu) for gpu in gpus.gpus],
             "gpu_unavailable": gpus.unavailable,
         }
 
-    def _sample(self, gpus: GpuProbe, network: NetworkProbe | None) -> dict[str, Any]:
+    def _sample(self, gpus: GpuProbe, network: NetworkProbe) -> dict[str, Any]:
         time_s = time.time()
-        gpu_samples = self._ask("GPU", gpus.sample) or []
-        for gpu in gpu_samples:
-            if gpu.error:
-                self._warn_once(f"GPU {gpu.index} does not answer: {gpu.error}")
-        nics = (network and self._ask("network", network.sample)) or {}
+        of_gpus = gpus.sample()
+        for gpu in of_gpus:
+            if gpu.error and gpu.index not in self._lost_gpus:
+                self._lost_gpus.add(gpu.index)
+                self._warn(f"GPU {gpu.index} does not answer: {gpu.error}")
         return {
             "kind": "sample",
             "time_s": time_s,
-            "gpus": [dataclasses.asdict(gpu) for gpu in gpu_samples],
-            "nics": {name: dataclasses.asdict(nic) for name, nic in nics.items()},
-            **(self._ask("host", host_sample) or {}),
+            "gpus": [dataclasses.asdict(gpu) for gpu in of_gpus],
+            "nics": {name: dataclasses.asdict(nic) for name, nic in network.sample().items()},
+            **host_sample(),
         }
 
-    def _ask(self, probe: str, question: Callable[[], Answer]) -> Answer | None:
-        """Asks a probe; one that fails costs its own values and nothing else."""
-        try:
-            return question()
-        except Exception as error:
-            self._warn_once(f"the {probe} probe failed: {type(error).__name__}: {error}")
-            return None
-
-    def _warn_once(self, what: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
-            _log.warning("%s: %s", self.host, what)
+    def _warn(self, what: str) -> None:
+        _log.warning("%s: %s", self._path.stem, what)
 
 
 def scalar_tags(sample: dict[str, Any]) -> dict[str, float]:

@@ -21,34 +21,23 @@ class StepTime(NamedTuple):
 
 
 def step_time(
-    total_s: float,
-    waited_s: float,
-    rank: int,
-    rank_ready_s: Sequence[float],
-    rank_input_wait_s: Sequence[float],
-) -> StepTime:
-    """Splits the wall time of one step into its parts, as means over the ranks.
+    total_s: float, waited_s: float, rank: int, ready_s: Sequence[float],
+    input_wait_s: Sequence[float],
+) -> StepTime:  # fmt: skip
+    """Splits the `total_s` of one step into its parts, as means over the ranks.
 
     All ranks leave a step together, with the sum of its gradients, so they begin the next one
-    together too. A rank that has its gradients `ready_s` later then waits: until the slowest rank
-    has them, that is the fault of that rank; after it, that of the network. No part is below zero:
-    clocks of their own can overshoot the total by a rounding.
-
-    Args:
-        total_s: seconds this rank's step took.
-        waited_s: seconds of it in which this rank had its gradients, but not yet their sum.
-        rank: this rank.
-        rank_ready_s: for each rank, seconds from the start of its step to its gradients.
-        rank_input_wait_s: for each rank, seconds of that in which it had no batch.
+    together too. Each then has no batch for its `input_wait_s`, and `ready_s` after the beginning
+    its gradients. This `rank` waited `waited_s` for their sum: until the slowest rank has its own,
+    that is the fault of that rank; after it, that of the network. No part is below zero: clocks of
+    their own can overshoot the total by a rounding.
     """
-    slowest_s = max(rank_ready_s)
-    input_wait_s = min(fmean(rank_input_wait_s), total_s)
-    left_s = total_s - input_wait_s
-    communication_s = min(max(0.0, waited_s - (slowest_s - rank_ready_s[rank])), left_s)
+    slowest_s, input_s = max(ready_s), min(fmean(input_wait_s), total_s)
+    left_s = total_s - input_s
+    communication_s = min(max(0.0, waited_s - (slowest_s - ready_s[rank])), left_s)
     left_s -= communication_s
-    straggler_wait_s = min(slowest_s - fmean(rank_ready_s), left_s)
-    compute_s = left_s - straggler_wait_s
-    return StepTime(input_wait_s, compute_s, straggler_wait_s, communication_s, total_s)
+    straggler_wait_s = min(slowest_s - fmean(ready_s), left_s)
+    return StepTime(input_s, left_s - straggler_wait_s, straggler_wait_s, communication_s, total_s)
 
 
 def mean_time(times: Sequence[StepTime]) -> StepTime:

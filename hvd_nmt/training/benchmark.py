@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 import tf_keras as keras
@@ -25,18 +25,24 @@ _PRODUCTS_OF_A_GPU = ((8192, 8192, 8192), (16384, 4096, 4096), (32768, 1024, 409
 """rows, inner and columns of products that take long against the time to start one"""
 _LEAST_S = 0.05
 """a product that takes less is made several times before the clock is read"""
+Told = TypeVar("Told")
 
 
-def measure(config: Config, steps: int) -> list[str] | None:
-    """Train some steps on all ranks; lines for a reader on rank 0, None on the others."""
+def measure(
+    config: Config, steps: int, tell: Callable[[Plan, Sequence[dict[str, Any]]], Told]
+) -> Told | None:
+    """Train some steps on all ranks; what `tell` says of them on rank 0, None on the others.
+
+    `tell` is called on all ranks with the plan and the logs of each step.
+    """
     rank = horovod.init(config.ranks, with_groups=config.training.exchange != "float32")
     with horovod.end_when_ranks_are_lost("hvd_nmt.bench"), devices.explain_memory(rank):
-        lines = _measure(config, rank, steps)
+        told = tell(*_measure(config, rank, steps))
         horovod.shutdown()
-    return lines if rank.is_first else None
+    return told if rank.is_first else None
 
 
-def _measure(config: Config, rank: Rank, steps: int) -> list[str]:
+def _measure(config: Config, rank: Rank, steps: int) -> tuple[Plan, list[dict[str, Any]]]:
     with horovod.raise_on_all_ranks():
         devices.set_up(rank, config.training.device, config.training.deterministic)
     run_setup = setup.agree_on_setup(config, rank)
@@ -52,9 +58,14 @@ def _measure(config: Config, rank: Rank, steps: int) -> list[str]:
     if model.compiles:  # all programs that these steps need are compiled before
         model.fit(data, steps_per_epoch=total, verbose=0)
     model.fit(data, steps_per_epoch=total, verbose=0, callbacks=[recorder])
+    return plan, logs_of_steps[_WARMUP_STEPS:]
+
+
+def lines(plan: Plan, steps: Sequence[dict[str, Any]]) -> list[str]:
+    """The plan, and what was measured, for a reader. A collective."""
     peak_bytes = sum(horovod.gather(devices.peak_memory_bytes()))
-    product_flop_per_s = sum(horovod.gather(_product_flop_per_s(run_setup.precision)))
-    found = rows(plan, logs_of_steps[_WARMUP_STEPS:], peak_bytes, product_flop_per_s)
+    product_flop_per_s = sum(horovod.gather(_product_flop_per_s(plan.setup.precision)))
+    found = rows(plan, steps, peak_bytes, product_flop_per_s)
     width = max(len(name) for name, _ in found)
     return [*plan.lines(), *(f"{name:{width}}  {value}" for name, value in found)]
 

@@ -41,7 +41,6 @@ from hvd_nmt.common.errors import RunError
 from hvd_nmt.common.files import replacing_file, try_lock, write_atomically
 from hvd_nmt.common.version import __version__, code_hash
 from hvd_nmt.telemetry.events import METRICS_FILE
-from hvd_nmt.telemetry.gpu import gpu_names
 from hvd_nmt.training import horovod
 from hvd_nmt.training.horovod import Rank
 from hvd_nmt.training.setup import RunSetup
@@ -257,7 +256,7 @@ def describe(setup: RunSetup, run_id: str) -> None:
         "horovod": metadata.version("horovod"),
         "precision": setup.precision,
         "platform": platform.platform(),
-        "gpus": gpu_names(),
+        "devices": setup.devices,
         "code": code_hash(),
     }
     write_record(run_dir / ENVIRONMENT, environment)

@@ -94,14 +94,14 @@ def test_hosts_are_asked_together_and_what_fails_is_told(fake_ssh, monkeypatch):
         assert answer.facts["gpu"]["visible_devices"] == "1"
         assert set(answer.facts["names"]) >= {host.name for host in wanted}
         assert answer.clock_differs_s < 1800
-    assert (refuses.reached, refuses.error) == (False, "x@refuses: Permission denied (publickey).")
-    assert (bare.reached, bare.error) == (True, "No module named hvd_nmt")
-    assert (dies.reached, dies.error) == (True, "its agent ended with code 3")
+    assert refuses.error == "x@refuses: Permission denied (publickey)."
+    assert bare.error == "No module named hvd_nmt"
+    assert dies.error == "its agent ended with code 3"
 
 
 def test_a_host_that_hangs_costs_its_limit(fake_ssh):
     (hangs,) = asked([Host(HANGS, 1)], {}, timeout_s=0.5)
-    assert (hangs.reached, hangs.facts, hangs.error) == (False, {}, "no answer within 0.5 s")
+    assert (hangs.facts, hangs.error) == ({}, "no answer within 0.5 s")
 
 
 def test_an_interrupt_ends_ssh(fake_ssh):
@@ -130,5 +130,5 @@ def test_another_clock_is_measured(monkeypatch, tmp_path, fake_ssh):
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "late"))
     (answer,) = asked([Host(FAR, 1)], {}, timeout_s=600.0)
-    assert answer.error is None, json.dumps(answer.facts.get("problems"))
+    assert answer.error is None
     assert answer.clock_differs_s > 1800

@@ -261,4 +261,4 @@ def test_a_spare_waits_until_its_start_and_no_other(agent):
 
 
 def test_facts(agent):
-    assert agent.ask("facts", request={"hosts": ["localhost"]})["facts"]["problems"] == {}
+    assert agent.ask("facts", request={"hosts": ["localhost"]})["facts"]["names"]["localhost"]

@@ -37,7 +37,7 @@ def answers(own_facts, monkeypatch):
     names = ("a", "b", "c")
     told = {}
     for number, name in enumerate(names):
-        facts = copy.deepcopy(own_facts) | {"problems": {}}
+        facts = copy.deepcopy(own_facts)
         facts["names"] = {other: [f"10.0.0.{index}"] for index, other in enumerate(names)}
         facts["names"][own_facts["host"]] = [f"10.0.0.{number}"]
         facts["routes"] = dict.fromkeys(names, "eth0")
@@ -64,7 +64,7 @@ def look(hosts, ranks, min_ranks, nic="", known_step=-1, is_restart=False, words
 
 
 def lose(answers, name):
-    answers[name] = Answer(Host(name, 2), {}, NO_SSH, reached=False)
+    answers[name] = Answer(Host(name, 2), {}, NO_SSH)
 
 
 def test_hosts_that_answer_well(answers):

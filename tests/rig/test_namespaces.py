@@ -12,7 +12,8 @@ import toy
 
 NICS = """
 import json, subprocess
-from hvd_nmt.telemetry.host import NetworkProbe, nics
+from hvd_nmt.diagnosis import probe as diagnosis
+from hvd_nmt.telemetry.host import NetworkProbe
 ip = lambda *words: subprocess.run(["ip", *words], check=True)
 ip("link", "set", "lo", "up")
 ip("link", "add", "eth0", "type", "veth", "peer", "name", "far0")
@@ -21,7 +22,7 @@ ip("link", "set", "far0", "up")
 probe = NetworkProbe()
 both = probe.sample()
 ip("link", "set", "far0", "down")
-cut = {name: nic.is_up for name, nic in nics().items()}
+cut = diagnosis._nics({})
 ip("link", "delete", "eth0")
 left = probe.sample()
 print(json.dumps({"both": sorted(both), "cut": cut, "left": [*left],
@@ -43,7 +44,7 @@ def test_in_a_namespace_only_its_own_interfaces_are_seen():
     command = ["unshare", "--net", sys.executable, "-W", "error", "-c", NICS]
     seen = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     assert seen["both"] == ["eth0", "far0", "lo"]
-    assert seen["cut"]["far0"] is False
+    assert seen["cut"]["far0"]["is_up"] is False
     assert seen["left"] == ["lo"]
     assert seen["link_mbit_per_s"] == 10000  # what the kernel says of a veth
 
