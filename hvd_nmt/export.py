@@ -14,8 +14,8 @@ free of TensorFlow; it takes and gives subword pieces, so spm.model lies beside 
 search's options are given when it is used. --quantization int8 makes the files a quarter of the
 size and is fast, float16 and bfloat16 half; a few translations change.
 
-The output is complete or not there, holds a README.txt that says how to use it, and is checked at
-the end: lines of the run's dev set (or of --verify-on) are translated by both models and compared.
+The output is complete or not there, and holds a README.txt that says how to use it. With
+--verify-on, lines of a file are translated by both models and compared.
 """
 
 import dataclasses
@@ -34,7 +34,6 @@ from hvd_nmt.common.units import data_size
 from hvd_nmt.config import command_line
 from hvd_nmt.data.text import is_blank, read_lines
 from hvd_nmt.formats import Quantization
-from hvd_nmt.translation import texts
 from hvd_nmt.translation.settings import Search, Settings
 
 _LINES = 100
@@ -60,10 +59,8 @@ class Options:
     files"""
     quantization: Quantization = "float32"
     """how ctranslate2 stores the weights"""
-    verify: bool = True
-    """translate some lines with both models at the end and compare"""
     verify_on: Path | None = None
-    """text whose first 100 lines are compared, plain or .gz; by default the run's dev set"""
+    """text whose first 100 lines both models translate at the end, to compare; plain or .gz"""
     decoding: OmitArgPrefixes[Search] = dataclasses.field(default_factory=Search)
 
     def __post_init__(self) -> None:
@@ -79,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def export(options: Options) -> None:
     """Writes the model, says how to use it, and compares it with the run's own."""
     require_free(options.out)
-    lines = _lines_to_compare(options) if options.verify else []
+    lines = [] if options.verify_on is None else _lines_with_text(options.verify_on)
     # TensorFlow takes seconds to import: not for --help, nor for a mistyped option.
     tensorflow_import.import_tensorflow()
     from hvd_nmt.checkpoints.find import find
@@ -88,37 +85,20 @@ def export(options: Options) -> None:
     print(f"reading     {find(options.run, options.checkpoint)}")
     if options.to == "ctranslate2":
         ctranslate2.convert(options.run, options.checkpoint, options.out, options.quantization)
-        usage = ctranslate2.usage(options.out)
     else:
         print("            (the graph of the search takes a while)")
         saved_model.convert(options.run, options.checkpoint, options.out, options.decoding)
-        usage = saved_model.usage(options.out)
     n_bytes = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
-    print(f"written     {options.out}, {data_size(n_bytes)}\n\n{usage}")
+    readme = (options.out / "README.txt").read_text(encoding="utf-8")
+    print(f"written     {options.out}, {data_size(n_bytes)}\n\n{readme}")
     if lines:
         _compare(lines, options)
 
 
-def _lines_to_compare(options: Options) -> list[str]:
-    """The first lines with text; none, with a word on stderr, where the run's data are not here."""
-    if options.verify_on is not None:
-        lines = read_lines(options.verify_on, lenient=True)
-    else:
-        try:
-            lines = iter(texts.prepared(options.run, "dev")[0].lines)
-        except texts.MissingDataError:
-            print(
-                "hvd_nmt.export: the run's data are not on this machine, so the export will not be "
-                "compared with the run: give --verify-on FILE to do so.",
-                file=sys.stderr,
-            )
-            return []
-    found = list(islice((line for line in lines if not is_blank(line)), _LINES))
-    if not found:
-        raise DataError(
-            f"{options.verify_on or 'The dev set of the run'} holds no text to compare on: give "
-            "--verify-on FILE with some, or --no-verify."
-        )
+def _lines_with_text(path: Path) -> list[str]:
+    lines = (line for line in read_lines(path, lenient=True) if not is_blank(line))
+    if not (found := list(islice(lines, _LINES))):
+        raise DataError(f"{path} holds no text to compare on.")
     return found
 
 

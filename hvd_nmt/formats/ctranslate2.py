@@ -32,7 +32,6 @@ from hvd_nmt.model.translator import DEFAULT, Translation
 
 FACTS = "hvd_nmt.json"
 """what CTranslate2's own files do not say"""
-_PROCESSOR = "sentencepiece.SentencePieceProcessor"
 # Raised when a conversion writes something else: what `cached` made before is then made anew.
 _CONVERSION = 3
 # A search ends when beam size x patience hypotheses have finished. Ours ends when the best cannot
@@ -75,26 +74,6 @@ def cached(run: Path, checkpoint: str, quantization: Quantization = "float32") -
                 with replacing(path) as draft:
                     _write(run, prefix, draft, path, quantization)
     return path
-
-
-def usage(path: Path) -> str:
-    """A few lines of Python that translate with a model directory, without this package."""
-    facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
-    start, prefix, words = facts["target_prefix"], "", "result.hypotheses[0]"
-    if start:
-        prefix, words = f", target_prefix=[{start}] * len(pieces)", f"{words}[{len(start)}:]"
-    source, target = vocabularies(path)
-    return f"""\
-import ctranslate2, sentencepiece
-source = {_PROCESSOR}(model_file="{source}")
-target = {_PROCESSOR}(model_file="{target}")
-translator = ctranslate2.Translator("{path}")
-pieces = source.encode(["A man sees a dog."], out_type=str)
-found = translator.translate_batch(
-    pieces{prefix}, beam_size=4, max_decoding_length={facts["max_length"]}
-)
-print(target.decode([{words} for result in found]))
-"""
 
 
 @final
@@ -304,20 +283,31 @@ def _write(run: Path, prefix: Path, folder: Path, out: Path, quantization: Quant
     # Some imported models have bos after the zero vector that their decoder starts from.
     start = [pieces[BOS]] * extra_positions(model)
     write_record(folder / FACTS, {"max_length": model.max_length, "target_prefix": start})
-    example = usage(folder).replace(os.fspath(folder), out.name)
-    text = f"""\
+    begun = f", target_prefix=[{start}] * len(pieces)" if start else ""
+    made_with = f"checkpoint {prefix.name} (step {step:,}), weights {quantization}"
+    source, target = (f'model_file="{out.name}/{path.name}"' for path in vocabularies(run))
+    readme = f"""\
 A translation model for CTranslate2 (github.com/OpenNMT/CTranslate2), made by hvd_nmt.export from
-checkpoint {prefix.name} (step {step:,}), weights {quantization}.
+{made_with}.
 
     pip install ctranslate2 sentencepiece
 
-{example}
+import ctranslate2, sentencepiece
+source = sentencepiece.SentencePieceProcessor({source})
+target = sentencepiece.SentencePieceProcessor({target})
+translator = ctranslate2.Translator("{out.name}")
+pieces = source.encode(["A man sees a dog."], out_type=str)
+found = translator.translate_batch(
+    pieces{begun}, beam_size=4, max_decoding_length={model.max_length}
+)
+print(target.decode([result.hypotheses[0][{len(start)}:] for result in found]))
+
 It reads and writes up to {model.max_length} subword tokens. Give it one sentence per entry, with
 control characters such as TAB replaced by spaces, and keep empty lines empty yourself.
 `python -m hvd_nmt.translate --backend ctranslate2` does so, and sets the length penalty of each
 batch so that CTranslate2 ranks as hvd_nmt does.
 """
-    (folder / "README.txt").write_text(text, encoding="utf-8")
+    (folder / "README.txt").write_text(readme, encoding="utf-8")
 
 
 def _pieces(path: Path, side: str) -> list[str]:

@@ -46,17 +46,6 @@ def convert(run: Path, checkpoint: str, out: Path, decoding: Decoding) -> None:
             (draft / "README.txt").write_text(text, encoding="utf-8")
 
 
-def usage(path: Path) -> str:
-    """A few lines of Python that translate with a SavedModel, without this package."""
-    return f"""\
-import tensorflow as tf
-import tensorflow_text
-model = tf.saved_model.load("{path}")
-found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
-print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
-"""
-
-
 def translated(lines: Sequence[str], path: Path) -> list[str]:
     """The translations of some lines by a SavedModel."""
     translate = tf.saved_model.load(os.fspath(path)).signatures["serving_default"]
@@ -124,7 +113,12 @@ A translation model as a TensorFlow SavedModel, made by hvd_nmt.export from step
 
     pip install 'tensorflow=={release}.*' 'tensorflow-text=={release}.*'
 
-{usage(Path(out.name))}
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load("{out.name}")
+found = model.signatures["serving_default"](text=tf.constant(["A man sees a dog."]))
+print(found["translations"].numpy()[0].decode(), found["scores"].numpy()[0])
+
 Its signature makes of text, string [B], one sentence in each, the translations, string [B], and
 their scores, float32 [B].
 A score is log-probability / {divisor}^{decoding.alpha:g}. Lines that are sent together are padded

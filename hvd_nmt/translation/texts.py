@@ -20,10 +20,6 @@ class Text(NamedTuple):
     lines: Sequence[str]
 
 
-class MissingDataError(RunError):
-    """The data that a run was trained on are not on this machine."""
-
-
 def read(path: Path) -> Text:
     """The lines of a text file, plain or .gz."""
     text = Text(str(path), list(read_lines(path)))
@@ -36,8 +32,7 @@ def prepared(run: Path, part: str) -> tuple[Text, Text]:
     """Source and target text of a part, dev or test, of the data that a run was trained on.
 
     Raises:
-        MissingDataError: its data are not on this machine.
-        RunError: the run has no readable config.yaml.
+        RunError: its data are not on this machine, or it has no readable config.yaml.
         DataError: the data are damaged or have no such part.
     """
     directory, manifest = _data(run)
@@ -95,7 +90,7 @@ def _data(run: Path) -> tuple[Path, corpus.Manifest]:
     try:
         return data_of_run(run, config)
     except DataError:
-        raise MissingDataError(
+        raise RunError(
             f"The data that {run} was trained on are not on this machine: copy the directory named "
             "in its config.yaml here, start where the run was started, or name the text yourself."
         ) from None
