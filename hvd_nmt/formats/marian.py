@@ -7,8 +7,8 @@
 
 The architecture is that of transformers' MarianMTModel: normalisation after each sub-layer
 (epsilon 1e-5), biases everywhere, sinusoids with wavelengths of their own, one matrix for target
-and softmax, which most often is the source's, too. Its decoder starts from <pad>, whose row becomes
-that of our bos; ours is never predicted, as there.
+and softmax, which most often is the source's, too. Its decoder starts from <pad>, as a rule, whose
+row becomes that of our bos; ours is never predicted, as there.
 
 With one vocab.json both SentencePiece models of the run hold the pieces of both languages under the
 same ids, so that one embedding serves them. Each cuts text as its own .spm does, because what that
@@ -86,7 +86,13 @@ def read(folder: Path) -> ForeignModel:
     settings = _json(folder / "config.json")
     separate = settings.get("share_encoder_decoder_embeddings", True) is False
     vocabulary = read_vocabulary(folder, separate)
-    config = _config(settings, vocabulary.target.rows[PAD], folder / "config.json")
+    config = _config(settings, folder / "config.json")
+    rows = vocabulary.target.rows
+    rows[BOS] = settings.get("decoder_start_token_id", rows[PAD])
+    if rows[BOS] not in range(vocabulary.target.known):
+        raise RunError(
+            f"{folder / 'config.json'} has decoder_start_token_id {rows[BOS]}, which no piece has."
+        )
     path = folder / "model.safetensors"
     tensors = _tensors(path)
     _remove_copies(tensors, separate, path)
@@ -101,11 +107,10 @@ def read(folder: Path) -> ForeignModel:
     )  # fmt: skip
 
 
-def _config(settings: dict[str, Any], pad: int, path: Path) -> ModelConfig:
+def _config(settings: dict[str, Any], path: Path) -> ModelConfig:
     required = _REQUIRED | {
         "decoder_attention_heads": (settings.get("encoder_attention_heads"), None),
         "decoder_ffn_dim": (settings.get("encoder_ffn_dim"), None),
-        "decoder_start_token_id": (pad, pad),
     }
     for name, (wanted, default) in required.items():
         value = settings.get(name, default)
