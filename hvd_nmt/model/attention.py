@@ -30,10 +30,7 @@ class SelfAttention(Block):
         self.output_bias = self.bias_if(biased, "output_bias", width)
 
     def call(self, x_BxTxD: tf.Tensor, bias_Bx1xTxT: tf.Tensor, drop: Drop) -> tf.Tensor:
-        """All positions at once, [B, T, D].
-
-        The bias is 0 where a position may look, hugely negative elsewhere; its first axes may be 1.
-        """
+        """All positions at once, [B, T, D]; the bias as in `attend`."""
         q_BxHxTxK, k_BxHxTxK, v_BxHxTxK = self.project(x_BxTxD)
         y_BxTxD, _ = attend(q_BxHxTxK, k_BxHxTxK, v_BxHxTxK, bias_Bx1xTxT, drop, self.rate)
         return linear(y_BxTxD, self.output_kernel, self.output_bias)

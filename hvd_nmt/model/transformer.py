@@ -40,8 +40,6 @@ class Transformer(keras.Model):
             Weights, layer normalisation and logits are float32.
         source_vocabulary_size: rows of the source's own matrix; 0: it has none.
 
-    A run may ask for another class: `build_transformer` makes the one of its configuration.
-
     Source of the choices: NVIDIA OpenSeq2Seq transformer-base, see `config.presets`.
     """
 
