@@ -61,8 +61,8 @@ def test_a_process_without_this_package_translates_as_the_run(toy_run, monkeypat
     assert strangers["scores"] == pytest.approx([best for best, *_ in scores], abs=1e-4)
     assert strangers["alone"] == strangers["best"]
     # Translations that are equally good may change places.
-    clear = [i for i, (best, *others) in enumerate(scores) if best - max(others, default=-9) > 1e-3]
-    assert len(clear) > 3
+    clear = [i for i, (best, *next_) in enumerate(scores) if not next_ or next_[0] < 1.01 * best]
+    assert len(clear) > 2  # two lines are blank
     assert [strangers["best"][i] for i in clear] == [found[i][0].text for i in clear]
     assert strangers["best"][1:3] == ["", ""]
     assert strangers["best"][0].strip()
