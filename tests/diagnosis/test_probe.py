@@ -94,5 +94,5 @@ def test_what_is_said_of_data(toy_data, tmp_path):
     copy = shutil.copytree(toy_data, tmp_path / "data")
     (copy / "spm.model").write_bytes(b"cut")
     damaged = probe._data({"data": str(copy)})
-    assert "spm.model has 3 bytes" in damaged["error"]
+    assert "spm.model is not the file that was prepared" in damaged["error"]
     assert damaged["exists"]
