@@ -88,11 +88,7 @@ def choose(
     rows, source, target = (np.concatenate(values) for values in zip(*shapes, strict=True))
     largest = int(np.argmax(rows * (source + target)))
     batch = PaddedBatch(int(rows[largest]), int(source[largest]), int(target[largest]))
-    return slices_that_fit(own, batch.rounded if training.jit_compile else batch)
-
-
-def slices_that_fit(own: Callable[[Batch, int], Own], batch: PaddedBatch) -> int:
-    """In how many slices a batch fits into the memory of every GPU, if in any. A collective."""
+    batch = batch.rounded if training.jit_compile else batch
     slices = 1
     while slices < batch.rows:
         if all(horovod.gather(not device.is_gpu() or fits(own, batch, slices))):
@@ -106,7 +102,12 @@ def fits(own: Callable[[Batch, int], Own], batch: PaddedBatch, slices: int) -> b
 
     No collective and no update: another rank may fail.
     """
-    ids = filled(batch)
+    rows, source, target = batch
+    ids = {
+        "source": tf.fill([rows, source], EOS),
+        "target": tf.fill([rows, target], EOS),
+        "tokens": tf.constant([rows * source, rows * target, rows * target], tf.float32),
+    }
 
     @tf.function(autograph=False)
     def trial() -> list[tf.Tensor]:
@@ -120,13 +121,3 @@ def fits(own: Callable[[Batch, int], Own], batch: PaddedBatch, slices: int) -> b
             raise
         return False
     return True
-
-
-def filled(batch: PaddedBatch) -> Batch:
-    """A batch of a shape for `step.TrainingModel`, with no padding."""
-    rows, source, target = batch
-    return {
-        "source": tf.fill([rows, source], EOS),
-        "target": tf.fill([rows, target], EOS),
-        "tokens": tf.constant([rows * source, rows * target, rows * target], tf.float32),
-    }
