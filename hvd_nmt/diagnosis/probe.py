@@ -61,7 +61,7 @@ def gpu(request: dict[str, Any]) -> dict[str, Any]:
         samples = probe.sample()
         return {
             "gpus": [
-                dataclasses.asdict(gpu) | {"error": sample.error}
+                dataclasses.asdict(gpu) | {"error": sample["error"]}
                 for gpu, sample in zip(probe.gpus, samples, strict=True)
             ],
             "unavailable": probe.unavailable,

@@ -64,16 +64,10 @@ class EventStore:
         after_step: int | None = None,
         show: Callable[[int, Mapping[str, float]], None] = lambda step, values: None,
     ) -> None:
-        """Continues or begins a run directory's files.
+        """Continues or begins a run directory's files; steps later than `after_step` are forgotten.
 
         TensorBoard files only grow; there a SessionLog START tells readers to drop what they saw
-        from its step on. TensorBoard's fast loader ignores it and drops a tag's later steps as soon
-        as the tag is written at an earlier one.
-
-        Args:
-            run_dir: run directory.
-            after_step: that of the checkpoint from which the run resumes; later ones are forgotten.
-            show: also gets the step and the values of each call of `scalars`.
+        from its step on. `show` also gets the step and the values of each call of `scalars`.
         """
         self._path, self._show = run_dir / METRICS_FILE, show
         with self._explained():
@@ -93,14 +87,10 @@ class EventStore:
         time_s: float | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Writes the values of one step, as one line and as TensorBoard scalars.
+        """Writes the values of one step by TensorBoard tag, as one line and as scalars.
 
-        Args:
-            step: training steps done so far.
-            values: by TensorBoard tag; what float() takes (Python, NumPy, an eager tensor).
-            kind: what the values are about, such as "train" or "eval".
-            time_s: unix time of the values; now if None.
-            more: JSON values for the line alone.
+        `kind` is what they are about, `time_s` their unix time (None: now), and `more` holds JSON
+        values for the line alone.
         """
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}

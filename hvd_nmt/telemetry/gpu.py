@@ -49,7 +49,7 @@ def gpu_names() -> list[str]:
 
 
 def spinning(sample: Mapping[str, Any]) -> bool | None:
-    """Tells a GPU that only waits inside a collective from one that computes, by a `GpuSample`.
+    """Tells a GPU that only waits inside a collective from one that computes, by its sample.
 
     NVML's utilisation is the share of time in which some kernel ran, so one that spins inside an
     NCCL all-reduce shows 100 %.
@@ -85,31 +85,6 @@ class Gpu:
 
 
 @final
-@dataclass(frozen=True)
-class GpuSample:
-    """What a GPU did in the last moment; None where it does not tell."""
-
-    index: int
-    """as in `Gpu`"""
-    utilisation_percent: int | None = None
-    """share of the last sampling period (1/6 to 1 s) in which a kernel ran"""
-    memory_activity_percent: int | None = None
-    """share of that period in which the card's memory was read or written"""
-    memory_used_bytes: int | None = None
-    """memory taken, by all processes together"""
-    power_w: float | None = None
-    """power drawn"""
-    power_limit_w: float | None = None
-    """power at which the driver lowers the clocks: the lowest of all limits that are set"""
-    energy_j: float | None = None
-    """energy drawn since the driver was loaded. From Volta on"""
-    throttle_reasons: list[str] | None = None
-    """why the clocks are below their best, such as "power cap"; empty when nothing holds them"""
-    error: str | None = None
-    """why the GPU no longer answers, such as "GPU is lost"; None while it does"""
-
-
-@final
 class GpuProbe:
     """The GPUs of this host. Never raises: what does not work is said in `unavailable`."""
 
@@ -125,8 +100,11 @@ class GpuProbe:
         except pynvml.NVMLError as error:
             self.unavailable = f"no NVML: {error}"
 
-    def sample(self) -> list[GpuSample]:
-        """Asks every GPU, in the order of `gpus`; one that fails has its `error` set."""
+    def sample(self) -> list[dict[str, Any]]:
+        """Asks every GPU, in the order of `gpus`: its index, and each field of `_READ`.
+
+        None is what it does not tell; one that no longer answers says why in `error`.
+        """
         return [_sample(gpu.index) for gpu in self.gpus]
 
     def close(self) -> None:
@@ -143,16 +121,16 @@ def _gpu(index: int) -> Gpu:
         return Gpu(index, "", "GPU")
 
 
-def _sample(index: int) -> GpuSample:
-    values: dict[str, Any] = {}
+def _sample(index: int) -> dict[str, Any]:
+    values = {"index": index, **dict.fromkeys(_READ), "error": None}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         for field, read in _READ.items():
             values[field] = _told(read, handle)
     except pynvml.NVMLError as error:
         # Each further question to a lost GPU could hang in the driver for seconds.
-        return GpuSample(index, **values, error=str(error))
-    return GpuSample(index, **values)
+        values["error"] = str(error)
+    return values
 
 
 def _told(read: Callable[[Any], Any], handle: Any) -> Any:
@@ -173,13 +151,16 @@ def _throttle_reasons(handle: Any) -> list[str]:
     return [word for bit, word in _THROTTLE_REASONS.items() if bits & bit]
 
 
+# Field of a sample -> how a GPU tells it. Utilisation and memory activity are shares of the last
+# sampling period (1/6 to 1 s), the power limit is the lowest of all that are set.
 _READ: dict[str, Callable[[Any], Any]] = {
     "utilisation_percent": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
     "memory_activity_percent": lambda handle: pynvml.nvmlDeviceGetUtilizationRates(handle).memory,
     "memory_used_bytes": lambda handle: pynvml.nvmlDeviceGetMemoryInfo(handle).used,
     "power_w": lambda handle: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
     "power_limit_w": lambda handle: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,
+    # since the driver was loaded; from Volta on
     "energy_j": lambda handle: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,
+    # why the clocks are below their best; empty when nothing holds them
     "throttle_reasons": _throttle_reasons,
 }
-"""field of a `GpuSample` -> how a GPU tells it, by its handle"""

@@ -5,10 +5,10 @@ The interfaces are those of the network namespace in which the process started: 
 """
 
 import contextlib
+import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import psutil
 
@@ -35,25 +35,6 @@ def cpu_flags() -> set[str]:
 
 
 @final
-@dataclass(frozen=True)
-class NicSample:
-    """What a network interface did since the sample before."""
-
-    is_loopback: bool
-    """it leads back to this host, so its bytes cross no network"""
-    link_mbit_per_s: int | None
-    """speed of the link in Mbit/s; None where the driver does not tell"""
-    sent_MB_per_s: float | None
-    """mean rate out, MB/s (1e6 bytes); None in its first sample and where its counter went back"""
-    received_MB_per_s: float | None
-    """mean rate in, likewise"""
-    sent_bytes_total: int
-    """bytes out since this probe first saw it"""
-    received_bytes_total: int
-    """bytes in since this probe first saw it"""
-
-
-@final
 class NetworkProbe:
     """Turns the counters of the interfaces into rates; the first reading is made here."""
 
@@ -61,9 +42,11 @@ class NetworkProbe:
         self._before, self._time_s = _counts(), time.monotonic()
         self._first = dict(self._before)
 
-    def sample(self) -> dict[str, NicSample]:
-        """Rates since the sample before, by interface; OSError: the system does not tell.
+    def sample(self) -> dict[str, dict[str, Any]]:
+        """What each interface did since the sample before; OSError: the system does not tell.
 
+        A rate is None in the first sample of an interface, and where its counter went back; the
+        totals are those since this probe first saw it; the bytes of a loopback cross no network.
         Those that are down and never carried a byte are left out: a host with containers has many.
         """
         states = psutil.net_if_stats()
@@ -75,16 +58,19 @@ class NetworkProbe:
             state, first = states.get(name), self._first.setdefault(name, counts)
             if state is None or not (state.isup or any(counts)):
                 continue  # the first: it came between the two questions
-            rates = [
+            sent, received = (
                 round((new - old) / elapsed_s / _BYTES_PER_MB, 6) if new >= old else None
-                for new, old in zip(counts, before.get(name, ()), strict=False)
-            ]
-            totals = (new - old for new, old in zip(counts, first, strict=True))
-            is_loopback = "loopback" in state.flags.split(",") or name == "lo"
-            # psutil says 0 where the driver does not tell (virtio, loopback, a link that is down).
-            samples[name] = NicSample(
-                is_loopback, state.speed or None, *(rates or (None, None)), *totals
+                for new, old in zip(counts, before.get(name, (math.inf, math.inf)), strict=True)
             )
+            samples[name] = {
+                "is_loopback": "loopback" in state.flags.split(",") or name == "lo",
+                # psutil says 0 where the driver does not tell (virtio, loopback, a link down).
+                "link_mbit_per_s": state.speed or None,
+                "sent_MB_per_s": sent,
+                "received_MB_per_s": received,
+                "sent_bytes_total": counts[0] - first[0],
+                "received_bytes_total": counts[1] - first[1],
+            }
         return samples
 
 

@@ -98,14 +98,14 @@ class Sampler:
         time_s = time.time()
         of_gpus = gpus.sample()
         for gpu in of_gpus:
-            if gpu.error and gpu.index not in self._lost_gpus:
-                self._lost_gpus.add(gpu.index)
-                self._warn(f"GPU {gpu.index} does not answer: {gpu.error}")
+            if gpu["error"] and gpu["index"] not in self._lost_gpus:
+                self._lost_gpus.add(gpu["index"])
+                self._warn(f"GPU {gpu['index']} does not answer: {gpu['error']}")
         return {
             "kind": "sample",
             "time_s": time_s,
-            "gpus": [dataclasses.asdict(gpu) for gpu in of_gpus],
-            "nics": {name: dataclasses.asdict(nic) for name, nic in network.sample().items()},
+            "gpus": of_gpus,
+            "nics": network.sample(),
             **host_sample(),
         }
 

@@ -24,7 +24,7 @@ def test_every_gpu_of_the_host_tells_values_in_their_units(nvml_library, monkeyp
     assert probe.unavailable is None
     assert [dataclasses.asdict(gpu) for gpu in probe.gpus[:1]] == [V100][:count]
     assert [gpu.uuid[-1] for gpu in probe.gpus] == [str(index) for index in range(count)]
-    samples = [dataclasses.asdict(sample) for sample in probe.sample()]
+    samples = probe.sample()
     assert [sample["index"] for sample in samples] == list(range(count))
     assert samples[:1] == [{
         "index": 0, "utilisation_percent": 97, "memory_activity_percent": 40,
@@ -63,10 +63,10 @@ def test_a_lost_gpu_is_asked_one_question_at_a_time_until_it_is_back(nvml_librar
     nvml_library.lost_after = {}
     samples.append(probe.sample())
     lost = ["GPU is lost"] * 2
-    assert [first.error for first, _ in samples] == [None, *lost, None]
-    assert {first.power_w for first, _ in samples[1:3]} == {None}
+    assert [first["error"] for first, _ in samples] == [None, *lost, None]
+    assert {first["power_w"] for first, _ in samples[1:3]} == {None}
     assert nvml_library.asked_of_lost == ["UtilizationRates"] * 2
-    assert {(other.error, other.utilisation_percent) for _, other in samples} == {(None, 98)}
+    assert {(other["error"], other["utilisation_percent"]) for _, other in samples} == {(None, 98)}
 
 
 MIG = {"UtilizationRates": ("utilisation_percent", "memory_activity_percent")}
@@ -89,7 +89,7 @@ def test_what_a_gpu_or_an_old_driver_does_not_tell_costs_its_own_values(
     nvml_library, silent, code, reasons
 ):
     nvml_library.gpus, nvml_library.codes = 1, dict.fromkeys(silent, code)
-    (sample,) = map(dataclasses.asdict, GpuProbe().sample())
+    (sample,) = GpuProbe().sample()
     assert (sample["throttle_reasons"], sample["memory_used_bytes"]) == (reasons, 10 * 2**30)
     untold = {"error"}.union(*silent.values())
     assert {name for name, value in sample.items() if value is None} == untold
