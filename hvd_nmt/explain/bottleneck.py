@@ -1,9 +1,4 @@
-"""What bound the steps of a run, and what would make them shorter.
-
-A step is input, computing, waiting for the slowest rank, and exposed communication. A run is judged
-by where the time of its steps went, and by phases where that changed. The link's speed comes from
-the bytes seen while it was the bottleneck, or else from what the network card says.
-"""
+"""What bound the steps of a run, by where their time went, and what would make them shorter."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +20,6 @@ UNKNOWN = "unknown"
 BINDING_SHARE = 0.2
 """a wait below this share of the step binds nothing: removing it would gain less than that"""
 _QUICKEST = 0.1  # share of the intervals that show what the bytes alone take
-_RARE = 0.2  # share of the intervals: a wait that is for the most part in fewer is rare
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Lag:
 
     seconds: float
     who: str = ""
-    """the rank, or the host whose ranks are slow together; "" if that is not known"""
+    """the rank, or the host whose ranks are slow together; "" if it is alone"""
     others: str = ""
     compute_s: float = 0.0
     others_compute_s: float = 0.0
@@ -45,7 +39,7 @@ class Phase:
     """Steps of a run with one bottleneck."""
 
     kind: str
-    """kind of bottleneck, as that of a `Verdict`"""
+    """as that of a `Verdict`"""
     first_step: int
     last_step: int
     step: Interval
@@ -60,18 +54,6 @@ class Phase:
     def seconds(self) -> float:
         """Time of all its steps."""
         return (self.step.step_s or 0.0) * self.step.steps
-
-
-@dataclass(frozen=True)
-class Rare:
-    """A wait that is for the most part in a few intervals."""
-
-    share: float
-    """of the wait"""
-    intervals: int
-    of_intervals: int
-    first_step: int
-    """the last step of the first of these intervals"""
 
 
 @dataclass(frozen=True)
@@ -90,11 +72,9 @@ class Verdict:
     exchange_s: float | None = None
     """seconds of a mean step of exposed exchanges of weights; None where there were none"""
     phases: tuple[Phase, ...] = ()
-    """stretches of the run, more than one where the bottleneck changed; () if unknown"""
+    """more than one where the bottleneck changed; () if unknown"""
     slow_phase: Phase | None = None
     """of the phases that are not compute-bound, the one that took most time"""
-    rare: Rare | None = None
-    """where most of what binds a run of one phase is in a few intervals"""
     advice: tuple[Advice, ...] = ()
     """what would make the steps of the slow phase shorter, best first"""
     against_plain: tuple[Step, Step] | None = None
@@ -130,7 +110,6 @@ def verdict(run: Run) -> Verdict:
         {words: (getattr(whole, name) or 0.0) / (whole.step_s or 1.0)
          for name, words in PARTS.items()},
         whole.exchange_s, tuple(found), slow,
-        _rare(slow.kind, counted) if len(found) == 1 else None,
         tuple(_advice(slow, counted, run)),
         between_hosts.against_plain(run, counted),
         between_hosts.predicted_bytes(run, crossing) if crossing else None,
@@ -191,7 +170,7 @@ def _lag(step: Interval, hosts: Sequence[str]) -> Lag:
     ready = step.rank_ready_s
     waits = step.rank_input_wait_s or (0.0,) * len(ready)
     if len(ready) < 2:
-        return Lag(step.straggler_wait_s or 0.0)
+        return Lag(0.0)
     computing = [a - b for a, b in zip(ready, waits, strict=True)]
     rank, usual_s = computing.index(max(computing)), median_low(computing)  # of two, the faster
     where = f" on {hosts[rank]}" if rank < len(hosts) else ""
@@ -230,20 +209,6 @@ def _has_parts(interval: Interval) -> bool:
     return None not in (interval.step_s, interval.compute_s, interval.communication_s)
 
 
-def _rare(kind: str, intervals: Sequence[Interval]) -> Rare | None:
-    if kind in (COMPUTE, STRAGGLER):
-        return None
-    name = "input_wait_s" if kind == INPUT else "communication_s"
-    waits = np.array([(getattr(i, name) or 0.0) * i.steps for i in intervals])
-    longest_first = np.argsort(-waits)
-    shares_so_far = np.cumsum(waits[longest_first]) / max(waits.sum(), 1e-9)
-    most = 1 + int(np.searchsorted(shares_so_far, 0.8))
-    if most > _RARE * len(waits):
-        return None
-    first = intervals[min(longest_first[:most])]
-    return Rare(float(shares_so_far[most - 1]), most, len(waits), first.step)
-
-
 def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]:
     """What would help in a phase, each with the step time it predicts for the same work.
 
@@ -255,7 +220,7 @@ def _advice(phase: Phase, counted: Sequence[Interval], run: Run) -> list[Advice]
     found = [
         Advice("input that is ready in time", step_s - phase.input_s,
                "data on a local disk, more cores for reading"),
-        Advice(f"all ranks as fast as {lag.others or 'the typical one'}", step_s - lag.seconds,
+        Advice(f"all ranks as fast as {lag.others}", step_s - lag.seconds,
                "look for another process, a hot or power-limited GPU, a slower host"),
     ]  # fmt: skip
     found = worth_saying(found, step_s)

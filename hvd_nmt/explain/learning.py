@@ -13,6 +13,7 @@ from hvd_nmt.config import EvaluationConfig
 from hvd_nmt.config.schedule import Schedule
 from hvd_nmt.config.schema import Decay
 from hvd_nmt.explain import machines
+from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.record import Evaluation, Run
 
 FEWEST_EVALUATIONS = 5
@@ -35,15 +36,6 @@ _SCHEDULE = ("learning_rate", "warmup_steps", "cooldown_steps", "max_steps", "ma
 CANNOT_TELL = "cannot tell"
 Points = tuple[tuple[int, float], ...]
 """(step, value)"""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its 90 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

@@ -221,23 +221,26 @@ def _in_steps(run: Run, samples: Sequence[Sample]) -> list[Sample]:
 
 
 @dataclass(frozen=True)
-class Correlation:
-    """Pearson's r with its 95 % interval by Fisher's transformation."""
+class Estimate:
+    """A number with its interval."""
 
-    r: float
+    value: float
     low: float
     high: float
 
 
-def pearson(pairs: Sequence[tuple[float, float]]) -> Correlation | None:
-    """Correlation of pairs; None for fewer than 4 or where one side does not vary."""
+def pearson(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
+    """Correlation of pairs with its 95 % interval by Fisher's transformation.
+
+    None for fewer than 4, or where one side does not vary.
+    """
     n = len(pairs)
     if n < 4 or any(min(side) == max(side) for side in zip(*pairs, strict=True)):
         return None
     r = max(-1.0, min(1.0, correlation(*zip(*pairs, strict=True))))
     z = math.atanh(max(-0.999999, min(0.999999, r)))
     half = 1.96 / math.sqrt(n - 3)
-    return Correlation(r, math.tanh(z - half), math.tanh(z + half))
+    return Estimate(r, math.tanh(z - half), math.tanh(z + half))
 
 
 def student_t(probability: float, degrees: int) -> float:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from hvd_nmt.common.units import duration, percent
 from hvd_nmt.explain import learning
-from hvd_nmt.explain.learning import CANNOT_TELL, Estimate, FullyTrained
+from hvd_nmt.explain.learning import CANNOT_TELL, FullyTrained
+from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hvd_nmt.common.units import count, data_size, percent, step_duration
 from hvd_nmt.config.exchange import PLAIN
 from hvd_nmt.explain import between_hosts, machines
-from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Rare, Verdict
+from hvd_nmt.explain.bottleneck import INPUT, LOCAL, NETWORK, STRAGGLER, Phase, Verdict
 from hvd_nmt.explain.exchange_cost import link_sentence, name_of, ring_bytes
-from hvd_nmt.explain.machines import Correlation
+from hvd_nmt.explain.machines import Estimate
 from hvd_nmt.records.openseq2seq_log import UNKNOWN_HOST
 from hvd_nmt.records.record import Run
 from hvd_nmt.reporting.answer import Answer, Table
@@ -36,8 +36,7 @@ def sentence(verdict: Verdict, run: Run) -> str:
     if exchange != PLAIN and len(set(run.hosts_of(slow.step))) > 1:
         exchanged = f" Between hosts: {name_of(exchange)}."
     if len(verdict.phases) == 1:
-        rare = _rare(verdict.rare) if verdict.rare else ""
-        return f"{slow.kind.capitalize()}: {reason}.{rare}{exchanged}"
+        return f"{slow.kind.capitalize()}: {reason}.{exchanged}"
     phases = ", ".join(
         f"{phase.kind} in steps {phase.first_step:,} to {phase.last_step:,}"
         for phase in verdict.phases
@@ -46,13 +45,6 @@ def sentence(verdict: Verdict, run: Run) -> str:
     return (
         f"{phases.capitalize()}. In steps {slow.first_step:,} to {slow.last_step:,} {reason}. The "
         f"time of all steps: {times}.{exchanged}"
-    )
-
-
-def _rare(rare: Rare) -> str:
-    return (
-        f" That comes and goes: {percent(rare.share)} of it is in {rare.intervals:,} of "
-        f"{rare.of_intervals:,} intervals, the first of them to step {rare.first_step:,}."
     )
 
 
@@ -75,8 +67,6 @@ def _reason(phase: Phase, verdict: Verdict, is_plain: bool) -> str:
         hosts = [f"on {host} {step_duration(wait_s)}" for host, wait_s in phase.host_input_s]
         where = f": {', '.join(hosts)}" if hosts else ""
         return f"ranks wait {_part(phase.input_s, step_s)} of a step for a batch{where}"
-    if phase.kind == STRAGGLER and not lag.who:
-        return f"ranks wait {_part(lag.seconds, step_s)} of a step for the slowest"
     if phase.kind == STRAGGLER:
         return (
             f"{lag.who} computes {step_duration(lag.compute_s)} where {lag.others} take "
@@ -216,11 +206,11 @@ def step_and_traffic(summary: "RunSummary") -> Answer:
     if cause := machines.pearson(waits):
         evidence.append(
             f"The exposed communication tells more: its correlation with step time is "
-            f"{_words(cause)}, so it explains {percent(cause.r**2)} of the variation of the step "
-            "time."
+            f"{_words(cause)}, so it explains {percent(cause.value**2)} of the variation of the "
+            "step time."
         )
     return Answer(f"{text}. {summary.sentence}", tuple(evidence))
 
 
-def _words(found: Correlation) -> str:
-    return f"r = {found.r:.2f} (95 %: {found.low:.2f} to {found.high:.2f})"
+def _words(found: Estimate) -> str:
+    return f"r = {found.value:.2f} (95 %: {found.low:.2f} to {found.high:.2f})"

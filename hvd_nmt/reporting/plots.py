@@ -149,10 +149,10 @@ def step_parts(summary: "RunSummary") -> str:
     parts = dict(PARTS)
     if any(i.exchange_s is not None for i in split):
         parts["exchange_s"] = "exchanging weights"
-        exchanges_s = [i.exchange_s or 0.0 for i in split]
         split = [
             replace(i, exchange_s=own_s, communication_s=(i.communication_s or 0.0) - own_s)
-            for i, own_s in zip(split, exchanges_s, strict=True)
+            for i in split
+            for own_s in [i.exchange_s or 0.0]
         ]
     curves = [
         Curve([(i.step, getattr(i, name)) for i in split], part, colour=colour)
@@ -170,8 +170,8 @@ def hosts(summary: "RunSummary") -> str:
 def _host(run: Run, host: HostSamples) -> str:
     if len(host.samples) < 2:
         return ""
-    began_s, (unit_s, clock) = run.started_s or 0.0, _clock(run)
-    x = [(sample["time_s"] - began_s) / unit_s for sample in host.samples]
+    began_s = run.started_s or 0.0
+    x = [(sample["time_s"] - began_s) / 60 for sample in host.samples]
     gpus_of = [{gpu["index"]: gpu for gpu in sample.get("gpus", [])} for sample in host.samples]
     indices = sorted(set().union(*gpus_of))
 
@@ -186,7 +186,7 @@ def _host(run: Run, host: HostSamples) -> str:
         ]  # fmt: skip
 
     timed = settled([i for i in run.intervals if None not in (i.time_s, i.step_s)])
-    step_times = [(((i.time_s or 0.0) - began_s) / unit_s, i.step_s) for i in timed]
+    step_times = [(((i.time_s or 0.0) - began_s) / 60, i.step_s) for i in timed]
     panels = [Panel("s per step", [Curve(step_times)])]
     if indices:
         share = of_gpus("utilisation_percent", " busy")
@@ -201,15 +201,8 @@ def _host(run: Run, host: HostSamples) -> str:
             Curve(points(nic.get(f"{way}_MB_per_s") for nic in nics), f"{card} {way}", "-", n)
             for n, way in enumerate(("sent", "received"))
         ]))  # fmt: skip
-    return draw(f"{host.host}: means of neighbouring samples, with the step time.", panels, clock)
-
-
-def _clock(run: Run) -> tuple[float, str]:
-    """Seconds of the unit in which a run's time is shown, and the unit's words."""
-    whole_s = (run.ended_s or 0.0) - (run.started_s or 0.0)
-    if whole_s > 3 * 3600:
-        return 3600.0, "hours since the start"
-    return (60.0, "minutes since the start") if whole_s > 180 else (1.0, "seconds since the start")
+    caption = f"{host.host}: means of neighbouring samples, with the step time."
+    return draw(caption, panels, "minutes since the start")
 
 
 def against_traffic(summary: "RunSummary") -> str:
@@ -218,7 +211,7 @@ def against_traffic(summary: "RunSummary") -> str:
     if len(set(summary.record.hosts)) < 2 or len(pairs) < 2:
         return ""
     r = machines.pearson(pairs)
-    label = f"an interval (n = {len(pairs)}{f', r = {r.r:.2f}' if r else ''})"
+    label = f"an interval (n = {len(pairs)}{f', r = {r.value:.2f}' if r else ''})"
     curves = [Curve(pairs[:: 1 + len(pairs) // MOST_POINTS], label, "o")]
     sent = summary.verdict.seen_bytes or summary.verdict.predicted_bytes
     slowest, fastest = min(pairs)[0], max(pairs)[0]

@@ -109,9 +109,9 @@ def test_the_rate_of_an_interval_is_that_of_the_busiest_card_over_all_hosts(tmp_
 def test_pearson_knows_its_uncertainty():
     pairs = [(float(x), 2.0 * x + (-1) ** x) for x in range(20)]
     related = machines.pearson(pairs)
-    assert related.r == pytest.approx(0.9963, abs=1e-3)
-    assert related.low < related.r < related.high <= 1
-    assert machines.pearson([(x, -x) for x, _ in pairs]).r == -1.0
+    assert related.value == pytest.approx(0.9963, abs=1e-3)
+    assert related.low < related.value < related.high <= 1
+    assert machines.pearson([(x, -x) for x, _ in pairs]).value == -1.0
     for flat in ([], [(1.0, 2.0)] * 3, [(1.0, float(y)) for y in range(9)]):
         assert machines.pearson(flat) is None
 

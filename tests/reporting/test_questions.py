@@ -172,7 +172,7 @@ def test_intervals_that_hold_tracing_have_no_say_in_the_relation_to_traffic(two_
     pairs = [(rate, i.step_s) for i, rate in between_hosts.rates(resumed)]
     assert len(pairs) == 9
     assert max(step_s for _, step_s in pairs) < 2
-    assert abs(machines.pearson(pairs).r) > 0.99
+    assert abs(machines.pearson(pairs).value) > 0.99
 
 
 def test_a_run_directory_tells_its_metrics_and_checkpoints_without_tensorflow(tmp_path):
