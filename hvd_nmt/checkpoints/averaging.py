@@ -38,10 +38,8 @@ def write(run_dir: Path, chosen: Sequence[Checkpoint], output: Path) -> Path:
     step are written: Adam's moments were gathered at other weights, so `train` refuses to go on. In
     a run with `training.ema_decay`, too, the weights are those that the optimizer moved.
 
-    Raises:
-        ConfigError: the output is there already.
-        RunError: a checkpoint is damaged, or of another model or vocabulary than the run.
-        DataError: the output cannot be written.
+    Raises ConfigError if the output is there already, DataError if it cannot be written, RunError
+    if a checkpoint is damaged, or of another model or vocabulary than the run.
     """
     with exclusive(output):
         require_free(output)

@@ -49,11 +49,6 @@ _RUN_PREFIX = re.compile(rf"(?:model\.ckpt|(?:{'|'.join(BEST)})[\d.]+-step)-(\d+
 _ANY_SUFFIX = re.compile(r"\.(data-\d+-of-\d+|index|meta|json)$")
 
 
-def newest(step: int) -> str:
-    """Name of the checkpoint of a step."""
-    return f"{NEWEST}{step}"
-
-
 def best(measure: str, value: float, step: int) -> str:
     """Name of a step's checkpoint among the best ones by a measure."""
     return f"{measure}={value:.{DECIMALS[measure]}f}-step-{step}"
@@ -106,21 +101,13 @@ def prefixes(folder: Path) -> list[Path]:
     return sorted(own, key=lambda prefix: -(step_of(prefix) or 0))
 
 
-def run_dir_of(prefix: Path) -> Path:
-    """The run directory that a checkpoint is in."""
-    folder = prefix.parent
-    return folder.parent if folder.name == BEST_DIR else folder
-
-
 def frozen(paths: Sequence[str], patterns: str) -> set[str]:
     """The paths, of those of all weights of a model, that stay as they are.
 
     `patterns` is `training.freeze`: separated by commas or spaces, each is a glob in which `*` also
     stands for slashes, and names what is below it too. `encoder` and `decoder` include their last
-    normalisation, `embedding` the source's own matrix, if there is one.
-
-    Raises:
-        ConfigError: a pattern names no weight, or together they leave none to train.
+    normalisation, `embedding` the source's own matrix, if there is one. ConfigError: a pattern
+    names no weight, or together they leave none to train.
     """
     found: set[str] = set()
     for pattern in patterns.replace(",", " ").split():

@@ -6,6 +6,7 @@ a SHA-256 of each file. `find` compares these and TensorFlow's CRC of each tenso
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -58,7 +59,7 @@ class Saver:
         Raises RunError if the disk is full or the file system fails; what was there before is
         intact.
         """
-        prefix = self._run_dir / names.newest(step)
+        prefix = self._run_dir / f"{names.NEWEST}{step}"
         with _explained(prefix):
             with _drafted(prefix) as draft:
                 self._state.write(os.fspath(draft))
@@ -89,7 +90,7 @@ class Saver:
 
         Raises RunError if there is no such checkpoint, and as `save` does.
         """
-        newest = self._run_dir / names.newest(step)
+        newest = self._run_dir / f"{names.NEWEST}{step}"
         scores: dict[str, Any] = {"val_loss": val_loss, "bleu": bleu, "chrf": chrf}
         manifest = dataclasses.replace(Checkpoint.at(newest).manifest, **scores)
         path, value = names.manifest_file(newest), scores[self._best_by]
@@ -209,11 +210,14 @@ def meta_graph(model: Transformer, state: tf.train.Checkpoint) -> bytes:
             traced_input.name: tf.compat.v1.placeholder(tf.int32, [None, None], name)
             for traced_input, name in zip(traced.inputs[:2], ("source", "target"), strict=True)
         }
-        variables = {STEP + VALUE: _variable(STEP, [], tf.int64)}
+        create = functools.partial(
+            tf.compat.v1.get_variable, initializer=tf.zeros_initializer(), use_resource=True
+        )
+        variables = {STEP + VALUE: create(STEP, [], tf.int64)}
         for handle, placeholder in traced.graph.captures:
             original = owners[id(handle)]
             key = keys[id(original)]
-            variables[key] = _variable(key, original.shape, original.dtype)
+            variables[key] = create(key.removesuffix(VALUE), original.shape, original.dtype)
             replaced[placeholder.name] = variables[key].handle
         (logits,) = tf.graph_util.import_graph_def(
             traced.graph.as_graph_def(),
@@ -245,10 +249,3 @@ def _traced(model: Transformer) -> tf.types.experimental.ConcreteFunction:
         return logits.get_concrete_function(ids, ids)
     finally:
         model.activation_dtype = dtype
-
-
-def _variable(name: str, shape: tf.TensorShape, dtype: tf.DType) -> tf.Variable:
-    zeros = tf.zeros_initializer()
-    return tf.compat.v1.get_variable(
-        name.removesuffix(VALUE), shape, dtype, initializer=zeros, use_resource=True
-    )

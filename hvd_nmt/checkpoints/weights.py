@@ -114,7 +114,7 @@ def start_from(
     path = Path(source)  # of a run directory, whose best is meant, or of a checkpoint
     checkpoint = Checkpoint.at(find(path, "best") if path.is_dir() else find(path.parent, source))
     prefix, manifest, model = checkpoint.prefix, checkpoint.manifest, state.model
-    run_dir = names.run_dir_of(prefix)
+    run_dir = prefix.parent.parent if prefix.parent.name == names.BEST_DIR else prefix.parent
     ours = data.manifest.vocabulary_hash, data.manifest.source_vocabulary_hash
     same_pieces = manifest.vocabulary_hashes == ours
     if difference := other_size(manifest, model, with_rows=same_pieces):

@@ -10,11 +10,7 @@ from hvd_nmt.common.errors import ConfigError
 
 
 def grace_s() -> float:
-    """Seconds that a rank has to save a checkpoint and end before it is killed: HVD_NMT_GRACE_S.
-
-    Raises:
-        ConfigError: that is no number of seconds.
-    """
+    """Seconds for a rank to save and end before it is killed; ConfigError: they are none."""
     text = os.environ.get("HVD_NMT_GRACE_S", "60")
     with contextlib.suppress(ValueError):
         if 0 <= (seconds := float(text)) < math.inf:

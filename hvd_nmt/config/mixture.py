@@ -59,13 +59,9 @@ _EXAMPLE = "[{until: 50000, weights: {clean: 1, crawled: 3}}, {until: end, weigh
 
 
 def _stage(value: Any, where: str) -> Stage:
-    if not isinstance(value, dict) or set(value) != {"until", "weights"}:
-        raise ConfigError(f"{where} must have until and weights, as in {_EXAMPLE}.")
-    until, weights = value["until"], value["weights"]
-    if until != END and (type(until) is not int or until < 1):
-        raise ConfigError(f"{where}: until is {until!r}: give the last step of the stage, or end.")
-    if not isinstance(weights, dict) or not weights:
-        raise ConfigError(f"{where}: weights must name at least one corpus.")
-    return Stage(
-        until, {str(name): weight_of(w, f"{where}: {name}") for name, w in weights.items()}
-    )
+    match value:
+        case {"until": until, "weights": dict(weights)} if weights and len(value) == 2:
+            if until == END or (type(until) is int and until > 0):
+                named = {str(name): weight_of(w, f"{where}: {name}") for name, w in weights.items()}
+                return Stage(until, named)
+    raise ConfigError(f"{where} must have its last step, or end, and weights, as in {_EXAMPLE}.")

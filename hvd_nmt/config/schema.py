@@ -196,10 +196,6 @@ class TrainingConfig:
                 "training.exchange islands with training.sync_every 1 exchanges in each step, and "
                 "learns worse than without islands: use 4 or more."
             )
-        self._require_schedule()
-
-    def _require_schedule(self) -> None:
-        """See that the numbers of the schedule are meant for its kind."""
         if self.decay != "transformer_policy" and self.learning_rate >= _NO_RATE:
             raise ConfigError(
                 f"training.learning_rate {self.learning_rate:g} is the highest rate with "

@@ -123,24 +123,14 @@ def _gpu(index: int) -> Gpu:
 
 def _sample(index: int) -> dict[str, Any]:
     values = {"index": index, **dict.fromkeys(_READ), "error": None}
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        for field, read in _READ.items():
-            values[field] = _told(read, handle)
-    except pynvml.NVMLError as error:
-        # Each further question to a lost GPU could hang in the driver for seconds.
-        values["error"] = str(error)
+    for field, read in _READ.items():
+        try:
+            values[field] = read(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            if error.value not in _UNSUPPORTED:
+                # Each further question to a lost GPU could hang in the driver for seconds.
+                return values | {"error": str(error)}
     return values
-
-
-def _told(read: Callable[[Any], Any], handle: Any) -> Any:
-    """What a GPU tells; None where one of its kind cannot."""
-    try:
-        return read(handle)
-    except pynvml.NVMLError as error:
-        if error.value not in _UNSUPPORTED:
-            raise
-        return None
 
 
 def _throttle_reasons(handle: Any) -> list[str]:

@@ -108,8 +108,7 @@ def description(rank: Rank) -> str:
 
 def pick_precision(wanted: Precision) -> str:
     """The precision of this rank, from the GPU or the processor it has; see `precision.pick`."""
-    of_cpu = precision.cpu_has_bfloat16(cpu_flags())
-    return precision.pick(wanted, device.compute_capability(), of_cpu)
+    return precision.pick(wanted, device.compute_capability(), cpu_flags())
 
 
 def peak_memory_bytes() -> int:

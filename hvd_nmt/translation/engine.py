@@ -235,7 +235,7 @@ def load(run: Path, which: Sequence[str], settings: Settings) -> Engine:
     else:
         # On processors auto is float32 whatever they can: the same translations everywhere.
         wanted: Any = settings.precision
-        picked: Any = precision.pick(wanted, device.compute_capability(), False)
+        picked: Any = precision.pick(wanted, device.compute_capability())
         settings = dataclasses.replace(settings, precision=picked)
         models = [weights.load_model(run, name, settings.precision)[0] for name in which]
         backend = Translator(models, settings.decoding)
