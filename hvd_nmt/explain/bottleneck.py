@@ -36,14 +36,12 @@ class Lag:
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps of a run with one bottleneck."""
+    """Steps of a run with one bottleneck, and their mean step."""
 
     kind: str
-    """as that of a `Verdict`"""
     first_step: int
     last_step: int
     step: Interval
-    """the mean step"""
     lag: Lag
     input_s: float
     """seconds of a step that the input costs: the mean wait, or that of the rank that is last"""
@@ -82,9 +80,8 @@ class Verdict:
     predicted_bytes: float | None = None
     """sent by each host in a step, by the law of the exchange in effect; None on one host"""
     seen_bytes: float | None = None
-    """sent by a host in a step, as its network card counted: median of the hosts"""
+    """sent by a host in a step, as its network card (`interface`) counted: median of the hosts"""
     interface: str | None = None
-    """the card that carried them"""
     link_MB_per_s: float | None = None
     """what the link allows: where the network was the bottleneck, the bytes seen over the time they
     travelled; else the card's own word"""

@@ -103,10 +103,7 @@ def worth_saying(found: Sequence[Advice], step_s: float) -> list[Advice]:
 
 @dataclass(frozen=True)
 class Step:
-    """A step as far as its length depends on what travels between ranks; seconds.
-
-    This one model is behind every prediction: of the report, of another link, of the doctor.
-    """
+    """A step as far as its length depends on what travels between ranks: behind all predictions."""
 
     others_s: float
     """seconds that are no communication: computing, waiting for input and for the slowest rank"""
@@ -118,7 +115,6 @@ class Step:
     """seconds of the transfer, whatever the number of bytes: an all-reduce of one number"""
     ranks_by_host: Sequence[int] = (1, 1)
     exchange: Exchange = PLAIN
-    """what travels between the hosts"""
 
     @property
     def crosses_network(self) -> bool:

@@ -51,14 +51,13 @@ class Gain:
 
 @dataclass(frozen=True)
 class FullyTrained:
-    """Whether more steps would help, from the curve y = a + b step^-c."""
+    """Whether more steps would help, from the curve y = a + b step^-c through the points."""
 
     verdict: str
     """trained, not trained, or cannot tell"""
     measure: str | None = None
     """"BLEU", "validation loss" or "training loss"; None within the warm-up"""
     points: Points = ()
-    """that the curve was fitted to"""
     rate_share: float | None = None
     """the last learning rate over the highest"""
     asymptote: Estimate | None = None
@@ -200,9 +199,8 @@ class Overfitting:
     verdict: str
     """overfitting, not overfitting, or cannot tell"""
     losses: Points
-    """validation losses"""
     tail: Points = ()
-    """those of the last third, of which the trend is"""
+    """the validation losses of the last third, of which the trend is"""
     best: tuple[int, float] | None = None
     """step and value of the lowest validation loss"""
     validation_trend: Estimate | None = None
@@ -263,7 +261,6 @@ class LearningRate:
     schedule: Schedule | None
     """None if the configuration does not tell"""
     seen: Points
-    """recorded"""
     curve: Points = ()
     """rate by the formula at some hundred steps from the first to the last of the run"""
     largest_deviation: tuple[int, float] | None = None

@@ -51,16 +51,10 @@ Series = dict[int, tuple[float, float]]
 
 
 def read_log(log: Path) -> Run:
-    """Reads what the training printed (stdout, or stdout and stderr), of one rank or of all.
+    """Reads what the training printed, of one rank or of all; RunError: the file is no such log.
 
-    Event files are looked for beside the log and in the folder of the configured logdir's name
-    beside it; those of another run are not used.
-
-    Returns a run whose `config` has everything under `openseq2seq`, and in `training` and `model`
-    what explains its schedule. `environment` has `average_tokens_per_s` (of all ranks, both sides)
-    if it is told.
-
-    Raises RunError if the file is no such log.
+    `config` has everything under `openseq2seq`, and in `training` and `model` what explains the
+    schedule; `environment` has `average_tokens_per_s` (of all ranks, both sides) if it is told.
     """
     text = log.read_text(encoding="utf-8", errors="replace")
     if _CONFIG not in text and not _STEP.search(text):
@@ -177,7 +171,7 @@ def _evaluated_step(
 def _events(
     log: Path, raw: dict[str, Any], intervals: Sequence[Interval]
 ) -> tuple[dict[str, Series], str | None, list[float]]:
-    """Of the event files that belong to the log: scalars by tag, host, and when they began."""
+    """Of this run's event files, beside the log or in its logdir: scalars by tag, host, begins."""
     folders = {log.parent, log.parent / Path(raw.get("logdir", "")).name}
     paths = [path for folder in folders for path in folder.glob("events.out.tfevents.*.*")]
     losses = {interval.step: interval.loss or 0.0 for interval in intervals}

@@ -36,7 +36,6 @@ class Interval:
     rank_ready_s: tuple[float, ...] = ()
     """of each rank, from the start of a step to its own gradients, input wait included"""
     rank_input_wait_s: tuple[float, ...] = ()
-    """of each rank, waiting for a batch"""
     loss: float | None = None
     """training loss per target token, nats, as the program defines it"""
     learning_rate: float | None = None
@@ -98,7 +97,6 @@ class EarlyEnd:
 
     step: int
     because: str
-    """why, in words"""
     option: str
     """the value of the configuration that ended it, dotted"""
 
@@ -164,13 +162,11 @@ class Run:
     gradient_bytes: float | None = None
     """bytes of all gradients of a step as they travel"""
     max_steps: int | None = None
-    """what the run was asked to do"""
     saved_step: int | None = None
     """the step of its newest checkpoint"""
     finished: bool = False
     """the run says that it ended"""
     early_end: EarlyEnd | None = None
-    """why it ended before its last step, if it ended itself"""
     locked: bool | None = None
     """whether its process lives and holds the run directory; None: cannot be told from here"""
     started_s: float | None = None

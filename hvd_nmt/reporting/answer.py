@@ -36,7 +36,6 @@ class Answer:
     answer: str
     """the answer in one or two sentences; for what cannot be known, what is missing"""
     evidence: tuple[str, ...] = ()
-    """sentences with numbers"""
     tables: tuple[Table, ...] = ()
     known: bool = True
     """False: the record does not tell; the answer says what is missing and how to get it"""

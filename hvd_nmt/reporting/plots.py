@@ -53,13 +53,12 @@ Points = Sequence[tuple[float, float | None]]
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in matplotlib's style."""
+    """Points in matplotlib's style and in the colour of a number in `SERIES`."""
 
     points: Points
     label: str = ""
     style: str = "-"
     colour: int = 0
-    """number in `SERIES`"""
     band: Sequence[tuple[float, float, float]] = ()
     """x, lowest and highest y"""
 

@@ -29,7 +29,6 @@ class RunSummary:
         `ended`: the caller knows that the run goes on no more, finished or not.
         """
         self.record = record
-        """for the functions of `explain` and `reporting`"""
         self.intervals = record.intervals
         """training metrics, interval by interval: loss, learning rate, step time and its parts"""
         self.evaluations = record.evaluations

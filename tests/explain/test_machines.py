@@ -1,9 +1,5 @@
 """What the machines did: means, energies, rates, correlations, operations of known results."""
 
-import math
-import random
-from statistics import stdev
-
 import pytest
 import tensorflow as tf
 
@@ -35,13 +31,6 @@ def test_the_mean_step_weighs_intervals_by_their_steps(tmp_path):
     assert times.margin_s is None  # two intervals say nothing of their spread
     assert machines.step_times(run_of(tmp_path, rows[:1])).mean_s == 9.0
     assert machines.step_times(run_of(tmp_path)) is None
-
-
-def test_the_margin_is_student_s(tmp_path):
-    values = [2.0, *(random.Random(1).gauss(1.0, 0.1) for _ in range(10))]
-    rows = [Interval(i, 1, None, value) for i, value in enumerate([5.0, *values])]
-    wanted = 2.228 * stdev(values) / math.sqrt(11)
-    assert machines.step_times(run_of(tmp_path, rows)).margin_s == pytest.approx(wanted, rel=0.002)
 
 
 def test_the_first_interval_of_every_start_is_left_out(tmp_path):

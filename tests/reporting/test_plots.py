@@ -37,15 +37,6 @@ def drawn(monkeypatch):
     return curves
 
 
-def test_a_resumed_run_is_drawn_without_its_tracing(two_host_run, drawn):
-    tracing = {600: {"step_s": 60.0}}
-    run = two_host_run(lambda i: {"start": int(i.step > 500), **tracing.get(i.step, {})})
-    plots.step_time(RunSummary(run))
-    (curve,) = drawn
-    counted = [(i.step, i.step_s) for i in run.intervals[1:] if i.step != 600]
-    assert curve.points == counted
-
-
 def test_many_points_become_their_means():
     points = plots.averaged([(n, float(n % 2)) for n in range(2400)])
     assert points.shape == (plots.MOST_POINTS, 2)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hvd_nmt.config.exchange import Exchange
-from hvd_nmt.explain import between_hosts, machines
 from hvd_nmt.records.record import HostSamples, Interval, Launch, Run, Save, Start
 from hvd_nmt.reporting.answer import Answer, State
 from hvd_nmt.reporting.answers_time import state_sentence
@@ -163,16 +162,6 @@ def test_every_byte_of_the_checkpoint_is_accounted_for(two_host_run):
     (table,) = RunSummary(two_host_run(path=GOLDEN_RUN)).answers[8].tables
     *each, total = (int(row[3].replace(",", "")) for row in table.rows)
     assert sum(each) == total == data.stat().st_size
-
-
-def test_intervals_that_hold_tracing_have_no_say_in_the_relation_to_traffic(two_host_run):
-    """One interval of 30 s a step after a resume would be all that the correlation sees."""
-    assert len(between_hosts.rates(two_host_run())) == 10
-    resumed = two_host_run(**variants(two_host_run)["resumed"][1])
-    pairs = [(rate, i.step_s) for i, rate in between_hosts.rates(resumed)]
-    assert len(pairs) == 9
-    assert max(step_s for _, step_s in pairs) < 2
-    assert abs(machines.pearson(pairs).value) > 0.99
 
 
 def test_a_run_directory_tells_its_metrics_and_checkpoints_without_tensorflow(tmp_path):
