@@ -260,10 +260,8 @@ def predict(
 ) -> Prediction:
     """The values that a checkpoint of a run holds; raises ConfigError if `freeze` names no weight.
 
-    Args:
-        vocabulary_size: rows of the shared matrix: pieces rounded up to a multiple of 8.
-        averaged: whether there is a moving average (`training.ema_decay`).
-        source_vocabulary_size: rows of the source's own matrix; 0: it has none.
+    The sizes are rows of matrices, pieces rounded up to a multiple of 8; `source_vocabulary_size`
+    is 0 where the source has none of its own. `averaged`: there is a moving average.
     """
     weights = weight_sizes(model, vocabulary_size, source_vocabulary_size)
     kept = names.frozen(list(weights), freeze)

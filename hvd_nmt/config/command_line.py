@@ -92,10 +92,7 @@ def options(
     """One frozen dataclass as a command line (tyro); `--help` shows its docstrings.
 
     Of several ranks the first says what the parser has to say, and then others what is theirs.
-
-    Raises:
-        ConfigError: a combination of values that cannot work.
-        SystemExit: 0 after `--help`; 2 for an unknown option, with the nearest names.
+    ConfigError: values that cannot work; SystemExit: 0 after `--help`, 2 for an unknown option.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if {"-h", "--help"} & set(words):

@@ -94,24 +94,22 @@ class EventStore:
         """
         time_s = time.time() if time_s is None else time_s
         floats = {tag: float(value) for tag, value in values.items()}
+        self.record(kind, {"step": int(step), **floats, **(more or {})}, time_s)
         with self._explained():
-            self._append(kind, {"step": int(step), **floats, **(more or {})}, time_s)
             self._events.scalars(step, floats, time_s)
         self._show(step, floats)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
         """Writes a Markdown text about one step, as a line of kind "text" and for TensorBoard."""
+        self.record("text", {"step": int(step), tag: markdown})
         with self._explained():
-            self._append("text", {"step": int(step), tag: markdown}, time.time())
             self._events.add(step=int(step), summary=text_pb(tag, markdown))
 
-    def record(self, kind: str, values: Mapping[str, Any]) -> None:
+    def record(self, kind: str, values: Mapping[str, Any], time_s: float | None = None) -> None:
         """Writes JSON values about the run, such as its start, as a line of metrics.jsonl alone."""
+        time_s = time.time() if time_s is None else time_s
         with self._explained():
-            self._append(kind, values, time.time())
-
-    def _append(self, kind: str, values: Mapping[str, Any], time_s: float) -> None:
-        self._file.append({"time_s": time_s, "kind": kind, **values})
+            self._file.append({"time_s": time_s, "kind": kind, **values})
 
     def close(self) -> None:
         """Closes the files."""

@@ -29,11 +29,8 @@ class Sampler:
     def __init__(self, path: Path, event_dir: Path, interval_s: float = 1.0) -> None:
         """Sets the sampler up; nothing is opened before `start`.
 
-        Args:
-            path: the host's file, `<host>.jsonl`, continued if it is there.
-            event_dir: for TensorBoard's scalars, at most one set per second; their step is seconds
-                since the file began.
-            interval_s: seconds from sample to sample, above 0.
+        `path` is the host's file, `<host>.jsonl`, continued if it is there; `event_dir` is for
+        TensorBoard's scalars, at most one set per second, whose step is seconds since it began.
         """
         self._path, self._event_dir, self._interval_s = path, event_dir, interval_s
         self._stopping = threading.Event()

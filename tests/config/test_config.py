@@ -8,9 +8,6 @@ from typing import get_args, get_type_hints
 
 import docstring_parser
 import pytest
-import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from hvd_nmt import config as configuration
 from hvd_nmt.common.errors import ConfigError
@@ -208,38 +205,15 @@ def documented_fields(kind=Config, prefix=""):
     return found
 
 
-KEYS = sorted({key for name in documented_fields() for key in name.split(".")})
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.dates()
-SCALARS |= st.sampled_from(["auto", "learned", "files", "1e3", "nan", 10**400])
-SCALARS |= st.text(max_size=8)
-DOCUMENTS = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(KEYS) | SCALARS, inner, max_size=4)
-    ),
-    max_leaves=12,
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    st.text(max_size=60)
-    | st.dictionaries(st.sampled_from(KEYS), DOCUMENTS, max_size=4).map(yaml.safe_dump)
-    | DOCUMENTS.map(yaml.safe_dump)
-)
-@example("? [a]\n: 1")
-@example("training: {seed: 0b_}")
-# Constructors of PyYAML itself that raise other errors than YAMLError.
-@example("run_dir: 2024-13-45")
-@example("training: {seed: " + "9" * 5000 + "}")
-@example("training: {learning_rate: " + "9" * 400 + "}")
-@example("a: &x [*x, *x]")
-@example("[" * 5000)
-@example("? !!python/object:os.system {}")
+@pytest.mark.parametrize("text", [
+    "? [a]\n: 1", "training: {seed: 0b_}", "? !!python/object:os.system {}", "a: &x [*x, *x]",
+    # Constructors of PyYAML itself that raise other errors than YAMLError.
+    "run_dir: 2024-13-45", "[" * 5000, "training: {seed: " + "9" * 5000 + "}",
+    "training: {learning_rate: " + "9" * 400 + "}",
+], ids=range(8))  # fmt: skip
 def test_any_document_gives_a_configuration_or_a_sentence(text):
-    path = Path("fuzz.yaml")  # one folder for all: they come after each other
-    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    path = Path("odd.yaml")
+    path.write_text(text)
     said = ""
     try:
         found = configuration.load(path)
