@@ -34,9 +34,7 @@ from hvd_nmt.data.text import read_lines
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 SPM_MODEL = "spm.model"
-SPM_VOCAB = "spm.vocab"
 SPM_SOURCE_MODEL = "spm.source.model"
-SPM_SOURCE_VOCAB = "spm.source.vocab"
 
 
 def load(directory: str | Path, verify: bool = False) -> "DataDirectory":

@@ -37,17 +37,8 @@ class Input(NamedTuple):
 
     @classmethod
     def of(cls, paths: Sequence[Paths]) -> "Input":
-        """Reads the files' digests; DataError: a file cannot be read, or not more than once."""
-        for path in (path for pair in paths for path in pair):
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                raise DataError(
-                    f"{path} is a pipe or a device, and the text is read more than once: give a "
-                    "file (.gz, .bz2 and .xz are read as they are)."
-                )
-        try:
-            return cls(paths, [(fingerprint(pair[0]), fingerprint(pair[1])) for pair in paths])
-        except OSError as error:
-            raise DataError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        """Reads the files' digests; raises as `facts`."""
+        return cls(paths, [(facts(source), facts(target)) for source, target in paths])
 
     @property
     def files(self) -> list[FileFacts]:
@@ -64,6 +55,19 @@ class Input(NamedTuple):
             for block in pair_blocks(*paths):
                 yield paths, before, block
             before += block.first + block.pairs - 1
+
+
+def facts(path: Path) -> FileFacts:
+    """What a file is; DataError: it cannot be read, or not more than once."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(
+            f"{path} is a pipe or a device, and the text is read more than once: give a file "
+            "(.gz, .bz2 and .xz are read as they are)."
+        )
+    try:
+        return fingerprint(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def joined(files: Sequence[FileFacts]) -> FileFacts:

@@ -99,11 +99,7 @@ TABLE = {
     }),
 }  # fmt: skip
 NAMES = tuple(TABLE)
-
-
-def default_cache() -> Path:
-    """Where data sets are kept if nobody says otherwise: the user's cache directory."""
-    return Path(pooch.os_cache("hvd_nmt"))
+DEFAULT_CACHE = Path(pooch.os_cache("hvd_nmt"))
 
 
 def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, list[Files]]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from hvd_nmt.common.errors import ConfigError, DataError
-from hvd_nmt.common.files import fingerprint
+from hvd_nmt.common.errors import ConfigError
 from hvd_nmt.config.schema import NaturalInt, PositiveInt, require_limits
 from hvd_nmt.preparation import corpora, datasets, embedded
 from hvd_nmt.preparation.cleaning import Rules
@@ -53,7 +52,7 @@ class Options:
     """name of the target language, used in file names"""
     mirror: str | None = None
     """address to download the same files of the dataset from"""
-    cache: Path = dataclasses.field(default_factory=datasets.default_cache)
+    cache: Path = datasets.DEFAULT_CACHE
     """folder that keeps downloads"""
     rules: Annotated[Rules, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Rules)
     """which training pairs are removed"""
@@ -209,8 +208,8 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
         "vocabulary_sample": (options.vocabulary_sample != SAMPLE, options.vocabulary_sample),
         "learning": (options.learning != Learning(), json.loads(json.dumps(learning))),
         "source_pieces": (options.separate_vocabularies, options.pieces[0]),
-        "vocabulary": (options.vocabulary, _digest(options.vocabulary)),
-        "source_vocabulary": (options.source_vocabulary, _digest(options.source_vocabulary)),
+        "vocabulary": _given(options.vocabulary),
+        "source_vocabulary": _given(options.source_vocabulary),
         "copying": (options.copying.is_on, dataclasses.asdict(options.copying)),
         "not_utf8": (options.wrong_bytes != "stop", options.wrong_bytes),
     }
@@ -231,8 +230,5 @@ def request(options: Options, found: Sequence[CorpusFiles]) -> dict[str, Any]:
     return settings | {"inputs": inputs}
 
 
-def _digest(path: Path | None) -> str:
-    try:
-        return fingerprint(path).sha256 if path else ""
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+def _given(path: Path | None) -> tuple[bool, str]:
+    return path is not None, corpora.facts(path).sha256 if path else ""

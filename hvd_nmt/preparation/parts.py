@@ -6,8 +6,8 @@ duplicates and leaks are found.
 
 import gzip
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress, count
@@ -20,7 +20,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
-from hvd_nmt.data.text import Block, block_lines, plain
+from hvd_nmt.data.text import Block, block_lines, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
 
@@ -95,15 +95,18 @@ def clean(
     blocks: list[_Cleaned] = []
     corpus_of: list[int] = []  # of each block
     with ExitStack() as stack:
-        rows = [
-            stack.enter_context(_packed(removed, corpus.name))
-            for corpus in corpora
-            if part == "train"
-        ]
-        with _writing(text) as write:
+        rows = []
+        for corpus in corpora if part == "train" else ():
+            name = ".".join(filter(None, ("removed", corpus.name, "tsv.gz")))
+            stream = stack.enter_context(open(removed / name, "wb"))
+            # Without a name and a time, which gzip would put into the bytes.
+            packed = gzip.GzipFile("", "wb", compresslevel=6, fileobj=stream, mtime=0)
+            rows.append(stack.enter_context(packed))
+        with open(text[0], "wb") as source, open(text[1], "wb") as target:
             for number, corpus in enumerate(corpora):
                 for cleaned in _read(part, corpus, wrong_bytes == "skip", known_tags):
-                    write(cleaned.kept)
+                    source.write(cleaned.kept[0])
+                    target.write(cleaned.kept[1])
                     if rows:
                         rows[number].write(cleaned.rows)
                     blocks.append(cleaned._replace(kept=(b"", b""), rows=b""))
@@ -126,9 +129,9 @@ def clean(
             rules[own] = cleaning.repeated(corpus.rules, state.keys[own], held_out or {})
         places = np.flatnonzero(rules)
         numbers = np.concatenate([block.numbers for block in blocks])
-        for place, pair in zip(places, _chosen(text, rules != ""), strict=True):
-            row = _row(rules[place], numbers[place], *(side[:-1].decode() for side in pair))
-            rows[state.corpora[place]].write(row)
+        pairs = zip(*(compress(read_lines(path), rules) for path in text), strict=True)
+        for place, pair in zip(places, pairs, strict=True):
+            rows[state.corpora[place]].write(_row(rules[place], numbers[place], *pair))
     left = text[0].with_name(f"{text[0].name}.left"), text[1].with_name(f"{text[1].name}.left")
     return _without(state, left, rules) if len(places) else state
 
@@ -175,16 +178,10 @@ def _without(part: PartState, text: Paths, rules: np.ndarray) -> PartState:
 
 def subset(part: PartState, text: Paths, which: np.ndarray) -> PartState:
     """Some pairs of a part, bool [pairs], written to files of their own."""
-    with _writing(text) as write:
-        for pair in _chosen(part.text, which):
-            write(pair)
+    for path, new in zip(part.text, text, strict=True):
+        with open(path, "rb") as lines, open(new, "wb") as stream:
+            stream.writelines(compress(lines, which))
     return replace(part, text=text, keys=part.keys[which], corpora=part.corpora[which])
-
-
-def _chosen(text: Paths, which: np.ndarray) -> Iterator[tuple[bytes, bytes]]:
-    """Some pairs of clean text, bool [pairs], with their line ends."""
-    with open(text[0], "rb") as source, open(text[1], "rb") as target:
-        yield from zip(compress(source, which), compress(target, which), strict=True)
 
 
 class _Cleaned(NamedTuple):
@@ -257,27 +254,3 @@ def _text(lines: Iterable[str]) -> bytes:
 
 def _row(rule: str, number: int, source: str, target: str) -> bytes:
     return f"{rule}\t{number}\t{plain(source)}\t{plain(target)}\n".encode()
-
-
-@contextmanager
-def _writing(paths: Paths) -> Iterator[Callable[[tuple[bytes, bytes]], None]]:
-    """Yields a function that writes whole lines to two files."""
-    with open(paths[0], "wb") as source, open(paths[1], "wb") as target:
-
-        def write(lines: tuple[bytes, bytes]) -> None:
-            source.write(lines[0])
-            target.write(lines[1])
-
-        yield write
-
-
-@contextmanager
-def _packed(folder: Path, corpus: str) -> Iterator[gzip.GzipFile]:
-    """Yields the file of the pairs that are removed from a corpus."""
-    name = ".".join(filter(None, ("removed", corpus, "tsv.gz")))
-    with (
-        open(folder / name, "wb") as stream,
-        # Without a name and a time, which gzip would put into the bytes.
-        gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6, mtime=0) as packed,
-    ):
-        yield packed

@@ -57,8 +57,7 @@ def make(
         made["train"], models, build.limit, build.paths(result, "train"), is_train=True,
         copying=options.copying,
     )  # fmt: skip
-    stems = build.paths(result, "dev")
-    encoding.encode(made["dev"], models, build.limit, stems, is_train=False)
+    encoding.encode(made["dev"], models, build.limit, build.paths(result, "dev"), is_train=False)
     _require_pairs(made["train"], f" (--max-length {options.max_length})")
     shutil.rmtree(work)
     manifest = _manifest(build, made, request, *models)
@@ -114,18 +113,14 @@ def _vocabularies(build: _Build, train: PartState) -> encoding.Models:
     """Those of source and target, learned or taken as they are; the same where it is joint."""
     given = build.options.vocabularies
     learned = [path.read_bytes() for path in given] if given else _learned(build, train)
-    names = (
-        (corpus.SPM_SOURCE_MODEL, corpus.SPM_SOURCE_VOCAB), (corpus.SPM_MODEL, corpus.SPM_VOCAB),
-    )  # fmt: skip
+    names = (corpus.SPM_SOURCE_MODEL, corpus.SPM_MODEL)[-len(learned) :]
     models = []
-    for (name, as_text), content in zip(names[-len(learned) :], learned, strict=True):
-        # Byte for byte, for checkpoints are bound to their hashes.
-        (build.result / name).write_bytes(content)
+    for path, content in zip(map(build.result.joinpath, names), learned, strict=True):
+        path.write_bytes(content)  # byte for byte, for checkpoints are bound to their hashes
         models.append(model := subwords.load(content))
-        lines = (
-            f"{piece}\t{model.get_score(i):g}\n" for i, piece in enumerate(subwords.pieces(model))
-        )
-        (build.result / as_text).write_text("".join(lines), encoding="utf-8", newline="\n")
+        pieces = enumerate(subwords.pieces(model))
+        lines = "".join(f"{piece}\t{model.get_score(i):g}\n" for i, piece in pieces)
+        path.with_suffix(".vocab").write_text(lines, encoding="utf-8", newline="\n")
     return models[0], models[-1]
 
 
@@ -205,17 +200,12 @@ def _records(
     pairs = {part: np.bincount(state.corpora, minlength=len(found)) for part, state in made.items()}
     return [
         corpus.MixedCorpus(
-            name=each.name,
-            source_language=each.languages[0],
-            target_language=each.languages[1],
-            tags=list(each.tags),
-            weight=each.weight,
-            date=each.date,
-            pairs={part: int(pairs[part][number]) for part in pairs},
+            each.name, *each.languages, list(each.tags), each.weight, each.date,
+            pairs={part: int(of_part[number]) for part, of_part in pairs.items()},
         )
         for number, each in enumerate(found)
         if each.name
-    ]
+    ]  # fmt: skip
 
 
 def _require_pairs(train: PartState, why: str = "") -> None:
