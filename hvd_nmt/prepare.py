@@ -50,7 +50,7 @@ def prepare(options: Options) -> None:
             return
         with replacing(options.out) as result:
             stages.make(options, corpora, wanted, result)
-        print(quality.summary(options.out, options.vocabulary_size))
+        print(quality.summary(options.out))
 
 
 def _is_done(out: Path, wanted: dict[str, Any], overwrite: bool) -> bool:

@@ -111,8 +111,6 @@ def _share(
     rounded: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """This rank's rows of a step as (source_BxS, target_BxT, indices_B); -1 marks a pad row."""
-    if not 0 <= rank < size:
-        raise ValueError(f"rank {rank} of {size}")
     source, target = (int(side.lengths[sentences].max()) for side in (corpus.source, corpus.target))
     shape = PaddedBatch(-(-len(sentences) // size), source, target)
     rows, source, target = shape.rounded if rounded else shape

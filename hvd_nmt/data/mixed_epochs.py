@@ -31,15 +31,6 @@ _FEWEST_STEPS = 32
 be padded to the longest; so what is left of a stage after its last whole epoch joins that one"""
 
 
-class Draw(NamedTuple):
-    """The sentences of an epoch, corpus after corpus."""
-
-    sentences: np.ndarray
-    """int64, places in the corpus"""
-    passes: np.ndarray
-    """int32, for each the pass through its corpus that it belongs to, from 0"""
-
-
 class Place(NamedTuple):
     """An epoch within the stages."""
 
@@ -142,8 +133,11 @@ class MixedEpochs:
             epochs += self._epochs(number)
         raise ValueError(global_step)
 
-    def draw(self, epoch: int) -> Draw:
-        """The sentences of an epoch."""
+    def draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sentences of an epoch, corpus after corpus.
+
+        Returns int64 places in the corpus, and int32 passes through it that they belong to, from 0.
+        """
         stage, first_step, steps = self.place(epoch)
         sentences, passes = [], []
         for name in self.stages[stage].weights:
@@ -157,7 +151,7 @@ class MixedEpochs:
                 part = self._part(name, before + number, begin, end)
                 sentences.append(part)
                 passes.append(np.full(len(part), before + number))
-        return Draw(np.concatenate(sentences), np.concatenate(passes, dtype=np.int32))
+        return np.concatenate(sentences), np.concatenate(passes, dtype=np.int32)
 
     def shares(self, stage: int) -> dict[str, Fraction]:
         """Of each corpus in use, its share of a stage's pairs."""

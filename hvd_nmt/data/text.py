@@ -63,7 +63,7 @@ def read_lines(
         DataError: the file cannot be read, is UTF-16, or (unless lenient) is not UTF-8.
     """
     name = name or (str(source) if isinstance(source, (str, Path)) else "the input")
-    return map(plain, _decoded(_raw_lines(source, name), 1, lenient, name))
+    return map(plain, decoded(_raw_lines(source, name), 1, lenient, name))
 
 
 def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Block]:
@@ -95,25 +95,6 @@ def pair_blocks(source_path: str | Path, target_path: str | Path) -> Iterator[Bl
             f"{source_path} has {counts[0]} lines, but {target_path} has {counts[1]}: line i of "
             "one must be the translation of line i of the other."
         )
-
-
-def block_lines(
-    block: Block, names: tuple[str, str], lenient: bool = False
-) -> tuple[list[str], list[str]]:
-    """The source and target lines of a block, decoded; control characters are still in: `plain`.
-
-    Args:
-        names: what to call the two files in messages.
-        lenient: replace wrong bytes by U+FFFD instead of raising.
-
-    Raises:
-        DataError: it is not UTF-8 (unless lenient).
-    """
-    source, target = (
-        list(_decoded(lines, block.first, lenient, name))
-        for lines, name in zip(block.lines, names, strict=True)
-    )
-    return source, target
 
 
 def plain(line: str) -> str:
@@ -159,7 +140,11 @@ def _of_bytes(stream: Iterable[bytes], name: str) -> Iterator[bytes]:
     yield from chain(filter(None, [first.removeprefix(codecs.BOM_UTF8)]), lines)
 
 
-def _decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
+def decoded(lines: Iterable[bytes], first: int, lenient: bool, name: str) -> Iterator[str]:
+    """Lines without their ends, control characters still in: `plain`; raises as `read_lines`.
+
+    `first` is the number of the first one in the file that messages call `name`.
+    """
     for number, raw in enumerate(lines, start=first):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         try:

@@ -117,22 +117,16 @@ class CorpusFiles:
 
 def side_names(corpora: Iterable[CorpusFiles]) -> tuple[str, str]:
     """What the two sides are called in file names: source and target, if there are several."""
-    of_side = [dict.fromkeys(each) for each in zip(*(c.languages for c in corpora), strict=True)]
-    source, target = (next(iter(names)) for names in of_side)
-    is_one_direction = len(of_side[0]) == len(of_side[1]) == 1 and source != target
-    return (source, target) if is_one_direction else _SIDES
+    directions = {corpus.languages for corpus in corpora}
+    source, target = directions.pop()
+    return _SIDES if directions or source == target else (source, target)
 
 
 def read(path: Path, languages: tuple[str, str], rules: Rules) -> list[CorpusFiles]:
     """The corpora that a YAML file names, with the digests of their files.
 
-    Args:
-        languages: of a corpus that names none.
-        rules: of the command line; each corpus may change some.
-
-    Raises:
-        ConfigError: the file cannot be read or says what cannot be.
-        DataError: a file of text cannot be read.
+    `languages` are those of a corpus that names none; each may change some of the `rules`.
+    ConfigError: the file cannot be read or says what cannot be; DataError: as `facts`.
     """
     values = read_yaml(path)
     entries = values.get("corpora")

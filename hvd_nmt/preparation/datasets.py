@@ -105,16 +105,11 @@ DEFAULT_CACHE = Path(pooch.os_cache("hvd_nmt"))
 def download(name: str, cache: Path, mirror: str | None = None) -> dict[str, list[Files]]:
     """The text files of a data set, downloaded and unpacked where they are not there.
 
-    Args:
-        name: one of `NAMES`.
-        cache: the files go into a folder of the data set's name in it.
-        mirror: an http(s) address in place of the hosts, with the same files and paths.
+    They go into a folder of its name in the cache; a mirror, an http(s) address in place of the
+    hosts, has the same files and paths. DataError: one cannot be had or is not what it should be.
 
     Returns:
         For each part the source and target files, UTF-8, plain or .gz, to be joined in that order.
-
-    Raises:
-        DataError: a file cannot be had or is not what it should be.
     """
     folder = cache / name / "downloads"
     try:

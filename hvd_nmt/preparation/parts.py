@@ -20,7 +20,7 @@ from hvd_nmt.common.errors import DataError
 from hvd_nmt.common.files import FileFacts
 from hvd_nmt.common.progress import progress
 from hvd_nmt.data.corpus import Part, Side
-from hvd_nmt.data.text import Block, block_lines, plain, read_lines
+from hvd_nmt.data.text import Block, decoded, plain, read_lines
 from hvd_nmt.preparation import cleaning, workers
 from hvd_nmt.preparation.corpora import CorpusFiles, Paths, joined
 
@@ -90,7 +90,7 @@ def clean(
         held_out: `cleaning.keys` of the parts with which train must not share sentences.
 
     Raises:
-        DataError: as `pair_blocks` and `block_lines`.
+        DataError: as `pair_blocks` and `decoded`.
     """
     blocks: list[_Cleaned] = []
     corpus_of: list[int] = []  # of each block
@@ -217,7 +217,10 @@ def _clean(
 ) -> _Cleaned:  # fmt: skip
     """What a worker does with a block: decode, apply the rules (None: all stay), encode."""
     paths, before, block = job
-    lines = block_lines(block, (str(paths[0]), str(paths[1])), lenient)
+    lines = [
+        list(decoded(raw, block.first, lenient, str(path)))
+        for raw, path in zip(block.lines, paths, strict=True)
+    ]
     kept: list[cleaning.Pair] = []
     numbers: list[int] = []
     rows: list[bytes] = []

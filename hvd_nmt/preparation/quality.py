@@ -19,7 +19,7 @@ import numpy as np
 
 from hvd_nmt.common.units import data_size
 from hvd_nmt.data import corpus
-from hvd_nmt.data.corpus import Manifest, Part, Side
+from hvd_nmt.data.corpus import Part, Side
 from hvd_nmt.preparation.cleaning import leaks, pair_keys
 
 REPORT = "quality.json"
@@ -61,11 +61,8 @@ def write(directory: Path, report: Mapping[str, Any]) -> None:
     (directory / REPORT).write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
-def summary(out: Path, wanted: int) -> str:
-    """The lines that `prepare` prints when it is done.
-
-    `wanted` pieces of the target's or joint vocabulary were asked for, 0: none in particular.
-    """
+def summary(out: Path) -> str:
+    """The lines that `prepare` prints when it is done."""
     manifest = corpus.load(out).manifest
     lines = [*table(json.loads((out / REPORT).read_text(encoding="utf-8")))]
     lines += [
@@ -78,8 +75,15 @@ def summary(out: Path, wanted: int) -> str:
         pairs = f"{each.pairs['train']:,} training pairs"
         words = ", ".join((each.direction, pairs, weight, *each.tags))
         lines.append(f"corpus {each.name}: {words}")
-    hashes = f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}"
-    return "\n".join([*lines, *_vocabularies(manifest, wanted), hashes])
+    kind = "joint"
+    if manifest.source_has_own:
+        kind, own = "target", manifest.source_vocabulary_size
+        rows = f"{own:,} embedding rows" if own else "the ids of the target, one embedding for both"
+        lines.append(f"source vocabulary: {manifest.source_vocabulary_pieces:,} pieces, {rows}")
+    rows = f"{manifest.vocabulary_size:,} embedding rows"
+    lines.append(f"{kind} vocabulary: {manifest.vocabulary_pieces:,} pieces, {rows}")
+    lines.append(f"data {manifest.hash[:12]}, vocabulary {manifest.vocabulary_hash[:12]} in {out}")
+    return "\n".join(lines)
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
@@ -114,21 +118,6 @@ def table(report: Mapping[str, Any]) -> Iterator[str]:
             f"median {of['p50']}, 95 % up to {of['p95']}, 99 % up to {of['p99']}, "
             f"longest {of['longest']:,}"
         )
-
-
-def _vocabularies(manifest: Manifest, wanted: int) -> Iterator[str]:
-    """A line of the joint vocabulary, or one of each side's."""
-    pieces, rows = manifest.vocabulary_pieces, manifest.vocabulary_size
-    asked_for = f" ({wanted:,} pieces were asked for)" if wanted not in (0, pieces) else ""
-    if not manifest.source_has_own:
-        yield f"vocabulary: {pieces:,} joint pieces, {rows:,} embedding rows{asked_for}"
-        return
-    own = manifest.source_vocabulary_size
-    of_source = f"{own:,} embedding rows"
-    if not own:
-        of_source = "each with the id that it has in the target: one embedding for both"
-    yield f"source vocabulary: {manifest.source_vocabulary_pieces:,} pieces, {of_source}"
-    yield f"target vocabulary: {pieces:,} pieces, {rows:,} embedding rows{asked_for}"
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -28,14 +28,9 @@ _ROUGH_PAIRS, _ROUGH_COVERAGE = 100_000, 0.995
 def make(
     options: Options, found: Sequence[CorpusFiles], request: dict[str, Any], result: Path
 ) -> None:
-    """Fills a folder, which becomes the data directory.
+    """Fills a folder, which becomes the data directory; `request` is all that decides it.
 
-    Args:
-        found: the corpora with their files.
-        request: all that decides the result.
-
-    Raises:
-        DataError: the text cannot be used, or no training pair is left.
+    DataError: the text cannot be used, or no training pair is left.
     """
     work = result / "work"
     work.mkdir()

@@ -23,9 +23,7 @@ _work: Callable[[Any], Any]
 """of a worker process"""
 
 
-def in_order(
-    work: Callable[[Job], Result], jobs: Iterable[Job], workers: int | None = None
-) -> Iterator[Result]:
+def in_order(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
     """Yields `work(job)` for each job, in order.
 
     Jobs are taken from `jobs` only as results are taken from here, so that neither pile up. A
@@ -35,13 +33,11 @@ def in_order(
     Args:
         work: what is done with a job; each process has a copy of its own, and it writes no files.
         jobs: picklable.
-        workers: number of processes; by default one for each core.
 
     Raises:
-        DataError: a worker was killed, for example because the memory is full.
-        Exception: what `work` raised, at the place of its job.
+        DataError: a worker was killed; or what `work` raised, at the place of its job.
     """
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = len(os.sched_getaffinity(0))
     jobs = iter(jobs)
     first = list(islice(jobs, 2))
     if len(first) < 2 or workers < 2:

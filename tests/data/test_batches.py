@@ -229,12 +229,9 @@ def test_little_padding_and_other_company_in_the_next_epoch():
     assert max(share[1:]) < 0.8 * share[0]
 
 
-def test_wrong_arguments_are_refused():
+def test_a_step_must_hold_the_longest_sentence():
     with pytest.raises(ConfigError, match=r"tokens_per_step is 9, but the longest .* 10 tokens"):
         BatchPlan(np.array([3]), np.array([10]), 9, seed=0)
-    corpus = corpus_of([(3, 3)])
-    with pytest.raises(ValueError, match="rank 2 of 2"):
-        next(batches(corpus, BatchPlan.of(corpus, 9, 0), Position(), 2, 2))
 
 
 def test_each_epoch_takes_the_next_copy_of_every_sentence():

@@ -74,7 +74,7 @@ def test_each_sentence_is_seen_equally_often_over_a_stage_or_once_more(mixture):
         seen, epoch = Counter(), 0
         while (place := mixture.place(epoch)).stage <= number:
             if place.stage == number:
-                seen.update(mixture.draw(epoch).sentences.tolist())
+                seen.update(mixture.draw(epoch)[0].tolist())
             epoch += 1
         said = mixture.times_seen(number, stage.until)
         for name in stage.weights:
@@ -93,7 +93,7 @@ def test_the_parts_of_an_epoch_are_those_asked_for(mixture):
     weights = mixture.stages[last].weights
     counts = Counter(
         name
-        for index in mixture.draw(epoch).sentences.tolist()
+        for index in mixture.draw(epoch)[0].tolist()
         for name, pairs in mixture.ranges.items()
         if index in pairs
     )
@@ -114,8 +114,7 @@ def test_the_parts_of_an_epoch_are_those_asked_for(mixture):
 def test_a_sentence_never_comes_twice_in_one_pass(mixture):
     seen = Counter()
     for epoch in range(8):
-        draw = mixture.draw(epoch)
-        seen.update(zip(draw.sentences.tolist(), draw.passes.tolist(), strict=True))
+        seen.update(zip(*(of_epoch.tolist() for of_epoch in mixture.draw(epoch)), strict=True))
     assert set(seen.values()) == {1}
 
 
@@ -156,7 +155,7 @@ def test_corpora_as_they_are_make_the_plan_of_one_corpus():
         mixed, one = plan.epoch(epoch), plain.epoch(epoch)
         np.testing.assert_array_equal(mixed.order, one.order)
         np.testing.assert_array_equal(mixed.first, one.first)
-        assert set(plan.mixture.draw(epoch).passes.tolist()) == {epoch}
+        assert set(plan.mixture.draw(epoch)[1].tolist()) == {epoch}
 
 
 def test_what_cannot_be_mixed_is_refused():

@@ -55,14 +55,15 @@ def double(job):
     return 2 * job
 
 
-def test_work_comes_back_in_order_and_errors_at_their_place():
+def test_work_comes_back_in_order_and_errors_at_their_place(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     jobs = iter(range(100))
-    results = workers.in_order(double, jobs, workers=3)
+    results = workers.in_order(double, jobs)
     assert list(islice(results, 13)) == [*range(0, 26, 2)]
     assert next(jobs) < 30, "they are taken only as fast as results"
     with pytest.raises(ValueError, match="unlucky"):
         next(results)
-    assert list(workers.in_order(double, [], workers=3)) == []
+    assert list(workers.in_order(double, [])) == []
 
 
 def killed_at_the_third(job):
@@ -71,6 +72,7 @@ def killed_at_the_third(job):
     return job
 
 
-def test_a_killed_worker_is_a_sentence():
+def test_a_killed_worker_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(DataError, match="A worker process was killed"):
-        list(workers.in_order(killed_at_the_third, range(9), workers=2))
+        list(workers.in_order(killed_at_the_third, range(9)))
