@@ -55,10 +55,9 @@ header() {
     nvidia-smi --query-gpu=name,memory.total,driver_version,power.limit --format=csv,noheader 2>/dev/null |
         sed 's/^/- /' || true
     "$python" - 2>"$work/errors" <<'END' || { cat "$work/errors" >&2; return 1; }
-import horovod, tensorflow as tf
+import horovod, horovod.tensorflow as hvd, tensorflow as tf
 from hvd_nmt.common.version import __version__
-from hvd_nmt.training import horovod as ranks
-built = [name for name in ("nccl", "mpi", "gloo") if ranks.build_info()[name]]
+built = [name for name in ("nccl", "mpi", "gloo") if getattr(hvd, f"{name}_built")()]
 print(f"- hvd_nmt {__version__}, TensorFlow {tf.__version__}, Horovod {horovod.__version__} with {', '.join(built)}")
 END
 }

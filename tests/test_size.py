@@ -17,22 +17,22 @@ ALLOWED = 1.03
 """times a budget"""
 LINES = {
     "hvd_nmt": 1_238,
-    "hvd_nmt.checkpoints": 1_526,
-    "hvd_nmt.common": 708,
-    "hvd_nmt.config": 986,
-    "hvd_nmt.data": 1_302,
+    "hvd_nmt.checkpoints": 1_506,
+    "hvd_nmt.common": 704,
+    "hvd_nmt.config": 972,
+    "hvd_nmt.data": 1_277,
     "hvd_nmt.diagnosis": 1_089,
-    "hvd_nmt.explain": 1_358,
+    "hvd_nmt.explain": 1_308,
     "hvd_nmt.formats": 1_025,
     "hvd_nmt.launching": 1_651,
     "hvd_nmt.model": 2_085,
-    "hvd_nmt.preparation": 2_335,
-    "hvd_nmt.records": 823,
-    "hvd_nmt.reporting": 1_566,
-    "hvd_nmt.telemetry": 881,
-    "hvd_nmt.training": 3_614,
+    "hvd_nmt.preparation": 2_266,
+    "hvd_nmt.records": 813,
+    "hvd_nmt.reporting": 1_547,
+    "hvd_nmt.telemetry": 823,
+    "hvd_nmt.training": 3_613,
     "hvd_nmt.translation": 967,
-    "tests": 20_181,
+    "tests": 20_105,
 }
 """of each package, with those within it, blank lines too"""
 MODULES = 154

@@ -134,7 +134,7 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     text.write_text("dog\n")
     inputs = ("--input", str(text))
     for options, code, message, *given in [
-        ([], 3, "stdin is compressed: unpack it first", b"\x1f\x8b\x08\x00 dog"),
+        ([], 3, "stdin is compressed: unpack it, or give a file", b"\x1f\x8b\x08\x00 dog"),
         ([], 3, "stdin is UTF-16 and not UTF-8: convert it first", "dog\n".encode("utf-16")),
         (["--input", str(tmp_path / "none")], 3, f"There is no file {tmp_path / 'none'}."),
         ([*inputs, "--output", str(text)], 2, f"{text} is the input: give the outp"),
