@@ -26,7 +26,7 @@ cut = diagnosis._nics({})
 ip("link", "delete", "eth0")
 left = probe.sample()
 print(json.dumps({"both": sorted(both), "cut": cut, "left": [*left],
-                  "link_mbit_per_s": both["eth0"].link_mbit_per_s}))
+                  "link_mbit_per_s": both["eth0"]["link_mbit_per_s"]}))
 """
 RANK = """
 import pathlib, signal, sys, time
