@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
-from hvd_nmt.common.errors import BY_EXIT_CODE, ClusterError, DataError, DivergedError, UserError
+from hvd_nmt.common.errors import BY_EXIT_CODE, ConfigError, DataError, DivergedError, UserError
 from hvd_nmt.common.version import code_hash
 from hvd_nmt.config import Config, DataConfig, as_plain
 from hvd_nmt.data import corpus
@@ -46,14 +46,14 @@ def prepared_data(config: DataConfig, rank: Rank) -> corpus.DataDirectory:
 def require_equal(facts: dict[str, Any], rank: Rank) -> list[dict[str, Any]]:
     """Compare facts, by name, that must be the same on all hosts; every rank's facts, by rank.
 
-    Raises ClusterError if something differs, which names what, where, and both values.
+    Raises ConfigError if something differs, which names what, where, and both values.
     """
     facts_by_rank = horovod.gather({"host": rank.host, **facts})
     for name in facts:
         hosts = {str(each[name]): each["host"] for each in reversed(facts_by_rank)}
         if len(hosts) > 1:
             listed = ", ".join(f"{value[:60]} on {host}" for value, host in hosts.items())
-            raise ClusterError(
+            raise ConfigError(
                 f"The {name} differs between hosts ({listed}): make them equal, then start again."
             ).of_all_ranks()
     return facts_by_rank

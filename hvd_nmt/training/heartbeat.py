@@ -1,15 +1,7 @@
 """What a rank does, and until when it may: written into a page that its agent reads.
 
-A rank that hangs, in a loop, in a driver or on a file server that is gone, cannot say so, and the
-others wait for it without end. So each section of a run has a limit, learned from the run itself:
-
-    10 times the longest it took before in this start, at least 2 minutes and at most 30
-    30 minutes until it has ended once, and of a checkpoint always, for file servers stall, and of
-    a step in which XLA compiles, for programs differ
-    twice that where a rank waits for others, so that the one they wait for is found first
-
-A rank that is stopped (SIGSTOP) has the shortest limit, whatever it does. Every collective outside
-of a step begins the time of its section anew. Without an agent nobody reads.
+A rank that hangs cannot say so, and the others wait for it without end. So each section of a run
+has a limit, learned from the run itself. Without an agent nobody reads.
 """
 
 import contextlib
@@ -39,6 +31,7 @@ PAGE = struct.Struct("3d?63p")
 """a `State`"""
 _FACTOR = 10.0
 _PATIENCE_WITH_OTHERS = 2.0
+"""so that the one they wait for is found first"""
 
 
 class State(NamedTuple):
@@ -156,6 +149,7 @@ class Heartbeat:
         self._page[: PAGE.size] = PAGE.pack(*times_s, waits, section.encode())
 
     def _limit_s(self) -> float:
+        """The longest until a section has ended once; file servers stall, XLA's programs differ."""
         if self.limit_s == 0:
             return math.inf
         learned_s = _FACTOR * self._longest_s.get(self._section, 0.0)

@@ -68,15 +68,14 @@ class Rank:
     """This process among all processes of the run."""
 
     index: int
-    """number of this process among all ranks, from 0"""
+    """among all ranks, from 0"""
     size: int
-    """number of ranks"""
+    """number of all ranks"""
     local_rank: int
-    """index of this process among the ranks of its host, from 0"""
+    """among the ranks of its host, from 0"""
     local_size: int
-    """number of ranks on this host"""
+    """number of ranks on its host"""
     host: str
-    """name of this process's host"""
 
     @property
     def is_first(self) -> bool:

@@ -1,12 +1,8 @@
 """Hosts that train by themselves, and join their weights now and then: local steps.
 
-Each host is an island: its ranks sum their gradients among themselves and move their weights. Every
-`sync_every` steps the hosts send how far their weights have come from the common ones. The mean of
-that, weighted by the tokens that each host has learned from, moves the common weights (as the
-gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all go on from there.
-
-Between exchanges only `Islands.common` is equal everywhere. `join` makes equal on all hosts what a
-checkpoint holds.
+Every `sync_every` steps the hosts send how far their weights have come from the common ones. The
+mean of that, weighted by the tokens that each host has learned from, moves the common weights (as
+the gradient of an outer optimizer: Douillard et al. 2023, DiLoCo), and all go on from there.
 """
 
 import functools
@@ -86,15 +82,19 @@ class Islands:
         """
         self._tokens_H += learned
         due = self._joined_at(step)
-        if due == Joined.EVERYTHING:
-            return self.join(step)
-        return self.exchange() if due == Joined.WEIGHTS else 0.0
-
-    def exchange(self) -> float:
-        """Make all weights the common ones on all hosts; gives the seconds that it took."""
-        if not self._tokens_H.any():
+        if due == Joined.NOTHING:
             return 0.0
         started_s = time.perf_counter()
+        if due == Joined.WEIGHTS:
+            self.exchange()
+        else:
+            self.join(step)
+        return time.perf_counter() - started_s
+
+    def exchange(self) -> None:
+        """Make all weights the common ones on all hosts."""
+        if not self._tokens_H.any():
+            return
         share_H = self._tokens_H / self._tokens_H.sum()
         # As many hosts with equal shares have a mean with as little noise.
         hosts = 1 / np.sum(share_H**2)
@@ -106,17 +106,12 @@ class Islands:
             for move in self._moves:
                 move(outer_3).numpy()  # fetched: a GPU works behind our back
         self._tokens_H[:] = 0
-        return time.perf_counter() - started_s
 
-    def join(self, step: int) -> float:
-        """Make all that a checkpoint holds equal on all hosts, unless done after this step.
-
-        Gives the seconds that it took.
-        """
+    def join(self, step: int) -> None:
+        """Make all that a checkpoint holds equal on all hosts, unless done after this step."""
         if self._joined == step:
-            return 0.0
+            return
         self._joined = step
-        started_s = time.perf_counter()
         self.exchange()
         with horovod.heartbeat.section(EXCHANGE), horovod.heartbeat.waiting():
             for mean in self._means:
@@ -131,7 +126,6 @@ class Islands:
         values = horovod.gather([float(counter.numpy()) for counter in counters])
         for counter, least in zip(counters, np.min(values, 0), strict=True):
             counter.assign(tf.cast(least, counter.dtype))
-        return time.perf_counter() - started_s
 
     def _move(self, number: int, group: tuple[Any, ...], outer_3: tf.Tensor) -> tf.Tensor:
         """Move the common weights of a group, and take them.

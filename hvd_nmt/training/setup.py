@@ -43,15 +43,12 @@ class RunSetup:
     """What all ranks have agreed on before step 1."""
 
     config: Config
-    """all settings of the run"""
     rank: Rank
-    """this process among the ranks"""
     hosts: list[str]
     """host of each rank"""
     devices: list[str]
     """what each rank computes with"""
     data: DataDirectory
-    """prepared data, equal on all hosts"""
     batch_plan: BatchPlan
     """which sentences each step has"""
     precision: str
@@ -60,11 +57,6 @@ class RunSetup:
     """what travels between the hosts"""
     groups: HostGroups | None = None
     """ranks that sum among themselves; None: all ranks sum float32 gradients together"""
-
-    @property
-    def together(self) -> list[int]:
-        """Ranks on this host."""
-        return [index for index, host in enumerate(self.hosts) if host == self.rank.host]
 
 
 def agree_on_setup(config: Config, rank: Rank) -> RunSetup:
@@ -134,14 +126,13 @@ def dataset(
     data, plan, rank = run_setup.data.epochs, run_setup.batch_plan, run_setup.rank
     ranges = run_setup.data.manifest.by_corpus("train").values()
     ends = np.array([pairs.stop for pairs in ranges])
+    together = [index for index, host in enumerate(run_setup.hosts) if host == rank.host]
 
     def rows() -> Iterator[dict[str, np.ndarray]]:
         start = plan.position(start_step)
         endless = batches(data, plan, start, rank.index, rank.size, rounded)
         for batch in itertools.islice(endless, steps):
-            host_tokens = max(
-                1, sum(batch.rank_target_tokens[index] for index in run_setup.together)
-            )
+            host_tokens = max(1, sum(batch.rank_target_tokens[index] for index in together))
             tokens = [batch.source_tokens, batch.target_tokens, host_tokens]
             corpora = np.searchsorted(ends, batch.sentences, side="right")
             by_corpus = np.bincount(corpora, minlength=len(ends))[: len(ends)]
@@ -178,7 +169,7 @@ def check(run_setup: RunSetup, model: TrainingModel, adam: AdamState) -> "Plan":
         together = None
         model.sums.hosts = run_setup.groups
         if run_setup.exchange.islands:
-            together, model.sums.within_hosts = run_setup.together, True
+            together, model.sums.within_hosts = run_setup.groups.local.ranks, True
             due = functools.partial(joined_at, config, run_setup.exchange)
             model.islands = Islands(model.trained, adam, run_setup.groups, due)
         with horovod.heartbeat.section(heartbeat.EXCHANGE), horovod.heartbeat.waiting():
@@ -207,7 +198,6 @@ class Plan:
     """What the ranks have agreed on, and numbers that follow from it or were measured."""
 
     setup: RunSetup
-    """what the ranks have agreed on"""
     parameters: int
     """weights of the model, frozen ones included"""
     frozen: int = 0
@@ -227,11 +217,6 @@ class Plan:
     def gradient_bytes(self) -> int:
         """Bytes of all gradients of a step."""
         return FLOAT_BYTES * (self.parameters - self.frozen)
-
-    @property
-    def sent_bytes_per_step(self) -> float:
-        """Bytes that each rank sends, and receives, in a step; see `ring_bytes`."""
-        return ring_bytes(self.gradient_bytes, len(self.setup.hosts))
 
     @property
     def ranks_by_host(self) -> tuple[int, ...]:
@@ -274,8 +259,8 @@ class Plan:
             f"({plan.epochs_after(training.max_steps):.1f} epochs)",
             f"rate        {self._rate()}",
             f"all-reduce  {data_size(self.gradient_bytes)} of gradients, "
-            f"{data_size(self.sent_bytes_per_step)} sent by each rank a step; just measured: "
-            f"{step_duration(self.all_reduce_s)}",
+            f"{data_size(ring_bytes(self.gradient_bytes, ranks))} sent by each rank a step; "
+            f"just measured: {step_duration(self.all_reduce_s)}",
             *self._exchange(),
         ]
         if training.ema_decay:

@@ -189,7 +189,7 @@ def test_of_two_ranks_nobody_knows_which_is_wrong(monkeypatch):
 
 def test_a_fact_that_differs_is_named_with_both_values_and_hosts(answers):
     for answer in answers("facts_that_differ"):
-        assert answer["error"] == "ClusterError"
+        assert answer["error"] == "ConfigError"
         assert "The precision differs between hosts" in answer["text"]
         assert "float16 on host1" in answer["text"]
         assert "float32 on host0" in answer["text"]

@@ -55,15 +55,6 @@ def base():
     return configuration.presets()["base"][1]
 
 
-def test_bytes_of_a_step(base):
-    """DESIGN.md section 1: 243.5 MB of gradients, 365 MB per host and direction and step."""
-    plan = make(base)
-    assert (plan.gradient_bytes, plan.sent_bytes_per_step) == (243_523_584, 365_285_376)
-    frozen = dataclasses.replace(plan, frozen=20_880_896)
-    assert (frozen.gradient_bytes, frozen.sent_bytes_per_step) == (160_000_000, 240_000_000)
-    assert make(base, hosts=["laptop"]).sent_bytes_per_step == 0
-
-
 def test_the_plan_as_it_is_printed(base, golden_page):
     """That of the recipe, and of others what is not as there."""
     recipe, training = make(base, devices=[V100] * 4), base.training
