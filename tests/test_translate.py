@@ -155,6 +155,13 @@ def test_mistakes_are_one_sentence_and_an_exit_code(run, pipe, tmp_path):
     assert err.startswith(f"hvd_nmt.translate: {part} is the input")
 
 
+def test_a_closed_stdout_is_said(pipe, monkeypatch):
+    monkeypatch.setattr(sys, "__stdout__", None)
+    code, _, err = pipe(b"dog\n")
+    said = "hvd_nmt.translate: The standard output is closed: give --output.\n"
+    assert (code, err) == (2, said)
+
+
 def test_out_of_memory_names_the_option(pipe, monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")

@@ -13,9 +13,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Any
 
 from hvd_nmt.checkpoints import names
 from hvd_nmt.checkpoints.find import find
@@ -44,17 +45,16 @@ def run(job: FileJob) -> None:
         _translate_all(job, loaded, output)
 
 
-@final
+@dataclass
 class Output:
     """Where the lines go; made by `open_output`."""
 
-    def __init__(self, stream: IO[bytes], path: Path | None) -> None:
-        self.stream = stream
-        self.path = path
-        """a file, a device or a pipe; None: standard output"""
-        self.part: Path | None = None
-        """the file in which another start finds the lines; None: nowhere"""
-        self.lines_done = 0
+    stream: IO[bytes]
+    path: Path | None
+    """a file, a device or a pipe; None: standard output"""
+    part: Path | None = None
+    """the file in which another start finds the lines; None: nowhere"""
+    lines_done: int = 0
 
     def write(self, rows: Sequence[str]) -> None:
         """Writes lines, given without their ends; when it returns, they are done for good."""
@@ -108,6 +108,8 @@ def open_output(path: Path | None, job: str = AFRESH) -> Iterator[Output]:
 
 def _check_files(job: FileJob) -> None:
     """See before a model is loaded that files can be used."""
+    if job.output is None and sys.__stdout__ is None:
+        raise ConfigError("The standard output is closed: give --output.")
     if job.input is None:
         return
     if not job.input.exists():
