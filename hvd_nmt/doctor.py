@@ -17,17 +17,15 @@ from typing import Annotated
 
 import tyro
 
-from hvd_nmt.common.errors import ClusterError, ConfigError
+from hvd_nmt.common.errors import ClusterError
 from hvd_nmt.common.units import count
 from hvd_nmt.config import Config, command_line
 from hvd_nmt.config.schema import PositiveFloat
 from hvd_nmt.diagnosis import checks, hosts, prediction
 from hvd_nmt.diagnosis.checks import FAIL, OK, WARN, Check, PlannedRun
+from hvd_nmt.diagnosis.hosts import Host
 from hvd_nmt.diagnosis.link import Links
 from hvd_nmt.diagnosis.prediction import Prediction
-
-_NO_MATTER_TO_A_MEASUREMENT = ("disk", "run directory")
-"""checks without which some steps can be measured"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +41,6 @@ class DoctorConfig(Config):
     timeout_s: PositiveFloat = 20.0
     """seconds that each host has to answer"""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.hosts and self.hostfile:
-            raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
@@ -55,8 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def doctor(config: DoctorConfig) -> int:
-    """Prints what was found; returns the exit code."""
-    found, predicted = diagnose(config)
+    """Asks all hosts, judges what they say, measures a step on them; returns the exit code."""
+    wanted = hosts.named(config.hosts, config.hostfile) or [Host(socket.gethostname(), 1)]
+    _say(f"asking {', '.join(host.name for host in wanted)} ...")
+    with Links(config.timeout_s) as links:
+        run = checks.ask(config, wanted, links)
+    found, predicted = checks.examine(run), None
+    if run.ranks > 1 and config.measure:
+        check, predicted = _measure(run, found)
+        found.append(check)
     statuses = collections.Counter(check.status for check in found)
     parts = [checks.table(found)]
     if predicted is not None:
@@ -70,33 +70,12 @@ def doctor(config: DoctorConfig) -> int:
     return ClusterError.exit_code if statuses[FAIL] else 0
 
 
-def diagnose(config: DoctorConfig) -> tuple[list[Check], Prediction | None]:
-    """Ask all hosts, judge what they say, and measure a step on them, unless that is not wanted.
-
-    Raises:
-        ConfigError: the hosts cannot be read.
-    """
-    if config.hostfile is not None:
-        wanted = hosts.read_hostfile(config.hostfile)
-    else:
-        wanted = hosts.parse(config.hosts or f"{socket.gethostname()}:1")
-    _say(f"asking {', '.join(host.name for host in wanted)} ...")
-    with Links(config.timeout_s) as links:
-        run = checks.ask(config, wanted, links)
-        found = checks.examine(run)
-    if run.ranks == 1 or not config.measure:
-        return found, None
-    check, predicted = _measure(run, found)
-    return [*found, check], predicted
-
-
 def _measure(run: PlannedRun, found: Sequence[Check]) -> tuple[Check, Prediction | None]:
     """Time what a step consists of and say what it means."""
-    failures = [check for check in found if check.status == FAIL]
-    hindered = [each for each in failures if each.name not in _NO_MATTER_TO_A_MEASUREMENT]
-    if hindered:
-        where = f" of {hindered[0].host}" if hindered[0].host else ""
-        why = f"not measured: {hindered[0].name}{where} fails"
+    failed = next((check for check in found if check.status == FAIL), None)
+    if failed is not None:
+        where = f" of {failed.host}" if failed.host else ""
+        why = f"not measured: {failed.name}{where} fails"
         return Check("all-reduce", "", WARN, why, "mend the failures, then run this again"), None
     _say(f"some steps of {run.ranks} ranks ...")
     try:

@@ -71,8 +71,6 @@ class Options:
     """ask the hosts and say what would be started where, without starting it"""
 
     def __post_init__(self) -> None:
-        if self.hosts and self.hostfile:
-            raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
         if min(self.num_proc, self.min_ranks, self.restarts_per_hour) < 0:
             raise ConfigError("-np, --min-ranks and --restarts-per-hour must not be negative.")
         if self.timeout_s <= 0 or self.wait_for_hosts_h < 0:
@@ -140,11 +138,8 @@ def config_of(words: Sequence[str]) -> Config | None:
 
 def _job(options: Options, words: Sequence[str]) -> Job:
     """Raises a ConfigError for what cannot work together."""
-    if options.hostfile is not None:
-        among = hosts.read_hostfile(options.hostfile)
-    elif options.hosts:
-        among = hosts.parse(options.hosts)
-    else:  # this machine, with a slot for each rank that was asked for, or for each GPU
+    among = hosts.named(options.hosts, options.hostfile)
+    if not among:  # this machine, with a slot for each rank that was asked for, or for each GPU
         slots = options.num_proc or len(checks.visible_gpus(probe.gpu({}))) or 1
         among = [Host("localhost", slots)]
     slots = sum(host.slots for host in among)

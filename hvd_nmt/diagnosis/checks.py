@@ -185,13 +185,10 @@ def _names(answer: Answer, run: PlannedRun) -> Judgement:
     if unknown:
         return FAIL, f"cannot resolve {', '.join(unknown)}", remedy
     for name in others:
-        if all(map(_is_loopback, addresses[name])):
+        bare = [address.partition("%")[0] for address in addresses[name]]
+        if all(ipaddress.ip_address(address).is_loopback for address in bare):
             return FAIL, f"takes {name} for itself ({addresses[name][0]})", remedy
     return OK, "all hosts resolve", ""
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _clock(answer: Answer, run: PlannedRun) -> Judgement:

@@ -36,26 +36,23 @@ class Answer:
     """from ours, with the time that the answer took on its way"""
 
 
-def parse(text: str) -> list[Host]:
-    """The hosts of "v100a:2,v100b:2"; one slot where none is given.
+def named(text: str, file: Path | None) -> list[Host]:
+    """The hosts of "v100a:2,v100b:2", or of a file with lines "NAME slots=RANKS"; [] for neither.
+
+    One slot where none is given.
 
     Raises:
-        ConfigError: a word that is no host, or a host twice.
+        ConfigError: both are given, the file cannot be read, or an entry is no host or comes twice.
     """
-    return _hosts(text.split(","), "-H")
-
-
-def read_hostfile(path: Path) -> list[Host]:
-    """The hosts of a file with lines "NAME slots=RANKS".
-
-    Raises:
-        ConfigError: it cannot be read, or a line is something else, or a host stands twice.
-    """
+    if text and file:
+        raise ConfigError("Give the hosts with -H or with --hostfile, not with both.")
+    if file is None:
+        return _hosts(text.split(","), "-H") if text else []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"The host file {path} cannot be read: {error}.") from None
-    return _hosts([line.partition("#")[0] for line in lines], str(path))
+        raise ConfigError(f"The host file {file} cannot be read: {error}.") from None
+    return _hosts([line.partition("#")[0] for line in lines], str(file))
 
 
 def _hosts(entries: Iterable[str], where: str) -> list[Host]:

@@ -128,11 +128,6 @@ class Prediction:
     measured: Measurement
 
     @property
-    def ranks_by_host(self) -> tuple[int, ...]:
-        """Number of ranks on each host."""
-        return tuple(answer.host.slots for answer in self.run.answers)
-
-    @property
     def sent_bytes(self) -> float:
         """Bytes sent by each rank in a step, and by each host to the next, by the ring law."""
         return ring_bytes(self.run.gradient_bytes, self.run.ranks)
@@ -145,12 +140,9 @@ class Prediction:
     @property
     def step(self) -> Step:
         """The model of a step."""
-        found = self.measured
-        plain = Step(
-            found.compute_s, found.compute_s, found.all_reduce_s, found.latency_s,
-            self.ranks_by_host,
-        )  # fmt: skip
-        return plain.under(Exchange.of(self.run.config.training, len(self.ranks_by_host)))
+        found, ranks = self.measured, [answer.host.slots for answer in self.run.answers]
+        plain = Step(found.compute_s, found.compute_s, found.all_reduce_s, found.latency_s, ranks)
+        return plain.under(Exchange.of(self.run.config.training, len(ranks)))
 
     @property
     def verdict(self) -> str:

@@ -120,7 +120,8 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     from hvd_nmt.common.files import is_locked
 
     path = Path(request.get("run_dir", "."))
-    folder = _nearest_folder(path)
+    absolute = path.absolute()
+    folder = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     files = [*path.glob(f"{names.NEWEST}*"), *path.glob(f"{names.BEST_DIR}/*")]
     result: dict[str, Any] = {
         "path": str(path), "free_bytes": shutil.disk_usage(folder).free, "error": None,
@@ -137,11 +138,6 @@ def _run_dir(request: dict[str, Any]) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         result["held_bytes"] = sum(file.stat().st_size for file in files)
     return result
-
-
-def _nearest_folder(path: Path) -> Path:
-    path = path.absolute()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _data(request: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from hvd_nmt.diagnosis.hosts import Host
 
 
 def test_the_list_of_horovodrun():
-    assert hosts.parse("v100a:2,v100b:1") == [Host("v100a", 2), Host("v100b", 1)]
-    assert hosts.parse("10.0.0.7") == [Host("10.0.0.7", 1)]
-    assert hosts.parse("localhost:2") == [Host("localhost", 2)]
+    assert hosts.named("v100a:2,v100b:1", None) == [Host("v100a", 2), Host("v100b", 1)]
+    assert hosts.named("10.0.0.7", None) == [Host("10.0.0.7", 1)]
 
 
 @pytest.mark.parametrize(
@@ -27,18 +26,18 @@ def test_the_list_of_horovodrun():
 )  # fmt: skip
 def test_words_that_are_no_hosts(text, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        hosts.parse(text)
+        hosts.named(text, None)
 
 
 def test_a_host_file(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# two\nv100a slots=2\n\nv100b slots=4  # the big one\n")
-    assert hosts.read_hostfile(path) == [Host("v100a", 2), Host("v100b", 4)]
+    assert hosts.named("", path) == [Host("v100a", 2), Host("v100b", 4)]
     path.write_text("v100a slots=2\nv100b slots=\n")
     with pytest.raises(ConfigError, match=r"hosts has 'v100b slots=': .* lines NAME"):
-        hosts.read_hostfile(path)
+        hosts.named("", path)
     with pytest.raises(ConfigError, match="cannot be read"):
-        hosts.read_hostfile(tmp_path / "nowhere")
+        hosts.named("", tmp_path / "nowhere")
 
 
 def test_this_machine_is_known_by_its_names():
