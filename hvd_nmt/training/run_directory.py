@@ -1,7 +1,8 @@
 """The folder that explains a run, held by one run at a time, on one host or on each.
 
-The first rank of each directory writes there what rank 0 writes. A start goes on from the newest
-checkpoint of all of them.
+Hosts may share the run directory, by a network file system, or have one each. The first rank of
+each directory writes there what rank 0 writes: checkpoints, records and configuration. A start goes
+on from the newest checkpoint of all of them.
 """
 
 import dataclasses
@@ -9,6 +10,8 @@ import os
 import platform
 import secrets
 import shlex
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -246,6 +249,7 @@ def describe(setup: RunSetup, run_id: str) -> None:
     write_atomically(run_dir / RUN_ID, run_id + "\n")
     environment = {
         "hvd_nmt": __version__,
+        "commit": _commit(),
         "hosts": setup.hosts,
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
@@ -256,3 +260,13 @@ def describe(setup: RunSetup, run_id: str) -> None:
         "code": code_hash(),
     }
     write_record(run_dir / ENVIRONMENT, environment)
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that this code runs from, if it is one."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", os.fspath(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
